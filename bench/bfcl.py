@@ -1,9 +1,9 @@
-"""How often a model makes the right tool call: a subset of BFCL, through refold's providers.
+"""Measures how often a model makes the right tool call, with a subset of BFCL.
 
 The Berkeley Function Calling Leaderboard (Patil et al. 2025) gives a question and one or more
-function schemas; a response counts as right if it is the one expected call, with accepted
-arguments only. This asks the provider as a session does (one request, no system prompt, no tool is run),
-so the figure is about the model and the way refold offers tools to it.
+function schemas. A response is right if it is the one expected call, and all its arguments are
+accepted. This program asks one of refold's providers in one request, without a system prompt, and runs no
+tool. So the figure is about the model and the way in which refold offers tools to it.
 
 The data comes from the wheel `bfcl-eval` on PyPI and is not part of refold:
 
@@ -43,9 +43,9 @@ _TYPES = {"dict": "object", "float": "number", "tuple": "array", "any": "string"
 
 
 class Question(Struct, frozen=True):
-    """`accepted`: the name of the expected call, and for each argument the values that count.
+    """A question. `accepted` has the name of the expected call, and its accepted arguments.
 
-    Empty where no function fits and no call is right.
+    It is empty if no function fits, so that no call is right.
     """
 
     id: str
@@ -55,13 +55,13 @@ class Question(Struct, frozen=True):
 
 
 def questions(wheel: Path, category: str, most: int) -> Iterator[Question]:
-    """At most `most` of a category, spread evenly over it."""
+    """Yield at most `most` questions of a category, spread evenly over it."""
     with zipfile.ZipFile(wheel) as archive:
         name = f"BFCL_v4_{category}.json"
         lines = _lines(archive.read(f"bfcl_eval/data/{name}"))
         try:
             answers = _lines(archive.read(f"bfcl_eval/data/possible_answer/{name}"))
-        except KeyError:  # no call is right
+        except KeyError:  # no call is right in this category
             answers = []
     accepted = {answer["id"]: answer["ground_truth"][0] for answer in answers}
     for data in lines[:: max(len(lines) // most, 1)][:most]:
@@ -75,7 +75,7 @@ def questions(wheel: Path, category: str, most: int) -> Iterator[Question]:
 
 
 def is_right(question: Question, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> bool:
-    """Whether it is the one expected call, or none where none is right."""
+    """Return whether the calls are the one expected call, or none if no call is right."""
     if not question.accepted:
         return not calls
     if len(calls) != 1:
@@ -87,7 +87,7 @@ def is_right(question: Question, calls: Sequence[tuple[str, Mapping[str, Any]]])
 async def ask(
     provider: Provider, model: str, question: Question
 ) -> list[tuple[str, Mapping[str, Any]]]:
-    """The calls of one response. Raises `ProviderError`."""
+    """Return the calls of one response. Raises `ProviderError`."""
     messages = [Message("user", (Text(item["content"]),)) for item in question.messages]
     request = Request(
         Log([StoredMessage(seq, message) for seq, message in enumerate(messages, 1)]),
@@ -105,36 +105,39 @@ async def ask(
 
 
 def _no_price(_model: str, _usage: Usage) -> None:
-    """What it costs is not counted here."""
+    """Return no price: this benchmark does not count costs."""
 
 
-def _is_equal(given: Any, accepted: Any) -> bool:
-    """As the leaderboard compares: text without case, spaces and punctuation."""
-    match given, accepted:
+def _is_equal(value: Any, accepted: Any) -> bool:
+    """Compare as the leaderboard does: text without case, spaces and punctuation."""
+    match value, accepted:
         case str(), str():
-            return _plain(given) == _plain(accepted)
+            return _plain(value) == _plain(accepted)
         case list(), list():
-            ours, theirs = cast("list[Any]", given), cast("list[Any]", accepted)
+            ours, theirs = cast("list[Any]", value), cast("list[Any]", accepted)
             return len(ours) == len(theirs) and all(map(_is_equal, ours, theirs))
         case dict(), dict():
             return _matches(
-                cast("dict[str, Any]", given), cast("dict[str, list[Any]]", accepted)
+                cast("dict[str, Any]", value), cast("dict[str, list[Any]]", accepted)
             )
         case _:
-            return bool(given == accepted)
+            return bool(value == accepted)
 
 
-def _matches(given: Mapping[str, Any], accepted: Mapping[str, list[Any]]) -> bool:
-    """Whether each key has one of its accepted values. One that may be missing has "" among
-    them."""
-    if given.keys() - accepted.keys():
+def _matches(arguments: Mapping[str, Any], accepted: Mapping[str, list[Any]]) -> bool:
+    """Return whether each argument has one of its accepted values.
+
+    An argument may be missing if "" is among the accepted values.
+    """
+    if arguments.keys() - accepted.keys():
         return False
-    return all(
-        any(_is_equal(given[key], value) for value in values)
-        if key in given
-        else "" in values
-        for key, values in accepted.items()
-    )
+    for key, values in accepted.items():
+        if key not in arguments:
+            if "" not in values:
+                return False
+        elif not any(_is_equal(arguments[key], value) for value in values):
+            return False
+    return True
 
 
 def _plain(text: str) -> str:
@@ -151,7 +154,7 @@ def _name(function: str) -> str:
 
 
 def _schema(node: Any) -> Any:
-    """The parameters as JSON Schema: the data has Python's names of some types."""
+    """Return the parameters as JSON Schema. In the data, some types have Python's names."""
     if isinstance(node, list):
         return [_schema(item) for item in cast("list[Any]", node)]
     if not isinstance(node, dict):
@@ -182,12 +185,12 @@ class Counted(Struct, frozen=True):
 
 
 async def count(
-    provider: Provider, model: str, category: str, asked: Iterable[Question]
+    provider: Provider, model: str, category: str, questions_to_ask: Iterable[Question]
 ) -> Counted:
-    """Ask all questions; each is reported on stderr, since a slow model takes minutes."""
+    """Ask all questions. Each is reported on stderr, because a slow model takes minutes."""
     right = tried = 0
     began = time.monotonic()
-    for question in asked:
+    for question in questions_to_ask:
         tried += 1
         try:
             good = is_right(question, await ask(provider, model, question))

@@ -1,6 +1,6 @@
-"""What checkpoints add to a step that changes a file, in a repository of many files.
+"""Measures what checkpoints add to a step that changes a file, in a repository of many files.
 
-Beside it, `git status` by the person's own git: the least that any look at them costs.
+They are compared with `git status`, the least that it costs to look at all files.
 
 Usage: python -m bench.checkpoints [--files 20000] [--times 20]
 """
@@ -18,7 +18,7 @@ import anyio
 from bench import table
 from refold.place.checkpoints import Checkpoints
 
-LONG_AGO = 1.7e9  # a file's time: most files of a repository were not changed just now
+LONG_AGO = 1.7e9  # when the files were changed: most files of a repository are older
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ async def take_snapshots(root: Path, store: Path, times: int) -> list[tuple[str,
     back = list[float]()
     for n in range(times):
         status.append(time_status(root))
-        await measure_seconds(checkpoints)  # sees what was restored
+        await measure_seconds(checkpoints)  # it finds the files that were restored
         nothing.append(await measure_seconds(checkpoints))
         before = await checkpoints.take()
         (root / "d1" / "s1" / "f1.py").write_text(f"changed {n}\n")
@@ -68,10 +68,10 @@ async def take_snapshots(root: Path, store: Path, times: int) -> list[tuple[str,
     ]  # fmt: skip
 
 
-async def measure_seconds(kept: Checkpoints) -> float:
-    kept.note_change()
+async def measure_seconds(checkpoints: Checkpoints) -> float:
+    checkpoints.note_change()
     began = time.perf_counter()
-    await kept.take()
+    await checkpoints.take()
     return time.perf_counter() - began
 
 
@@ -84,7 +84,7 @@ def time_status(root: Path) -> float:
 
 
 def make_repository(root: Path, count: int) -> None:
-    """A repository with ten files in each of its folders."""
+    """Make a repository with ten files in each of its folders."""
     for n in range(count):
         place = root / f"d{n // 100}" / f"s{n // 10 % 10}" / f"f{n % 10}.py"
         place.parent.mkdir(parents=True, exist_ok=True)

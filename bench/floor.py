@@ -1,8 +1,7 @@
-"""The least an agent can cost in Python: standard library only, nothing stored, no
-questions.
+"""Runs the cheapest agent in Python: standard library only, nothing stored, no questions.
 
-It is what refold is measured against. It speaks OpenAI Chat with streaming, has one tool,
-and believes all that it reads. Usage: OPENAI_BASE_URL=… python bench/floor.py PROMPT
+refold is compared with it. It speaks OpenAI Chat with streaming, has one tool, and checks
+nothing. Usage: OPENAI_BASE_URL=… python bench/floor.py PROMPT
 """
 
 import http.client
@@ -27,26 +26,26 @@ BASH = {
 
 
 def main() -> None:
-    where = urlsplit(os.environ["OPENAI_BASE_URL"])
-    server = http.client.HTTPConnection(where.netloc)
-    talk = [{"role": "user", "content": sys.argv[1]}]
+    address = urlsplit(os.environ["OPENAI_BASE_URL"])
+    server = http.client.HTTPConnection(address.netloc)
+    messages = [{"role": "user", "content": sys.argv[1]}]
     while True:
-        text, calls = ask(server, f"{where.path.rstrip('/')}/chat/completions", talk)
+        text, calls = ask(server, f"{address.path.rstrip('/')}/chat/completions", messages)
         if not calls:
             print(text)
             return
-        talk.append({"role": "assistant", "content": text, "tool_calls": calls})
+        messages.append({"role": "assistant", "content": text, "tool_calls": calls})
         for call in calls:
             command = json.loads(call["function"]["arguments"])["command"]
             done = subprocess.run(
                 ["bash", "-c", command], capture_output=True, text=True, check=False
             )
             output = done.stdout + done.stderr
-            talk.append({"role": "tool", "tool_call_id": call["id"], "content": output})
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": output})
 
 
-def ask(server: http.client.HTTPConnection, path: str, talk: list) -> tuple[str, list]:
-    body = {"model": "mock-model", "stream": True, "messages": talk, "tools": [BASH]}
+def ask(server: http.client.HTTPConnection, path: str, messages: list) -> tuple[str, list]:
+    body = {"model": "mock-model", "stream": True, "messages": messages, "tools": [BASH]}
     server.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
     text, calls = "", {}
     for line in server.getresponse():

@@ -1,7 +1,7 @@
-"""The full screen beside those of codex and claude, in tmux, with the same scripted responses.
+"""Measures the full screen beside those of codex and claude, in tmux, with the same responses.
 
-`--peers` takes codex and claude from .peers/ (scripts/peers). All talk to one server on loopback,
-which writes a response in pieces. A long session of refold is measured with its blocks loaded.
+`--peers` takes codex and claude from .peers/ (scripts/peers). All programs talk to one server on
+loopback, which writes a scripted response in pieces. A long session of refold is measured, too.
 
 Usage: python -m bench.full_screen [-n 5] [--blocks 10000] [--letters 23000] [--peers]
 """
@@ -25,12 +25,13 @@ import anyio
 from bench import journal, runs, table
 from bench.resuming import session, split_into_turns
 from bench.tmux_screen import TICKS, Screen
-from refold.journal.home import JournalDirectory
+from refold.journal.events.kinds import Entry
+from refold.journal.journal_directory import JournalDirectory
 from refold.views.screen.screen import screen_of
 
 KEYS, PAUSE = 100, 0.05  # key presses, and seconds between two
 IDLE = 10.0  # seconds in which nothing is done
-# That no response contains: Cyrillic and Armenian ones.
+# Letters that no response contains: Cyrillic and Armenian ones.
 LETTERS = [*map(chr, range(0x410, 0x450)), *map(chr, range(0x531, 0x557))]
 END = "THEEND"  # a last word, which nothing else contains
 LONG = "20260101-000001-0001"
@@ -43,7 +44,10 @@ Environ = Mapping[str, str]
 
 
 class Program:
-    """`ready` is what stands on its first screen. `prepare` writes its settings."""
+    """A program to measure. `ready` is text on its first screen. `prepare` writes its settings.
+
+    `prepare` gets home, workspace and port, and returns environment variables.
+    """
 
     def __init__(
         self, name: str, command: Sequence[str], ready: str,
@@ -107,12 +111,9 @@ def _measure(program: Program, directory: Path, port: int, times: int) -> Iterat
     screen, took = _start(program, directory, port)
     starts.append(took)
     try:
-        time.sleep(2)  # what is done after the first paint
-        idle, ticks, number = (
-            list(_time_keys(screen)),
-            screen.ticks(),
-            screen.byte_count,
-        )
+        time.sleep(2)  # for the work that a program does after the first paint
+        idle = list(_time_keys(screen))
+        ticks, number = screen.ticks(), screen.byte_count
         time.sleep(IDLE)
         ticks, quiet = screen.ticks() - ticks, screen.byte_count - number
         if program.prepare is _plain_shell:
@@ -148,7 +149,7 @@ def _start(program: Program, directory: Path, port: int) -> tuple[Screen, float]
 
 
 def _send_message(screen: Screen) -> int:
-    """Ask for a response; what is written from here on belongs to it."""
+    """Ask for a response. Return the mark after which the output belongs to it."""
     screen.type("go")
     time.sleep(0.5)
     mark = screen.mark
@@ -157,7 +158,7 @@ def _send_message(screen: Screen) -> int:
 
 
 def _time_keys(screen: Screen) -> Iterator[float]:
-    """From each key to what is painted for it. Each letter is another one, to be known again."""
+    """Press keys, each with another letter. Yield the time from each key until it is painted."""
     for letter in LETTERS[:KEYS]:
         mark, began = screen.mark, screen.type(letter)
         yield screen.until(letter, mark) - began
@@ -184,15 +185,14 @@ def _long_session(directory: Path, blocks: int) -> int:
     """Store a session with at least `blocks` blocks. Return how many it has."""
     work = directory / "work"
     work.mkdir(exist_ok=True)
-    events = blocks * 2
-    while (
-        len(screen_of(entries := list(split_into_turns(list(session(work, events))))).done)
-        < blocks
-    ):
+    events, count, entries = blocks * 2, 0, list[Entry]()
+    while count < blocks:
+        entries = list(split_into_turns(list(session(work, events))))
+        count = len(screen_of(entries).done)
         events = events * 5 // 4
     path = JournalDirectory(directory / "home/refold/sessions").path(LONG)
     anyio.run(journal.write, path, entries)
-    return len(screen_of(entries).done)
+    return count
 
 
 def _plain_shell(home: Path, workspace: Path, port: int) -> Environ:

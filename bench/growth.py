@@ -1,12 +1,13 @@
-"""How the processor time of each operation grows with the size of what it works on.
+"""Measures how the processor time of each operation grows with the size of its input.
 
 The size is doubled five times, and the exponent is the slope of the times of the last four sizes, on
-logarithmic scales: 1 is a time in proportion, 2 one of the square, 0 one that does not depend on the
-size. A fixed cost makes an exponent smaller, and at small sizes hides a large one, so the times are
-printed, too. They are of the processor, because those of the clock change with what else runs.
+logarithmic scales: with 1 the time is proportional to the size, with 2 to its square, and with 0 it
+does not depend on the size. A fixed cost makes an exponent smaller, and at small sizes hides a large
+exponent, so the times are printed, too. They are processor times, because clock times depend on the
+other programs of the machine.
 
 No exponent may be above 1.1, unless the docstring of its operation says why, after "Above 1.1:".
-Exit code 1: one is, without a reason.
+The exit code is 1 if an exponent is above it without a reason.
 
 Usage: python -m bench.growth [--quick] [--runs 3] [--only WORD]
 """
@@ -40,7 +41,7 @@ from refold.config.storage import sizes_by_kind
 from refold.engine.answer_draft import Draft
 from refold.journal.events import codec
 from refold.journal.events.kinds import Event
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.state.fold import fold
 from refold.journal.store.file import FileStore
 from refold.journal.store.tree_reader import tree
@@ -62,7 +63,7 @@ from refold.values.tools import ToolSpec
 from refold.views.screen.screen import screen_of
 
 DOUBLINGS = 5
-FITTED_SIZES = 4  # the largest, of which the slope is taken
+FITTED_SIZES = 4  # the slope is that of the times of the largest sizes
 MAX_EXPONENT = 1.1
 WATCHED_EVENTS = 200
 SESSION_STEPS = 4
@@ -72,7 +73,9 @@ Action = Callable[[], object]
 
 
 class Run(NamedTuple):
-    """One measurement: an empty directory, a size, and what is closed at its end."""
+    """One measurement: an empty directory, a size, and the resources that are closed at its
+    end.
+    """
 
     folder: Path
     size: int
@@ -83,15 +86,15 @@ Prepare = Callable[[Run], Action]
 
 
 class Operation(NamedTuple):
-    """`prepare` makes what is needed, untimed; what it returns is timed.
+    """`prepare` makes the input, untimed, and returns the action that is timed.
 
-    If that returns a float, it is the processor time of another process.
+    If the action returns a float, this is the processor time of another process and is added.
     """
 
     dimension: str
     prepare: Prepare
-    size: int  # the first
-    quick_size: int
+    size: int  # the first size
+    quick_size: int  # the first size with --quick
 
     @property
     def name(self) -> str:
@@ -154,7 +157,7 @@ def report(runs: int, *, quick: bool, only: str = "") -> list[Growth]:
 
 
 def measure(operation: Operation, runs: int, *, quick: bool) -> Growth:
-    """The least processor time of some runs, at each size."""
+    """Return the least processor time of some runs at each size."""
     first = operation.quick_size if quick else operation.size
     sizes = [first * 2**n for n in range(DOUBLINGS + 1)]
     measure_once(operation, first)  # imports modules, and fills caches
@@ -174,7 +177,7 @@ def measure_once(operation: Operation, size: int) -> float:
 
 
 def _processor_seconds() -> float:
-    """Of this process, and of the programs that it has waited for."""
+    """Return the processor time of this process and of the programs that it has awaited."""
     usages = (
         resource.getrusage(resource.RUSAGE_SELF),
         resource.getrusage(resource.RUSAGE_CHILDREN),
@@ -183,7 +186,7 @@ def _processor_seconds() -> float:
 
 
 def slope(sizes: Sequence[int], seconds: Sequence[float]) -> float:
-    """The slope of the straight line that fits best on logarithmic scales."""
+    """Return the slope of the straight line that fits best on logarithmic scales."""
     points = [(math.log(n), math.log(t)) for n, t in zip(sizes, seconds, strict=True)]
     x_mean = sum(x for x, _ in points) / len(points)
     y_mean = sum(y for _, y in points) / len(points)
@@ -202,27 +205,27 @@ def _verdict(growth: Growth) -> str:
 
 
 def find_by_name(run: Run) -> Action:
-    """The tool `glob`, which looks at every directory."""
+    """Call the tool `glob`, which looks at every directory."""
     return _tool(_files(run.folder, run.size), glob, pattern="**/f1*.py")
 
 
 def find_by_content(run: Run) -> Action:
-    """The tool `grep`, for a word in one file of a hundred."""
+    """Call the tool `grep` for a word in one file of a hundred."""
     return _tool(_files(run.folder, run.size), grep, pattern="needle")
 
 
 def list_as_tree(run: Run) -> Action:
-    """The tool `tree`, whose result is bounded."""
+    """Call the tool `tree`, whose result is bounded."""
     return _tool(_files(run.folder, run.size), tree_tool)
 
 
 def first_checkpoint(run: Run) -> Action:
-    """All files are hashed and stored."""
+    """Hash and store all files."""
     return partial(anyio.run, _checkpoints(run.folder, run.size, "one").take)
 
 
 def later_checkpoint(run: Run) -> Action:
-    """The first of another session in the same workspace: nothing has changed."""
+    """Take the first checkpoint of another session in the same workspace, with no change."""
     anyio.run(_checkpoints(run.folder, run.size, "one").take)
     return partial(anyio.run, _checkpoints(run.folder, 0, "another").take)
 
@@ -254,12 +257,12 @@ def _checkpoints(folder: Path, files: int, session: str) -> Checkpoints:
 
 
 def fold_events(run: Run) -> Action:
-    """The view of a session, from entries in memory."""
+    """Fold entries in memory to the view of a session."""
     return partial(fold, list(journal.entries(run.size)))
 
 
 def open_session(run: Run) -> Action:
-    """A journal is read, checked and folded."""
+    """Read, check and fold a journal."""
     anyio.run(journal.write, run.folder, list(journal.entries(run.size)))
 
     async def read() -> None:
@@ -270,12 +273,15 @@ def open_session(run: Run) -> Action:
 
 
 def show_session(run: Run) -> Action:
-    """The value that a screen shows, from entries in memory."""
+    """Fold entries in memory to the value that a screen shows."""
     return partial(screen_of, list(journal.entries(run.size)))
 
 
 def record_events(run: Run) -> Action:
-    """All events of a session, one after the other: in proportion if each costs the same."""
+    """Record all events of a session, one after the other.
+
+    The time is proportional to their number if each event costs the same.
+    """
     story: list[Event] = list(islice(journal.long_turn(), run.size))
 
     async def write() -> None:
@@ -289,7 +295,7 @@ def record_events(run: Run) -> Action:
 
 
 def encode_conversation(run: Run) -> Action:
-    """A request with a conversation of which nothing was sent before."""
+    """Encode a request with a conversation of which nothing was sent before."""
     speakers: tuple[Literal["user", "assistant"], ...] = ("user", "assistant")
     texts = Log(
         [
@@ -317,28 +323,28 @@ def _request(request: Request) -> Action:
 
 
 def index_sessions(run: Run) -> Action:
-    """The catalogue is built from all journals."""
+    """Build the catalogue from all journals."""
     return _sessions(run.folder, run.size).catalogue().rebuild
 
 
 def list_sessions(run: Run) -> Action:
-    """All cards of an up-to-date catalogue."""
+    """Get all cards of an up-to-date catalogue."""
     return _build_index(run.folder, run.size).catalogue().cards
 
 
 def search_sessions(run: Run) -> Action:
-    """A word that stands in every session."""
+    """Search for words that every session has."""
     return partial(_build_index(run.folder, run.size).catalogue().search, "the journal", 20)
 
 
 def resume_newest(run: Run) -> Action:
-    """The newest session of a directory in which only the oldest session was started."""
+    """Find the newest session of a directory in which only the oldest of all was started."""
     home = _build_index(run.folder, run.size)
     return partial(home.newest_of, run.folder / "work" / "oldest")
 
 
 def measure_storage(run: Run) -> Action:
-    """`refold storage`, with what belongs to no session."""
+    """Measure the storage as `refold storage` does, with the files of no session."""
     home = _build_index(run.folder, run.size)
     here = paths({"REFOLD_HOME": str(home.root.parent)})
     storage = Storage(home, here, here.data / "models", lambda _, __: None)
@@ -366,7 +372,7 @@ def _build_index(folder: Path, count: int) -> JournalDirectory:
 
 
 def publish_to_watchers(run: Run) -> Action:
-    """Events are put into the queues of all watchers in the same process."""
+    """Put events into the queues of all watchers in the same process."""
     hub, entries = Hub(), list(journal.entries(WATCHED_EVENTS))
     watches = [hub.watch() for _ in range(run.size)]
 
@@ -379,7 +385,7 @@ def publish_to_watchers(run: Run) -> Action:
 
 
 def join_over_websockets(run: Run) -> Action:
-    """Clients connect to one conversation of a server, one after the other, and stay."""
+    """Connect clients to one conversation of a server, one after the other, and keep them."""
     served = run.stack.enter_context(server.serve())
     session = served.begin()
 
@@ -398,12 +404,12 @@ def join_over_websockets(run: Run) -> Action:
 
 
 def run_subagents(run: Run) -> Action:
-    """One turn that starts this number of subagents, with a model that answers at once."""
+    """Run a turn that starts this number of subagents, with a model that answers at once."""
     return partial(_family(run.folder, run.size).run, "Go.")
 
 
 def read_tree_of_subagents(run: Run) -> Action:
-    """The tree of a session with this number of subagents."""
+    """Read the tree of a session with this number of subagents."""
     result = _family(run.folder, run.size).run("Go.")
     place = run.folder / "home" / "sessions" / result.session_id
     return partial(tree, place, result.session_id)
@@ -425,7 +431,7 @@ def _family(folder: Path, count: int) -> Agent:
 
 
 def encode_tools(run: Run) -> Action:
-    """A request that offers this number of tools."""
+    """Encode a request that offers this number of tools."""
     schema = Raw(b'{"type":"object","properties":{"path":{"type":"string"}}}')
     tools = tuple(
         ToolSpec(f"tool_{n}", "Look at something. " * 10, schema) for n in range(run.size)
@@ -434,7 +440,7 @@ def encode_tools(run: Run) -> Action:
 
 
 def search_tools(run: Run) -> Action:
-    """The tool `tool_search`, over tools that the model knows by name only."""
+    """Call the tool `tool_search` over tools of which the model knows only the names."""
     chance, words = (
         random.Random(7),
         ["list", "send", "read", "write", "open", "close", "mail", "issue", "page"],

@@ -1,4 +1,4 @@
-"""The journal alone: folding, opening a long session, and appending beside the bare disk.
+"""Measures the journal alone: folding, opening a long session, and appending.
 
 Usage: python -m bench.journal [--open 10000] [--fold 60000]
 """
@@ -32,7 +32,7 @@ from refold.journal.events.kinds import (
     SystemPromptSet,
     TurnStarted,
 )
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.state import fold
 from refold.journal.store.file import FileStore
 from refold.session.recorder import Recorder
@@ -84,7 +84,10 @@ def report(opened: int, folded: int) -> None:
 
 
 def open_one(directory: Path) -> None:
-    """In a process of its own, so that its memory is that of one open session."""
+    """Open a session in this process, and print its milliseconds and megabytes.
+
+    The process does nothing else, so its memory is that of one open session.
+    """
 
     async def time_opening() -> float:
         began = time.perf_counter()
@@ -93,7 +96,7 @@ def open_one(directory: Path) -> None:
         return time.perf_counter() - began
 
     took = anyio.run(time_opening)  # starting an event loop is not part of it
-    # `ru_maxrss` would have what the process was forked from.
+    # `ru_maxrss` would include the memory of the process from which this one was forked.
     status = Path("/proc/self/status").read_text(encoding="ascii")
     largest = int(status.partition("VmHWM:")[2].split()[0]) // 1024
     print(f"{took * 1000:.1f} {largest}")
@@ -122,7 +125,7 @@ async def write(directory: Path, entries: list[Entry]) -> None:
 
 
 def measure_syncs() -> None:
-    """Append and keep one event, in turn with a bare write and fdatasync of as much."""
+    """Append and keep events, in turn with bare writes and fdatasyncs of the same lines."""
     with tempfile.TemporaryDirectory(prefix="refold-bench-", dir=Path.cwd()) as directory:
         ours, bare = anyio.run(measure_side_by_side, Path(directory))
     table.show(
@@ -172,7 +175,7 @@ def time_call(function: Callable[[], None]) -> float:
 
 
 def entries(count: int) -> Iterator[Entry]:
-    """A session of one long turn, as an agent with a shell would write it."""
+    """Yield the entries of a session of one long turn, as an agent with a shell writes it."""
     for seq, (_, event) in enumerate(zip(range(count), long_turn(), strict=False), start=1):
         yield Entry(
             seq, event, at=1.8e9 + seq, epoch=1, turn=2 if seq > 2 else 0, by="agent"

@@ -1,7 +1,7 @@
-"""How long code waits for many models that answer in 100 ms each, fifty at once.
+"""Measures how long code waits for many model calls of 100 ms each, fifty at once.
 
-The measure is what it would take if nothing but the models took any time. The first way
-asks them all in one call, the second in calls of fifty, each of which waits for its last.
+The ideal is the time if only the models took time. One measured way asks all questions in one
+call. The other way makes calls of fifty questions, and each call waits for its last answer.
 
 Usage: python -m bench.leaves [--leaves 1000]
 """
@@ -17,11 +17,11 @@ import anyio
 from bench import table
 from refold.agents.profile import CodeLimits
 from refold.engine.world import Model, World
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.state.conversation import Conversation
 from refold.provider.port import Delta, Done, Request, TextDelta
 from refold.rlm.call_context import CallContext
-from refold.rlm.leaves import Leaves, ModelQuestion
+from refold.rlm.leaf_calls import Leaves, ModelQuestion
 from refold.rlm.rate_limit import RateLimit
 from refold.session.recorder import Recorder
 from refold.testing.providers import ScriptedProvider
@@ -74,7 +74,7 @@ async def _measure_without_model(many: int) -> float:
 
 
 async def _measure_recorded(batches: Sequence[int]) -> float:
-    """On a journal in a file, as a session has it."""
+    """Measure with a journal in a file, as a session has one."""
     code_limits = CodeLimits(
         fan_out=max(batches), at_once=AT_ONCE, depth=1, cell=120, call=120
     )

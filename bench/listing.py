@@ -1,6 +1,6 @@
-"""How long it takes to list a large workspace: the first time, and again.
+"""Measures how long it takes to list a large workspace, the first time and again.
 
-Beside it, `rg --files`: the least that a program of its own takes.
+It is compared with `rg --files`, the least that a separate program takes.
 
 Usage: python -m bench.listing [--files 80000] [--times 5]
 """
@@ -21,7 +21,7 @@ from refold.client.workspace import file_names
 from refold.testing.places import ToolDirectory
 from refold.tools.find import glob
 
-FILES_OF_ONE = 16  # in each directory
+FILES_PER_DIRECTORY = 16  # in each directory
 TARGET = 100  # milliseconds for the second time
 
 
@@ -37,7 +37,7 @@ def report(count: int, times: int) -> None:
     with tempfile.TemporaryDirectory(prefix="refold-bench-", dir=Path.cwd()) as directory:
         root = Path(directory)
         grow(root, count)
-        time.sleep(0.1)  # what was changed just now is read again
+        time.sleep(0.1)  # directories that changed just now would be read again
         ways: dict[str, Callable[[], object]] = {
             "names for @": lambda: sum(1 for _ in file_names(directory)),
             "glob": lambda: anyio.run(find, root),
@@ -51,10 +51,10 @@ def report(count: int, times: int) -> None:
 
 
 def grow(root: Path, count: int) -> None:
-    for number in range(count // FILES_OF_ONE):
+    for number in range(count // FILES_PER_DIRECTORY):
         folder = root / f"d{number % 100}" / f"s{number}"
         folder.mkdir(parents=True)
-        for index in range(FILES_OF_ONE):
+        for index in range(FILES_PER_DIRECTORY):
             (folder / f"f{index}.py").touch()
 
 

@@ -1,15 +1,15 @@
-"""Ten trivial tasks for the embedded model, through `refold -p`, as a person would ask.
+"""Gives the embedded model ten trivial tasks through `refold -p`, as a person would.
 
     python -m bench.local_tasks [--model NAME] [--models DIRECTORY] [--calls HOW] [TASK …]
 
-HOW is `schema` (as refold speaks to it: every answer is held to a schema), `text` (the
-text protocol over plain chat, with the model's own template), `auto` (the same, but the
-model has to show the need first) or `native` (the server's own tool calls, with a template
-that fits what this model writes).
+HOW is `schema` (refold's default: every answer must match a schema), `text` (the text protocol
+over plain chat, with the model's own template), `auto` (the text protocol, once the model has
+shown that it needs it) or `native` (the server's own tool calls, with a template that fits
+the calls that this model writes).
 
-Each task has a directory of its own and is judged by what is on the disk afterwards,
-or by what the answer says. A task that loses something that was there and was to stay
-is counted apart: to fail is allowed, to destroy in silence is not.
+Each task has a directory of its own. The files in it afterwards, or the answer, decide whether it
+is solved. A task that loses text which had to stay is counted separately: to fail is allowed, to
+destroy in silence is not.
 """
 
 import argparse
@@ -46,14 +46,14 @@ from refold.tools.builtin import builtin
 SMALL = ModelTraits(small=True)
 TEMPLATE = Path(__file__).with_name("calls_in_fences.jinja")
 
-PATIENCE = 240  # seconds for one task
-DEFAULT = "qwen2.5-coder-1.5b"
+MAX_TASK_SECONDS = 240
+DEFAULT_MODEL = "qwen2.5-coder-1.5b"
 Judge = Callable[[Path, str], bool]
 
 
 @dataclass(frozen=True)
 class Task:
-    """`before` is what lies in the directory, `keep` which words of it must survive."""
+    """A task. `before` are the files in the directory, `keep` the words that must stay in them."""
 
     name: str
     asks: str
@@ -72,12 +72,12 @@ class Outcome:
 
 
 def has_text(name: str, text: str) -> Judge:
-    """The file is there and has this text, blanks at its ends aside."""
-    return lambda here, said: (here / name).read_text().strip() == text
+    """Return a judge of whether the file has this text, apart from blanks at its ends."""
+    return lambda directory, answer: (directory / name).read_text().strip() == text
 
 
 def answers_number(number: str) -> Judge:
-    return lambda here, said: re.search(rf"(?<!\d){number}(?!\d)", said) is not None
+    return lambda here, answer: re.search(rf"(?<!\d){number}(?!\d)", answer) is not None
 
 
 def adds_up(directory: Path, text: str) -> bool:
@@ -153,7 +153,9 @@ TASKS = (
     Task(
         "which file contains",
         "Which file in this directory contains the word walnut? Tell me its name.",
-        lambda here, said: "pantry.txt" in said and not re.search("cellar|garden", said),
+        lambda here, answer: (
+            "pantry.txt" in answer and not re.search("cellar|garden", answer)
+        ),
         {
             "cellar.txt": "apples, wine\n",
             "garden.txt": "roses, beans\n",
@@ -174,13 +176,13 @@ def run(task: Task, model: str, models: str, directory: Path, home: Path) -> Out
     data = {"REFOLD_HOME": str(home), "HOME": str(directory), "PATH": os.environ["PATH"]}
     began = time.monotonic()
     done = subprocess.run(
-        [*command, "--output-format", "json", "--timeout", str(PATIENCE)],
+        [*command, "--output-format", "json", "--timeout", str(MAX_TASK_SECONDS)],
         cwd=work,
         env={**data, "REFOLD_MODELS": models},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=2 * PATIENCE,
+        timeout=2 * MAX_TASK_SECONDS,
         check=False,
     )
     seconds = time.monotonic() - began
@@ -195,7 +197,7 @@ def run(task: Task, model: str, models: str, directory: Path, home: Path) -> Out
 async def run_in_process(
     task: Task, model: str, provider: Provider, directory: Path
 ) -> Outcome:
-    """The same task in this process, with a provider of ours."""
+    """Run the task in this process, with this provider."""
     work = directory / "work"
     work.mkdir()
     for name, text in task.before.items():
@@ -214,7 +216,7 @@ async def run_in_process(
     data: dict[str, Any] = {"text": "", "reason": "out of time", "steps": 0}
     began = time.monotonic()
     async with agent.session() as session:
-        with anyio.move_on_after(PATIENCE):
+        with anyio.move_on_after(MAX_TASK_SECONDS):
             result = await session.run(task.asks)
             data = {
                 "text": result.text,
@@ -230,8 +232,8 @@ async def run_in_process(
     )
 
 
-class Steady(Http):
-    """Gets the same answer to the same question."""
+class DeterministicHttp(Http):
+    """Sets the temperature to 0, so the model gives the same answer to the same request."""
 
     @asynccontextmanager
     async def post(
@@ -246,12 +248,14 @@ class Steady(Http):
 async def open_provider(
     model: LocalModel, models: Path, calls: Tools
 ) -> AsyncGenerator[Provider, None]:
-    """A real model behind the plain Chat wire, with tools described in text or natively."""
+    """Yield the model behind the plain Chat wire. `calls` says how tools are described."""
     template = TEMPLATE.read_text() if calls == "native" else ""
     with tempfile.TemporaryDirectory(prefix="refold-model-") as logs:
-        how = Serving(keep=1.0, template=template)
-        async with SharedServer(models / model.file, Path(logs), how).lease() as address:
-            http = Steady(
+        serving = Serving(keep=1.0, template=template)
+        async with SharedServer(
+            models / model.file, Path(logs), serving
+        ).lease() as address:
+            http = DeterministicHttp(
                 Peer("the model", f"{address.url}/v1"),
                 {"authorization": f"Bearer {address.key}", "connection": "close"},
                 secret=address.key,
@@ -259,15 +263,15 @@ async def open_provider(
             )
             chat = OpenAIChat(http, Quirks(output_limit="max_tokens"))
             try:
-                yield Limited(
+                yield LimitedProvider(
                     with_call_protocol(chat, "local", "openai-chat", model.name, calls)
                 )
             finally:
                 await http.aclose()
 
 
-class Limited:
-    """A small model may never stop: every answer has a limit here."""
+class LimitedProvider:
+    """Limits every answer, because a small model may never stop."""
 
     def __init__(self, inner: Provider) -> None:
         self._inner = inner
@@ -284,7 +288,7 @@ def is_solved(task: Task, workspace: Path, result: Mapping[str, Any]) -> bool:
 
 
 def find_lost_words(task: Task, workspace: Path) -> tuple[str, ...]:
-    """Words that were to survive and are in no file any more."""
+    """Return the words of `keep` that are in no file any more."""
     files = [p for p in workspace.rglob("*") if p.is_file()]
     there = "\n".join(path.read_text(errors="replace") for path in files)
     return tuple(word for word in task.keep if word not in there)
@@ -294,7 +298,7 @@ def report(model: str, outcomes: Sequence[Outcome]) -> None:
     rows = [
         (
             outcome.task.name,
-            "good" if outcome.good else "LOST" if outcome.lost else "bad",
+            _verdict(outcome),
             outcome.result["steps"],
             f"{outcome.seconds:.1f} s",
             " ".join(str(outcome.result["text"] or outcome.result["reason"]).split())[:50],
@@ -308,25 +312,33 @@ def report(model: str, outcomes: Sequence[Outcome]) -> None:
     print(f"\n{good} of {len(outcomes)} good, {destroyed} destructive, {seconds:.0f} s")
 
 
+def _verdict(outcome: Outcome) -> str:
+    if outcome.good:
+        return "good"
+    return "LOST" if outcome.lost else "bad"
+
+
 async def run_all_in_process(
     model: str, models: Path, calls: Tools, tasks: Sequence[Task]
 ) -> list[Outcome]:
     outcomes: list[Outcome] = []
     async with open_provider(find(model), models, calls) as provider:
         for task in tasks:
-            with tempfile.TemporaryDirectory(prefix="refold-task-") as where:
-                outcomes.append(await run_in_process(task, model, provider, Path(where)))
+            with tempfile.TemporaryDirectory(prefix="refold-task-") as directory:
+                outcomes.append(
+                    await run_in_process(task, model, provider, Path(directory))
+                )
             print_outcome(outcomes[-1])
     return outcomes
 
 
 def run_all(model: str, models: Path, tasks: Sequence[Task]) -> list[Outcome]:
     outcomes: list[Outcome] = []
-    # One home, as a person has: the runs share the model's server, which ends with it.
+    # All tasks have the same home, as a person has. So they share the server of the model.
     with tempfile.TemporaryDirectory(prefix="refold-home-") as home:
         for task in tasks:
-            with tempfile.TemporaryDirectory(prefix="refold-task-") as where:
-                outcomes.append(run(task, model, str(models), Path(where), Path(home)))
+            with tempfile.TemporaryDirectory(prefix="refold-task-") as directory:
+                outcomes.append(run(task, model, str(models), Path(directory), Path(home)))
             print_outcome(outcomes[-1])
     return outcomes
 
@@ -337,7 +349,7 @@ def print_outcome(outcome: Outcome) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default=DEFAULT)
+    parser.add_argument("--model", default=DEFAULT_MODEL)
     parser.add_argument(
         "--models", default=os.environ.get("REFOLD_MODELS", ""), metavar="DIR"
     )
@@ -351,7 +363,7 @@ def main() -> None:
     if args.calls == "schema":
         outcomes = run_all(args.model, models, wanted)
     else:
-        os.environ["REFOLD_MODELS"] = str(models)  # where the agent looks for it
+        os.environ["REFOLD_MODELS"] = str(models)  # the agent looks for the model there
         outcomes = anyio.run(run_all_in_process, args.model, models, args.calls, wanted)
     report(args.model, outcomes)
 

@@ -1,10 +1,11 @@
-"""Questions about the symbols of repositories: `map ask` against a search and an agent with tools.
+"""Compares `map ask` with a search and an agent with tools, by questions about symbols.
 
     python -m bench.map_questions DIRECTORY… [-n 10] [--maps DIRECTORY]
 
-tree-sitter gives the answers: where a function is defined, and which functions call it, for functions of one definition and at most
-three callers that a fixed seed draws. The model is a stand-in that reads what each way shows it and makes no mistake, so right answers
-say whether the way shows enough, and tokens what it reads for that. It says nothing of how well a real model reads.
+The questions are where a function is defined, and which functions call it. tree-sitter gives the answers. A fixed seed draws the
+functions, which have one definition and at most three callers. The model is a stand-in that reads what each way shows it and makes
+no mistake. So the number of right answers says whether a way shows enough, and the tokens how much it shows. The figures do not say
+how well a real model reads.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from refold.agents.profile import CodeLimits
 from refold.code.repomap.repository_map import RepositoryMap
 from refold.engine.world import Model
 from refold.journal.events.kinds import SessionStarted
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.place.files import DiskFiles
 from refold.provider.port import CallDelta, Delta, Done, Provider, Request, TextDelta
 from refold.provider.prices import rates
@@ -51,14 +52,18 @@ _SEED = "map questions"
 _PATTERNS = ("*.py", "*.c", "*.h")
 _MAX_FILES, _MAX_CALLERS, _MIN_NAME_CHARS = 6, 3, 8
 _SEARCH_CHARS = 8_000
-_LINES_ABOVE = 80  # that the agent reads above a call
+_LINES_ABOVE = 80  # the number of lines that the agent reads above a call
 _PRICE_MODEL = "anthropic", "claude-haiku-4-5"
 _LIMITS = CodeLimits(fan_out=50, at_once=4, depth=1, cell=120, call=120)
 _HEADER = re.compile(r"^\s*(?:async\s+)?def\s+(\w+)|^[A-Za-z_][^;={}#]*?\b(\w+)\s*\([^;]*$")
 
 
 class Question(Struct, frozen=True):
-    """`names` are the items that an answer may have: paths, or functions of the files with the name."""
+    """A question. `answer` has the right items.
+
+    `names` are all items that an answer may have: the paths of the files with the name, or
+    the functions in these files.
+    """
 
     name: str
     kind: Literal["defined", "callers"]
@@ -77,10 +82,12 @@ class Question(Struct, frozen=True):
 
 
 class Symbols(Struct, frozen=True):
-    """The functions that a file defines, and what calls what in it."""
+    """The functions that a file defines, and the calls in it."""
 
     functions: Sequence[str]
-    calls: Sequence[tuple[str, str]]  # the caller, and what it calls
+    calls: Sequence[
+        tuple[str, str]
+    ]  # the caller, or "" outside of functions, and the callee
 
 
 def questions(root: Path, count: int) -> Iterator[Question]:
@@ -100,7 +107,7 @@ def questions(root: Path, count: int) -> Iterator[Question]:
 def _question(
     root: Path, name: str, kind: Literal["defined", "callers"]
 ) -> Question | None:
-    """A question about this name, if it has one definition and a few callers."""
+    """Return a question about this name; None unless it has one definition and few callers."""
     if len(name) < _MIN_NAME_CHARS or name.startswith("__"):
         return None
     paths = _git_lines(root, "grep", "-lw", "-e", name, "--", *_PATTERNS)
@@ -154,7 +161,7 @@ def read_symbols(path: Path) -> Symbols:
 
 
 def _last_name(node: "Node | None") -> str:
-    """The name of a declarator or of what is called."""
+    """Return the name in a declarator, or the last name in the callee of a call; or ""."""
     while node is not None and node.type not in ("identifier", "field_identifier"):
         node = (
             node.child_by_field_name("declarator")
@@ -165,7 +172,10 @@ def _last_name(node: "Node | None") -> str:
 
 
 class StandIn:
-    """Answers one question from what a request shows; as an agent, it searches and reads first."""
+    """A model that answers one question from the text in a request.
+
+    With tools, it searches and reads before it answers.
+    """
 
     def __init__(self, question: Question) -> None:
         self._question = question
@@ -223,7 +233,7 @@ class StandIn:
         return json.dumps({"claims": claims})
 
     def _from_search(self, text: str) -> str:
-        """From lines as `git grep -p` prints them: `path=12=function`, `path:13:line`."""
+        """Answer from lines as `git grep -p` prints them: `path=12=function`, `path:13:line`."""
         answers, header = dict[str, None](), ""
         for path, mark, line in re.findall(r"(?m)^([^\s:=]+)([=:])\d+[=:](.*)$", text):
             if mark == "=":
@@ -240,12 +250,8 @@ class StandIn:
             return "grep", {"pattern": rf"\b{name}\b"}
         hits = _hits(outputs[0])
         if self._question.kind == "defined":
-            return (
-                ", ".join(
-                    dict.fromkeys(p for p, _, line in hits if self._is_definition(line))
-                )
-                or "unknown"
-            )
+            paths = dict.fromkeys(p for p, _, line in hits if self._is_definition(line))
+            return ", ".join(paths) or "unknown"
         calls = [(path, number) for path, number, line in hits if self._is_call(line)]
         if len(outputs) <= len(calls):
             path, number = calls[len(outputs) - 1]
@@ -254,7 +260,7 @@ class StandIn:
         return ", ".join(filter(None, map(self._caller_in, outputs[1:]))) or "unknown"
 
     def _caller_in(self, output: str) -> str:
-        """The nearest header above the last line of what was read."""
+        """Return the function in the nearest header above the last line of `output`, or ""."""
         lines = re.findall(r"(?m)^\s*\d+\t(.*)$", output)
         for line in reversed(lines[:-1]):
             if name := _name_of_header(line):
@@ -271,7 +277,7 @@ class StandIn:
 
 
 def _hits(output: str) -> Sequence[tuple[str, int, str]]:
-    """The lines that the tool `grep` shows below the name of their file."""
+    """Return path, number and text of the lines that the tool `grep` shows by file."""
     hits, path = list[tuple[str, int, str]](), ""
     for row in output.splitlines():
         if match := re.match(r"(\d+): (.*)", row):
@@ -296,13 +302,13 @@ class Outcome(Struct, frozen=True):
 
 
 def _no_price(_model: str, _usage: Usage) -> None:
-    """The report counts it."""
+    """Return no price: the report computes the cost."""
 
 
 async def ask_map(
     question: Question, repository: RepositoryMap, home: Path
 ) -> tuple[str, Spent]:
-    """As `refold map ask` does, with what the map knows of the symbols of the question."""
+    """Ask as `refold map ask` does, with the facts of the map about the symbols in the question."""
     facts = choose_facts(question.text, [], repository)
     model = Model(StandIn(question), "script/own", 100_000, _no_price)
     setup = LeafSetup(model, NO_LIMIT, _LIMITS, RateLimit(), Redactor(), home / "memo")
@@ -318,7 +324,7 @@ async def ask_map(
 async def ask_search(
     question: Question, repository: RepositoryMap, home: Path
 ) -> tuple[str, Spent]:
-    """One request with what `git grep` finds for the name, and the function around each line."""
+    """Ask in one request, with the lines that `git grep` finds and the functions around them."""
     lines = _git_lines(
         Path(repository.root), "grep", "-nwp", "-e", question.name, "--", *_PATTERNS
     )
@@ -333,7 +339,7 @@ async def ask_search(
 async def ask_agent(
     question: Question, repository: RepositoryMap, home: Path
 ) -> tuple[str, Spent]:
-    """The main agent with its tools."""
+    """Ask the main agent with its tools."""
     provider: Provider = StandIn(question)
     agent = Agent(
         provider=provider, directory=repository.root, home=home, settings=_BARE_SETTINGS

@@ -1,10 +1,10 @@
-"""A model server with one script: N shell commands, one a turn, then DONE.
+"""Serves a model with one script: N shell commands, one a turn, then DONE.
 
-It speaks OpenAI Chat Completions, streaming, over loopback and looks at as little as it
-can: which turn it is, it knows by counting tool results in the raw bytes of the request.
-For each request it logs one JSON line: when the last byte of it came, when the last byte
-of the answer had gone (both CLOCK_MONOTONIC, so any process can compare), its size, and
-what the client had computed until then (`--pid-file` names it; Linux).
+The server speaks OpenAI Chat Completions, streaming, over loopback. It parses as little as it can:
+it knows the turn from the number of tool results in the raw bytes of the request. For each request
+it logs one JSON line: when the last byte of the request came, when the last byte of the answer was
+sent (both CLOCK_MONOTONIC, so any process can compare them), the size of the request, and the
+processor time that the client had used until then (`--pid-file` names the client; only on Linux).
 
 Usage: python -m bench.mock_server --turns 50 --log FILE --port-file FILE
 """
@@ -41,7 +41,7 @@ class Server:
             while await self.answer(reader, writer):
                 pass
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # the client has gone, which is how each of them ends
+            pass  # the client closed the connection, as each client does at its end
         finally:
             writer.close()
 
@@ -70,10 +70,10 @@ class Server:
         return True
 
     def cpu_seconds(self) -> float:
-        """Seconds of processor time that the client has used, its children not counted."""
+        """Return the processor time of the client, without its children; 0.0 if unknown."""
         if sys.platform != "linux" or not self.client.exists():
             return 0.0
-        # The number of another process's clock, as the kernel makes it (CPUCLOCK_SCHED).
+        # The kernel's number for the CPU clock of another process (CPUCLOCK_SCHED).
         return time.clock_gettime((~int(self.client.read_text()) << 3) | 2)
 
 
@@ -93,7 +93,7 @@ async def whole_body(head: bytes, reader: asyncio.StreamReader) -> bytes:
 
 
 def get_answer(path: bytes) -> bytes:
-    """The answer to a GET request, of /v1/models for example."""
+    """Return the answer to a GET request, of /v1/models for example."""
     if path.endswith(b"/models"):
         return document(
             b"200 OK", {"object": "list", "data": [{"id": MODEL, "object": "model"}]}
@@ -103,7 +103,7 @@ def get_answer(path: bytes) -> bytes:
 
 
 def script(done: int, turns: int, last: str) -> list[dict]:
-    """The stream events of the answer to a request that brings `done` results."""
+    """Return the stream events of the answer to a request that brings `done` results."""
     if done >= turns and not last:
         events = [{"content": piece} for piece in ("DO", "NE")]
         return [*(choice(e) for e in events), choice({}, "stop"), usage(done)]
@@ -154,7 +154,7 @@ def piece(data: bytes) -> bytes:
 
 
 def encode_whole(events: list[dict]) -> bytes:
-    """The same answer for a client that does not stream."""
+    """Return the answer with these events for a client that does not stream."""
     deltas = [event["choices"][0]["delta"] for event in events if event["choices"]]
     calls = [call for delta in deltas for call in delta.get("tool_calls", [])]
     message = {
@@ -173,8 +173,8 @@ def encode_whole(events: list[dict]) -> bytes:
     return document(b"200 OK", whole)
 
 
-def document(status: bytes, found: dict) -> bytes:
-    body = json.dumps(found).encode()
+def document(status: bytes, data: dict) -> bytes:
+    body = json.dumps(data).encode()
     kind = b"Content-Type: application/json\r\nContent-Length: %d" % len(body)
     return b"HTTP/1.1 %s\r\n%s\r\n\r\n%s" % (status, kind, body)
 
@@ -185,7 +185,7 @@ async def main(turns: int, last: str, log: Path, port_file: Path, client: Path) 
 
 
 async def serve(converse: Converse, port_file: Path, limit: int = 1 << 20) -> None:
-    """Serve on a free port of loopback until it is stopped. Its number is in `port_file`."""
+    """Serve on a free port of loopback until cancelled. Write the port to `port_file`."""
     server = await asyncio.start_server(converse, "127.0.0.1", 0, limit=limit)
     waiting = port_file.with_suffix(".new")
     waiting.write_text(str(server.sockets[0].getsockname()[1]))

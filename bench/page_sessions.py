@@ -1,7 +1,7 @@
-"""What stored conversations cost a page: a long one at rest and scrolled, and a list of many.
+"""Measures a page with a long stored conversation, at rest and scrolled, and with a long list.
 
-`bench.page` prints it. A long conversation is a day of work as the journal has it: questions, model
-steps, reads, edits with their diffs, and commands with their output.
+`bench.page` prints the figures. The long conversation is a day of work as a journal has it: questions,
+model steps, reads, edits with their diffs, and commands with their output.
 """
 
 import os
@@ -30,20 +30,21 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.values.display import Diff
 from refold.values.messages import Message, Text, ToolCall
 from refold.values.usage import Usage
 
 LONG_ID = "20260101-000001-0001"
 LAST_WORDS = "That was the last question."
-STEPS = 24  # of a turn
+STEPS = 24  # in each turn
 QUIET = 500  # milliseconds without a change, after which a page is at rest
-PIXELS = 120  # scrolled up in each frame: one turn of a wheel
+PIXELS = 120  # scrolled up in each frame, as by one step of a mouse wheel
 FRAMES = 240
 LISTED_STEPS = 2  # calls in each conversation of the list
 
-# Since the address was opened: when the page last changed or computed for more than 50 ms.
+# Notes when the page last changed or computed for more than 50 ms, and when its first rows were
+# drawn; both in milliseconds since the address was opened.
 WATCH = """
 window.last_ = 0;
 window.first_ = 0;
@@ -73,8 +74,10 @@ _SCROLL = f"""async () => {{
 
 
 class LongConversation(Struct, frozen=True):
-    """Seconds from the address until the page is at rest, MB of heap above that of an empty page, and
-    milliseconds of frames while it is scrolled up.
+    """The figures of the long conversation.
+
+    `at_rest` are the seconds from the address until the page is at rest, `heap` the MB above
+    those of an empty page, `frames` the milliseconds of each frame while it is scrolled up.
     """
 
     events: int
@@ -91,7 +94,7 @@ class LongConversation(Struct, frozen=True):
 
 
 def measure_long(page: Any, path: str, events: int) -> LongConversation:
-    """`page` is logged in, and of a server whose home has the long conversation."""
+    """Measure the long conversation, which the server of `page` has. `page` is logged in."""
     empty = _heap(page)
     page.goto(_address(page, f"{path}?c={LONG_ID}"))
     page.locator("article", has_text=LAST_WORDS).wait_for()
@@ -102,7 +105,7 @@ def measure_long(page: Any, path: str, events: int) -> LongConversation:
 
 
 def measure_list(page: Any, path: str) -> float:
-    """Seconds from the address until the first rows are drawn."""
+    """Return the seconds from the address until the first rows are drawn."""
     page.goto(_address(page, path))
     page.wait_for_function("() => first_")
     return page.evaluate("first_") / 1000
@@ -113,7 +116,7 @@ def write_list(home: Path, conversations: int, workspace: Path) -> None:
 
 
 def write_long(home: Path, min_events: int, workspace: Path) -> int:
-    """Write a conversation of at least this number of events. Gives their number."""
+    """Write a conversation of at least `min_events` events. Return their number."""
     lines, head = list[bytes](), codec.Head()
     for seq, event in enumerate(_day(str(workspace), min_events), start=1):
         line, head = codec.encode(Entry(seq, event, at=1.8e9 + seq), head)
@@ -162,7 +165,7 @@ def _turn(
 
 
 def _step(chance: random.Random, paragraphs: Any, id_: str) -> tuple[ToolCall, Ended]:
-    """A call and its end: a file is read or edited, or a command runs."""
+    """Return a call and its end: it reads or edits a file, or runs a command."""
     text, path = chance.choice(paragraphs), f"src/part_{chance.randrange(40)}.py"
     match chance.randrange(3):
         case 0:
@@ -194,7 +197,7 @@ def _address(page: Any, path: str) -> str:
 
 
 def _heap(page: Any) -> float:
-    """MB of JavaScript that is reachable."""
+    """Return the size of the reachable JavaScript objects in MB."""
     session = page.context.new_cdp_session(page)
     session.send("HeapProfiler.collectGarbage")
     size = session.send("Runtime.getHeapUsage")["usedSize"]

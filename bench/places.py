@@ -1,7 +1,7 @@
-"""What a slow connection costs in a workspace elsewhere: round trips of each step, and keys.
+"""Measures a slow connection to a workspace elsewhere: round trips of each step, and keys.
 
-The place is a shell of this machine behind `relay`, which delays both directions. The same steps
-without the delay are subtracted, so what is left is waiting for the connection.
+The place is a shell on this machine behind `relay`, which delays both directions. The times of the
+same steps without the delay are subtracted, so only the time for the connection remains.
 
 Usage: python -m bench.places [--delay 0.08] [--times 5]
 """
@@ -30,7 +30,7 @@ from refold.testing.providers import ScriptedProvider
 _LETTERS = "qwertyuiopasdfghjklzxcvbnm"
 _KEY_PAUSE_SECONDS = 0.05
 _TARGET_ROUND_TRIPS = 2
-_TARGET_OF_GLOB = 1
+_TARGET_GLOB_ROUND_TRIPS = 1
 _STEPS: Mapping[str, tuple[str, dict[str, object]]] = {
     "glob": ("glob", {"pattern": "*{n}.txt"}),
     "grep": ("grep", {"pattern": "hello|{n}"}),
@@ -53,7 +53,7 @@ def report(delay: float, times: int) -> None:
     rows = list[tuple[str, ...]]()
     for name in _STEPS:
         added = median(far[name]) - median(near[name])
-        target = _TARGET_OF_GLOB if name == "glob" else _TARGET_ROUND_TRIPS
+        target = _TARGET_GLOB_ROUND_TRIPS if name == "glob" else _TARGET_ROUND_TRIPS
         rows.append((
             name, table.ms(median(near[name])), table.ms(median(far[name])),
             f"{added / (2 * delay):.1f}" if delay else "", f"≤ {target}",
@@ -70,7 +70,7 @@ def report(delay: float, times: int) -> None:
 
 
 class _ClockedProvider(ScriptedProvider):
-    """Notes when it is asked: a step lasts from one request to the next."""
+    """Records the time of each request: a step lasts from one request to the next."""
 
     def __init__(self, *lines: str | list[tuple[str, str]]) -> None:
         super().__init__(*lines)
@@ -88,7 +88,8 @@ def _step_seconds(delay: float, times: int) -> Mapping[str, list[float]]:
         for name, (tool, arguments) in _STEPS.items()
         for n in range(times)
     ]
-    first = ("read_file", json.dumps({"path": "a0.txt"}))  # what only the first one costs
+    # The first step also sets up the connection, so it is not measured.
+    first = ("read_file", json.dumps({"path": "a0.txt"}))
     provider = _ClockedProvider([first], *([call[1:]] for call in calls), "Done.")
     with _place(delay, times) as address:
         agent = Agent(
@@ -139,11 +140,11 @@ def _time_keys(screen: Screen) -> Iterator[float]:
 
 @contextmanager
 def _place(delay: float, files: int) -> Generator[str]:
-    """The address of a place with these files, in a home of its own."""
+    """Yield the address of a place with this number of files, in a home of its own."""
     before = dict(os.environ)
     with tempfile.TemporaryDirectory(
         prefix="refold-bench-",
-        ignore_cleanup_errors=True,  # what ends later may write
+        ignore_cleanup_errors=True,  # a process that ends later may write to it
     ) as folder:
         root = Path(folder, "work")
         root.mkdir()

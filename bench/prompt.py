@@ -1,8 +1,8 @@
-"""From the command line to the prompt, in a pseudo terminal.
+"""Measures the time from the command line to the prompt, in a pseudo terminal.
 
-The measure is the least a prompt can cost here: a Python that loads the same line editor
-and shows one. With --against, another tree of refold's sources (its src/) is run in turn
-with this one, so that what disturbs the machine disturbs both.
+It is compared with the least that a prompt can cost: a Python that loads the same line editor
+and shows a prompt. With --against, another tree of refold's sources (its src/) is run in turn
+with this one, so that other load falls on both.
 
 Usage: python -m bench.prompt [-n 10] [--against DIRECTORY]
 """
@@ -21,7 +21,7 @@ from bench import table
 
 SHOWN = "›".encode()
 LEAST = "from prompt_toolkit import PromptSession; PromptSession('› ').prompt()"
-_PATIENCE = 20.0  # seconds
+_MAX_START_SECONDS = 20.0
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def report(times: int, against: Path | None = None) -> None:
 
 
 def start_once(arguments: tuple[str, ...], sources: Path | None = None) -> float:
-    """Seconds until the prompt is on the screen, in an empty home."""
+    """Return the seconds until the prompt is on the screen, in an empty home."""
     with tempfile.TemporaryDirectory(prefix="refold-bench-") as home:
         environ = {
             "PATH": os.environ["PATH"],
@@ -67,19 +67,21 @@ def start_once(arguments: tuple[str, ...], sources: Path | None = None) -> float
             os.chdir(home)
             os.execve(sys.executable, [sys.executable, *arguments], environ)
         try:
-            return _seconds_until_shown(screen, began) - began
+            return _time_of_prompt(screen, began) - began
         finally:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
             os.close(screen)
 
 
-def _seconds_until_shown(screen: int, began: float) -> float:
+def _time_of_prompt(screen: int, began: float) -> float:
     data = b""
-    while select.select([screen], [], [], max(0, began + _PATIENCE - time.monotonic()))[0]:
+    while select.select(
+        [screen], [], [], max(0, began + _MAX_START_SECONDS - time.monotonic())
+    )[0]:
         try:
             piece = os.read(screen, 65_536)
-        except OSError:  # it has ended
+        except OSError:  # the program has exited
             break
         data += piece
         if SHOWN in data:

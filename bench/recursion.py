@@ -1,9 +1,9 @@
-"""The same model asked flat and by code, over the same folder: right or wrong, and what it read.
+"""Asks the same model flat and by code about the same folder, and counts right answers and tokens.
 
     python -m bench.recursion [--model NAME] [--files 8] [--lines 200]
 
-Without a model a script stands in for one that answers every question right and writes
-programs as a good one would; then only what was read and the time say anything.
+Without --model, a script stands in for a model that answers every question right and writes
+good programs. Then only the tokens and the time mean anything.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from refold.engine.budget import DEFAULT_ANSWER_TOKENS
 from refold.journal.events import codec
 from refold.journal.events.kinds import ModelAsked, Reserved
 
-PATIENCE = 900  # seconds for one question
+MAX_ANSWER_SECONDS = 900
 _PLACES = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath")
 
 
@@ -37,7 +37,7 @@ class Question:
 
 
 def material(folder: Path, files: int, lines: int) -> list[Question]:
-    """A log in some files. One line in all of them is of another kind."""
+    """Write a log in some files, of which one line is of another kind. Return the questions."""
     some = random.Random(7)
     for number in range(files):
         result = [
@@ -68,7 +68,7 @@ def material(folder: Path, files: int, lines: int) -> list[Question]:
 
 
 def ask(question: Question, way: str, folder: Path, model: str) -> Mapping[str, Any]:
-    """`refold rlm` as a person would call it; its document, and the seconds it took."""
+    """Call `refold rlm` as a person would. Return its document, with time and tokens."""
     command = [sys.executable, "-m", "refold", "rlm", question.asks]
     command += ["--context", str(folder), way, "--json"]
     with tempfile.TemporaryDirectory() as home:
@@ -86,7 +86,7 @@ def ask(question: Question, way: str, folder: Path, model: str) -> Mapping[str, 
             command,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=MAX_ANSWER_SECONDS,
             check=False,
             env={**os.environ, "REFOLD_HOME": home},
         )
@@ -96,7 +96,7 @@ def ask(question: Question, way: str, folder: Path, model: str) -> Mapping[str, 
 
 
 def _read(home: Path) -> int:
-    """Tokens that all models read, by what was reserved for each call."""
+    """Return the tokens that all models read, computed from the reservations for the calls."""
     count = 0
     for journal in home.rglob("events.jsonl"):
         for entry, _ in codec.decode(journal.read_bytes().splitlines()):
@@ -122,8 +122,8 @@ def _why_not(result: Mapping[str, Any]) -> str:
 
 
 def report(model: str, files: int, lines: int) -> None:
-    with tempfile.TemporaryDirectory() as where:
-        folder = Path(where, "logs")
+    with tempfile.TemporaryDirectory() as directory:
+        folder = Path(directory, "logs")
         folder.mkdir()
         questions = material(folder, files, lines)
         size = sum(file.stat().st_size for file in folder.iterdir())

@@ -1,7 +1,8 @@
-"""From `refold -r ID` to a prompt, for a long session, beside a start without one.
+"""Measures the time from `refold -r ID` to a prompt for a long session, and that of a new one.
 
-Each is a process of its own in a pseudo terminal, and they run in turn. The same events
-are one turn, and many: what a turn forgets at its end is not folded again.
+Each start is a process of its own in a pseudo terminal, and the kinds of starts run in turn. The
+long session has the same events as one turn and as many turns, because the view drops much of a
+turn at its end.
 
 Usage: python -m bench.resuming [-n 10] [--events 22000]
 """
@@ -29,13 +30,13 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.views.screen.screen import screen_of
 
 PROMPT = b"\x1b[?2004h"  # the line editor asks for marked pastes, and then waits
 CTRL_D = b"\x04"
-STEPS = 20  # of one of many turns
-LONGEST = 60.0  # seconds
+STEPS = 20  # model responses in each of the many turns
+MAX_WAIT_SECONDS = 60.0
 
 
 def main() -> None:
@@ -77,30 +78,33 @@ def report(times: int, events: int) -> None:
 
 
 def seconds_to_prompt(words: Sequence[str], workspace: Path, home: Path) -> float:
-    """Start it, wait for its prompt, and leave, as a person does."""
+    """Start refold, wait for its prompt, and leave. Return the seconds until the prompt."""
     place = {**os.environ, "REFOLD_HOME": str(home), "TERM": "xterm-256color"}
-    program, (ours, its) = [sys.executable, "-m", "refold", *words], os.openpty()
+    program, (terminal, program_side) = (
+        [sys.executable, "-m", "refold", *words],
+        os.openpty(),
+    )
     began = time.perf_counter()
     child = subprocess.Popen(
         program,
         cwd=workspace,
         env=place,
-        stdin=its,
-        stdout=its,
-        stderr=its,
+        stdin=program_side,
+        stdout=program_side,
+        stderr=program_side,
         process_group=0,
     )
-    os.close(its)
+    os.close(program_side)
     try:
-        read_until(PROMPT, ours)
+        read_until(PROMPT, terminal)
         took = time.perf_counter() - began
-        os.write(ours, CTRL_D)
+        os.write(terminal, CTRL_D)
     except BaseException:
         child.kill()
         raise
     finally:
-        runs.wait(child, LONGEST)
-        os.close(ours)
+        runs.wait(child, MAX_WAIT_SECONDS)
+        os.close(terminal)
     return took
 
 
@@ -108,7 +112,7 @@ def read_until(shown: bytes, terminal: int) -> None:
     data = b""
     while shown not in data:
         try:
-            if not select.select([terminal], [], [], LONGEST)[0]:
+            if not select.select([terminal], [], [], MAX_WAIT_SECONDS)[0]:
                 raise TimeoutError
             data += os.read(terminal, 65_536)
         except OSError as error:  # late, or the program has exited
@@ -117,7 +121,7 @@ def read_until(shown: bytes, terminal: int) -> None:
 
 
 def session(workspace: Path, events: int) -> Iterator[Entry]:
-    """A session that works in this directory, and in which nothing is under way."""
+    """Yield the entries of a session in this directory, whose only turn has ended."""
     story = journal.long_turn()
     next(story)
     result = chain([SessionStarted(str(workspace), "0.1.0")], islice(story, events - 3))
@@ -129,7 +133,7 @@ def session(workspace: Path, events: int) -> Iterator[Entry]:
 
 
 def split_into_turns(entries: Sequence[Entry]) -> Iterator[Entry]:
-    """The same, but after this number of answers a turn ends and another begins."""
+    """Yield the entries with a new turn after every `STEPS` answers."""
     seq, steps = count(1), 0
     for entry in entries:
         steps += isinstance(entry.event, ModelAsked)

@@ -1,4 +1,4 @@
-"""What our runner adds to a command that does nothing: to `bash -c`, and to bubblewrap.
+"""Measures what the runner of commands adds to `bash -c` and to bubblewrap.
 
 Usage: python -m bench.sandbox [-n 40] [directory]
 """
@@ -19,11 +19,11 @@ from refold.place.port import NOTHING_MORE, CommandExtras
 from refold.place.sandbox import Sandbox, SandboxConfig, find_sandbox
 from refold.values.tools import Confinement
 
-# What has a variable of its own gets a sandbox of its own, which begins when it is ordered.
+# A command with variables of its own gets a sandbox of its own, which is not set up ahead.
 _OWN = CommandExtras(environ={"OWN": "1"})
-_ANSWERING = 0.1  # seconds that a quick model takes
-TARGET = 2.0  # milliseconds that the runner may add to what it starts
-# What each is measured beside.
+_ANSWER_SECONDS = 0.1  # seconds that a quick model takes to answer
+TARGET = 2.0  # milliseconds that the runner may add
+# With which bare command each way is compared.
 BESIDE = {
     "plain": "bash -c",
     "reading": "bubblewrap, reading",
@@ -84,7 +84,7 @@ async def measure(times: int, root: str, sandbox: Sandbox) -> dict[str, list[flo
             took.setdefault(name, []).append(run_once(words))
         for name, (commands, writes, extras) in ways.items():
             if "ahead" in name or "answer" in name:
-                await anyio.sleep(_ANSWERING)
+                await anyio.sleep(_ANSWER_SECONDS)
             began = time.perf_counter()
             confines = Confinement(writes=writes)
             await commands.run(

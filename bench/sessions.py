@@ -1,4 +1,4 @@
-"""Thousands of sessions: how long it takes to index, list and search them, and to resume.
+"""Measures how long it takes to index, list, search and resume thousands of sessions.
 
 Usage: python -m bench.sessions [--sessions 5000] [--steps 12] [--runs 5]
 """
@@ -33,12 +33,12 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.values.messages import Message, Text, ToolCall
 from refold.values.usage import Usage
 
 DIRECTORIES = 40
-RARE = "quetzalcoatl"  # stands in one session of a hundred
+RARE = "quetzalcoatl"  # one session of a hundred has it
 QUERIES = (
     "the journal",
     "quetz*",
@@ -76,14 +76,14 @@ def report(count: int, steps: int, runs: int) -> None:
 
 
 def make_journals(home: JournalDirectory, count: int, steps: int, workspace: Path) -> int:
-    """Journals as our own codec writes them. Gives their bytes."""
+    """Make the journals of `count` sessions. Return the sum of their sizes in bytes."""
     chance, result = random.Random(7), 0
     paragraphs = prose()
     for n in range(count):
         name = f"20260101-{n:06d}-{n % 9973:04d}"
-        where = workspace / ("oldest" if n == 0 else f"project-{n % DIRECTORIES}")
+        directory = workspace / ("oldest" if n == 0 else f"project-{n % DIRECTORIES}")
         lines, head = list[bytes](), codec.Head()
-        for event in story(chance, paragraphs, str(where), steps, n):
+        for event in story(chance, paragraphs, str(directory), steps, n):
             line, head = codec.encode(Entry(head.seq + 1, event, at=1.7e9 + n), head)
             lines.append(line + b"\n")
         path = home.path(name)
@@ -96,17 +96,17 @@ def make_journals(home: JournalDirectory, count: int, steps: int, workspace: Pat
 
 
 def prose() -> Sequence[str]:
-    """Words that people and models use: our own documentation."""
+    """Return paragraphs of refold's documentation, with words that people and models use."""
     docs = Path(__file__).parents[1] / "docs"
     texts = [page.read_text(encoding="utf-8") for page in sorted(docs.glob("*/*.md"))]
     return [part for text in texts for part in text.split("\n\n") if len(part) > 60]
 
 
 def story(
-    chance: random.Random, paragraphs: Sequence[str], where: str, steps: int, n: int
+    chance: random.Random, paragraphs: Sequence[str], directory: str, steps: int, n: int
 ) -> Iterator[Event]:
     rare = f" {RARE} 的日志" if n % 100 == 0 else ""
-    yield SessionStarted(where, "0.1.0", f"s{n}")
+    yield SessionStarted(directory, "0.1.0", f"s{n}")
     yield Said(chance.choice(paragraphs)[:300] + rare)
     yield TurnStarted(2)
     yield SystemPromptSet(

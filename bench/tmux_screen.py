@@ -1,7 +1,7 @@
-"""A program on a screen of tmux: keys go in, and what it writes comes out with the time.
+"""Runs a program on a screen of tmux, presses keys, and records its output with the time.
 
-tmux answers what programs ask a terminal at their start, as a plain pty does not. It is used
-in its control mode: one connection carries the keys and the output.
+Unlike a plain pty, tmux answers the queries that programs send to a terminal at their start. It is
+used in its control mode: one connection carries the keys and the output.
 """
 
 import os
@@ -21,7 +21,10 @@ _CONTROL = re.compile(
 
 
 class Screen:
-    """The program starts with `start`, so that a clock can begin with it."""
+    """A screen with one program, which `start` starts, so that a clock can begin then.
+
+    A `mark` is a position in the output, after which `until` can search.
+    """
 
     def __init__(
         self, command: Sequence[str], environ: Mapping[str, str], directory: Path,
@@ -54,35 +57,36 @@ class Screen:
             [*self._name, "-C", "attach"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        self.order(f"refresh-client -C {columns}x{rows}")
+        self.send_command(f"refresh-client -C {columns}x{rows}")
         self._came = list[tuple[float, bytes]]()
         self._changed = threading.Condition()
-        self._over = False
+        self._has_ended = False
         threading.Thread(target=self._read, daemon=True).start()
 
     def start(self) -> float:
         self.pid = int(self._tmux("display-message", "-p", "#{pane_pid}"))
         return self.keys("Enter")
 
-    def order(self, line: str) -> None:
+    def send_command(self, line: str) -> None:
         assert self._control.stdin is not None
         self._control.stdin.write(f"{line}\n".encode())
         self._control.stdin.flush()
 
     def keys(self, *names: str) -> float:
-        """Press these keys. When that was comes back."""
+        """Press keys by their names for tmux. Return the time of that."""
         at = time.perf_counter()
-        self.order(f"send-keys {join(names)}")
+        self.send_command(f"send-keys {join(names)}")
         return at
 
     def type(self, text: str) -> float:
+        """Type a text. Return the time of that."""
         at = time.perf_counter()
-        self.order(f"send-keys -l {join([text])}")
+        self.send_command(f"send-keys -l {join([text])}")
         return at
 
     @property
     def byte_count(self) -> int:
-        """Bytes that the program has written so far."""
+        """The number of bytes that the program has written so far."""
         return sum(len(data) for _, data in self._came)
 
     @property
@@ -90,14 +94,18 @@ class Screen:
         return len(self._came)
 
     def until(self, text: str, since: int = 0, seconds: float = 60.0) -> float:
-        """When these words had been written, whatever stands between their letters."""
+        """Return the time at which this text had been written, since the mark `since`.
+
+        Blanks and control sequences between its letters are ignored. Raises `RuntimeError` after
+        `seconds`.
+        """
         wanted, result, at = re.sub(r"\s", "", text).encode(), b"", since
         deadline = time.perf_counter() + seconds
         while True:
             with self._changed:
                 while at >= len(self._came):
                     left = deadline - time.perf_counter()
-                    if left <= 0 or self._over:
+                    if left <= 0 or self._has_ended:
                         raise RuntimeError(f"{text!r} never came:\n{self.text()}")
                     self._changed.wait(left)
                 came, data = self._came[at]
@@ -110,7 +118,7 @@ class Screen:
         return self._tmux("capture-pane", "-p")
 
     def processes(self) -> Iterator[int]:
-        """The program and all that it has started."""
+        """Yield the ids of the program and of all processes below it."""
         waiting = [self.pid]
         while waiting:
             pid = waiting.pop()
@@ -119,13 +127,13 @@ class Screen:
                 waiting += map(int, children.read_text().split())
 
     def ticks(self) -> int:
-        """CPU time of them so far."""
+        """Return the CPU time of these processes so far, in units of 1/`TICKS` s."""
         stats = [Path(f"/proc/{pid}/stat").read_text() for pid in self.processes()]
         fields = [stat.rpartition(")")[2].split() for stat in stats]
         return sum(int(field[11]) + int(field[12]) for field in fields)
 
     def megabytes(self) -> float:
-        """Memory of them; pages that several share are counted once."""
+        """Return the memory of these processes. Pages that several share are counted once."""
         count = 0
         for pid in self.processes():
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -151,5 +159,5 @@ class Screen:
                     self._came.append((time.perf_counter(), data))
                     self._changed.notify_all()
         with self._changed:
-            self._over = True
+            self._has_ended = True
             self._changed.notify_all()

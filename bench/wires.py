@@ -1,8 +1,8 @@
-"""What each wire costs: CPU per event of a stream, and the start to a first request.
+"""Measures what each wire costs: CPU per event of a stream, and the start to a first request.
 
-The stream is one that our mocks write, the same bytes for all. Ours is bytes to deltas
-to an answer, without the network; bare is splitting lines and decoding each event, with
-the standard library and with msgspec, into what any client would read next.
+The streams are those of the scripted servers. refold turns their bytes into deltas and into an
+answer, without the network. The least that any client does is to split lines and decode each
+event; this is measured with the standard library and with msgspec.
 
 Usage: python -m bench.wires [-n 10] [--events 20000]
 """
@@ -37,7 +37,7 @@ WIRES: tuple[WireName, ...] = (
     "gemini",
     "ollama",
 )
-CHUNK = 4096  # bytes that come in at once
+CHUNK = 4096  # bytes that arrive at once
 MODELS = {
     "anthropic": ("anthropic/m-1", "ANTHROPIC", ""),
     "openai-responses": ("openai/m-1", "OPENAI", "/v1"),
@@ -93,7 +93,7 @@ def report_decoding(events: int, times: int) -> None:
 
 
 def stream(wire: WireName, events: int) -> tuple[bytes, int]:
-    """An answer that says as many pieces, and how many events that makes."""
+    """Return a streamed answer of about `events` pieces, and the number of its events."""
     text = (WORDS * (3 * events // len(WORDS) + 1))[: 3 * events]
     body = answer(wire, Reply(text)).body
     assert isinstance(body, bytes)
@@ -101,7 +101,7 @@ def stream(wire: WireName, events: int) -> tuple[bytes, int]:
 
 
 def time_in_turn(works: Sequence[Callable[[], None]], times: int) -> list[float]:
-    """The least CPU seconds of each, in turn, so that what disturbs disturbs all."""
+    """Run the works in turn, so that other load falls on all. Return the least CPU seconds."""
     best = [float("inf")] * len(works)
     for _ in range(times):
         for n, work in enumerate(works):
@@ -120,7 +120,7 @@ def decode_with_msgspec(body: bytes) -> Callable[[], None]:
 
 
 def split(body: bytes, decode: Callable[[bytes], object]) -> None:
-    """The least: lines out of chunks, and what stands in them decoded."""
+    """Split the chunks into lines, and decode the event in each line."""
     rest = b""
     for at in range(0, len(body), CHUNK):
         *lines, rest = (rest + body[at : at + CHUNK]).split(b"\n")
@@ -134,7 +134,7 @@ def split(body: bytes, decode: Callable[[bytes], object]) -> None:
 def decode_with_wire(wire: WireName, body: bytes) -> Callable[[], None]:
     recorded = Recorded([body[at : at + CHUNK] for at in range(0, len(body), CHUNK)])
     provider = provider_of(wire, recorded)
-    asyncio.run(read_answer(provider))  # what is looked up once is known from then on
+    asyncio.run(read_answer(provider))  # some providers look up the model once
 
     def scenario() -> None:
         asyncio.run(read_answer(provider))
@@ -166,7 +166,7 @@ def provider_of(wire: WireName, http: "Recorded") -> Provider:
 
 
 class Recorded:
-    """Stands where the HTTP client stands, and has the answer already."""
+    """Replaces the HTTP client, and has the answer already."""
 
     peer = Peer("nobody", "http://127.0.0.1:1")
 
@@ -188,14 +188,14 @@ class Coming:
         return next(self.chunks, b"")
 
     def mark_complete(self) -> None:
-        """Nothing is behind it that could be let go."""
+        """Do nothing: there is no connection to release."""
 
 
 SHOWN = b'{"model_info":{"llama.context_length":4096}}'
 
 
 def report_starts(times: int) -> None:
-    """From the command line to the first request, for every wire, in turn."""
+    """Report the time from the command line to the first request, for every wire."""
     took: dict[str, list[float]] = {}
     for _ in range(times):
         for name, agent in agent_starters():
@@ -211,12 +211,12 @@ def report_starts(times: int) -> None:
         [
             (
                 name,
-                table.ms(median(found)),
-                f"({table.ms(min(found))})",
-                table.times(median(found), median(floor)),
-                table.ms(median(found) - median(floor)),
+                table.ms(median(seconds)),
+                f"({table.ms(min(seconds))})",
+                table.times(median(seconds), median(floor)),
+                table.ms(median(seconds) - median(floor)),
             )
-            for name, found in took.items()
+            for name, seconds in took.items()
         ],
     )
 

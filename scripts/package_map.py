@@ -1,7 +1,7 @@
 """Draws the packages of refold and what they import: docs/images/packages.svg.
 
-The rows are the layers of `pyproject.toml`, the arrows are read from the source. An arrow is left out if
-a longer way says the same: the map shows through which package each is reached first.
+The rows are the layers of `pyproject.toml`, the arrows are read from the source. An arrow from a
+package to another one is left out if a chain of other arrows leads there.
 """
 
 import ast
@@ -25,7 +25,7 @@ rect.page { fill: #ffffff }
 
 
 def layers() -> list[list[str]]:
-    """The packages and modules of each layer, the highest first."""
+    """Return the packages and modules of each layer, the highest first."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     contract = settings["tool"]["importlinter"]["contracts"][0]
     return [
@@ -35,7 +35,7 @@ def layers() -> list[list[str]]:
 
 
 def package_imports() -> dict[str, set[str]]:
-    """Which packages each package imports, when it is loaded or later."""
+    """Return which packages each package imports, when it is loaded or later."""
     names = {name for row in layers() for name in row}
     result: dict[str, set[str]] = defaultdict(set)
     for file in SOURCE.rglob("*.py"):
@@ -47,7 +47,7 @@ def package_imports() -> dict[str, set[str]]:
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """The modules of refold that are imported, without those for type checkers only."""
+    """Yield the modules of refold that are imported, without those for type checkers only."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
             continue
@@ -58,16 +58,16 @@ def imported(tree: ast.AST) -> Iterator[str]:
         yield from imported(node)
 
 
-def shortest(edges: Mapping[str, set[str]]) -> dict[str, set[str]]:
-    """Without each edge that a longer way replaces."""
+def reduce_edges(edges: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """Return the edges without each one that a chain of other edges replaces."""
 
-    def reach(name: str) -> set[str]:
+    def reachable_from(name: str) -> set[str]:
         return edges.get(name, set()).union(
-            *(reach(other) for other in edges.get(name, ()))
+            *(reachable_from(other) for other in edges.get(name, ()))
         )
 
     return {
-        name: others.difference(*(reach(other) for other in others))
+        name: others.difference(*(reachable_from(other) for other in others))
         for name, others in edges.items()
     }
 
@@ -78,7 +78,7 @@ def draw() -> str:
     height = len(rows) * ROW_HEIGHT + 2 * MARGIN - ROW_HEIGHT + BOX_HEIGHT
     arrows = [
         arrow(places[name], places[other])
-        for name, others in sorted(shortest(package_imports()).items())
+        for name, others in sorted(reduce_edges(package_imports()).items())
         for other in sorted(others)
     ]
     boxes = [box(name, *place) for name, place in places.items()]
@@ -94,7 +94,7 @@ def draw() -> str:
 
 
 def positions(rows: list[list[str]]) -> Iterator[tuple[str, tuple[float, float]]]:
-    """The middle of each box."""
+    """Yield the middle of each box."""
     for number, names in enumerate(rows):
         widths = [box_width(name) for name in names]
         left = (WIDTH - sum(widths) - BOX_GAP * (len(names) - 1)) / 2

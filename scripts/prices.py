@@ -1,8 +1,8 @@
 """Write `src/refold/provider/known_models.json` from genai-prices, a maintained list.
 
 Run it when models or prices change: `uv run --with genai-prices@latest scripts/prices.py`.
-It keeps what a text model costs by tokens: special offers for batches or haste, and
-models that are charged by anything else, are left out and so have no known price.
+It keeps prices for tokens of text models. It leaves out special offers, as for batches or quick
+answers, and models that cost anything else, which so have no known price.
 """
 
 import json
@@ -25,8 +25,9 @@ from genai_prices.types import (
 
 TARGET = Path(__file__).parents[1] / "src/refold/provider/known_models.json"
 KEYS = ("input_mtok", "output_mtok", "cache_read_mtok", "cache_write_mtok")
-# Charged beside tokens, for what we do not ask for: searches, sound, a longer-lived cache.
-BESIDE = frozenset(
+# Prices beside those of tokens, for what refold never requests: searches, sound, a longer-lived
+# cache.
+UNUSED_KEYS = frozenset(
     {
         "cache_audio_read_mtok",
         "cache_image_read_mtok",
@@ -36,8 +37,8 @@ BESIDE = frozenset(
         "web_searches_kcount",
     }
 )
-OURS = {"google": "gemini", "x-ai": "xai"}  # our name of a provider, where it is another
-# Begins of names that the list has for a seller, and that another address of it serves.
+OWN_NAMES = {"google": "gemini", "x-ai": "xai"}  # refold's names of providers that differ
+# By seller: models with these prefixes are in its list, but have another address.
 ELSEWHERE = {"gemini": ("claude-",)}
 NAMED_FOR_ALL = ("anthropic", "openai", "google", "mistral", "deepseek", "x-ai")
 FAMILIES = (
@@ -47,8 +48,8 @@ FAMILIES = (
 
 
 def render_table(today: date) -> str:
-    """The whole file, one model a line, as it is known today."""
-    sellers = {OURS.get(p.id, p.id): _seller(p, today) for p in data.providers}
+    """Return the whole file, one model a line, as it is known today."""
+    sellers = {OWN_NAMES.get(p.id, p.id): _seller(p, today) for p in data.providers}
     table: dict[str, object] = {
         "as_of": today.isoformat(),
         "source": f"genai-prices {version('genai-prices')}",
@@ -79,7 +80,7 @@ def _windows() -> dict[str, int]:
         for model in provider.models
         if model.id.startswith(FAMILIES)
     }
-    # A name without a window is only worth a line where a shorter one would answer for it.
+    # A name without a window gets a line only if a shorter name with a window matches it, too.
     return {
         name: window
         for name, window in known.items()
@@ -88,13 +89,13 @@ def _windows() -> dict[str, int]:
 
 
 def _seller(seller: Provider, today: date) -> dict[str, object]:
-    too = [OURS.get(id_, id_) for id_ in seller.fallback_model_providers or ()]
+    too = [OWN_NAMES.get(id_, id_) for id_ in seller.fallback_model_providers or ()]
     models = [*_models(seller, today)]
     return {"too": too, "models": models} if too else {"models": models}
 
 
 def _models(seller: Provider, today: date) -> Iterator[dict[str, object]]:
-    elsewhere = ELSEWHERE.get(OURS.get(seller.id, seller.id), ())
+    elsewhere = ELSEWHERE.get(OWN_NAMES.get(seller.id, seller.id), ())
     for model in sorted(seller.models, key=lambda model: model.id):
         if model.id.startswith(elsewhere):
             continue
@@ -105,14 +106,17 @@ def _models(seller: Provider, today: date) -> Iterator[dict[str, object]]:
 
 
 def _names(seller: Provider, model: ModelInfo) -> list[str]:
-    """What it is called in full: names that the list itself takes for this model."""
+    """Return the full names of a model: those by which the list itself finds this model."""
     fromkeys = dict.fromkeys(name.lower() for name in (model.id, *_literals(model.match)))
     whole = (name for name in fromkeys if name[-1:].isalnum())
     return [name for name in whole if seller.find_model(name) is model]
 
 
 def _literals(clause: object) -> Iterator[str]:
-    """The names in a rule for names. Those in patterns are dated ones, which we see."""
+    """Yield the names in a rule that matches names, without those in regular expressions.
+
+    Regular expressions are for names with a date.
+    """
     for name, value in vars(clause).items():
         if name in ("or_", "and_"):
             for inner in value:
@@ -122,11 +126,11 @@ def _literals(clause: object) -> Iterator[str]:
 
 
 def _terms(model: ModelInfo, today: date) -> Iterator[dict[str, object]]:
-    """Prices, and when they hold. The last that does is the one to take."""
+    """Yield the prices with the time in which they hold. The last one that holds applies."""
     prices = model.prices
     if isinstance(prices, ModelPrice):
         prices = [ConditionalPrice(prices=prices)]
-    if model.id.endswith(":free"):  # they stand there without any price
+    if model.id.endswith(":free"):  # the list has no price for free models
         yield {"steps": [[0, 0, 0]]}
     if not all(_depends_on_tokens(value.prices) for value in prices):
         return
@@ -143,10 +147,10 @@ def _terms(model: ModelInfo, today: date) -> Iterator[dict[str, object]]:
         yield term
 
 
-def _first_valid(given: list[ConditionalPrice], today: date) -> int:
-    """Where to begin: what stands before will never hold again."""
-    for at in range(len(given) - 1, 0, -1):
-        match given[at].constraint:
+def _first_valid(prices: list[ConditionalPrice], today: date) -> int:
+    """Return the index of the first price that can still hold; earlier ones never will."""
+    for at in range(len(prices) - 1, 0, -1):
+        match prices[at].constraint:
             case None:
                 return at
             case StartDateConstraint(start) if start <= today:
@@ -158,11 +162,14 @@ def _first_valid(given: list[ConditionalPrice], today: date) -> int:
 
 def _depends_on_tokens(prices: ModelPrice) -> bool:
     keys = {name for name, value in vars(prices).items() if value is not None}
-    return {"input_mtok", "output_mtok"} <= keys and keys <= BESIDE | set(KEYS)
+    return {"input_mtok", "output_mtok"} <= keys and keys <= UNUSED_KEYS | set(KEYS)
 
 
 def _steps(prices: ModelPrice) -> Iterator[list[object]]:
-    """From how many tokens of input on, exclusive, which prices hold for all of them."""
+    """Yield the steps of a price: a number of input tokens, and the prices above it.
+
+    The prices then hold for all tokens.
+    """
     values = [getattr(prices, key) for key in KEYS]
     starts = {t.start for p in values if isinstance(p, TieredPrices) for t in p.tiers}
     for over in sorted({0, *starts}):

@@ -1,7 +1,7 @@
-"""The run that docs/explain/one-sentence.md follows: refold, one message, a model from a script.
+"""Makes the run that docs/explain/one-sentence.md follows: one message, a model from a script.
 
-refold really runs, with its protocol over HTTP, its journal, its tools and its sandbox. What differs between
-two runs, such as ids, times and directories, is left out of the tables, so that they can be compared.
+refold really runs, with its protocol over HTTP, its journal, its tools and its sandbox. Ids, times
+and directories differ between two runs, so the tables leave them out and can be compared.
 """
 
 import json
@@ -37,7 +37,7 @@ base_url = "{url}"
 allow = ["bash({command})"]
 """
 MAX_VALUE_CHARS = 70
-# The fields of events and documents that say something, and are alike in each run.
+# The fields of events and documents that the tables show. They are alike in each run.
 EVENT_FIELDS = {
     "SessionStarted": (),
     "ModeChanged": ("mode",),
@@ -64,7 +64,7 @@ FRAME_FIELDS = (
 
 
 class RecordedRun(NamedTuple):
-    """What went over the wire, into the journal, to stdout, and which modules were imported."""
+    """The requests to the model, the journal, the documents on stdout, the imported modules."""
 
     requests: list[dict[str, Any]]
     events: list[dict[str, Any]]
@@ -111,7 +111,7 @@ def rows(text: str) -> list[dict[str, Any]]:
 
 
 def events() -> str:
-    """The journal of the run: each event, who wrote it, and what it says."""
+    """Return the journal of the run: each event, its writer, and its fields."""
     table = [
         f"| {event['seq']} | `{event['kind']}` | {event['by'].partition(':')[0]} | {event_text(event)} |"
         for event in recorded_run().events
@@ -137,7 +137,7 @@ def part_text(part: Mapping[str, Any]) -> str:
 
 
 def requests() -> str:
-    """The conversation that each request carries: the messages, one line each."""
+    """Return the conversation in each request, one line for each message."""
     result = list[str]()
     for number, request in enumerate(recorded_run().requests, 1):
         result.append(f"request {number}")
@@ -158,7 +158,7 @@ def message_text(message: Mapping[str, Any]) -> str:
 
 
 def frames() -> str:
-    """What a client of the session got: documents by the event that they belong to."""
+    """Return what a client of the session got: documents by the event that they belong to."""
     result = ["| seq | documents |", "|---|---|"]
     documents = join_pieces(recorded_run().frames[:-1])
     for seq, group in groupby(
@@ -171,7 +171,7 @@ def frames() -> str:
 
 
 def join_pieces(documents: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Pieces of text in one document: where a text is cut depends on the time."""
+    """Join the pieces of a text in one document, because the time decides where it is cut."""
     for kind, group in groupby(documents, lambda item: item["type"]):
         first, *rest = group
         if kind == "text_delta":
@@ -192,10 +192,10 @@ def fields(data: Mapping[str, object]) -> str:
 
 
 def code(value: object) -> str:
-    """A value as code in a table."""
+    """Return a value as code in a table."""
     text = value if isinstance(value, str) else json.dumps(value)
-    text = short(text).replace("|", "\\|")
-    return f"`` {text} ``" if "`" in text else f"`{text}`" if text else '`""`'
+    text = short(text).replace("|", "\\|") or '""'
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
 
 
 def short(text: str) -> str:
@@ -204,14 +204,16 @@ def short(text: str) -> str:
 
 
 def packages() -> str:
-    """The packages that the run imported, and those that it did not need."""
+    """Return the packages that the run imported, and those that it did not need."""
     folder = Path(__file__).parents[1] / "src/refold"
-    every = {path.parent.name for path in folder.glob("*/__init__.py")}
-    loaded = {name.split(".")[1] for name in recorded_run().modules if "." in name} & every
-    return "\n".join(names_of(loaded, every))
+    all_packages = {path.parent.name for path in folder.glob("*/__init__.py")}
+    loaded = {
+        name.split(".")[1] for name in recorded_run().modules if "." in name
+    } & all_packages
+    return "\n".join(names_of(loaded, all_packages))
 
 
-def names_of(loaded: set[str], every: set[str]) -> Iterator[str]:
-    for title, names in (("Imported", loaded), ("Not needed", every - loaded)):
+def names_of(loaded: set[str], all_packages: set[str]) -> Iterator[str]:
+    for title, names in (("Imported", loaded), ("Not needed", all_packages - loaded)):
         yield f"{title}: {', '.join(f'`{name}/`' for name in sorted(names))}."
         yield ""

@@ -1,8 +1,8 @@
 """Write the generated parts of docs/ again, from the source they describe.
 
 A generated part stands between `<!-- generated: NAME -->` and `<!-- end -->`; the rest of
-a page is written by people and left alone. `tests/test_docs.py` fails while a page
-differs from what this would write.
+a page is written by people and stays unchanged. `tests/test_docs.py` fails while a page
+differs from what this program would write.
 
 Usage: python -m scripts.reference
 """
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def schemas() -> dict[str, str]:
-    """The files of docs/schema, by name."""
+    """Return the files of docs/schema, by name."""
     from refold.cli.schema import SCHEMA_NAMES, schema_text
 
     return {f"{name}.json": schema_text(name) for name in SCHEMA_NAMES}
@@ -63,19 +63,19 @@ def replace_blocks(page: str) -> str:
 
 
 def events() -> str:
-    """Every kind of event, in the order of the source, with its fields."""
-    from refold.journal.events import child_events, codec, kinds
+    """Return every kind of event, in the order of the source, with its fields."""
+    from refold.journal.events import child_events, codec, kinds, setting_events
 
     return "\n\n".join(
         structure(module, item)
-        for module in (kinds, child_events)
+        for module in (kinds, setting_events, child_events)
         for item in classes(module)
         if item.name in codec.KINDS_BY_NAME
     )
 
 
 def parts() -> str:
-    """What stands inside events: messages and their parts, results, usage."""
+    """Return the types of values in events: messages and their parts, results, usage."""
     from refold.values import claims, control, display, messages, usage
 
     modules = (messages, usage, display, control, claims)
@@ -83,7 +83,7 @@ def parts() -> str:
         structure(module, node)
         for module in modules
         for node in classes(module)
-        if node.name != "StoredMessage"  # a message at its place; no event holds one
+        if node.name != "StoredMessage"  # no event has one
     )
 
 
@@ -92,14 +92,14 @@ def tools() -> str:
 
 
 def flags() -> str:
-    """The flags of a session or a task, as `refold --help all` has them."""
+    """Return the flags of a session or a task, as `refold --help all` has them."""
     from refold.cli.command_tree import command_tree
 
     return flag_table(command_tree().flags)
 
 
 def rlm_flags() -> str:
-    """The flags of `refold rlm`."""
+    """Return the flags of `refold rlm`."""
     from refold.cli.command_tree import command_tree
 
     (rlm,) = (
@@ -113,7 +113,7 @@ def flag_table(flags: Iterable[Flag]) -> str:
 
 
 def flag_row(flag: Flag) -> str:
-    """The row of one flag, with its value or the values to choose from."""
+    """Return the row of one flag, with its value or the values to choose from."""
     value = flag.value
     *others, last = flag.names
     named = last if value is None or value.choices else f"{last} {value.called}"
@@ -123,7 +123,7 @@ def flag_row(flag: Flag) -> str:
 
 
 def providers() -> str:
-    """The built-in providers, and the environment variables that configure them."""
+    """Return the built-in providers, and the environment variables that configure them."""
     from refold.provider import catalog
 
     rows = [
@@ -139,7 +139,7 @@ def providers() -> str:
 
 
 def backends() -> str:
-    """The built-in command lines, and why their own tools can do nothing."""
+    """Return the built-in command lines, and why their own tools can do nothing."""
     from refold.provider.command.backends import builtin_specs
 
     rows = [
@@ -155,7 +155,7 @@ def backends() -> str:
 
 
 def slash_commands() -> str:
-    """What can be typed in a terminal, by groups, as /help has them."""
+    """Return what can be typed in a terminal, by groups, as /help has them."""
     from refold.commands.table import GROUP_TITLES, commands
 
     table = commands()
@@ -168,12 +168,9 @@ def slash_commands() -> str:
 
 def slash_command(command: SlashCommand) -> str:
     usage = f"/{command.name} {command.takes}".strip().replace("|", "\\|")
-    also = (
-        f" Also {code(*(f'/{name}' for name in command.aliases))}."
-        if command.aliases
-        else ""
-    )
-    waits = "" if command.at_once else " ·"
+    aliases = code(*(f"/{name}" for name in command.aliases))
+    also = f" Also {aliases}." if aliases else ""
+    waits = "" if command.at_once else " ·"  # it runs only after the turn
     more = f" {command.more}" if command.more else ""
     about = f"{command.about[0].upper()}{command.about[1:]}".rstrip(".?")
     end = "?" if command.about.endswith("?") else "."
@@ -181,7 +178,7 @@ def slash_command(command: SlashCommand) -> str:
 
 
 def how_to(text: str) -> str:
-    """A command to type, or a sentence."""
+    """Return a command as code; a sentence ("get …") is returned as it is."""
     return text if text.startswith("get ") else code(text)
 
 
@@ -190,10 +187,11 @@ def code(*names: str) -> str:
 
 
 def all_tools() -> list[Tool]:
-    """Every tool that any module of the room defines, by name."""
-    names = [f"refold.tools.{m.name}" for m in pkgutil.iter_modules(refold.tools.__path__)]
-    result = [v for n in names for v in vars(importlib.import_module(n)).values()]
-    by_name = {v.name: v for v in result if isinstance(v, Tool)}
+    """Return every tool that a module of `refold.tools` defines, sorted by name."""
+    by_name = dict[str, Tool]()
+    for info in pkgutil.iter_modules(refold.tools.__path__):
+        module = importlib.import_module(f"refold.tools.{info.name}")
+        by_name |= {v.name: v for v in vars(module).values() if isinstance(v, Tool)}
     return [by_name[name] for name in sorted(by_name)]
 
 
@@ -223,9 +221,9 @@ def kind(about: dict[str, Any]) -> str:
 
 
 def default(about: dict[str, Any]) -> str:
-    return (
-        f"`{msgspec.json.encode(about['default']).decode()}`" if "default" in about else ""
-    )
+    if "default" not in about:
+        return ""
+    return f"`{msgspec.json.encode(about['default']).decode()}`"
 
 
 def classes(module: types.ModuleType) -> Iterator[ast.ClassDef]:

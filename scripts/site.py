@@ -1,10 +1,16 @@
 """Build the documentation site: `src/refold/site.zip`, which `refold docs` serves.
 
 The Markdown of the repository is copied to `build/site`, with links that fit there, and Zensical
-makes HTML of it. Pages have the same names as in `docs/`; what stands elsewhere, such as
-ARCHITECTURE.md and the lessons of the course, gets a place in a section.
+makes HTML of it. Pages have the same names as in `docs/`; a page from elsewhere, such as
+ARCHITECTURE.md or a lesson of the course, gets a place in a section.
 
 Usage: python -m scripts.site
+
+The site is one archive in the wheel, so a user without a network has the documents of the
+installed version. It is not in git, where 10 MB of HTML would change with every sentence.
+Zensical is an alpha release, but only a build tool: it reads plain Markdown and a `mkdocs.yml`,
+which MkDocs reads too. Material for MkDocs is no longer developed, Sphinx would need links that
+GitHub does not show, and a generator of our own would need its own search and navigation.
 """
 
 import html
@@ -26,7 +32,7 @@ ROOT = Path(__file__).parents[1]
 STAGE = ROOT / "build/site"
 ARCHIVE = ROOT / "src/refold/site.zip"
 MOVED_SECTIONS = ROOT / "scripts/moved_sections.toml"
-SHELVES = {
+SECTION_TITLES = {
     "start": "Start",
     "guides": "Guides",
     "reference": "Reference",
@@ -61,8 +67,9 @@ NOT_PROSE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
-ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # the same pages give the same archive
-# All matches on one page of results, instead of ten that have every word.
+ZIP_DATE = (1980, 1, 1, 0, 0, 0)  # constant, so the same pages give the same archive
+# Replacements in the script of the search: it shows all sections with any word of a question,
+# instead of ten sections with every word.
 SEARCH_CHANGES = (
     ('Yt(n,"and"', 'Yt(n,"or"'),
     ("we({handler:Me,size:10})", "we({handler:Me,size:1e4})"),
@@ -116,7 +123,9 @@ def copy_sources(target: Path) -> None:
 
 
 def recordings_script() -> str:
-    """The recordings of the player: a page that is opened as a file cannot fetch them."""
+    """Return the recordings of the player: a page that is opened as a file cannot fetch
+    them.
+    """
     folder = ROOT / "docs/recordings"
     recordings = {
         file.stem: json.loads(file.read_text("utf-8"))
@@ -126,14 +135,14 @@ def recordings_script() -> str:
 
 
 def moved_sections() -> dict[str, dict[str, str]]:
-    """By page and anchor: the page, and mostly the anchor, where that section is now."""
+    """Return, by page and anchor, the page (and mostly the anchor) where that section is now."""
     return tomllib.loads(MOVED_SECTIONS.read_text("utf-8"))
 
 
 def page_places() -> dict[Path, str]:
-    """Every page by its file in the repository: its place on the site."""
+    """Return the place on the site of every page, by the page's file in the repository."""
     result = {Path(source): place for source, place in PLACES.items()}
-    for folder in (*SHELVES, "decisions"):
+    for folder in (*SECTION_TITLES, "decisions"):
         for file in sorted((ROOT / "docs" / folder).glob("*.md")):
             source = file.relative_to(ROOT)
             result.setdefault(source, str(source.relative_to("docs")))
@@ -147,20 +156,20 @@ class Page:
 
     def __init__(self, source: Path, place: str, places: dict[Path, str]) -> None:
         self.source, self._place, self._places = source, place, places
-        self.files = set[Path]()  # what it links to that is not a page
+        self.files = set[Path]()  # the files that it links to and that are not pages
 
     def text(self) -> str:
-        """Its Markdown with the links of the site; code is left as it is.
+        """Return its Markdown with the links of the site; code is left as it is.
 
-        The search leaves out why things were decided and what has changed, which would hide how
-        things are.
+        The search leaves out the decisions and the changelog, which would hide the pages that
+        describe how things are.
         """
         parts = FENCES.split(read_source(self.source))
         parts[::2] = [LINK.sub(self._link, part) for part in parts[::2]]
         if GLOSSARY in self._places and self.source != GLOSSARY:
             parts[::2] = self._link_words(parts[::2])
         is_searched = not self._place.startswith(("decisions/", "reference/changelog"))
-        # A comment after a table would be a row of it.
+        # A comment right after a table would become a row of the table.
         return ("" if is_searched else NOT_SEARCHED) + "".join(parts).replace(
             "\n<!-- end -->", "\n\n<!-- end -->"
         )
@@ -196,7 +205,9 @@ class Page:
 
 
 def read_source(source: Path) -> str:
-    """The Markdown of a page; a lesson as its readers get it, with the source that it names."""
+    """Return the Markdown of a page; a lesson as its readers get it, with the source that
+    it names.
+    """
     slugs = {f"{lesson.slug}.md": lesson for lesson in lessons()}
     if source.parent.name == "course":
         return slugs[source.name].text()
@@ -205,7 +216,7 @@ def read_source(source: Path) -> str:
 
 @cache
 def glossary_words() -> frozenset[str]:
-    """The words of the glossary that have one meaning in all pages."""
+    """Return the words of the glossary that have one meaning in all pages."""
     rows = re.findall(
         r"^\| (\w[\w, ]*) \|", (ROOT / GLOSSARY).read_text("utf-8"), re.MULTILINE
     )
@@ -214,12 +225,15 @@ def glossary_words() -> frozenset[str]:
 
 
 def file_place(file: Path) -> str:
-    """Where a file that is not a page lies on the site."""
+    """Return the place on the site of a file that is not a page."""
     return str(file.relative_to("docs")) if file.is_relative_to("docs") else f"files/{file}"
 
 
 def configuration() -> dict[str, object]:
-    """The configuration of Zensical: nothing is fetched from elsewhere, and links are checked."""
+    """Return the configuration of Zensical.
+
+    A page fetches nothing from other sites, and links are checked.
+    """
     toggles = (
         (
             "(prefers-color-scheme: light)",
@@ -259,37 +273,42 @@ def configuration() -> dict[str, object]:
 
 
 def navigation() -> list[object]:
-    """The index as the home page, then a section for each shelf, the course and decisions."""
+    """Return the index as the home page, then the sections, the course
+    after the first of them, and the decisions.
+    """
     named = set(page_places().values())
     result: list[object] = [{"Home": "index.md"}]
-    for shelf, title in SHELVES.items():
-        pages = [p for p in index_order() if p.startswith(f"{shelf}/") and p in named]
-        rest = sorted(p for p in named if p.startswith(f"{shelf}/") and p not in pages)
+    for section, title in SECTION_TITLES.items():
+        pages = [p for p in index_order() if p.startswith(f"{section}/") and p in named]
+        rest = sorted(p for p in named if p.startswith(f"{section}/") and p not in pages)
         result.append({title: [*pages, *rest]})
-        if shelf == "start":
+        if section == "start":
             result.append({"Course": sorted(p for p in named if p.startswith("course/"))})
-    return [*result, {"Decisions": "decisions/index.md"}]  # which lists them
+    return [*result, {"Decisions": "decisions/index.md"}]  # the index lists all decisions
 
 
 def index_order() -> list[str]:
-    """Pages in the order in which docs/README.md names them."""
+    """Return the pages in the order in which docs/README.md names them."""
     index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
     return list(dict.fromkeys(target for _, target, _ in LINK.findall(index)))
 
 
 def add_redirects(site: Path) -> None:
-    """Pages stood in one folder once: their old addresses lead to the new ones."""
+    """Add redirects from the addresses that pages had when all of them were in one folder."""
     for place in page_places().values():
-        shelf, _, name = place.removesuffix(".md").partition("/")
-        folder = site / OLD_NAMES.get(f"{shelf}/{name}", name)
-        if shelf in SHELVES and not folder.exists():
+        section, _, name = place.removesuffix(".md").partition("/")
+        folder = site / OLD_NAMES.get(f"{section}/{name}", name)
+        if section in SECTION_TITLES and not folder.exists():
             folder.mkdir()
-            target = html.escape(f"../{shelf}/{name}/")
+            target = html.escape(f"../{section}/{name}/")
             (folder / "index.html").write_text(REDIRECT.format(target=target), "utf-8")
 
 
 def order_results(site: Path) -> None:
-    """Have the search find sections with any word of a question, and order them (`search-order.js`)."""
+    """Change the search: it finds sections with any word of a question, and orders them.
+
+    `search-order.js` orders them.
+    """
     (worker,) = (site / "assets/javascripts/workers").glob("search.*.js")
     script = worker.read_text("utf-8")
     for old, new in SEARCH_CHANGES:

@@ -17,11 +17,12 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# A value that looks like a real one, so that masks must catch it by either way:
-# by being in the environment as a key, or by its looks.
+# It looks like a real key, so masks can recognize it in both ways: as the value of a variable
+# for a key, and by its form.
 CANARY = "sk-ant-api03-" + secrets.token_hex(24)
 
-FOREIGN = (
+# Prefixes and names of variables that tests must not inherit.
+FOREIGN_PREFIXES = (
     "ANTHROPIC_", "OPENAI_", "OLLAMA_", "OPENROUTER_", "GROQ_", "GEMINI_", "GOOGLE_",
     "MISTRAL_", "DEEPSEEK_", "REFOLD_", "XDG_", "GIT_", "OTEL_", "HF_",
 )  # fmt: skip
@@ -33,25 +34,28 @@ FOREIGN_NAMES = {
 OURS = {"REFOLD_REQUIRE_PEERS", "REFOLD_PEERS"}
 
 
-# No test asserts a time. What CI says must be about the change and not about luck;
+# No test asserts a time. The result of CI must depend on the change and not on luck;
 # everywhere else, luck helps.
 settings.register_profile("unhurried", deadline=None)
 settings.register_profile("ci", derandomize=True, deadline=None)
 settings.load_profile("ci" if os.environ.get("CI") else "unhurried")
-# A property without a number of examples of its own is tried with few by `make test`, and with
-# hypothesis's own number by `make test-peers`, which runs all properties once more.
-FEW, QUICK = 25, "not peer and not slow"
+# `make test` tries a property that names no number of examples with few of them. `make
+# test-peers` runs all properties once more, with hypothesis's own number.
+FEW_EXAMPLES, QUICK_MARKS = 25, "not peer and not slow"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.option.markexpr == QUICK:
-        settings.register_profile("quick", settings.default, max_examples=FEW)
+    if config.option.markexpr == QUICK_MARKS:
+        settings.register_profile("quick", settings.default, max_examples=FEW_EXAMPLES)
         settings.load_profile("quick")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Collected tests are not garbage: the collector need not scan them again and again."""
+    """Collect the tests without collecting garbage, and exempt them from it later.
+
+    They stay until the end, so to scan them again and again takes time for nothing.
+    """
     gc.disable()
     try:
         return (yield)
@@ -60,8 +64,8 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-# A module that is slow as a whole. Importing those for `make test`, only to deselect their tests,
-# took half of the time before the first test.
+# Matches a module whose tests are all slow. `make test` deselects them, and to import such
+# modules for that took half of the time before the first test.
 SLOW_MODULE = re.compile(
     r"^pytestmark = (\[[^\]]*|[^\n]*)pytest\.mark\.(slow|peer)\b", re.MULTILINE
 )
@@ -69,7 +73,7 @@ SLOW_MODULE = re.compile(
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     is_slow = (
-        config.option.markexpr == QUICK
+        config.option.markexpr == QUICK_MARKS
         and collection_path.suffix == ".py"
         and SLOW_MODULE.search(collection_path.read_text(encoding="utf-8"))
     )
@@ -83,7 +87,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("property")
 
 
-# The directories of tests are numbered here: pytest would look through all of them for the
+# Numbers for the directories of tests. pytest would look through all directories for the
 # highest number, once for each test, which took a quarter of the time of all tests.
 _numbers = count()
 
@@ -94,9 +98,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
     return path
 
 
-# Most tests leave theirs empty. It is removed at once: twenty thousand of them, removed when
-# the third run after this one ends, take a quarter of a minute.
 def remove_if_empty(path: Path) -> None:
+    # Most directories are empty after their test. pytest would remove twenty thousand of them
+    # at the end of the third run after this one, which takes a quarter of a minute.
     with suppress(OSError):
         path.rmdir()
 
@@ -105,7 +109,7 @@ def remove_if_empty(path: Path) -> None:
 def tmp_path(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Path]:
-    """An empty directory of this test, named for it."""
+    """Yield an empty directory of this test, named for it."""
     path = directory(tmp_path_factory, re.sub(r"\W", "_", request.node.name)[:30])
     yield path
     remove_if_empty(path)
@@ -113,8 +117,8 @@ def tmp_path(
 
 @pytest.fixture(autouse=True)
 def no_workspaces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No directory of another test counts as a workspace that programs are not run from."""
-    monkeypatch.setattr("refold.programs.Programs._of_all", {})
+    """Count no directory of another test as a workspace, from which programs are not run."""
+    monkeypatch.setattr("refold.programs.Programs._every_writable", {})
 
 
 @pytest.fixture(autouse=True)
@@ -123,11 +127,13 @@ def home(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Path]:
-    """An empty home for this test; `home / "refold"` is its REFOLD_HOME."""
-    # Models are large: the tests that need a real one share the directory they are in.
+    """Yield an empty home for this test; `home / "refold"` is its REFOLD_HOME."""
+    # Models are large, so the tests that need a real model share the directory of models.
     keep = OURS | ({"REFOLD_MODELS"} if request.node.get_closest_marker("peer") else set())
     for name in list(os.environ):
-        if (name.startswith(FOREIGN) or name in FOREIGN_NAMES) and name not in keep:
+        if (
+            name.startswith(FOREIGN_PREFIXES) or name in FOREIGN_NAMES
+        ) and name not in keep:
             monkeypatch.delenv(name)
     path = directory(tmp_path_factory, "home")
     monkeypatch.setenv("HOME", str(path))
@@ -144,7 +150,7 @@ def home(
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate of hosts on the loopback that is not trusted, and its key."""
+    """Return a certificate of hosts on the loopback that is not trusted, and its key."""
     from tests.loopback_network import new_certificate
 
     path = tmp_path_factory.mktemp("tls") / "both.pem"
@@ -154,7 +160,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def canary() -> str:
-    """The key that must not be found again. Give it to a program as its key."""
+    """Return the fake key, which no file may contain. A test gives it to a program as its key."""
     return CANARY
 
 
@@ -168,7 +174,7 @@ def no_key_was_kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def files_to_scan(base: Path) -> Iterator[Path]:
-    """Files in the homes of tests, and whatever lies in a directory with a journal."""
+    """Yield the files in the homes of tests, and those beside a journal or a log."""
     for top in os.scandir(base):
         for directory, _, names in os.walk(top):
             if names and (
@@ -182,7 +188,7 @@ def has_key(path: Path) -> bool:
     try:
         return path.is_file() and CANARY.encode() in path.read_bytes()
     except OSError:
-        return False  # a socket, or what a test made unreadable on purpose
+        return False  # a socket, or a file that a test made unreadable
 
 
 @pytest.hookimpl(wrapper=True)

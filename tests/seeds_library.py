@@ -1,7 +1,7 @@
-"""What a library of agents in Go has, under the names of refold: each of its names is used here.
+"""Does with refold what each name of a library of agents in Go does.
 
-`USES` has a function for each group of names of `seeds_data/evva_api.go`. A name stands with the names
-that do its work here; the model is scripted. `NOT_HERE` has those that have no use, and why.
+`USES` has a function for each group of names in `seeds_data/evva_api.go`, which does their work with
+refold and a scripted model. `NOT_HERE` has the names without such a use, with the reason.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -23,7 +23,7 @@ CALC = ("tool_call", '{"name": "calc", "arguments": {"expression": "6*7"}}')
 
 Use = Callable[[Path], Awaitable[None]]
 USES: list[tuple[Use, tuple[str, ...]]] = []
-# Each is a way in which the Go library is built, and no work that a user of it has.
+# Each of these names belongs to the construction of the Go library, and not to its use.
 NOT_HERE = {
     "Broker": "a question comes to `approve`, and no object stands between",
     "PermissionBroker": "as Broker",
@@ -46,7 +46,7 @@ def example_of(*names: str) -> Callable[[Use], Use]:
 
 
 def make_agent(directory: Path, *script: Any, **fields: Any) -> Agent:
-    """An agent in `directory` with a scripted model. Commands and edits need no question."""
+    """Return an agent with a scripted model, which may run commands and edit without asking."""
     options: dict[str, Any] = {"provider": ScriptedProvider(*script), "mode": "bypass"}
     return Agent(directory=directory, **options | fields)
 
@@ -65,8 +65,8 @@ async def weather(city: str) -> str:
 @example_of("New", "Agent", "Run", "AgentID", "Session", "Status", "Model", "Workdir", "Effort",
      "SetEffort", "MaxIterations", "SetMaxIterations", "WithMaxIterations", "WithName", "Logger")  # fmt: skip
 async def run_a_turn_and_read_the_session(directory: Path) -> None:
-    outcome = make_agent(directory, "Four.", settings={"limits.steps": 7})
-    async with outcome.session() as session:
+    agent = make_agent(directory, "Four.", settings={"limits.steps": 7})
+    async with agent.session() as session:
         await session.set_effort("high")
         assert session.steps == 7
         await session.set_steps(9)
@@ -89,10 +89,10 @@ async def run_a_turn_and_read_the_session(directory: Path) -> None:
 
 @example_of("ErrIterLimit", "Continue")
 async def pause_at_the_step_limit_and_continue(directory: Path) -> None:
-    result = make_agent(
+    agent = make_agent(
         directory, [READ], "So far.", "And the rest.", settings={"limits.steps": 1}
     )
-    async with result.session() as session:
+    async with agent.session() as session:
         first = await session.run("Look.")
         second = await session.continue_()
 
@@ -173,8 +173,8 @@ async def answer_for_the_user(directory: Path) -> None:
     async def approve(question: Question) -> bool | list[str]:
         return ["red"] if question.asks else True
 
-    outcome = make_agent(directory, [WRITE], [ASK], "Red.", mode="default", approve=approve)
-    async with outcome.session() as session:
+    agent = make_agent(directory, [WRITE], [ASK], "Red.", mode="default", approve=approve)
+    async with agent.session() as session:
         result = await session.run("Write, then ask.")
 
     assert (result.text, result.denials, (directory / "b.txt").read_text()) == (
@@ -186,8 +186,8 @@ async def answer_for_the_user(directory: Path) -> None:
 
 @example_of("PlanModeState", "PrePlanMode")
 async def plan_and_return_to_the_mode_before(directory: Path) -> None:
-    result = make_agent(directory, [PLAN], [WRITE], "Made.", mode="accept-edits")
-    async with result.session() as session:
+    agent = make_agent(directory, [PLAN], [WRITE], "Made.", mode="accept-edits")
+    async with agent.session() as session:
         await session.set_mode("plan")
         assert session.permissions.mode_after_planning == "accept-edits"
         planned = await session.run("Plan a file.")
@@ -203,13 +203,13 @@ async def plan_and_return_to_the_mode_before(directory: Path) -> None:
 
 @example_of("DeferredNames", "Describe", "ResolveTool", "Tool", "ToolState")
 async def find_a_deferred_tool(directory: Path) -> None:
-    outcome = make_agent(directory, [SEARCH], [CALC], "42.")
-    async with outcome.session() as session:
+    agent = make_agent(directory, [SEARCH], [CALC], "42.")
+    async with agent.session() as session:
         assert "calc" in {item.name for item in session.reports.next_tools().deferred}
         result = await session.run("6 times 7?")
 
         described, called = (
-            provider_of(outcome).heard[n].messages[-1].message.parts[0] for n in (1, 2)
+            provider_of(agent).heard[n].messages[-1].message.parts[0] for n in (1, 2)
         )
         assert "expression" in described.text  # type: ignore[union-attr]
         assert called.text == "6*7 = 42"  # type: ignore[union-attr]
@@ -219,10 +219,10 @@ async def find_a_deferred_tool(directory: Path) -> None:
 
 @example_of("WithCustomTool")
 async def add_a_tool(directory: Path) -> None:
-    result = make_agent(
+    agent = make_agent(
         directory, [("weather", '{"city": "Oslo"}')], "Rain.", tools=[weather]
     )
-    async with result.session() as session:
+    async with agent.session() as session:
         assert (await session.run("Umbrella?")).text == "Rain."
     with pytest.raises(BadInput, match="weather"):
         async with make_agent(directory, tools=[weather, weather]).session():
@@ -240,7 +240,7 @@ async def choose_among_agents(directory: Path) -> None:
     poet = Profile(
         name="poet", description="Writes.", prompt="You are a poet.", tools=("read_file",)
     )
-    result = make_agent(
+    agent = make_agent(
         directory,
         "Rain, rain.",
         "No.",
@@ -248,12 +248,12 @@ async def choose_among_agents(directory: Path) -> None:
         agent="poet",
         home=directory / "home",
     )
-    async with result.session() as session:
+    async with agent.session() as session:
         data = {profile.name: profile.use for profile in session.agents.profiles()}
         assert {"main", "explore", "plan", "nono", "poet"} <= set(data)
         assert (data["nono"], data["main"]) == ("both", "main")
         assert (await session.run("Write.")).text == "Rain, rain."
-        assert [spec.name for spec in provider_of(result).heard[0].tools] == ["read_file"]
+        assert [spec.name for spec in provider_of(agent).heard[0].tools] == ["read_file"]
         await session.set_agent("nono")
         assert (await session.run("Yes?")).text == "No."
         assert session.agent == "nono"
@@ -274,15 +274,15 @@ async def the_built_in_agents_have_their_tools(directory: Path) -> None:
 @example_of("Spawn", "IsSubagent", "ParentID")
 async def start_a_subagent(directory: Path) -> None:
     task = ("task", '{"agent": "explore", "prompt": "Look around.", "level": "big"}')
-    result = make_agent(directory, [task], "Nothing there.", "It found nothing.")
-    async with result.session() as session:
+    agent = make_agent(directory, [task], "Nothing there.", "It found nothing.")
+    async with agent.session() as session:
         assert (await session.run("Look around.")).text == "It found nothing."
         tree = await session.reports.tree()
 
     assert [child.address for child in tree.children] == ["root/child-1"]
     parent, child = (
         {spec.name: spec for spec in request.tools}
-        for request in provider_of(result).heard[:2]
+        for request in provider_of(agent).heard[:2]
     )
     assert all(
         name in str(parent["task"]) for name in ("explore", "code", "plan", "research")
@@ -292,19 +292,19 @@ async def start_a_subagent(directory: Path) -> None:
 
 @example_of("ListSessions", "ResumeSession", "ResumeSnapshot")
 async def resume_a_session(directory: Path) -> None:
-    result = make_agent(directory, "Noted.", "17.")
-    async with result.session() as session:
+    agent = make_agent(directory, "Noted.", "17.")
+    async with agent.session() as session:
         await session.run("Remember 17.")
-    assert [card.id for card in await result.sessions()] == [session.id]
-    async with result.session(session.id) as again:
+    assert [card.id for card in await agent.sessions()] == [session.id]
+    async with agent.session(session.id) as again:
         assert (await again.run("Which number?")).text == "17."
         assert len(again.view.conversation.messages) == 4
 
 
 @example_of("SwitchLLM")
 async def change_the_model(directory: Path) -> None:
-    result = Agent(model="ollama/llama3", directory=directory)
-    async with result.session() as session:
+    agent = Agent(model="ollama/llama3", directory=directory)
+    async with agent.session() as session:
         await session.set_model("openai/gpt-4o")
         assert session.model == "openai/gpt-4o"
 
@@ -330,8 +330,8 @@ async def enter_and_leave_a_worktree(directory: Path) -> None:
     await anyio.run_process(
         ["git", "-C", str(directory), "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a",
          "--allow-empty"])  # fmt: skip
-    outcome = make_agent(directory, *script)
-    async with outcome.session() as session:
+    agent = make_agent(directory, *script)
+    async with agent.session() as session:
         result = await session.run("Go aside.")
 
         assert result.text == "Back."
@@ -341,8 +341,8 @@ async def enter_and_leave_a_worktree(directory: Path) -> None:
 
 @example_of("Skills", "WithSkillRefs", "WithSkillRegistry", "WithMemorySnapshot")
 async def offer_skills_and_notes(directory: Path) -> None:
-    result = make_agent(directory, "So.")
-    async with result.session() as session:
+    agent = make_agent(directory, "So.")
+    async with agent.session() as session:
         assert session.skills is not None
         names = {name for name, _ in session.skills.descriptions()}
         assert session.memory is not None
@@ -350,7 +350,7 @@ async def offer_skills_and_notes(directory: Path) -> None:
         await session.run("Hi.")
 
     assert "code-review" in names
-    assert "- code-review: " in provider_of(result).heard[0].system
+    assert "- code-review: " in provider_of(agent).heard[0].system
 
 
 @example_of("WithConfig")

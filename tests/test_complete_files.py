@@ -15,7 +15,7 @@ def refuse(*_: object) -> None:
     raise OSError(errno.EPERM, os.strerror(errno.EPERM))
 
 
-def test_processes_that_create_the_key_of_masks_at_the_same_time_agree(
+def test_threads_that_create_the_mask_key_at_the_same_time_get_one_key(
     tmp_path: Path,
 ) -> None:
     with ThreadPoolExecutor(8) as pool:
@@ -25,7 +25,7 @@ def test_processes_that_create_the_key_of_masks_at_the_same_time_agree(
     assert [path.name for path in tmp_path.iterdir()] == ["mask.key"]
 
 
-def test_a_file_whose_writing_was_cut_off_does_not_exist(
+def test_create_complete_file_leaves_no_file_if_the_write_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.fsync", refuse)
@@ -36,7 +36,7 @@ def test_a_file_whose_writing_was_cut_off_does_not_exist(
 
 
 @pytest.mark.parametrize("has_links", [True, False])
-def test_an_existing_file_is_not_replaced(
+def test_create_complete_file_does_not_replace_an_existing_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
 ) -> None:
     if not has_links:

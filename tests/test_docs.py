@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -97,7 +98,7 @@ def test_every_page_stands_on_a_shelf() -> None:
 
 
 def test_a_guide_has_fewer_than_900_words() -> None:
-    """What is longer is reference, and goes to that shelf."""
+    """A longer page is reference, and belongs to that shelf."""
     sizes = {
         page.name: len(page.read_text(encoding="utf-8").split())
         for page in ROOT.glob("docs/guides/*.md")
@@ -200,7 +201,7 @@ def blocks() -> list[object]:
     result: list[object] = []
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        # A fence ends on a line of its own: what is shown may hold others.
+        # A fence ends on a line of its own, because the block may contain other fences.
         texts = re.findall(r"^```console\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
         result += [
             pytest.param(text, id=f"{name(page)}-{n}")
@@ -216,13 +217,13 @@ def test_console_examples_print_what_they_show(block: str, tmp_path: Path) -> No
 
     `[1]` is the exit code, where it is not 0.
     """
-    place = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, _, expected = part.partition("\n")
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=tmp_path,
-            env=place,
+            env=environ,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -248,7 +249,9 @@ SHAPE = re.compile(
 
 
 def decision_faults(name: str, record: str, index: str) -> list[str]:
-    """What is wrong with a decision record: its shape, its number, or its row in the index."""
+    """Return what is wrong with a decision record: its shape, its number, or its row in the
+    index.
+    """
     match = SHAPE.fullmatch(record)
     if match is None:
         return [f"{name}: not in the shape that docs/decisions/README.md describes"]
@@ -277,6 +280,36 @@ def test_every_decision_record_has_the_standard_shape_and_a_row_in_the_index() -
     assert numbers == sorted(set(numbers))  # each once; a number may stay unused
 
 
+def is_explained(number: str, file: str, numbers: Sequence[str]) -> bool:
+    """Return whether the place that the index names for a decision exists."""
+    folder = ROOT / "docs/decisions"
+    paths = re.findall(r"`(.+?)`", file)
+    if not all((ROOT / path).is_file() for path in paths):
+        return False
+    if superseded := re.match(r"superseded by (\d{4})", file):
+        return superseded[1] in numbers
+    if part := re.fullmatch(r"part of (\d{4})", file):
+        return any(folder.glob(f"{part[1]}-*.md"))
+    return any(folder.glob(f"{number}-*.md")) if file == "record" else file[0] == "`"
+
+
+@pytest.mark.parametrize(
+    ("file", "exists"),
+    [
+        ("record", True),
+        ("part of 0001", True),
+        ("part of 0004", False),  # has no record
+        ("superseded by 0004", True),
+        ("superseded by 9999", False),
+        ("`Makefile`", True),
+        ("`src/refold/none.py`", False),
+        ("elsewhere", False),
+    ],
+)
+def test_a_decision_without_an_explanation_is_reported(file: str, exists: bool) -> None:
+    assert is_explained("0001", file, ["0001", "0004"]) == exists
+
+
 def test_index_of_decisions_names_an_existing_explanation_for_each_number() -> None:
     folder = ROOT / "docs/decisions"
     rows = [
@@ -287,13 +320,8 @@ def test_index_of_decisions_names_an_existing_explanation_for_each_number() -> N
     numbers = [re.sub(r"\[|\].*", "", row[0]) for row in rows]
     lost = [
         number
-        for number, (_, _, where) in zip(numbers, rows, strict=True)
-        if not (
-            any(folder.glob(f"{number}-*.md"))
-            if where == "record"
-            else all((ROOT / path).is_file() for path in re.findall(r"`(.+?)`", where))
-            and (where[0] == "`" or where.removeprefix("superseded by ")[:4] in numbers)
-        )
+        for number, (_, _, file) in zip(numbers, rows, strict=True)
+        if not is_explained(number, file, numbers)
     ]
 
     assert numbers == sorted(set(numbers))
@@ -355,7 +383,7 @@ def test_every_package_is_in_the_layers_of_the_architecture() -> None:
 
 
 def paths_named(page: str) -> set[str]:
-    """What a page names in code marks that looks like one of our files or folders."""
+    """Return what a page names in code marks that looks like one of our files or folders."""
     matches = re.findall(
         r"`([\w./-]+)`", re.sub(r"^```.*?^```$", "", page, flags=re.M | re.S)
     )
@@ -379,6 +407,33 @@ def test_every_path_that_a_page_about_the_source_names_exists(name: str) -> None
     ]
 
     assert missing == []
+
+
+def test_each_module_in_a_table_of_the_architecture_is_in_the_package_named_before_it() -> (
+    None
+):
+    source, missing = ROOT / "src/refold", list[str]()
+    for row in (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").splitlines():
+        package = source
+        for text in re.findall(r"`([\w/]+(?:/|\.py))`", row) if row.startswith("|") else ():
+            if text.endswith("/"):
+                package = source / text if (source / text).is_dir() else package
+            elif not (source / text).exists() and not any(package.rglob(text)):
+                missing.append(f"{package.name}: {text}")
+
+    assert missing == []
+
+
+def test_every_event_that_a_page_of_explanations_names_exists() -> None:
+    types = {"Effect"}  # no events
+    unknown = {
+        f"{page.name}: {text}"
+        for page in ROOT.glob("docs/explain/*.md")
+        for text in re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)*)`", page.read_text("utf-8"))
+        if text not in codec.KINDS_BY_NAME.keys() | types
+    }
+
+    assert unknown == set()
 
 
 def test_every_test_that_the_security_page_names_exists() -> None:

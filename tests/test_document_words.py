@@ -33,7 +33,7 @@ PAGES = sorted(
 )  # fmt: skip
 FOLDERS = ("src/refold", "tests", "bench", "scripts", "examples")
 
-# A pattern of what is not to be written, and what to write.
+# A pattern of banned text, and the replacement.
 BANNED = {
     r"(the|a|its|this|whole|longer|shorter) talks?": "conversation",
     r"(tell|tells|told|made) (\w+ )*shorter": "compact",
@@ -75,7 +75,7 @@ BANNED = {
     r"(is|are|was|were|be|been) ended": "is stopped, is killed",
     r"c[ao]mes? of (it|them|this|that|what)": "the result",
 }
-# What users read has no word for a subagent but this; the source says `child`.
+# Texts for users call a subagent by this word only; the source says `child`.
 BANNED_FOR_USERS = BANNED | {r"child(ren)?": "subagent"}
 FENCED = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 INDENTED = re.compile(r"^    .*$", re.MULTILINE)
@@ -84,9 +84,9 @@ GENERATED = re.compile(r"<!-- generated: (?!settings).*?<!-- end -->", re.DOTALL
 
 
 def prose(page: str) -> str:
-    """A page without code and the targets of its links; all else is on its line."""
+    """Return a page without code and the targets of its links; all else is on its line."""
     for left_out in (FENCED, GENERATED, INDENTED):
-        page = left_out.sub(lambda found: "\n" * found[0].count("\n"), page)
+        page = left_out.sub(lambda match: "\n" * match[0].count("\n"), page)
     return page
 
 
@@ -98,7 +98,7 @@ def as_expression(pattern: str) -> re.Pattern[str]:
 def find_banned(
     text: str, phrases: dict[str, str] = BANNED_FOR_USERS, first: int = 1
 ) -> list[str]:
-    """Each banned phrase of a text, with its line and what to write instead.
+    """Return each banned phrase of a text, with its line and what to write instead.
 
     Text in code marks, targets of links and indentation do not count. `first` is the
     number of the first line.
@@ -130,15 +130,19 @@ def test_a_banned_phrase_in_prose_is_found_and_one_in_code_is_not() -> None:
 
 
 def help_texts() -> dict[str, str]:
-    """The help of every flag, argument and command, by the command line that shows it."""
-    data = dict[str, str]()
+    """Return the help of every flag, argument and command, by the command line that shows
+    it.
+    """
+    texts_by_command = dict[str, str]()
     for command in walk_commands(command_tree()):
-        data[command.name] = command.about
-        data |= {f"{command.name} {flag.names[-1]}": flag.about for flag in command.flags}
-        data |= {
+        texts_by_command[command.name] = command.about
+        texts_by_command |= {
+            f"{command.name} {flag.names[-1]}": flag.about for flag in command.flags
+        }
+        texts_by_command |= {
             f"{command.name} {word.value.called}": word.about for word in command.words
         }
-    return data
+    return texts_by_command
 
 
 def test_help_has_no_banned_phrase() -> None:
@@ -161,7 +165,7 @@ def modules(folder: str) -> list[Path]:
 
 
 def docstrings(tree: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
-    """Each docstring of a module without its code, with the line where it begins."""
+    """Yield each docstring of a module without its code, with the line where it begins."""
     for node in tree:
         match node:
             case ast.Expr(ast.Constant(value=str(text))):
@@ -171,7 +175,7 @@ def docstrings(tree: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
 
 
 def comments(source: str) -> Iterator[tuple[int, str]]:
-    """Each comment with its line; lines of comments that follow each other are one."""
+    """Yield each comment with its line; lines of comments that follow each other are one."""
     lines, block = source.splitlines(), list[str]()
     first = last = 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -191,7 +195,9 @@ def comments(source: str) -> Iterator[tuple[int, str]]:
 
 
 def comments_to_check(source: str) -> Iterator[tuple[int, str]]:
-    """The comments, or none if nothing behind a `#` is banned: to find comments takes long."""
+    """Yield the comments, or none if nothing behind a `#` is banned: to find comments takes
+    long.
+    """
     parts = (line.partition("#")[2].lstrip("#: ") for line in source.splitlines())
     if as_expression("|".join(BANNED)).search("\n".join(filter(None, parts))):
         yield from comments(source)
@@ -243,29 +249,29 @@ def test_a_banned_phrase_in_a_docstring_or_comment_is_found_with_its_line() -> N
     ]  # fmt: skip
 
 
-# What is called with a sentence for the user: every error of ours, and these.
+# Functions that get a sentence for the user: every error of ours, and these.
 SAYS = {"complain", "notice", "say", "Finding", "Note"} | {
     name for name, each in vars(errors).items() if isinstance(each, type)
 }
 
 
 def sentences(call: ast.Call) -> Iterator[tuple[int, str]]:
-    """The texts of a call, with their lines; what is filled in stands as "…"."""
+    """Yield the texts of a call, with their lines; what is filled in stands as "…"."""
     left: list[ast.AST] = [*call.args, *call.keywords]
     while left:
         match left.pop():
-            case ast.Constant(value=str(text)) as found:
-                yield found.lineno, text
-            case ast.JoinedStr(values) as found:
+            case ast.Constant(value=str(text)) as match:
+                yield match.lineno, text
+            case ast.JoinedStr(values) as match:
                 pieces = (v.value if isinstance(v, ast.Constant) else "…" for v in values)
-                yield found.lineno, "".join(map(str, pieces))
+                yield match.lineno, "".join(map(str, pieces))
                 left += [v for v in values if isinstance(v, ast.FormattedValue)]
             case other:
                 left += ast.iter_child_nodes(other)
 
 
 def texts_for_readers(tree: Collection[ast.AST]) -> Iterator[tuple[int, str]]:
-    """What users and models may read: messages, and each text of four words or more."""
+    """Yield what users and models may read: messages, and each text of four words or more."""
     left_out = {id(node.value) for node in tree if isinstance(node, ast.Expr)}
     for node in tree:
         match node:
@@ -281,7 +287,7 @@ def texts_for_readers(tree: Collection[ast.AST]) -> Iterator[tuple[int, str]]:
 NO_SENTENCES = {
     "permissions/shell/git_read_only.py",  # options of git
     "journal/catalogue/database.py",  # SQL
-    "provider/images.py",  # what servers say
+    "provider/images.py",  # messages of servers
     "memory/function_words.py",  # words of users
     "memory/distil.py",  # words of users
     "place/spawn.py",  # a script
@@ -329,7 +335,9 @@ def passages(text: str) -> set[tuple[str, ...]]:
 
 
 def test_no_passage_stands_on_two_pages_of_the_documents() -> None:
-    """Guides, reference and explanations, with the README of the plug-in template."""
+    """The pages are guides, reference and explanations, with the README of the plug-in
+    template.
+    """
     pages_of = dict[tuple[str, ...], str]()
     repeated = list[str]()
     for page in DOCS.glob("[!d]*/*.md"):

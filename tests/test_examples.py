@@ -80,8 +80,8 @@ def test_the_example_hook_refuses_git_push(
 
     runpy.run_path(str(EXAMPLES / "own_hook.py"))
 
-    result = provider.heard[1].messages[-1].message.parts[0]
-    assert "Pushing is done by hand here." in str(result)
+    tool_result = provider.heard[1].messages[-1].message.parts[0]
+    assert "Pushing is done by hand here." in str(tool_result)
 
 
 def test_the_example_agent_file_defines_an_agent(

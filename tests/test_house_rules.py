@@ -62,7 +62,9 @@ HOLLOW = re.compile(r"(Manager|Handler|Helper|Base|Abstract\w*|Util|Utils)$")
 
 @cache
 def project_files() -> tuple[Path, ...]:
-    """The text files of the project, without what tools install or generate in its directory."""
+    """Return the text files of the project, without what tools install or generate in its
+    directory.
+    """
     paths = list[Path]()
     for directory, names, file_names in os.walk(ROOT):
         names[:] = [
@@ -85,22 +87,22 @@ def name(path: Path) -> str:
 
 
 def offenders(wrong: Callable[[Path], object]) -> list[str]:
-    """The modules of which something is wrong, each with what it is."""
+    """Return the modules of which something is wrong, each with what it is."""
     return [f"{name(path)}: {problem}" for path in MODULES if (problem := wrong(path))]
 
 
 def test_modules_do_not_exceed_the_maximum_length() -> None:
-    def lines(path: Path) -> int:
-        return len(path.read_text(encoding="utf-8").splitlines())
+    lengths = {
+        name(path): len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES
+    }
 
-    assert offenders(lambda path: lines(path) > LONGEST and lines(path)) == [
-        f"{longer}: {lines(ROOT / longer)}" for longer in MAY_BE_LONGER
-    ]
+    longer = [module for module, length in lengths.items() if length > LONGEST]
+
+    assert longer == list(MAY_BE_LONGER)
 
 
 def test_no_class_is_split_into_a_base_class_of_its_own_package() -> None:
-    """A class that is never made itself, and has one subclass in its package, is half a
-    class."""
+    """A class without instances and with one subclass in its package is half a class."""
     bases = dict[str, Path]()
     subclasses = defaultdict[str, list[Path]](list)
     texts = set[str]()
@@ -130,7 +132,7 @@ def test_no_class_is_split_into_a_base_class_of_its_own_package() -> None:
 
 
 def test_every_module_has_a_docstring() -> None:
-    """What it is, what not, and who does that instead."""
+    """The docstring says what the module is, what it is not, and which module does that."""
     assert (
         offenders(lambda path: len(ast.get_docstring(parse_file(path)) or "") <= 20) == []
     )
@@ -160,9 +162,11 @@ def test_only_cli_terminal_and_headless_modules_print() -> None:
 
 
 def test_importing_a_module_has_no_side_effects() -> None:
-    """At module level there are names, not deeds: no bare calls, no loops, no files."""
+    """A module only defines names when it is imported: it makes no calls, runs no loops and
+    opens no files.
+    """
 
-    def deeds(path: Path) -> list[int]:
+    def lines_with_effects(path: Path) -> list[int]:
         return [
             node.lineno
             for node in parse_file(path).body
@@ -173,11 +177,11 @@ def test_importing_a_module_has_no_side_effects() -> None:
             )
         ]
 
-    assert offenders(deeds) == []
+    assert offenders(lines_with_effects) == []
 
 
 def test_no_module_imports_asyncio() -> None:
-    """Task groups and cancel scopes hold only if no code goes around them."""
+    """Task groups and cancel scopes hold only if no code bypasses them."""
     bare = {"asyncio"}
 
     assert offenders(lambda p: [i for i, _ in imports(p) if i.split(".")[0] in bare]) == []
@@ -195,7 +199,7 @@ def test_the_agent_loop_has_at_most_150_lines() -> None:
 
 
 def test_the_public_names_of_the_package_are_exactly_the_listed_ones() -> None:
-    """A new public name must be added here too, on purpose."""
+    """A new public name must be added to this list, too."""
     assert set(refold.__all__) == FRONT_DOOR
     assert len(refold.__all__) <= 30
     assert [n for n in refold.__all__ if not hasattr(refold, n)] == []
@@ -228,7 +232,7 @@ def test_no_source_file_contains_a_todo_mark() -> None:
 
 
 def test_the_lock_file_names_only_public_registries() -> None:
-    """No address of a mirror that only one machine can reach."""
+    """The address of a private mirror would work on one machine only."""
     text = (ROOT / "uv.lock").read_text(encoding="utf-8")
 
     registries = set(re.findall(r'registry = "([^"]+)"', text))
@@ -263,7 +267,7 @@ MAY_START = {
 
 
 def offending_nodes(may: Collection[str], wrong: Callable[[ast.AST], bool]) -> list[str]:
-    """Where in modules that are not among `may` something wrong stands."""
+    """Return where in modules that are not among `may` something wrong stands."""
     return [
         f"{name(path)}:{node.lineno} {ast.unparse(node)[:60]}"
         for path in MODULES
@@ -274,7 +278,9 @@ def offending_nodes(may: Collection[str], wrong: Callable[[ast.AST], bool]) -> l
 
 
 def test_only_one_module_finds_and_starts_programs() -> None:
-    """By its name alone, a program of the workspace could be run outside the sandbox."""
+    """A program started by its name alone could be one of the workspace, outside the
+    sandbox.
+    """
 
     def starts(node: ast.AST) -> bool:
         match node:
@@ -288,6 +294,24 @@ def test_only_one_module_finds_and_starts_programs() -> None:
                 return False
 
     assert offending_nodes(MAY_START, starts) == []
+
+
+MAY_PARSE = {
+    "refold/values/python_syntax.py": "it is the one that does, in one thread at a time",
+    "refold/rlm/worker_side/": "a program of its own, with one thread",
+    PROGRAM_PARTS: "programs that run without refold",
+}
+
+
+def test_python_is_parsed_in_one_thread_at_a_time() -> None:
+    def parses(node: ast.AST) -> bool:
+        match node:
+            case ast.Call(ast.Attribute(ast.Name("ast"), "parse")):
+                return True
+            case _:
+                return False
+
+    assert offending_nodes(MAY_PARSE, parses) == []
 
 
 OPENS = {
@@ -346,15 +370,15 @@ MAY_OPEN = {
 
 
 def test_only_listed_modules_open_or_move_files_by_path() -> None:
-    """By its path, a file can be another one by the time that it is opened."""
+    """A path can lead to another file by the time that it is opened."""
 
-    def opens(node: ast.AST) -> bool:
-        return isinstance(node, ast.Call) and _opens(node.func)
+    def opens_a_file(node: ast.AST) -> bool:
+        return isinstance(node, ast.Call) and _is_file_function(node.func)
 
-    assert offending_nodes(MAY_OPEN, opens) == []
+    assert offending_nodes(MAY_OPEN, opens_a_file) == []
 
 
-def _opens(called: ast.expr) -> bool:
+def _is_file_function(called: ast.expr) -> bool:
     match called:
         case ast.Name("open"):
             return True
@@ -374,7 +398,7 @@ def _opens(called: ast.expr) -> bool:
 def test_calls_that_open_by_path_are_detected(code: str) -> None:
     (call,) = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call)][:1]
 
-    assert _opens(call.func)
+    assert _is_file_function(call.func)
 
 
 def test_test_modules_have_unique_names() -> None:
@@ -385,7 +409,9 @@ def test_test_modules_have_unique_names() -> None:
 
 
 def test_no_test_name_begins_with_test_what() -> None:
-    """A name that begins with "test_what_" says neither."""
+    """A name says the feature and what holds; one that begins with "test_what_" says
+    neither.
+    """
     names = [
         f"{name(path)}: {test}"
         for path in [*MODULES, *sorted((ROOT / "tests").rglob("*.py"))]
@@ -418,10 +444,16 @@ def test_function_names_do_not_begin_with_a_past_participle() -> None:
         for node in nodes(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     ]
-    participles = [(n, where) for n, where in functions if _begins_with_participle(n.name)]
+    participles = [
+        (n, location) for n, location in functions if _begins_with_participle(n.name)
+    ]
 
-    assert [where for n, where in participles if isinstance(n, ast.AsyncFunctionDef)] == []
-    assert len(participles) < 0.01 * len(functions), [where for _, where in participles]
+    assert [
+        location for n, location in participles if isinstance(n, ast.AsyncFunctionDef)
+    ] == []
+    assert len(participles) < 0.01 * len(functions), [
+        location for _, location in participles
+    ]
 
 
 def test_the_number_of_one_word_constant_names_does_not_grow() -> None:

@@ -26,7 +26,8 @@ FILES = {
 def list_imports(
     tree: ast.AST, names: Collection[str], *, types: bool = False
 ) -> Iterator[str]:
-    """The modules among `names` that run when this does, or later, in a function of it.
+    """Yield the modules among `names` that run when this does, or later, in a function of
+    it.
 
     With `types` also those that only a type checker reads.
     """
@@ -50,7 +51,7 @@ def list_imports(
 
 @cache
 def graph(*, types: bool = False) -> Mapping[str, set[str]]:
-    """The modules that each module imports."""
+    """Return the modules that each module imports."""
     return {
         name: set(list_imports(parse_file(path), FILES, types=types)) - {name}
         for name, path in FILES.items()
@@ -58,7 +59,7 @@ def graph(*, types: bool = False) -> Mapping[str, set[str]]:
 
 
 def cycle(edges: Mapping[str, Collection[str]]) -> list[str]:
-    """The first cycle that there is, or nothing."""
+    """Return the first cycle that there is, or nothing."""
     try:
         TopologicalSorter(edges).prepare()
     except CycleError as error:
@@ -80,7 +81,7 @@ PARENTS = sorted({name.rpartition(".")[0] for name in FILES} - {"", "refold"})
 
 @pytest.mark.parametrize("room", PARENTS)
 def test_the_subpackages_of_a_package_form_no_import_cycle(room: str) -> None:
-    """Modules that stand in the room itself are its own, and may use its folders."""
+    """Modules directly in the package are not counted: they may use its subpackages."""
     folders = {
         name
         for name in FILES
@@ -131,20 +132,24 @@ def test_an_import_inside_a_function_is_in_the_import_graph() -> None:
 
 
 def test_no_public_class_name_is_used_more_than_twice() -> None:
-    """The third reader of a name would have to ask which one is meant."""
-    data: dict[str, list[str]] = defaultdict(list)
+    """With a third use, a reader would have to ask which class is meant."""
+    modules_by_class: dict[str, list[str]] = defaultdict(list)
     for name, path in FILES.items():
         for node in parse_file(path).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                data[node.name].append(name)
+                modules_by_class[node.name].append(name)
 
-    assert {name: places for name, places in data.items() if len(places) > 2} == {}
+    assert {
+        name: places for name, places in modules_by_class.items() if len(places) > 2
+    } == {}
 
 
 def test_no_module_name_is_used_more_than_three_times() -> None:
-    data: dict[str, list[str]] = defaultdict(list)
+    modules_by_file_name: dict[str, list[str]] = defaultdict(list)
     for name, path in FILES.items():
         if path.name not in {"__init__.py", "__main__.py"}:
-            data[path.stem].append(name)
+            modules_by_file_name[path.stem].append(name)
 
-    assert {name: places for name, places in data.items() if len(places) > 3} == {}
+    assert {
+        name: places for name, places in modules_by_file_name.items() if len(places) > 3
+    } == {}

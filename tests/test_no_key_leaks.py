@@ -15,7 +15,7 @@ from tests.journal.journals import text_in
 def test_the_provider_key_is_hidden_from_commands_and_the_journal(
     tmp_path: Path, canary: str
 ) -> None:
-    """Nor does the journal hold it when the model itself writes it into a call."""
+    """The journal does not contain it even when the model writes it into a call."""
     call = {"tool": "bash", "arguments": {"command": f"env; echo given {canary}"}}
     answers = [{"text": "I look.", "calls": [call]}, {"text": "Done."}]
     script = tmp_path / "answers"
@@ -35,8 +35,8 @@ def test_the_provider_key_is_hidden_from_commands_and_the_journal(
         timeout=60,
     )
 
-    outcome = [json.loads(line) for line in done.stdout.splitlines()]
-    (result,) = [item["text"] for item in outcome if item["type"] == "tool_result"]
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    (result,) = [item["text"] for item in events if item["type"] == "tool_result"]
     journal = next((Path(os.environ["REFOLD_HOME"])).rglob("events.jsonl"))
     assert done.returncode == 0, done.stderr
     assert "ANTHROPIC_API_KEY" not in result

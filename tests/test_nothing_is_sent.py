@@ -44,7 +44,7 @@ STEPS = (
 
 @pytest.mark.slow
 def test_a_session_connects_only_to_the_server_of_its_model(tmp_path: Path) -> None:
-    """With the settings as they are, but for notes, which another process makes later."""
+    """All settings have their defaults, except notes, which another process makes later."""
     (tmp_path / "watch").mkdir()
     (tmp_path / "watch/sitecustomize.py").write_text(WATCH)
     watched = tmp_path / "watched"
@@ -62,10 +62,18 @@ def test_a_session_connects_only_to_the_server_of_its_model(tmp_path: Path) -> N
             (home / "config.toml").write_text(
                 f'memory = false\nproviders.mine.wire = "openai-chat"\nproviders.mine.base_url = "{server.url}"\n'
             )
-            words = (sys.executable, "-m", "refold", "-p", "Write it.", "-m", "mine/m")
+            command_line = (
+                sys.executable,
+                "-m",
+                "refold",
+                "-p",
+                "Write it.",
+                "-m",
+                "mine/m",
+            )
             more = ("--yolo", "--output-format", "json")
             done = await anyio.run_process(
-                (*words, *more), cwd=tmp_path, check=False, env=environ
+                (*command_line, *more), cwd=tmp_path, check=False, env=environ
             )
             return server.url, done
 

@@ -45,13 +45,13 @@ def test_a_program_in_the_workspace_is_never_used(
 ) -> None:
     write_program(workspace / inside)
     good = write_program(tmp_path / "tools")
-    result = Programs(path_of_folders(workspace / inside, good.parent), (str(workspace),))
+    programs = Programs(path_of_folders(workspace / inside, good.parent), (str(workspace),))
 
-    assert result.find("git") == str(good)
-    assert [path for path, _ in result.skipped_programs("git")] == [
+    assert programs.find("git") == str(good)
+    assert [path for path, _ in programs.skipped_programs("git")] == [
         str(workspace / inside / "git")
     ]
-    assert str(workspace) in result.skipped_programs("git")[0][1]
+    assert str(workspace) in programs.skipped_programs("git")[0][1]
 
 
 @pytest.mark.parametrize("entry", ["", ".", "bin", "./bin", ".."])
@@ -92,18 +92,18 @@ def test_a_link_to_a_system_program_is_used(workspace: Path, tmp_path: Path) -> 
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/sh").symlink_to("/bin/sh")
 
-    result = Programs(path_of_folders(tmp_path / "bin"), (str(workspace),))
+    programs = Programs(path_of_folders(tmp_path / "bin"), (str(workspace),))
 
-    assert result.find("sh") == str(tmp_path / "bin/sh")
+    assert programs.find("sh") == str(tmp_path / "bin/sh")
 
 
 @pytest.mark.parametrize(("mode", "taken"), [(0o755, True), (0o757, False), (0o777, False)])
 def test_a_program_that_everybody_can_write_is_not_used(
     workspace: Path, tmp_path: Path, mode: int, taken: bool
 ) -> None:
-    for what in (write_program(tmp_path / "a"), write_program(tmp_path / "b").parent):
-        what.chmod(mode)
-        program = tmp_path / ("a" if what.name == "git" else "b") / "git"
+    for path in (write_program(tmp_path / "a"), write_program(tmp_path / "b").parent):
+        path.chmod(mode)
+        program = tmp_path / ("a" if path.name == "git" else "b") / "git"
 
         assert (
             bool(Programs(path_of_folders(program.parent), (str(workspace),)).find("git"))
@@ -134,38 +134,38 @@ def test_programs_in_the_repository_of_the_workspace_are_not_used(
     (workspace / ".git").mkdir()
     (workspace / "packages/one").mkdir(parents=True)
 
-    result = Programs(
+    programs = Programs(
         path_of_folders(workspace / "node_modules/.bin"), (str(workspace / "packages/one"),)
     )
 
-    assert result.find("git") == ""
+    assert programs.find("git") == ""
 
 
 def test_programs_in_a_home_directory_that_is_a_repository_are_used(tmp_path: Path) -> None:
-    """Dotfiles are often kept so."""
+    """Many people keep their dotfiles in such a repository."""
     (tmp_path / ".git").mkdir()
     mine = write_program(tmp_path / ".local/bin")
     (tmp_path / "work").mkdir()
 
-    result = Programs(
+    programs = Programs(
         {**path_of_folders(mine.parent), "HOME": str(tmp_path)}, (str(tmp_path / "work"),)
     )
 
-    assert result.find("git") == str(mine)
+    assert programs.find("git") == str(mine)
 
 
 def test_a_program_that_appears_later_in_the_workspace_is_not_used(
     workspace: Path, tmp_path: Path
 ) -> None:
     good = write_program(tmp_path / "tools")
-    result = Programs(
+    programs = Programs(
         path_of_folders(workspace / ".venv/bin", good.parent), (str(workspace),)
     )
-    before = result.find("git")
+    before = programs.find("git")
     write_program(workspace / ".venv/bin")
     good.unlink()
 
-    assert (before, result.find("git")) == (str(good), "")
+    assert (before, programs.find("git")) == (str(good), "")
 
 
 def test_a_program_given_by_its_absolute_path_is_used(workspace: Path) -> None:
@@ -176,26 +176,26 @@ def test_a_program_given_by_its_absolute_path_is_used(workspace: Path) -> None:
 
 def test_a_missing_or_untrusted_program_gives_its_reason(workspace: Path) -> None:
     program = write_program(workspace)
-    result = Programs(path_of_folders(workspace), (str(workspace),))
+    programs = Programs(path_of_folders(workspace), (str(workspace),))
 
     with pytest.raises(
         BadInput, match=f"{program} is not run, because it lies in {workspace}"
     ):
-        result.require("git")
+        programs.require("git")
     with pytest.raises(BadInput, match="there is no program 'nowhere'"):
-        result.require("nowhere")
+        programs.require("nowhere")
 
 
 def test_path_of_started_programs_excludes_the_workspace(
     workspace: Path, tmp_path: Path
 ) -> None:
     good = write_program(tmp_path / "tools")
-    result = Programs(
+    programs = Programs(
         path_of_folders(workspace / "bin", good.parent, workspace), (str(workspace),)
     )
 
-    assert result.path.split(":")[0] == str(good.parent)
-    assert str(workspace) not in result.path
+    assert programs.path.split(":")[0] == str(good.parent)
+    assert str(workspace) not in programs.path
 
 
 def test_programs_are_started_only_by_absolute_path() -> None:
@@ -248,7 +248,7 @@ def test_a_program_run_has_empty_stdin_and_its_output_is_captured() -> None:
 def test_no_program_of_the_workspace_runs_on_the_host(
     workspace: Path, tmp_path: Path, command: str
 ) -> None:
-    """A repository that brings its own bwrap, git and rg, with its `.venv` activated."""
+    """The repository brings its own bwrap, git and rg, and its `.venv` is activated."""
     for name in ("bwrap", "git", "rg", "less", "uv", "pip", "bash", "sh", "python3"):
         program = write_program(workspace / ".venv/bin", name)
         program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran-{name}\nexit 1\n")
@@ -275,7 +275,7 @@ def test_no_program_of_the_workspace_runs_on_the_host(
 def test_a_known_workspace_is_excluded_from_later_program_searches(
     workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An editor or a pager is looked for by who knows of no directory that was added."""
+    """The search for an editor or a pager does not know which directories were added."""
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     write_program(workspace / ".venv/bin", "less")

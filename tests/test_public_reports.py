@@ -63,7 +63,7 @@ Call = tuple[str, dict[str, Any]]
 
 
 def run_calls(directory: Path, *calls: Call) -> list[Ended]:
-    """What the calls of one turn give, without a question."""
+    """Return what the calls of one turn give, without a question."""
     lines = [[(tool, json.dumps(arguments))] for tool, arguments in calls]
     agent = Agent(
         provider=ScriptedProvider(*lines, "Done."), directory=directory, mode="bypass"
@@ -143,9 +143,9 @@ def test_a_file_with_any_name_can_be_read_by_its_listed_name(
         b"star*.txt", b"[ab].txt", "e\u0301.txt".encode(), "\u00e9.txt".encode(),
         "\u202egnp.txt".encode(), b"bad\xff.txt",
     ]  # fmt: skip
-    where = os.fsencode(tmp_path)
+    directory = os.fsencode(tmp_path)
     for name in names:
-        Path(os.fsdecode(where + b"/" + name)).write_text("needle\n")
+        Path(os.fsdecode(directory + b"/" + name)).write_text("needle\n")
     used = {b"new\nline.txt": "new\\nline.txt", b"bad\xff.txt": "bad\\xff.txt", b"-rf": "-rf",
             "e\u0301.txt".encode(): "e\u0301.txt"}  # fmt: skip
     edits = [call for name in used.values() for call in edit(name, "needle", "pin")]
@@ -157,7 +157,7 @@ def test_a_file_with_any_name_can_be_read_by_its_listed_name(
     assert "12 files" in result.text
     assert "\\u202egnp.txt" in result.text
     assert {end.outcome for end in changed} == {"done"}
-    texts = {name: Path(os.fsdecode(where + b"/" + name)).read_text() for name in names}
+    texts = {name: Path(os.fsdecode(directory + b"/" + name)).read_text() for name in names}
     assert {name for name, text in texts.items() if text == "pin\n"} == set(used)
     assert not (tmp_path / "pwned").exists()
 
@@ -244,7 +244,7 @@ Chunk = dict[str, Any]
 
 
 def piece(name: str = "", arguments: str | None = "", **fields: object) -> Chunk:
-    """A piece of a call of book."""
+    """Return a piece of a call of book."""
     function = {"arguments": arguments} | ({"name": name} if name else {})
     return {"function": function, **fields}
 
@@ -322,7 +322,7 @@ def test_tool_calls_are_sent_back_with_unique_short_ids() -> None:
 
 @pytest.mark.parametrize("arguments", ["", None])
 def test_missing_call_arguments_are_sent_as_an_empty_object(arguments: str | None) -> None:
-    """The tool says what is missing, and the call is sent back as it has to be."""
+    """The tool reports the missing argument, and the call is sent back as the API requires."""
     orders, messages = list_orders(chat([piece("book", arguments, index=0, id="a")]))
 
     (called,) = (c for m in messages for c in m.get("tool_calls") or ())

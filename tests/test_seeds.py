@@ -84,7 +84,9 @@ MORE_AGENTS = {
 
 @pytest.fixture(scope="module")
 def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with `agent_loop.py` and the agents, fake programs, and Ollama on loopback."""
+    """Yield a folder with `agent_loop.py` and the agents, fake programs, and Ollama on
+    loopback.
+    """
     top = tmp_path_factory.mktemp("loop")
     for name in ("bin", "home/.config/refold", "work/agents", "work/skills"):
         (top / name).mkdir(parents=True)
@@ -104,7 +106,7 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     agents["agents"] |= MORE_AGENTS
     (top / "work/.refold").mkdir()
     (top / "home/.config/refold/agents.json").write_text(json.dumps(agents))
-    for name in ("agents", "skills"):  # what the file names is beside it
+    for name in ("agents", "skills"):  # the named file is beside it
         (top / f"home/.config/refold/{name}").symlink_to(top / "work" / name)
     pages = _Pages({"/api/tags": {"models": [{"name": "codellama"}]}})
     with ExitStack() as stack:
@@ -132,7 +134,7 @@ class _Pages(dict[str, object]):
 def run_line(
     loop: Path, line: str, typed: str = "What is 2+2?\n", **variables: str
 ) -> "subprocess.CompletedProcess[str]":
-    """The line, run by a shell as it is written."""
+    """Return the line, run by a shell as it is written."""
     environ = {
         "HOME": str(loop / "home"), "PATH": f"{loop / 'bin'}:{os.environ['PATH']}",
         "PYTHONPATH": os.environ.get("PYTHONPATH", ""), "REFOLD_NO_BACKGROUND": "1",
@@ -145,7 +147,7 @@ def run_line(
     )  # fmt: skip
 
 
-# What each line of the quick start prints; "in": somewhere.
+# The output of each line of the quick start; "in": anywhere in it.
 EXPECTED = {
     "python3 agent_loop.py": "From Claude Code.",
     'python3 agent_loop.py "list files in current directory"': "From Claude Code.",
@@ -294,7 +296,7 @@ def test_a_generated_program_answers_the_example_session(tmp_path: Path) -> None
     """The program `claude`, which these facts name for coro, is a fake."""
     example = (DATA / "agent_loop_session.txt").read_text()
     typed = [line.removeprefix("You: ") for line in example.splitlines() if "You: " in line]
-    result = next(line for line in example.splitlines() if line.startswith("Assistant: "))
+    expected = next(line for line in example.splitlines() if line.startswith("Assistant: "))
     (tmp_path / "bin").mkdir()
     write_shell_program(
         tmp_path / "bin", f"cat >/dev/null; echo {shlex.quote(CLAUDE_SAYS)}", "claude"
@@ -311,7 +313,7 @@ def test_a_generated_program_answers_the_example_session(tmp_path: Path) -> None
 
     assert typed == ["What is 2+2?", "exit"]
     assert (done.returncode, done.stderr) == (0, "")
-    assert result.removeprefix("Assistant: ") in done.stdout
+    assert expected.removeprefix("Assistant: ") in done.stdout
     assert done.stdout.count("You: ") == len(typed)
 
 
@@ -328,7 +330,9 @@ class ToolCall(Struct):
 
 @pytest.fixture
 def components(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The six classes of the text. It leaves two types to the reader; the SDK is a double."""
+    """Return the six classes of the text. It leaves two types to the reader; the SDK is a
+    double.
+    """
 
     def create(**request: Any) -> SimpleNamespace:
         namespace = SimpleNamespace(text=f"{len(request['messages'])} messages")
@@ -397,7 +401,7 @@ def test_the_backends_of_the_text_call_programs_like_refold_does(
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
 
     class Coro(components["CoroBackend"]):  # type: ignore[misc]
-        """With the methods that the text leaves to the reader."""
+        """The class of the text, with the methods that it leaves to the reader."""
 
         def clean_output(self, text: str) -> str:
             return text
@@ -427,13 +431,13 @@ def test_the_backends_of_the_text_call_programs_like_refold_does(
 
 # --- agent0: a terminal agent in Clojure
 
-# What its tools are called here.
+# The names of its tools in refold.
 AGENT0_TOOLS = {
     "read-file": "read_file", "list-files": "list_files", "edit-file": "edit_file",
     "create-file": "write_file", "run-shell-command": "bash", "glob-files": "glob",
     "grep-files": "grep", "delegate": "task", "skills-tool": "list_skills",
 }  # fmt: skip
-# The documents of its events here.
+# The documents of refold for its events.
 AGENT0_EVENTS = {
     "text": "assistant_message", "tool": "tool_call", "diff": "diff", "error": "error",
     "done": "result",
@@ -442,7 +446,7 @@ AGENT0_EVENTS = {
 
 @pytest.fixture
 def empty_input() -> Iterator[TextIO]:
-    """An input that has ended."""
+    """Yield an input that has ended."""
     with open(os.devnull) as stream:
         yield stream
 
@@ -549,7 +553,7 @@ def test_ollama_conversations_use_the_chat_endpoint(
 
 # --- OpenAgent: a server, its pages and a command line
 
-# Its events that have another name here; all others have the same.
+# Its events that have another name in refold; all others have the same.
 OTHER_EVENTS = {
     "background_result": "background_ended", "done": "result",
     "plan_mode_changed": "mode_changed", "approval_changed": "mode_changed",
@@ -816,19 +820,22 @@ def test_the_session_facade_supports_all_operations_and_reads_without_a_model(
 # --- evva: a library in Go
 
 
-def test_every_name_of_the_library_has_a_test_or_a_reason_for_its_absence() -> None:
-    text = (DATA / "evva_api.go").read_text()
-    there = re.findall(r"^(?:(?:var|type) |func (?:\([^)]*\) )?)(\w+)", text, re.M)
+def test_every_name_of_the_evva_api_has_a_test_or_a_reason_for_its_absence() -> None:
+    api = (DATA / "evva_api.go").read_text()
+    api_names = re.findall(r"^(?:(?:var|type) |func (?:\([^)]*\) )?)(\w+)", api, re.M)
 
-    assert set(there) == {*NAMES, *NOT_HERE}
+    assert set(api_names) == {*NAMES, *NOT_HERE}
 
 
-@pytest.mark.parametrize("names", USES, ids=lambda uses: uses[0].__name__)
-def test_library_examples_run_with_refold(
-    names: tuple[Use, object], tmp_path: Path
+@pytest.mark.parametrize("uses", USES, ids=lambda uses: uses[0].__name__)
+def test_each_use_of_the_evva_library_is_possible_with_refold(
+    uses: tuple[Use, object], tmp_path: Path
 ) -> None:
-    """The signatures are Go: each is used under its name in Python, with a scripted model."""
-    here = tmp_path / "work"
-    here.mkdir()
+    """A use calls what its names have become in Python, with a scripted model, and asserts
+    what happens.
+    """
+    use, _ = uses
+    directory = tmp_path / "work"
+    directory.mkdir()
 
-    anyio.run(names[0], here)
+    anyio.run(use, directory)

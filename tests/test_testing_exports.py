@@ -14,12 +14,12 @@ PAGE = (Path(__file__).parent.parent / "docs/guides/testing.md").read_text("utf-
 
 
 @pytest.mark.parametrize("name", refold.testing.__all__)
-def test_every_public_name_exists_and_is_on_the_page(name: str) -> None:
+def test_every_public_name_of_refold_testing_exists_and_is_on_its_page(name: str) -> None:
     assert getattr(refold.testing, name).__name__ in (name, "Reply")
     assert re.search(rf"`{name}`", PAGE)
 
 
-def test_an_unknown_name_fails_with_the_existing_names() -> None:
+def test_an_unknown_name_of_refold_testing_fails_with_the_existing_names() -> None:
     with pytest.raises(
         AttributeError,
         match=r"^refold\.testing has no 'Mock'; it has BlobsContract, BusContract, Clock",

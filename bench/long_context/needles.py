@@ -1,7 +1,7 @@
-"""One fact or several in lines that look alike: the kinds of RULER (Hsieh et al. 2024, "RULER").
+"""Makes tasks that ask for facts in lines that look alike: the kinds of RULER (Hsieh et al. 2024).
 
-A key is two words. `single` hides one key, `multi-key` hides it among others, `multi-value` gives it four values, and
-`multi-query` asks for four keys.
+A fact is a key of two words and a number. `single` asks for one key, `multi_key` also hides other keys, `multi_value` gives the key
+four numbers, and `multi_query` asks for four keys.
 """
 
 import re
@@ -15,13 +15,13 @@ _NAMES = (
     "amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath", "inlet", "jetty", "knoll", "larch",
     "marsh", "north", "oasis", "plain", "quarry", "ridge", "shore", "tarn", "upland", "vale", "weir", "yew",
 )  # fmt: skip
-_LINE_TOKENS = 16  # about
+_LINE_TOKENS = 16  # the average, roughly
 _CODE_LINE = re.compile(r"code of the (\w+ \w+) gate is (\d{5})")
 _NUMBER_PATTERN = r"\b\d{5}\b"
 
 
 class _Hidden(Struct, frozen=True):
-    """How many keys are asked for, how many values each has, and the share of lines with other keys."""
+    """How many keys a task asks for, how many values each has, the share of lines with other keys."""
 
     keys: int = 1
     values: int = 1
@@ -72,7 +72,7 @@ def _noise(random: Random) -> str:
     return f"At {random.randrange(24):02}:{random.randrange(60):02} the pump of {one} was {verb} by the crew of {two}."
 
 
-def _read(match: Match, text: str) -> Items:
+def _read_numbers(match: Match, text: str) -> Items:
     wanted = set(_keys(match))
     return [number for key, number in _CODE_LINE.findall(text) if key in wanted]
 
@@ -84,7 +84,7 @@ def _keys(match: Match) -> Items:
 SKILLS = (
     Skill(
         re.compile(r"What are all codes of the (.*)\?"),
-        _read,
+        _read_numbers,
         needs=lambda match: ["code", *(word for key in _keys(match) for word in key.split())],
     ),
 )  # fmt: skip

@@ -1,8 +1,8 @@
-"""A model by a script: it answers from what a request shows, and errs at a known rate.
+"""Stands in for a model: it answers from the text in a request, and errs at a known rate.
 
-It reads English and writes programs as a good model would, so a comparison with it shows what follows from the way
-alone: what fits, what is paid, and how errors of many answers add up. Each answer is wrong with the same chance, however much it
-read and whether it is a text or a program: a real model errs more in a long text, so its flat answers are worse than here.
+It reads English and writes programs as a good model would, so a comparison with it shows what depends on the way alone: what fits,
+what is paid, and how errors of many answers add up. Each answer is wrong with the same probability, however much the stand-in read
+and whether it is a text or a program. A real model errs more in a long text, so its flat answers are worse than here.
 """
 
 import re
@@ -19,7 +19,7 @@ from refold.values.usage import Usage
 
 SKILLS: Sequence[Skill] = (*needles.SKILLS, *rows.SKILLS, *code_questions.SKILLS)
 _CHARS_PER_TOKEN = 4
-_HEAD_LINES = 40
+_HEAD_LINES = 40  # the first lines of the material, from which it learns the wordings
 _WRONG = "unknown"
 _ABOUT_MATERIAL = f"The material is in the variable `{VARIABLE_NAME}`"
 _HEAD_CODE = f"""\
@@ -70,12 +70,13 @@ class StandIn:
         skill, match = _find_skill(text)
         output = messages[-1].text if len(messages) > 1 else ""
         code = _program(skill, match, output, may_ask="- map_lm(" in system)
-        ends = "FINAL(" in code
-        return f"```python\n{f'FINAL({_WRONG!r})' if is_wrong and ends else code}\n```"
+        if is_wrong and "FINAL(" in code:
+            code = f"FINAL({_WRONG!r})"
+        return f"```python\n{code}\n```"
 
 
 def _program(skill: Skill, match: Match, output: str, *, may_ask: bool) -> str:
-    """What to run next. `output` is what the search or the look at the head printed, or ""."""
+    """Return the next program. `output` is the output of the last one, or "" at first."""
     if skill.program is not None:
         return skill.program(match)
     if skill.pieces is not None and may_ask:
@@ -96,7 +97,7 @@ def _find_skill(text: str) -> tuple[Skill, Match]:
 
 
 def _spoil(items: Items, random: Random) -> Items:
-    """A wrong answer that looks like a right one."""
+    """Return a wrong answer that looks like a right one."""
     if len(items) == 1 and items[0].isdecimal():
         return [str(abs(int(items[0]) + random.choice((-2, -1, 1, 2))))]
     if len(items) > 1:

@@ -1,4 +1,4 @@
-"""A task, and what a stand-in for a model knows about tasks of its kind."""
+"""Defines a task, and how a stand-in for a model solves tasks of its kind."""
 
 import json
 import re
@@ -13,9 +13,9 @@ Items: TypeAlias = Sequence[str]
 
 
 class Task(Struct, frozen=True):
-    """`answer` are the items that a right answer has, and no others; `item_pattern` matches one.
+    """A question about `material`, which are texts by their paths.
 
-    `material` are texts by their paths.
+    A right answer has exactly the items `answer`. `item_pattern` matches an item.
     """
 
     kind: str
@@ -30,9 +30,13 @@ class Task(Struct, frozen=True):
         return sum(len(text.encode()) for text in self.material.values())
 
     def is_right(self, text: str) -> bool:
-        """Whether exactly the items of the answer are in `text`, besides those of the question."""
-        items, asked = self._items_in(to_answer(text)), self._items_in(self.question)
-        return items - (asked - self.answer) == self.answer
+        """Return whether exactly the items of the answer are in `text`.
+
+        Items that the question names may be in it, too.
+        """
+        items = self._items_in(to_answer(text))
+        question_items = self._items_in(self.question)
+        return items - (question_items - self.answer) == self.answer
 
     def _items_in(self, text: str) -> frozenset[str]:
         return frozenset(
@@ -43,9 +47,10 @@ class Task(Struct, frozen=True):
 class Skill(Struct, frozen=True):
     """How the stand-in answers questions that `question` matches.
 
-    `read` gives the items that the text shows. `program` computes them exactly; without one, `pieces` asks
-    models about pieces and joins their answers, and `words` makes a program of the items of a head that it
-    has read. `needs` has the words to search for.
+    `read` returns the items from a text. `program` returns a program that computes them. Without
+    `program`, the program of `pieces` asks models about pieces of the material and joins their
+    answers, and that of `words` uses the wordings in a text that was printed. `needs` returns
+    words to search for.
     """
 
     question: re.Pattern[str]
@@ -60,7 +65,7 @@ MakeTask: TypeAlias = Callable[[Random, str, int], Task]  # size and about how m
 
 
 def to_answer(text: str) -> str:
-    """The answer of a final value, without its evidence."""
+    """Return the answer in a final value, which may be a JSON object with evidence."""
     try:
         value: object = json.loads(text)
     except ValueError:
@@ -71,7 +76,7 @@ def to_answer(text: str) -> str:
 
 
 def in_files(lines: Sequence[str], size: str) -> Mapping[str, str]:
-    """The lines in one file if the material is short, else in eight."""
+    """Return the lines in one file if the material is short, else in eight."""
     count = 1 if size == "short" else 8
     step = -(-len(lines) // count)
     return {

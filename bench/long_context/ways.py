@@ -1,4 +1,4 @@
-"""The ways to answer a task with one model, each a session of its own.
+"""Answers a task with one model in several ways, each in a session of its own.
 
 `flat` puts all material into one request, `recursive` is the agent `rlm`, `code` is the same agent whose prompt names no function
 that asks a model, and `search` puts the lines with the rarest words of the question into one request.
@@ -39,7 +39,7 @@ from refold.values.usage import Usage
 
 Way: TypeAlias = Literal["flat", "recursive", "code", "search"]
 WAYS: tuple[Way, ...] = get_args(Way)
-_ANSWER_TOKENS = 4_000  # of the window that flat material leaves free
+_ANSWER_TOKENS = 4_000  # the part of the window that flat material leaves free
 _BYTES_PER_TOKEN = 4
 _SEARCH_CHARS = 8_000  # of the lines that a search puts into the request
 _COMMON_WORDS = frozenset((
@@ -52,7 +52,10 @@ _NO_MODELS = re.compile(
 
 
 class Engine(Struct, frozen=True):
-    """The model that answers: one by name, or `provider`; and its window in tokens."""
+    """The model that answers, by name or as a `provider`, and its window in tokens.
+
+    `seconds` is the time for one answer.
+    """
 
     window: int
     model: str = ""
@@ -61,7 +64,10 @@ class Engine(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What became of a task. `problem` says why there is no answer, `calls` counts answers of the model."""
+    """The outcome of a task. `problem` says why there is no answer, or is "".
+
+    `calls` counts the responses of the model.
+    """
 
     task: Task
     way: Way
@@ -75,7 +81,7 @@ class Outcome(Struct, frozen=True):
 
 
 async def ask(task: Task, way: Way, engine: Engine, home: Path) -> Outcome:
-    """Have the task answered. `home` has its session."""
+    """Answer the task in this way. The session is stored in `home`."""
     material = Material(dict(task.material), len(task.material), task.bytes)
     if way == "search":
         lines = search(task.question, task.material)
@@ -88,8 +94,12 @@ async def ask(task: Task, way: Way, engine: Engine, home: Path) -> Outcome:
             task, way, engine, options, flat_text(task.question, material), "main"
         )
     agent = "rlm" if way == "recursive" else "rlm-alone"
-    begins = InitialVariables({VARIABLE_NAME: material.value})
-    options = LaunchOptions(directory=home, begins=begins, agents=(agent_without_models(),))
+    initial_variables = InitialVariables({VARIABLE_NAME: material.value})
+    options = LaunchOptions(
+        directory=home,
+        initial_variables=initial_variables,
+        agents=(agent_without_models(),),
+    )
     text = recursive_text(task.question, material, shown=bool(engine.model))
     return await _run(task, way, engine, options, text, agent)
 
@@ -130,18 +140,21 @@ def _app(engine: Engine, options: LaunchOptions, agent: str) -> App:
 
 
 def agent_without_models() -> Profile:
-    """The agent `rlm`, whose prompt names no function that asks a model."""
+    """Return the agent `rlm`, whose prompt names no function that asks a model."""
     agent = BUILTIN_AGENTS["rlm"]()
     return replace(agent, name="rlm-alone", prompt=_NO_MODELS.sub("", agent.prompt))
 
 
 def size_of(task: Task, window: int) -> Size:
-    """The material as the router sees it."""
+    """Return the material as the router sees it."""
     return Size(-(-task.bytes // _BYTES_PER_TOKEN), len(task.material), window)
 
 
 def search(question: str, material: Mapping[str, str]) -> str:
-    """The lines with the rarest words of the question, at most `_SEARCH_CHARS`, with their places."""
+    """Return the lines with the rarest words of the question, with path and number.
+
+    The result has at most `_SEARCH_CHARS` characters.
+    """
     words = set(re.findall(r"[\w./-]*\w", question)) - _COMMON_WORDS
     lines = [
         (

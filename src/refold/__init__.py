@@ -1,15 +1,14 @@
-"""refold: a coding agent whose session state is a fold of its journal.
+"""refold: a coding agent whose session state is computed from its journal.
 
-Everything that a program needs is exported here; anything else may change. Names are
-imported when they are first used, so that `refold --version` and a small script load only
-what they use.
+Everything that a program needs is exported here; anything else may change. A name is imported
+when it is first used, so that `refold --version` and a small script load only what they use.
 """
 
 from importlib import import_module
 
 from refold._version import __version__ as __version__
 
-TYPE_CHECKING = False  # as checkers read it, without the import of typing
+TYPE_CHECKING = False  # type checkers assume True; this avoids the import of typing
 
 if TYPE_CHECKING:
     from refold.agents.profile import Profile
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from refold.values.tools import Effect
     from refold.values.usage import Budget, Usage
 
-_WHERE = {
+_MODULES = {
     "Agent": "client.agent", "Session": "client.session",
     "Result": "client.result", "Question": "client.questions",
     "Profile": "agents.profile", "Context": "tools.contract",
@@ -56,8 +55,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name == "events":  # a module: one class for each thing that can happen
+    if name == "events":  # a module with one class for each kind of event
         return import_module("refold.journal.events.kinds")
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise AttributeError(f"refold has no {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(f"refold.{_WHERE[name]}"), name)
+    return getattr(import_module(f"refold.{_MODULES[name]}"), name)

@@ -1,37 +1,39 @@
-"""`refold` and `python -m refold`. `--version` is answered before anything is imported."""
+"""Runs `refold` and `python -m refold`. `--version` is answered before other modules are
+imported.
+"""
 
 import gc
 import os
 import sys
 from contextlib import suppress
 
-_MADE_BETWEEN = 100_000  # objects, between two looks for garbage
+_GC_THRESHOLD_OBJECTS = 100_000  # objects allocated between two garbage collections
 
 
 def main() -> None:
-    # `python -m refold` would import from the directory that it is started in.
-    with suppress(OSError):  # that directory is gone
+    # `python -m refold` puts the current directory first on the path of modules, from which a
+    # workspace could replace any module.
+    with suppress(OSError):  # the directory no longer exists
         if sys.path and sys.path[0] in ("", os.getcwd()):
             del sys.path[0]
     arguments = sys.argv[1:]
     if arguments in (["--version"], ["-V"]):
         from refold import __version__
 
-        with suppress(
-            OSError, AttributeError
-        ):  # the import below reports what is wrong there
+        # If stdout is closed, the import below reports it.
+        with suppress(OSError, AttributeError):
             sys.stdout.write(f"refold {__version__}\n")
             sys.stdout.flush()
             return
-    # A start makes much and throws nothing away: looking for garbage was a fifth of it.
-    gc.set_threshold(_MADE_BETWEEN)
+    # A start allocates much and frees nothing: collecting garbage took a fifth of its time.
+    gc.set_threshold(_GC_THRESHOLD_OBJECTS)
     try:
         from refold.cli.import_interrupts import exit_on_interrupt
 
         with exit_on_interrupt():
             from refold.cli.main import run
         run(arguments)
-    except KeyboardInterrupt:  # before anything was begun
+    except KeyboardInterrupt:  # it came before `run` handles interrupts
         sys.exit(130)
 
 

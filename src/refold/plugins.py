@@ -1,15 +1,15 @@
-"""Entry points: what refold brings and what installed packages add, found without an import.
+"""Finds the entry points of refold itself and of installed packages, without importing them.
 
-refold's own are in `refold/entry_points.txt`, in the form that packages use. It reads this
-file and those of the packages on Python's path itself: `importlib.metadata` takes many times
-longer, and every start asks. A package in the current directory does not count as
-installed, unless refold's own environment is there: a workspace must not bring code into
-this process. What an entry point is for is decided by who loads it: `tools.builtin`,
-`provider.catalog`, `app.policies`, `app.session_hooks`, `commands.dispatch`.
+refold's own entry points are in `refold/entry_points.txt`, in the form that packages use. This
+module parses that file and the files of the packages on Python's path. `importlib.metadata`
+would take many times longer, and every start needs them. A package in the current directory
+does not count as installed, unless refold's own environment is there: a workspace must not
+bring code into this process. The modules that load entry points decide their meaning:
+`tools.builtin`, `provider.catalog`, `app.policies`, `app.session_hooks`, `commands.dispatch`.
 
-Both kinds go one way, so a test need not say that two ways are equal. refold's own are not
-in `pyproject.toml`: the metadata of an installation is missing when the source is run. Its
-policies are a list in `app.policies`, because their order has a meaning.
+refold's own entry points are not in `pyproject.toml`, because the metadata of an installation
+is missing when the source is run. Its policies are a list in `app.policies`, because their
+order has a meaning.
 """
 
 import os
@@ -28,14 +28,17 @@ from refold.values.path_names import below
 GROUPS = (
     "refold.tools", "refold.providers", "refold.policies", "refold.hooks", "refold.commands",
 )  # fmt: skip
-_MARK = b"[refold."
-_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # where refold lies
-_REFOLD = "refold"  # stands where a package has its name and version
-_LARGEST = 256 * 1024  # bytes of one file
+_MARK = b"[refold."  # a file without it has no entry point for refold
+# The directory that contains the package refold.
+_REFOLD_PARENT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_REFOLD_PACKAGE = "refold"  # used in place of a package's name and version
+_MAX_FILE_BYTES = 256 * 1024
 
 
 class Plugin(Struct, frozen=True):
-    """One entry point. `value` is "module:attribute", `package` the name and version."""
+    """An entry point. `value` is "module:attribute"; `package` is the package's name and
+    version.
+    """
 
     group: str
     name: str
@@ -44,11 +47,13 @@ class Plugin(Struct, frozen=True):
 
     @property
     def ours(self) -> bool:
-        return self.package == _REFOLD
+        return self.package == _REFOLD_PACKAGE
 
     def load(self) -> object:
-        """The object that it names. Raises `BadInput`, whatever the package does when
-        imported."""
+        """Import and return the object that this entry point names.
+
+        Raises `BadInput` for any error of the package during the import.
+        """
         module, _, path = self.value.partition(":")
         try:
             target: object = import_module(module)
@@ -59,14 +64,17 @@ class Plugin(Struct, frozen=True):
         return target
 
     def function(self) -> Callable[..., Any]:
-        """The object that it names. Raises `BadInput` if that is not a function, too."""
+        """Import and return the function that this entry point names.
+
+        Raises `BadInput` as `load` does, and also if the object is not a function.
+        """
         function = self.load()
         if not callable(function):
             raise self.error_about("it is not a function")
         return function
 
     def error_about(self, reason: str) -> BadInput:
-        """The error about this plug-in."""
+        """Return an error about this plug-in, with the reason. It is not raised here."""
         kind = self.group.removeprefix("refold.").removesuffix("s").replace("ie", "y")
         return BadInput(
             f"the {kind} {self.name!r} of {self.package} ({self.value}) cannot be used: {reason}"
@@ -74,7 +82,7 @@ class Plugin(Struct, frozen=True):
 
 
 def own_plugins(group: str) -> tuple[Plugin, ...]:
-    """What refold itself brings, in the order of its file."""
+    """Return the entry points of refold itself in this group, in the order of its file."""
     return plugins_of_group(group, _read_own())
 
 
@@ -83,18 +91,26 @@ def plugins_of_group(group: str, plugins: Sequence[Plugin]) -> tuple[Plugin, ...
 
 
 def find_plugins(*groups: str) -> tuple[Plugin, ...]:
-    """The plug-ins of packages, of these groups or of all. One package is one, wherever it is found again."""
+    """Return the entry points of installed packages in these groups, or in all groups.
+
+    A package that is on Python's path twice counts once.
+    """
     wanted, names, plugins = groups or GROUPS, set[str](), list[Plugin]()
-    for package, text in _files():
+    for package, text in _entry_point_files():
         name = package.partition(" ")[0].replace("_", "-").lower()
         if name not in names:
             names.add(name)
-            plugins += (plugin for plugin in _read(package, text) if plugin.group in wanted)
+            plugins += (
+                plugin for plugin in _parse(package, text) if plugin.group in wanted
+            )
     return tuple(plugins)
 
 
 def find_unique(plugins: Sequence[Plugin], name: str) -> Plugin | None:
-    """The plug-in with this name. Raises `BadInput` if several packages have one."""
+    """Return the plug-in with this name, or None if there is none.
+
+    Raises `BadInput` if several packages have one with this name.
+    """
     match [plugin for plugin in plugins if plugin.name == name]:
         case []:
             return None
@@ -107,11 +123,17 @@ def find_unique(plugins: Sequence[Plugin], name: str) -> Plugin | None:
 
 @cache
 def _read_own() -> tuple[Plugin, ...]:
-    content, _ = read_regular(os.path.join(_OURS, "refold", "entry_points.txt"), _LARGEST)
-    return tuple(_read(_REFOLD, content))
+    """Return the plug-ins of refold itself, from the file of entry points in its package."""
+    content, _ = read_regular(
+        os.path.join(_REFOLD_PARENT, "refold", "entry_points.txt"), _MAX_FILE_BYTES
+    )
+    return tuple(_parse(_REFOLD_PACKAGE, content))
 
 
-def _files() -> Iterator[tuple[str, bytes]]:
+def _entry_point_files() -> Iterator[tuple[str, bytes]]:
+    """Yield each package with entry points for refold: name and version, and its file's
+    content.
+    """
     for folder in dict.fromkeys(trusted_path()):
         try:
             names = os.listdir(folder)
@@ -121,35 +143,49 @@ def _files() -> Iterator[tuple[str, bytes]]:
             stem, _, kind = name.rpartition(".")
             if kind in ("dist-info", "egg-info"):
                 file = os.path.join(folder, name, "entry_points.txt")
-                # Most packages have none, and every start asks all of them.
+                # Most packages have no such file, and every start checks all of them.
                 text = _content(file) if os.access(file, os.R_OK) else b""
                 if _MARK in text:
                     yield stem.replace("-", " ", 1), text
 
 
 def trusted_path() -> Iterator[str]:
-    """Python's path without the current directory: what lies there may be the model's."""
-    return filter(_counts, sys.path)
+    """Yield the directories of Python's path that are not below the current directory.
+
+    The model may have written files below it. The directories of refold's own environment are
+    trusted anyway.
+    """
+    return filter(_is_trusted, sys.path)
 
 
-def _counts(folder: str) -> bool:
+def _is_trusted(folder: str) -> bool:
+    """Return whether refold may import modules from `folder`.
+
+    False for a relative path, and below the current directory outside refold's environment.
+    """
     if not os.path.isabs(folder):
         return False
     try:
         directory = os.getcwd()
     except OSError:
         return True
-    return folder == _OURS or below(folder, sys.prefix) or not below(folder, directory)
+    return (
+        folder == _REFOLD_PARENT
+        or below(folder, sys.prefix)
+        or not below(folder, directory)
+    )
 
 
 def _content(path: str) -> bytes:
+    """Return the content of a file; b"" if it cannot be read."""
     try:
-        return read_regular(path, _LARGEST)[0]
+        return read_regular(path, _MAX_FILE_BYTES)[0]
     except OSError:
         return b""
 
 
-def _read(package: str, text: bytes) -> Iterator[Plugin]:
+def _parse(package: str, text: bytes) -> Iterator[Plugin]:
+    """Yield the entry points in `text`, the file of a package."""
     group = ""
     for row in text.decode("utf-8", "replace").splitlines():
         line = row.strip()

@@ -1,10 +1,9 @@
-"""Process groups: ends a program together with everything that it has started.
+"""Sends signals to process groups, to stop a program together with everything that it has
+started.
 
-It signals a group, and says whether any of it still runs. The caller decides how long to
-wait, and what to do then.
-
-It is in the lowest layer because `place` and `provider` both start programs and do not
-import each other.
+It also tells whether a process of a group still runs. The caller decides how long to wait, and
+what to do after that. The module is in the lowest layer because `place` and `provider` both
+start programs and do not import each other.
 """
 
 import os
@@ -12,44 +11,47 @@ from collections.abc import Iterator
 
 
 def signal_group(group: int, number: int) -> bool:
-    """Send a signal to a process group. False: there is none left."""
+    """Send a signal to a process group. Return False if the group has no process left."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
         return False
-    except PermissionError:  # macOS says so of zombies
+    except PermissionError:  # macOS reports this for zombies
         return number != 0
     return True
 
 
 def is_alive(group: int) -> bool:
-    """Whether a process of the group is more than a zombie.
+    """Whether the group has a process that still runs. Zombies do not count.
 
-    In many containers orphans are never reaped: they stay listed for ever.
+    In many containers nothing removes the zombies of orphans, so they stay listed forever. On
+    systems other than Linux the result is always True.
     """
     live = _live_processes()
-    if live is None:  # not Linux: believe what the signal said
+    if live is None:  # the caller has to rely on the result of the signal
         return True
     return any(own_group == group for own_group, _ in live)
 
 
 def signal_session(leader: int, number: int) -> bool:
-    """Send a signal to all groups of the session of `leader`. False: there is none left.
+    """Send a signal to all process groups of the session whose leader is `leader`.
 
-    Where processes cannot be listed, only the leader's own group gets it.
+    Return False if no group is left. If processes cannot be listed, only the leader's own group
+    gets the signal.
     """
     live = _live_processes()
-    groups = (
-        {leader}
-        if live is None
-        else {group for group, session in live if session == leader}
-    )
+    groups = {leader}
+    if live is not None:
+        groups = {group for group, session in live if session == leader}
     reached = {signal_group(group, number) for group in groups}
     return True in reached
 
 
 def _live_processes() -> Iterator[tuple[int, int]] | None:
-    """Group and session of each process that is more than a zombie; None without /proc."""
+    """Return the group and the session of each process that is not a zombie.
+
+    Return None if there is no /proc to list them.
+    """
     try:
         numbers = [name for name in os.listdir("/proc") if name.isdigit()]
     except FileNotFoundError:
@@ -58,9 +60,10 @@ def _live_processes() -> Iterator[tuple[int, int]] | None:
 
 
 def _live_process(number: str) -> tuple[int, int] | None:
+    """Return the group and the session of a process; None if it has ended or is a zombie."""
     try:
         with open(f"/proc/{number}/stat", "rb") as file:
-            # The name before the last parenthesis may hold anything.
+            # The name before the last parenthesis may contain any character.
             state, _, group, session = file.read().rpartition(b")")[2].split()[:4]
     except (OSError, ValueError):
         return None

@@ -1,14 +1,14 @@
 """Finds and starts the programs that refold runs itself, outside any sandbox.
 
-A workspace may be on the user's PATH: an activated `.venv/bin`, `node_modules/.bin`, or
-`.`. A program that writes there could plant a `bwrap` or a `git` for refold to find. So a
-program is accepted only if no one but root and the user can change it or what leads to it,
-and never below a directory that the workspace or a command can write. No other module
-starts a program (`tests/test_house_rules.py` checks that); what a command may run inside
-the sandbox is not decided here.
+A workspace may be on the user's PATH: an activated `.venv/bin`, `node_modules/.bin`, or `.`. A
+program that writes there could plant a `bwrap` or a `git` for refold to find. So a program is
+trusted only if no other user, except root, can change it or the directories and links that lead
+to it, and never below a directory that the workspace or a command can write. No other module
+starts a program (`tests/test_house_rules.py` checks that). What a command may run inside the
+sandbox is decided elsewhere.
 
-A fixed system PATH instead would miss Homebrew, nix and `~/.local/bin`, and a check of
-`bwrap` alone would leave git, ripgrep and pagers.
+A fixed system PATH instead would miss Homebrew, nix and `~/.local/bin`, and a check of `bwrap`
+alone would not cover git, ripgrep and pagers.
 """
 
 import os
@@ -27,24 +27,24 @@ from refold.errors import BadInput
 from refold.values.path_names import below
 
 SYSTEM = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
-_MOST_LINKS = 40  # as the kernel counts
-_OF_PEOPLE = 1000  # the first number that systems give to the groups of people
-_OF_LIBRARIES = ("LD_", "DYLD_")
-_LONGEST = 120  # seconds that a bounded program may compute
+_MAX_LINKS = 40  # the kernel's limit
+_FIRST_PEOPLE_GROUP = 1000  # the lowest number that systems give to the groups of people
+_LOADER_PREFIXES = ("LD_", "DYLD_")  # of variables that the loader of libraries reads
+_MAX_CPU_SECONDS = 120
 
 TimedOut = subprocess.TimeoutExpired
 
 
 class Programs:
-    """Finds programs that can be trusted while `writable` are the directories of a
-    workspace.
+    """Finds programs that can be trusted. `writable` are the directories of a workspace.
 
-    Directories are absolute. The one that refold was started in counts as well, and the
-    repository around each: they came from where the workspace came from. Later searches,
-    for an editor or a pager, need not know of the workspace: it counts for all.
+    Directories are absolute. No program in them is trusted, nor in the directory in which
+    refold was started, nor in the repository around any of these: their files have the same
+    origin as the workspace. Each instance also distrusts the workspaces of all earlier ones, so
+    a search for an editor or a pager does not have to name the workspace.
     """
 
-    _of_all: ClassVar[dict[str, None]] = {}
+    _every_writable: ClassVar[dict[str, None]] = {}
 
     def __init__(self, environ: Mapping[str, str], writable: Sequence[str] = ()) -> None:
         home = os.path.realpath(environ.get("HOME") or "/nonexistent")
@@ -52,16 +52,16 @@ class Programs:
         folders = [*writable, *([] if below(home, directory) else [directory])]
         folders += [_repository(path, home) for path in folders]
         self._writable = tuple(dict.fromkeys(p for p in folders if p and p != "/"))
-        self._of_all.update(dict.fromkeys(p for p in writable if p != "/"))
+        self._every_writable.update(dict.fromkeys(p for p in writable if p != "/"))
         entries = filter(os.path.isabs, environ.get("PATH", "").split(":"))
         self._folders = tuple(dict.fromkeys(entries)) or SYSTEM
         self._found = dict[str, str]()
 
     def find(self, name: str) -> str:
-        """The absolute path of the program; "" if there is none to trust.
+        """Return the absolute path of a program, or "" if none with this name can be trusted.
 
-        It is looked up once, and again when it no longer exists. An absolute path is
-        accepted as it is: the user named this very file.
+        The path is remembered until the program no longer exists. An absolute path is accepted
+        unchanged, because the user named exactly this file.
         """
         known = self._found.get(name, "")
         if not known or not os.path.exists(known):
@@ -70,7 +70,9 @@ class Programs:
         return known
 
     def require(self, name: str) -> str:
-        """Find the program. Raises `BadInput` that says why there is none."""
+        """Return the absolute path of a program. Raises `BadInput` with the reason if there is
+        none.
+        """
         if program := self.find(name):
             return program
         for path, why in self.skipped_programs(name):
@@ -80,7 +82,7 @@ class Programs:
         raise BadInput(f"there is no program {name!r}: install it, or put it on your PATH")
 
     def skipped_programs(self, name: str) -> list[tuple[str, str]]:
-        """Programs of this name that come before the one used, each with why it is not."""
+        """Return the programs in PATH that `find` does not trust, each with the reason."""
         used, entries = self.find(name), list[tuple[str, str]]()
         for path in self._places(name):
             if path == used:
@@ -89,6 +91,7 @@ class Programs:
         return entries
 
     def _places(self, name: str) -> Iterator[str]:
+        """Yield the executable files that `name` can mean, in the order of PATH."""
         if "/" in name:
             paths = [os.path.abspath(name)]
         else:
@@ -97,17 +100,17 @@ class Programs:
 
     @property
     def path(self) -> str:
-        """A PATH for what these programs start: its directories can be trusted alike."""
+        """A PATH for the programs that are started, with only the trusted directories."""
         folders = dict.fromkeys((*self._folders, *SYSTEM))
         return ":".join(f for f in folders if os.path.isdir(f) and not self.distrusted(f))
 
     def distrusted(self, path: str) -> str:
-        """Why this file or directory cannot be trusted; "" if it can.
+        """Return why this file or directory cannot be trusted, or "" if it can.
 
-        Every link on the way is checked where it is: one that others can change leads
-        wherever they want.
+        Each link in the path is checked as well, because a link that others can change may lead
+        anywhere.
         """
-        for _ in range(_MOST_LINKS):
+        for _ in range(_MAX_LINKS):
             folder = os.path.realpath(os.path.dirname(path) or "/")
             entry = os.path.join(folder, os.path.basename(path))
             if why := self._in_workspace(entry) or _others_can_change(folder):
@@ -119,7 +122,10 @@ class Programs:
         return f"{path} is behind too many links"
 
     def _in_workspace(self, path: str) -> str:
-        for directory in dict.fromkeys((*self._writable, *self._of_all)):
+        """Return a reason that names the writable directory which contains the path, or "" for
+        none.
+        """
+        for directory in dict.fromkeys((*self._writable, *self._every_writable)):
             if below(path, directory) or below(path, os.path.realpath(directory)):
                 return f"it lies in {directory}, which commands or others can write"
         return ""
@@ -131,7 +137,7 @@ if TYPE_CHECKING:
     from anyio.abc import Process
 
     class Start(TypedDict, total=False):
-        """How a program is started: as in `subprocess.Popen`."""
+        """Options for starting a program, as in `subprocess.Popen`."""
 
         cwd: str | os.PathLike[str] | None
         env: Mapping[str, str] | None
@@ -143,30 +149,32 @@ if TYPE_CHECKING:
 
 
 def without_loader_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without the variables that make the system load libraries from
-    elsewhere.
+    """Return the environment without variables that make the system load other libraries.
 
-    They may name a workspace, or be empty: that means the current directory.
+    One of them may name a workspace, or be empty, which means the current directory.
     """
-    return {n: value for n, value in environ.items() if not n.startswith(_OF_LIBRARIES)}
+    return {n: value for n, value in environ.items() if not n.startswith(_LOADER_PREFIXES)}
 
 
-def start(argv: Sequence[str], **how: "Unpack[Start]") -> "subprocess.Popen[bytes]":
-    """Start a program. `argv[0]` is absolute. Raises `OSError`."""
-    options: dict[str, Any] = {**how, "text": False}
-    return cast("subprocess.Popen[bytes]", subprocess.Popen(_absolute(argv), **options))
+def start(argv: Sequence[str], **options: "Unpack[Start]") -> "subprocess.Popen[bytes]":
+    """Start a program. `argv[0]` must be an absolute path. Raises `OSError`."""
+    bytes_options: dict[str, Any] = {**options, "text": False}
+    return cast(
+        "subprocess.Popen[bytes]", subprocess.Popen(_absolute(argv), **bytes_options)
+    )
 
 
 def start_detached(
     arguments: Sequence[str], environ: Mapping[str, str]
 ) -> "subprocess.Popen[bytes] | None":
-    """Start refold itself, in a process that outlives this one; None if that is impossible.
+    """Start refold itself in a process that outlives this one, or return None if that is
+    impossible.
 
-    Nothing waits for the process, and its output is dropped.
+    `arguments` are those of the command line. Its output is dropped.
     """
     if not sys.executable:
         return None
-    # -P: nothing that lies in a directory somewhere is taken for a module of ours.
+    # -P: no file in the current directory is taken for a module of refold.
     try:
         process = start(
             [sys.executable, "-P", "-m", "refold", *arguments],
@@ -179,18 +187,20 @@ def start_detached(
         )
     except OSError:
         return None
-    Thread(target=process.wait, daemon=True).start()  # so that it leaves no zombie
+    Thread(target=process.wait, daemon=True).start()  # this avoids a zombie
     return process
 
 
 def start_bounded(
     argv: Sequence[str],
-    seconds: int = _LONGEST,
+    seconds: int = _MAX_CPU_SECONDS,
     memory: int = 0,
     **options: "Unpack[Start]",
 ) -> "subprocess.Popen[bytes]":
-    """Like `start`, but the kernel kills the process when this one has exited, even by kill
-    -9, or when it has used `seconds` of CPU time. It gets at most `memory` bytes, if given.
+    """Start a program that the kernel kills when this process exits, even after kill -9.
+
+    The kernel also kills it when it has used `seconds` of CPU time. It gets at most `memory`
+    bytes of address space, unless that is 0.
     """
     reading, writing = os.pipe()
     try:
@@ -209,8 +219,12 @@ def start_bounded(
 
 
 def _kill_at_end_of(reading: int, pid: int) -> None:
-    """Have the kernel kill `pid`, which has this pipe open, when no process can write to it."""
-    with suppress(OSError, AttributeError):  # gone, or no Linux
+    """Let the kernel kill the process `pid` when no process can write to a pipe any more.
+
+    `reading` is the descriptor of the pipe's end for reading.
+    """
+    # the process has exited, or the system is not Linux
+    with suppress(OSError, AttributeError):
         import fcntl
 
         fcntl.fcntl(reading, fcntl.F_SETSIG, signal.SIGKILL)
@@ -222,20 +236,19 @@ def _kill_at_end_of(reading: int, pid: int) -> None:
 def run(
     argv: Sequence[str], seconds: float, *, memory: int = 0, **options: "Unpack[Start]"
 ) -> "subprocess.CompletedProcess[bytes]":
-    """Run a program to its end, for at most `seconds`, and return its output. Its input is
-    empty.
+    """Run a program until it exits, for at most `seconds`, and return its output.
 
-    It ends with this process, and has no more than
-    `memory` bytes of address space, if that is given. Raises `OSError`, and `TimedOut`.
+    Its input is empty. It is killed when this process exits. It gets at most `memory` bytes of
+    address space, unless that is 0. Raises `OSError`, or `TimedOut`.
     """
     pipe = subprocess.PIPE
-    reading: Start = {
+    run_options: Start = {
         "stdin": subprocess.DEVNULL,
         "stdout": pipe,
         "stderr": pipe,
         **options,
     }
-    with start_bounded(argv, int(seconds) + 1, memory, **reading) as process:
+    with start_bounded(argv, int(seconds) + 1, memory, **run_options) as process:
         try:
             out, err = process.communicate(timeout=seconds)
         except BaseException:
@@ -244,24 +257,29 @@ def run(
     return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
 
-async def open_process(argv: Sequence[str], **how: "Unpack[Start]") -> "Process":
-    """Like `start`, for callers in the event loop. `argv[0]` is absolute.
+async def open_process(argv: Sequence[str], **options: "Unpack[Start]") -> "Process":
+    """Start a program in the event loop. `argv[0]` must be an absolute path.
 
-    A caller that is cancelled meanwhile gets the process, too, and ends it.
+    A caller that is cancelled while the program starts still gets the process, and must stop
+    it.
     """
     import anyio
 
-    options: dict[str, Any] = {**how}
+    untyped_options: dict[str, Any] = {**options}
     process: Process | None = None
     with anyio.CancelScope(shield=True):
-        process = await anyio.open_process(_absolute(argv), **options)
+        process = await anyio.open_process(_absolute(argv), **untyped_options)
     assert process is not None  # a scope that only shields suppresses nothing
     return process
 
 
-def limit_resources(pid: int, seconds: int = _LONGEST, memory: int = 0) -> None:
-    """The kernel ends a process that computes longer, even if refold has ended."""
-    with suppress(OSError, ValueError, AttributeError):  # gone, or no Linux
+def limit_resources(pid: int, seconds: int = _MAX_CPU_SECONDS, memory: int = 0) -> None:
+    """Let the kernel kill a process after `seconds` of CPU time, even if refold has exited.
+
+    The process gets at most `memory` bytes of address space, unless that is 0.
+    """
+    # the process has exited, or the system is not Linux
+    with suppress(OSError, ValueError, AttributeError):
         resource.prlimit(pid, resource.RLIMIT_CPU, (seconds, seconds))
         if memory:
             resource.prlimit(pid, resource.RLIMIT_AS, (memory, memory))
@@ -274,8 +292,9 @@ def _absolute(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def _others_can_change(path: str, *, parents: bool = True) -> str:
-    """Whether other users can change a path. `path` is real. With `parents` all directories
-    above it are checked as well.
+    """Return why users other than root and this one may be able to change a path, or "".
+
+    `path` has no links. With `parents`, all directories above it are checked as well.
     """
     while True:
         try:
@@ -284,12 +303,12 @@ def _others_can_change(path: str, *, parents: bool = True) -> str:
             return f"{path} cannot be looked at ({os.strerror(error.errno or 0)})"
         if info.st_uid not in (0, os.geteuid()):
             return f"{path} belongs to another user"
-        # In a sticky directory only the owner renames a file.
+        # In a sticky directory only the owner can rename a file.
         sticky = stat.S_ISDIR(info.st_mode) and info.st_mode & stat.S_ISVTX
         if info.st_mode & stat.S_IWOTH and not sticky:
             return f"everybody can write {path}"
-        theirs = info.st_gid >= _OF_PEOPLE and info.st_gid != os.getegid()
-        if info.st_mode & stat.S_IWGRP and theirs:
+        foreign_group = info.st_gid >= _FIRST_PEOPLE_GROUP and info.st_gid != os.getegid()
+        if info.st_mode & stat.S_IWGRP and foreign_group:
             return f"others of its group can write {path}"
         if path == "/" or not parents:
             return ""
@@ -297,14 +316,18 @@ def _others_can_change(path: str, *, parents: bool = True) -> str:
 
 
 def _working_directory() -> str:
+    """Return the current directory; "" if it no longer exists."""
     try:
         return os.getcwd()
-    except OSError:  # it was removed
+    except OSError:  # the directory was deleted
         return ""
 
 
 def _repository(folder: str, home: str) -> str:
-    """The root of the repository of `folder`; "" if there is none, or if home is in it."""
+    """Return the root of the repository that contains `folder`.
+
+    Return "" if there is none, or if the repository contains the home.
+    """
     while folder not in ("", "/"):
         if os.path.lexists(os.path.join(folder, ".git")):
             return "" if below(home, folder) else folder

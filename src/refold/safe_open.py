@@ -1,15 +1,15 @@
-"""Opens files safely: our own never through a link, others only if they are regular files.
+"""Opens refold's own files never through a link, and other files only if they are regular.
 
-To write: another program may have put a link below our data directory, and its target must
-not be written. Only the directory that the user chose for all of it may be a link.
-`place.private_files` writes settings and notes, which users may keep elsewhere.
+Writing: another program may have put a link below the data directory, and the target of the
+link must not be written. Only the directory that the user chose for all data may be a link.
+`place.private_files` writes settings and notes, which users may store elsewhere.
 
-To read: reading a pipe can block without end, a device may never end, and opening one can
-already have an effect. So only regular files are read, up to the wanted size.
+Reading: reading a pipe can block forever, a device may never end, and opening one can already
+have an effect. So only regular files are read, up to the requested size.
 
 A link in place of a journal would make refold write or truncate any file of the user. Only
-programs that can write the data directory can create one, so this is a trap and not a race,
-and no descriptors are held for the whole path.
+programs that can write to the data directory can create one, so it can only be planted in
+advance; there is no race, and no descriptors are held for the whole path.
 """
 
 import errno
@@ -25,7 +25,7 @@ LINKED = (
 
 
 def open_checked(path: str | Path, flags: int, mode: int = 0o600) -> int:
-    """`os.open` that raises an `OSError` with an explanation if there is a link."""
+    """Open a file like `os.open`, but raise an `OSError` that says so if it is a link."""
     try:
         return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     except OSError as error:
@@ -35,13 +35,20 @@ def open_checked(path: str | Path, flags: int, mode: int = 0o600) -> int:
 
 
 def create_file(path: Path, content: bytes) -> None:
-    """A new file with this content, for its owner alone. Raises `OSError`, also if it is there."""
+    """Create a file with this content, which only its owner can read.
+
+    Raises `OSError`, also if the file exists.
+    """
     with open(open_checked(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as out:
         out.write(content)
 
 
 def create_complete_file(path: Path, content: bytes) -> None:
-    """Like `create_file`, but no process reads, and no crash leaves, a part of the content."""
+    """Create a file that has all of its content from the moment when it exists.
+
+    So no process can read a part of it, and no crash can leave one. Otherwise it is like
+    `create_file`.
+    """
     _check_free(path)
     temporary = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
@@ -56,7 +63,10 @@ def create_complete_file(path: Path, content: bytes) -> None:
 
 
 def name_file(temporary: Path, path: Path) -> None:
-    """Give a complete file its name. Raises `FileExistsError` if that is taken."""
+    """Rename the complete file `temporary` to `path`.
+
+    Raises `FileExistsError` if `path` exists.
+    """
     try:
         os.link(temporary, path)  # unlike a rename, this fails if the file exists
     except FileExistsError:
@@ -79,18 +89,21 @@ def read_regular(
     directory: int | None = None,
     check: Callable[[os.stat_result], None] | None = None,
 ) -> tuple[bytes, int]:
-    """The first `max_bytes` bytes of a regular file, and its size. Raises `OSError`.
+    """Read the first `max_bytes` bytes of a regular file. Return them, and the size of the
+    file.
 
-    `path` is relative to the descriptor `directory`, if that is given. `check` raises its
-    own error for what must not be read.
+    `follow`: a link at the end of the path is followed. `path` is relative to the descriptor
+    `directory`, if that is given. `check` gets the file's status and raises an error for a file
+    that must not be read; without it, every file that is not regular is refused. Raises
+    `OSError`.
     """
-    check = check or _refuse_odd
+    check = check or _refuse_irregular
     check(os.stat(path, dir_fd=directory, follow_symlinks=follow))
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     number = os.open(path, flags | (0 if follow else os.O_NOFOLLOW), dir_fd=directory)
     try:
         about = os.fstat(number)
-        check(about)  # another file may have come under this name
+        check(about)  # another file may have got this name since the first check
         pieces, left = list[bytes](), max_bytes
         while left > 0:
             piece = os.read(number, min(left, max(about.st_size + 1, 65536)))
@@ -104,7 +117,8 @@ def read_regular(
     return data, len(data) if left else max(about.st_size, len(data))
 
 
-def _refuse_odd(status: os.stat_result) -> None:
+def _refuse_irregular(status: os.stat_result) -> None:
+    """Raise an `OSError` unless the status is that of a regular file."""
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode):
@@ -112,8 +126,9 @@ def _refuse_odd(status: os.stat_result) -> None:
 
 
 def check_no_links(*directories: Path) -> None:
-    """Check that no path is a link; a path may be missing. Raises the same `OSError` as
-    `open_checked`.
+    """Raise the `OSError` of `open_checked` if one of the paths is a link.
+
+    A path that does not exist is accepted.
     """
     for directory in directories:
         if directory.is_symlink():

@@ -1,4 +1,4 @@
-"""An editor for tests: the client of the official SDK, against `refold acp` as a process.
+"""Connects an editor, the client of the official SDK, to `refold acp` as a process.
 
 Every message, in both directions, is checked against the models of the SDK.
 """
@@ -20,7 +20,7 @@ from pydantic import BaseModel, TypeAdapter
 from tests.cli.running import Document, command, script
 
 Said = Callable[[schema.ToolCallUpdate, list[schema.PermissionOption]], str]
-LONG = 60.0  # seconds; nothing here takes so long unless it hangs
+LONG = 60.0  # seconds; only a program that hangs takes longer
 
 _CHECKED: Mapping[str, tuple[Any, Any]] = {  # the parameters and the result of each method
     AGENT_METHODS["initialize"]: (schema.InitializeRequest, schema.InitializeResponse),
@@ -58,7 +58,7 @@ _CHECKED: Mapping[str, tuple[Any, Any]] = {  # the parameters and the result of 
 
 
 class Checked:
-    """Sees each message that is sent or received, and keeps what the models reject."""
+    """Checks each message that is sent or received. `wrong` has the faults."""
 
     def __init__(self) -> None:
         self.seen, self.wrong = set[str](), list[str]()
@@ -72,43 +72,47 @@ class Checked:
             self._methods[ours, message.get("id")] = method
             self._check(f"{method} {message}", _CHECKED[method][0], message["params"])
         elif "result" in message:
-            result = self._methods[not ours, message["id"]]
-            self._check(f"the result of {result}", _CHECKED[result][1], message["result"])
+            answered_method = self._methods[not ours, message["id"]]
+            self._check(
+                f"the result of {answered_method}",
+                _CHECKED[answered_method][1],
+                message["result"],
+            )
 
-    def _check(self, what: str, kind: Any, value: object) -> None:
+    def _check(self, label: str, kind: Any, value: object) -> None:
         try:
             validate_python: object = TypeAdapter(kind).validate_python(value)
         except ValueError as error:
-            self.wrong.append(f"{what}: {error}")
+            self.wrong.append(f"{label}: {error}")
             return
         unknown = _unknown(value, validate_python)
         if unknown:
-            self.wrong.append(f"{what}: unknown {unknown}")
+            self.wrong.append(f"{label}: unknown {unknown}")
 
 
-def _unknown(value: object, made: object) -> list[str]:
-    """Fields of an object that its model has not."""
-    if isinstance(made, list) and isinstance(value, list):
-        return [n for v, m in zip(value, made, strict=True) for n in _unknown(v, m)]
-    if not isinstance(made, BaseModel) or not isinstance(value, dict):
+def _unknown(value: object, member: object) -> list[str]:
+    """Return the fields of an object that its model does not have."""
+    if isinstance(member, list) and isinstance(value, list):
+        return [n for v, m in zip(value, member, strict=True) for n in _unknown(v, m)]
+    if not isinstance(member, BaseModel) or not isinstance(value, dict):
         return []
-    made = getattr(made, "root", made)
-    fields = {f.alias or name: name for name, f in type(made).model_fields.items()}
+    member = getattr(member, "root", member)
+    fields = {f.alias or name: name for name, f in type(member).model_fields.items()}
     own = [name for name in value if name not in fields]
     below = [
         text
         for name, each in value.items()
         if name in fields
-        for text in _unknown(each, getattr(made, fields[name]))
+        for text in _unknown(each, getattr(member, fields[name]))
     ]
     return own + below
 
 
 class Editor:
-    """What the person at it does is `said`: the id of an option, or "" to close it.
+    """An editor. `said` returns the person's answer: the id of an option, or "" to close the question.
 
-    `unsaved` are its texts that are not on the disk, by path. It saves what it is given,
-    unless it only `keeps` it, and answers requests about files with the error `broken`.
+    `unsaved` are texts that are not on the disk, by path. The editor saves the texts that it gets,
+    unless it only `keeps` them. If `broken` is set, it answers requests about files with this error.
     """
 
     def __init__(self, said: Said | None = None) -> None:
@@ -184,7 +188,7 @@ class Editor:
 
     @property
     def output_text(self) -> str:
-        """What running calls have shown so far."""
+        """The output of running calls that the editor has got so far."""
         parts = [
             part
             for item in self.updates_of("tool_call_update")
@@ -199,7 +203,7 @@ class Editor:
 
 
 class Connected:
-    """The connection, and what passed over it."""
+    """The connection, and the messages that passed over it."""
 
     def __init__(
         self, agent: ClientSideConnection, editor: Editor, process: Any, workspace: Path
@@ -230,17 +234,17 @@ async def connect_editor(
     options: Sequence[str] = (),
     code: int = 0,
 ) -> AsyncGenerator[Connected]:
-    """`refold acp` with these responses of the model; ends it, and checks what passed."""
-    outcome, checked = Editor(said), Checked()
+    """Run `refold acp` with these responses of the model. End it, and check all messages."""
+    editor, checked = Editor(said), Checked()
     program, *arguments = command(
         "acp", "--script", script(workspace.parent, *lines), *options
     )
     async with acp.spawn_agent_process(
-        outcome, program, *arguments, env=dict(os.environ), cwd=workspace,
+        editor, program, *arguments, env=dict(os.environ), cwd=workspace,
         transport_kwargs={"stderr": None, "shutdown_timeout": 10.0}, observers=[checked],
         use_unstable_protocol=True,
     ) as (agent, process):  # fmt: skip
-        result = Connected(agent, outcome, process, workspace)
+        connected = Connected(agent, editor, process, workspace)
         form = schema.ElicitationFormCapabilities()
         capabilities = schema.ClientCapabilities(
             elicitation=schema.ElicitationCapabilities(form=form) if elicits else None,
@@ -248,11 +252,11 @@ async def connect_editor(
             field_meta={"terminal_output": True} if draws else None,
         )
         with anyio.fail_after(LONG):
-            result.begun = await agent.initialize(
+            connected.begun = await agent.initialize(
                 protocol_version=acp.PROTOCOL_VERSION,
                 client_capabilities=capabilities,
                 client_info=schema.Implementation(name="zed", title="Zed", version="1"),
             )
-        yield result
+        yield connected
     assert checked.wrong == []
     assert process.returncode == code

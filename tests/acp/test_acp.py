@@ -20,7 +20,8 @@ from refold.app.session_index import session_index
 from refold.client.remote_session import attach
 from refold.client.session import Session
 from refold.config.paths import paths
-from refold.journal.events.kinds import ModeChanged, Said
+from refold.journal.events.kinds import Said
+from refold.journal.events.setting_events import ModeChanged
 from refold.values.modes import MODE_MEANINGS
 from tests.acp.editor import Connected, connect_editor
 from tests.cli.running import call
@@ -67,7 +68,7 @@ EDIT_SHOWN = ("x = 1\n", "x = 2\n")
 
 
 def calls(editor: Connected) -> list[tuple[str | None, str | None]]:
-    """The kind and the status of each tool call update, as they came."""
+    """Return the kind and the status of each tool call update, as they came."""
     return [
         (item.kind, item.status)
         for item in editor.editor.updates_of("tool_call", "tool_call_update")
@@ -143,9 +144,9 @@ def test_a_call_allowed_for_the_session_is_asked_about_once(
     again = call("edit_file", path="a.py", old="2", new="3")
 
     async def check() -> None:
-        lines = (READ, EDIT, again, {"text": "Done."})
+        replies = (READ, EDIT, again, {"text": "Done."})
         async with connect_editor(
-            project_directory, *lines, said=lambda *_: "session"
+            project_directory, *replies, said=lambda *_: "session"
         ) as editor:
             session = await editor.new()
             await editor.prompt(session, "Make x 2, then 3")
@@ -248,7 +249,7 @@ def test_a_session_is_loaded_with_its_history_after_a_restart(
                 "user_message_chunk", "tool_call", "tool_call", "agent_message_chunk",
             ]  # fmt: skip
             assert result[0].content.text == "Make x 2"
-            assert editor.editor.asked == []  # what was answered is not asked again
+            assert editor.editor.asked == []  # an answered question is not asked again
             ended = await editor.prompt(session, "And now?")
             assert (ended.stop_reason, editor.editor.answer) == (
                 "end_turn",
@@ -332,9 +333,14 @@ def test_images_and_embedded_files_reach_the_model(
             more = (acp.resource_block(file), acp.image_block(PNG, "image/png"))
             ended = await editor.prompt(session, "Look at ", *more)
             assert ended.stop_reason == "end_turn"
-            (result,) = [item for item in events(home, session) if item["kind"] == "Said"]
+            (said_event,) = [
+                item for item in events(home, session) if item["kind"] == "Said"
+            ]
             expected = 'Look at @"/w/a b.py"\n\n@"/w/a b.py":\n```\nx = 1\n```'
-            assert (result["data"]["text"], len(result["data"]["images"])) == (expected, 1)
+            assert (said_event["data"]["text"], len(said_event["data"]["images"])) == (
+                expected,
+                1,
+            )
 
     anyio.run(check)
 
@@ -373,7 +379,7 @@ ASKS = call(
 
 
 def results(home: Path, session: str) -> list[str]:
-    """The texts of the results that the model got."""
+    """Return the texts of the results that the model got."""
     return [
         item["data"]["text"] for item in events(home, session) if item["kind"] == "Ended"
     ]
@@ -440,7 +446,7 @@ def test_a_plan_that_is_approved_is_carried_out_in_the_same_prompt(
     anyio.run(check)
 
 
-def test_templates_are_offered_as_commands_and_expanded(
+def test_command_templates_are_offered_to_an_editor_and_expanded(
     project_directory: Path, home: Path
 ) -> None:
     commands = home / "refold" / "commands"
@@ -455,10 +461,10 @@ def test_templates_are_offered_as_commands_and_expanded(
             await editor.editor.wait_until(
                 lambda: editor.editor.updates_of("available_commands_update")
             )
-            (outcome,) = editor.editor.updates_of("available_commands_update")
+            (offered,) = editor.editor.updates_of("available_commands_update")
             names = {
                 available_command.name: available_command.description
-                for available_command in outcome.available_commands
+                for available_command in offered.available_commands
             }
             assert (names["fix"], names["compact"]) == (
                 "Fix a file",
@@ -518,7 +524,7 @@ def test_commands_are_run_in_the_editor_and_never_reach_the_model(
             for typed in ("/cost", "/csot", "/theme", "/clear", "/permissions", "/plan"):
                 await editor.prompt(session, typed)
             await editor.prompt(session, "/rewind 2")
-            result = [item for item in events(home, session) if item["kind"] == "Said"]
+            said_events = [item for item in events(home, session) if item["kind"] == "Said"]
 
             assert {"cost", "model", "rewind"} <= names
             assert names.isdisjoint({"theme", "vi", "quit", "shell", "resume", "clear"})
@@ -530,7 +536,7 @@ def test_commands_are_run_in_the_editor_and_never_reach_the_model(
             )
             assert "/clear does not work here: your editor opens" in editor.editor.answer
             assert "The conversation was rewound." in editor.editor.answer
-            assert [item["data"]["text"] for item in result] == ["Hi"]
+            assert [item["data"]["text"] for item in said_events] == ["Hi"]
 
     anyio.run(check)
 
@@ -677,7 +683,7 @@ def test_questions_of_a_subagent_are_sent_to_the_editor(project_directory: Path)
     anyio.run(check)
 
 
-def test_further_directories_belong_to_the_workspace(
+def test_a_file_in_an_additional_directory_is_read_without_a_question(
     project_directory: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
@@ -795,20 +801,22 @@ def test_an_editor_with_terminal_support_receives_the_output_of_commands(
         ) as editor:
             session = await editor.new()
             await editor.prompt(session, "Run it")
-            told = editor.editor.updates_of("tool_call", "tool_call_update")
-            metas = [item.field_meta for item in told if item.field_meta]
+            updates = editor.editor.updates_of("tool_call", "tool_call_update")
+            metas = [item.field_meta for item in updates if item.field_meta]
             kinds = [next(iter(meta)) for meta in metas]
-            result = [meta["terminal_output"]["data"] for meta in metas[1:-1]]
+            output_pieces = [meta["terminal_output"]["data"] for meta in metas[1:-1]]
             assert (kinds[0], kinds[-1]) == ("terminal_info", "terminal_exit")
-            assert "".join(result).startswith("a\nb\n")
-            (outcome,) = {
+            assert "".join(output_pieces).startswith("a\nb\n")
+            (terminal_id,) = {
                 part.terminal_id
-                for item in told
+                for item in updates
                 for part in item.content or []
                 if part.type == "terminal"
             }
             assert (
-                outcome == told[0].tool_call_id == metas[0]["terminal_info"]["terminal_id"]
+                terminal_id
+                == updates[0].tool_call_id
+                == metas[0]["terminal_info"]["terminal_id"]
             )
 
     anyio.run(check)
@@ -820,7 +828,12 @@ def test_an_editor_with_terminal_support_receives_the_output_of_commands(
     [
         (True, {"name": "Ann", "mail": "a@b", "colour": "#f00", "many": 3}, "", "accept"),
         (True, None, "", "decline"),
-        (False, None, "no", "decline"),  # it needs what an editor without forms cannot ask
+        (
+            False,
+            None,
+            "no",
+            "decline",
+        ),  # it asks questions that need forms, which this editor lacks
         (False, None, "", "cancel"),
     ],
 )

@@ -14,6 +14,7 @@ from acp.exceptions import RequestError
 
 from tests.acp.editor import connect_editor
 from tests.cli.running import call, command, script, start_refold
+from tests.journal_files import find_journals
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
@@ -24,7 +25,7 @@ def request_line(id_: int | None, method: str, **params: Any) -> bytes:
 
 
 def ask(process: "subprocess.Popen[bytes]", data: bytes) -> Any:
-    """The next line of stdout after this was written to stdin."""
+    """Return the next line of stdout after this was written to stdin."""
     assert process.stdin
     assert process.stdout
     process.stdin.write(data)
@@ -35,14 +36,14 @@ def ask(process: "subprocess.Popen[bytes]", data: bytes) -> Any:
 def test_an_invalid_message_gets_an_error_and_the_next_message_is_handled() -> None:
     with start_refold("acp", stdin=subprocess.PIPE) as process:
         broken = ask(process, b"{not json\n")
-        result = ask(process, b"[1]\n")
+        not_an_object = ask(process, b"[1]\n")
         unknown = ask(process, request_line(1, "no/such"))
         wrong = ask(process, request_line(2, "session/new", cwd=7))
-        outcome = ask(process, request_line(3, "initialize", protocolVersion=1))
+        initialized = ask(process, request_line(3, "initialize", protocolVersion=1))
 
-    codes = [item["error"]["code"] for item in (broken, result, unknown, wrong)]
+    codes = [item["error"]["code"] for item in (broken, not_an_object, unknown, wrong)]
     assert codes == [-32700, -32600, -32601, -32602]
-    assert outcome["result"]["agentInfo"]["name"] == "refold"
+    assert initialized["result"]["agentInfo"]["name"] == "refold"
 
 
 def test_acp_exits_when_its_input_ends_and_prints_only_responses() -> None:
@@ -57,21 +58,21 @@ def test_acp_exits_when_its_input_ends_and_prints_only_responses() -> None:
 def test_deleting_a_session_is_permanent_and_deleting_an_unknown_one_succeeds(
     project_directory: Path, home: Path
 ) -> None:
-    outcome = home / "sessions" / "kept"
-    outcome.mkdir(parents=True)
+    kept = home / "sessions" / "kept"
+    kept.mkdir(parents=True)
     answers = script(project_directory.parent, {"text": "Hi."})
     with start_refold("acp", "--script", answers, stdin=subprocess.PIPE) as process:
         result = ask(process, request_line(1, "initialize", protocolVersion=1))
-        made = ask(
+        reply = ask(
             process,
             request_line(2, "session/new", cwd=str(project_directory), mcpServers=[]),
         )
-        id_ = made["result"]["sessionId"]
+        id_ = reply["result"]["sessionId"]
         asked_of = {"..": "..", "path": "../sessions", "child": f"{id_}/child-1", "": ""}
         others = [
             delete_session(process, n, name) for n, name in enumerate(asked_of.values(), 3)
         ]
-        there = [path.parent.name for path in home.rglob("events.jsonl")]
+        there = [path.parent.name for path in find_journals(home)]
         twice = [delete_session(process, n, id_) for n in (20, 21)]
         listed = answer(process, 22, request_line(22, "session/list"))
         wrong = answer(process, 23, request_line(23, "session/delete", session=id_))
@@ -92,7 +93,7 @@ def delete_session(process: "subprocess.Popen[bytes]", id_: int, session: str) -
 
 
 def answer(process: "subprocess.Popen[bytes]", id_: int, data: bytes) -> Any:
-    """The response to this request; updates of sessions come between."""
+    """Return the response to this request; updates of sessions come between."""
     result = ask(process, data)
     while result.get("id") != id_:
         result = ask(process, b"")
@@ -107,7 +108,7 @@ def test_invalid_and_unknown_session_ids_are_not_loaded(
         async with connect_editor(project_directory, {"text": "Hi."}) as editor:
             session = await editor.new()
             await editor.prompt(session, "Hi")
-            (journal,) = home.rglob("events.jsonl")
+            (journal,) = find_journals(home)
             elsewhere = journal.parents[2] / "elsewhere"
             shutil.copytree(journal.parent, elsewhere)
             shutil.copytree(elsewhere, journal.parent / "children" / "child-1")
@@ -141,7 +142,7 @@ def test_acp_ends_on_sigterm_while_a_command_runs(
             return editor.process.returncode
 
     assert anyio.run(check) == 0
-    (journal,) = home.rglob("events.jsonl")
+    (journal,) = find_journals(home)
     events = [json.loads(item) for item in journal.read_text().splitlines()]
     reasons = [e["data"]["reason"] for e in events if e["kind"] == "Stopped"]
     assert (reasons, events[-1]["kind"]) == (["the editor ended refold"], "TurnEnded")

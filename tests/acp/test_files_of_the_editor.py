@@ -21,7 +21,7 @@ EDIT = call("edit_file", path="a.py", old="1", new="2")
 
 
 def results(editor: Connected) -> list[str]:
-    """What the model reads from each call, as far as it is shown."""
+    """Return what the model reads from each call, as far as it is shown."""
     return [
         "".join(part.content.text for part in item.content or [] if part.type == "content")
         for item in editor.editor.updates_of("tool_call_update")
@@ -85,7 +85,7 @@ def test_a_denied_change_is_not_written_by_the_editor(project_directory: Path) -
 
 
 def in_a_checkpoint(content: bytes, home: Path) -> bool:
-    """Whether the private repositories of snapshots have a file with this content."""
+    """Return whether the private repositories of snapshots have a file with this content."""
     name = sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
     paths = (home / "refold" / "checkpoints").rglob(f"objects/{name[:2]}/{name[2:]}")
     return any(paths)
@@ -141,7 +141,7 @@ def test_unsaved_text_of_every_file_that_a_response_edits_is_in_a_checkpoint(
     anyio.run(check)
 
 
-def test_the_next_edit_applies_to_a_change_that_the_editor_has_not_saved(
+def test_the_next_edit_starts_from_the_unsaved_text_of_the_editor(
     project_directory: Path,
 ) -> None:
     (project_directory / "a.py").write_text("x = 1\n")
@@ -244,7 +244,7 @@ def test_a_fork_uses_its_own_session_id_in_requests_to_the_editor(
                 session_id=session, cwd=str(project_directory)
             )
             await editor.prompt(forked.session_id, "Make x 2")  # the script begins again
-            assert [asked for asked, _, _ in editor.editor.written] == [
+            assert [request for request, _, _ in editor.editor.written] == [
                 session, forked.session_id,
             ]  # fmt: skip
 

@@ -44,7 +44,7 @@ def test_streamed_text_is_not_sent_again_when_complete() -> None:
     ]  # fmt: skip
 
 
-def test_repeated_text_in_a_longer_piece_is_sent_once() -> None:
+def test_text_that_a_longer_piece_repeats_is_sent_once() -> None:
     assert list_updates(text(0, "Hel"), text(0, "Hello"), answer("Hello.")) == [
         ("agent_message_chunk", "Hel"), ("agent_message_chunk", "lo"),
         ("agent_message_chunk", "."),
@@ -135,7 +135,7 @@ def test_a_created_file_has_no_old_text() -> None:
 
 
 @given(st.text(alphabet="`\na", max_size=30))
-def test_no_text_can_close_its_code_block(words: str) -> None:
+def test_no_embedded_text_closes_the_code_block_around_it(words: str) -> None:
     first, *middle, last = to_code_block(words).split("\n")
     assert first == last
     assert set(first) == {"`"}
@@ -148,7 +148,7 @@ def test_a_binary_resource_that_is_not_an_image_is_rejected() -> None:
         message_of([acp.resource_block(blob)])
 
 
-def test_typed_text_is_separated_from_embedded_text() -> None:
+def test_typed_text_of_a_prompt_is_separated_from_embedded_files() -> None:
     file = acp.embedded_text_resource("zed:///thread", "once")
     message = message_of([acp.text_block("Look: "), acp.resource_block(file)])
     assert (message.typed, message.attached) == (
@@ -170,7 +170,9 @@ def test_typed_text_is_separated_from_embedded_text() -> None:
         ("https://host/a.py#L10-20", "https://host/a.py#L10-20"),
     ],
 )
-def test_lines_of_a_resource_reach_the_model(uri: str, words: str) -> None:
+def test_line_numbers_in_the_uri_of_a_resource_reach_the_model(
+    uri: str, words: str
+) -> None:
     link = acp.resource_link_block("a.py", uri)
     embedded = acp.resource_block(acp.embedded_text_resource(uri, "x = 1"))
 

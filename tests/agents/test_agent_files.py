@@ -33,7 +33,7 @@ def directories(tmp_path: Path) -> SkillDirectories:
 
 
 def write(folder: Path, name: str, fields: str = "", body: str = "Do it.") -> Path:
-    """A definition NAME.md with these lines in its front matter."""
+    """Return a definition NAME.md with these lines in its front matter."""
     folder.mkdir(parents=True, exist_ok=True)
     about = "" if "description:" in fields else "description: For tests.\n"
     file = folder / f"{name}.md"
@@ -48,7 +48,7 @@ def load_agents(directories: SkillDirectories, scope: SkillScope | None = None) 
 def load_agent(
     directories: SkillDirectories, fields: str, body: str = "Do it."
 ) -> tuple[Profile, tuple[str, ...]]:
-    """The agent of a file with these fields, and the findings about it."""
+    """Return the agent of a file with these fields, and the findings about it."""
     write(directories.project / ".refold/agents", "mine", fields, body)
     agents = load_agents(directories)
     texts = tuple(
@@ -229,7 +229,7 @@ def test_a_read_only_agent_gets_only_read_only_tools(directories: SkillDirectori
     assert agent.effects == READ_ONLY_EFFECTS
     assert {tool.effect for tool in (*tools.active, *tools.deferred)} <= READ_ONLY_EFFECTS
     assert "read_file" in names_of_tools(agent)
-    assert "task" not in names_of_tools(agent)  # another could do for it what it cannot
+    assert "task" not in names_of_tools(agent)  # another agent could do it instead
 
 
 def test_effects_in_an_agent_file_limit_the_agent(directories: SkillDirectories) -> None:
@@ -253,7 +253,7 @@ def test_an_agent_file_cannot_choose_a_more_permissive_mode(
     assert text.startswith(f": the mode {mode!r} is ignored: plan is the only one")
 
 
-def test_a_tool_with_a_pattern_in_an_agent_file_becomes_a_tool_that_asks(
+def test_a_tool_with_a_pattern_in_an_agent_file_asks_before_it_is_used(
     directories: SkillDirectories,
 ) -> None:
     agent, texts = load_agent(
@@ -343,7 +343,7 @@ def test_an_invalid_agent_definition_is_ignored_with_the_reason(
         ("[]", "both"),
     ],
 )
-def test_the_use_of_an_agent_is_written_as_a_word_or_a_list(
+def test_an_agent_file_states_as_a_word_or_a_list_where_the_agent_is_used(
     directories: SkillDirectories, written: str, use: str
 ) -> None:
     write(directories.project / ".claude/agents", "mine", f"as: {written}")
@@ -497,7 +497,9 @@ def test_a_long_agent_description_is_truncated(directories: SkillDirectories) ->
     assert agent.description.endswith("word …")
 
 
-def test_nested_yaml_aliases_are_refused_quickly(directories: SkillDirectories) -> None:
+def test_nested_yaml_aliases_in_an_agent_file_are_refused(
+    directories: SkillDirectories,
+) -> None:
     lines = [
         "a: &a [x, x]",
         *(

@@ -79,7 +79,9 @@ def test_a_changed_agent_prompt_needs_a_new_version() -> None:
 
 
 def test_short_prompts_match_their_recorded_digests() -> None:
-    """Try it with the small model first; then write what this says into SHORT."""
+    """After a change, try the prompt with the small model first; then write the new digest
+    into SHORT.
+    """
     assert {a.name: digest(a.short) for a in AGENTS.profiles_for() if a.short} == SHORT
 
 
@@ -125,7 +127,9 @@ def test_an_unknown_agent_name_is_refused_with_a_suggestion_and_all_names() -> N
 
 
 @pytest.mark.parametrize(("name", "use"), [("code", "main"), ("main", "child")])
-def test_an_agent_for_one_use_is_refused_for_the_other(name: str, use: str) -> None:
+def test_an_agent_only_for_subagents_is_refused_for_a_session_and_vice_versa(
+    name: str, use: str
+) -> None:
     with pytest.raises(BadInput, match=f"{name} can be used only for"):
         AGENTS.find(name, use)  # pyright: ignore[reportArgumentType]
 
@@ -173,7 +177,9 @@ def test_the_code_agent_has_no_plan_mode_tools() -> None:
 
 
 @pytest.mark.parametrize("name", ONLY_LOOK)
-def test_a_read_only_agent_gets_no_tool_that_changes_or_runs(name: str) -> None:
+def test_a_read_only_agent_gets_no_tool_that_changes_files_or_runs_commands(
+    name: str,
+) -> None:
     agent = AGENTS.find(name)
 
     tools = tools_of(agent, TOOLS)
@@ -185,10 +191,10 @@ def test_a_read_only_agent_gets_no_tool_that_changes_or_runs(name: str) -> None:
 
 @pytest.mark.parametrize("name", ONLY_LOOK)
 @pytest.mark.parametrize("pattern", ["*", "mcp__*", "bash", "mcp__server__change"])
-def test_no_tool_pattern_gives_a_read_only_agent_a_tool_that_changes_or_runs(
+def test_no_tool_pattern_gives_a_read_only_agent_a_tool_that_changes_files_or_runs_commands(
     name: str, pattern: str
 ) -> None:
-    """Not even where a plug-in's tool has the name of one that looks."""
+    """A pattern does not match a plug-in's tool that has the name of a read-only tool."""
     wide = replace(AGENTS.find(name), tools=(pattern,), deferred=(pattern,))
     every_tool = (*TOOLS, make_tool(Effect.CHANGE, "grep"), make_tool(Effect.RUN, "think"))
 

@@ -34,19 +34,19 @@ UNTIL = "until test -e {file}; do sleep 0.01; done;"  # a command ends when a fi
 
 
 def call(tool: str, **arguments: object) -> Sequence[tuple[str, str]]:
-    """A call of a deferred tool, as a model makes it."""
+    """Return a call of a deferred tool, as a model makes it."""
     wanted = json.dumps({"name": tool, "arguments": arguments})
     return [("tool_call", wanted)]
 
 
 def results(request: Request) -> list[str]:
-    """The results of calls in a request, oldest first."""
+    """Return the results of calls in a request, oldest first."""
     parts = (part for message in request.messages for part in message.message.parts)
     return [part.text for part in parts if isinstance(part, ToolResult)]
 
 
 def words(request: Request) -> str:
-    """All text that the model is sent, without results."""
+    """Return all text that the model is sent, without results."""
     parts = (part for message in request.messages for part in message.message.parts)
     return "\n".join(part.text for part in parts if isinstance(part, Text))
 
@@ -109,9 +109,9 @@ async def wait_until_read(session: Session, text: str) -> None:
 
 
 async def list_shown_results(session: Session) -> list[Shown]:
-    """What a person was shown of the results of calls."""
-    result = [entry.event for entry in await session.reports.entries()]
-    return [part for event in result if isinstance(event, Ended) for part in event.shown]
+    """Return what a person was shown of the results of calls."""
+    events = [entry.event for entry in await session.reports.entries()]
+    return [part for event in events if isinstance(event, Ended) for part in event.shown]
 
 
 START, READ, STOP = "background_run", "background_output", "background_stop"
@@ -233,8 +233,8 @@ def test_the_exit_of_a_command_wakes_the_agent_if_requested(tmp_path: Path) -> N
             await session.settle()
 
             woken = f"{FIRST} ({command}) has ended: exit code 0. It printed last:\nbuilt"
-            result = [e.event for e in await session.reports.entries()]
-            assert Said(woken, FIRST, client_key=f"{FIRST} ended", wakes=True) in result
+            events = [e.event for e in await session.reports.entries()]
+            assert Said(woken, FIRST, client_key=f"{FIRST} ended", wakes=True) in events
             assert woken in words(provider.heard[-1])
             assert session.result.text == "It is built."
 
@@ -269,7 +269,7 @@ def test_a_monitored_command_wakes_the_agent_at_a_match_and_keeps_running(
 
 
 @pytest.mark.parametrize(
-    ("pieces", "found"),
+    ("pieces", "expected"),
     [
         (["one\nready\n"], ["ready"]),
         (["rea", "dy now\n"], ["", "ready now"]),
@@ -279,16 +279,16 @@ def test_a_monitored_command_wakes_the_agent_at_a_match_and_keeps_running(
     ],
 )
 def test_a_monitor_finds_a_matching_line_however_its_output_is_split(
-    pieces: Sequence[str], found: Sequence[str]
+    pieces: Sequence[str], expected: Sequence[str]
 ) -> None:
-    result = Printed()
-    watch = OutputWatch(result, "ready|Error")
+    printed_output = Printed()
+    watch = OutputWatch(printed_output, "ready|Error")
     texts = list[str]()
     for piece in pieces:
-        result.add(piece.encode())
+        printed_output.add(piece.encode())
         texts.append(watch.find_line())
 
-    assert texts == found
+    assert texts == expected
 
 
 def test_each_read_returns_only_the_output_since_the_last_read(tmp_path: Path) -> None:
@@ -556,7 +556,9 @@ def test_no_background_process_survives_a_killed_refold(
         assert refold.stdout is not None
         id_ = refold.stdout.readline().strip()
         anyio.run(wait_for_file, tmp_path / "work/said")
-        while len(running_commands("sleep 98.2")) < 3:  # its shells and what they start
+        while (
+            len(running_commands("sleep 98.2")) < 3
+        ):  # its shells and their child processes
             time.sleep(0.01)
         refold.kill()
 
@@ -579,7 +581,7 @@ def test_no_background_process_survives_a_killed_refold(
             await anyio.sleep(0.01)
 
     if profile == "workspace":
-        anyio.run(wait_until_gone)  # the kernel ends what is in the sandbox
+        anyio.run(wait_until_gone)  # the kernel ends the processes in the sandbox
     anyio.run(test)
 
 
@@ -605,16 +607,21 @@ def test_plan_mode_stops_background_commands_that_may_write_and_no_others(
 
 def test_the_agent_is_woken_at_most_a_limited_number_of_times(tmp_path: Path) -> None:
     async def test() -> None:
-        watching = (call("monitor", command="echo ready", until="nothing"), "I wait.")
+        command = "until rm go; do sleep 0.01; done 2>&-; echo ready"
+        watching = (call("monitor", command=command, until="nothing"), "I wait.")
         async with open_session(tmp_path, *watching * (2 * MAX_WAKES)) as (
             session,
             provider,
         ):
             await session.run("Watch it.")
-            while len(session.view.background.commands) <= MAX_WAKES or session.has_work:
+            for number in range(MAX_WAKES + 1):
+                while len(session.view.background.commands) <= number or session.has_work:
+                    await session.settle()
+                    await anyio.sleep(0.001)  # nothing waits, and the wake-up is a task
+                (tmp_path / "work/go").touch()  # the command ends after its turn
                 await wait_for_end(session, session.view.background.commands[-1].name)
-                await session.settle()
-                await anyio.sleep(0.001)  # neither need wait, and what wakes is a task
+            await anyio.sleep(0.001)
+            await session.settle()
             woken = len(provider.heard)
             await session.run("Once more.")
 
@@ -637,7 +644,7 @@ def test_plan_mode_of_a_parent_stops_background_commands_of_its_subagent(
             mode="bypass",
         )
 
-        def ends() -> list[BackgroundEnded]:
+        def list_background_ends() -> list[BackgroundEnded]:
             return events(family.nodes(session.id)["root/child-1"], BackgroundEnded)
 
         async with family.session() as session:
@@ -646,10 +653,10 @@ def test_plan_mode_of_a_parent_stops_background_commands_of_its_subagent(
                 while not running_commands("sleep 98.4"):
                     await anyio.sleep(0.01)
                 await session.set_mode("plan")
-                while running_commands("sleep 98.4") or not ends():
+                while running_commands("sleep 98.4") or not list_background_ends():
                     await anyio.sleep(0.01)
                 await session.cancel()
-            (end,) = ends()
+            (end,) = list_background_ends()
             assert (end.outcome, end.reason) == ("stopped", PLANNING_BEGAN)
 
     anyio.run(test)

@@ -13,7 +13,7 @@ import anyio
 import pytest
 
 from refold.journal.events.kinds import ChildBorn, ChildEnded, ModelAnswered, Said
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.state.session_tree import walk
 from refold.session.session import Session
 from refold.testing.providers import ScriptedConversations
@@ -57,7 +57,7 @@ def test_after_a_crash_at_any_event_the_subagents_give_the_same_results(
     for cut in range(step, len(whole.log), step):
         cast = ScriptedConversations(scripts)
         tree = whole.after(cut, cast)
-        result = sum(len(tree.events(id_, ModelAnswered)) for id_ in tree.stores)
+        answered = sum(len(tree.events(id_, ModelAnswered)) for id_ in tree.stores)
 
         session = anyio.run(resume_session, tree)
 
@@ -70,11 +70,11 @@ def test_after_a_crash_at_any_event_the_subagents_give_the_same_results(
             assert kinds.count("ChildEnded") == len(whole.events(id_, ChildEnded)), label
             texts = [s.text for s in tree.events(id_, Said)]
             assert texts == [s.text for s in whole.events(id_, Said)], label
-        outcome = sum(cast.asked.values())
+        asked = sum(cast.asked.values())
         total = sum(len(whole.events(id_, ModelAnswered)) for id_ in whole.stores)
         # A background child may end earlier than it did, and spare its parent an answer.
-        assert outcome <= total - result, label
-        assert outcome >= total - result - (scripts is BESIDE), label
+        assert asked <= total - answered, label
+        assert asked >= total - answered - (scripts is BESIDE), label
 
 
 def test_a_parent_that_missed_the_end_of_a_subagent_reads_it_from_its_journal() -> None:

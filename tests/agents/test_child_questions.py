@@ -27,7 +27,7 @@ ASKS: dict[str, Any] = {"rules": (parse("book", "ask"),)}
 
 
 async def run_to_question(tree: Tree) -> Session:
-    """A turn that has come to a question of a child."""
+    """Return a turn that has come to a question of a child."""
     session = await tree.open_session()
     await session.inbox.say("Go.")
     return session
@@ -42,14 +42,14 @@ async def wait_for_question(session: Session) -> str:
 
 
 @pytest.mark.parametrize(
-    ("scripts", "who", "where"),
+    ("scripts", "who", "child"),
     [
         (ONE, "child-1 (worker)", "child-1"),
         (TWO, "child-1/child-1 (worker)", "child-1/child-1"),
     ],
 )
 def test_a_question_names_its_subagent_and_the_answer_is_applied(
-    scripts: Any, who: str, where: str
+    scripts: Any, who: str, child: str
 ) -> None:
     tree = Tree(ScriptedConversations(scripts), **ASKS)
 
@@ -60,7 +60,7 @@ def test_a_question_names_its_subagent_and_the_answer_is_applied(
             id_ = await wait_for_question(session)
             (request,) = requests(session.view)
             assert isinstance(request, Permission)
-            assert (request.who, id_) == (who, f"{where}/call-0")
+            assert (request.who, id_) == (who, f"{child}/call-0")
             assert not await session.inbox.answer(id_, allowed=True, hash_="another")
             assert await session.inbox.answer(id_, allowed=True, hash_=request.call.hash)
         return session
@@ -70,7 +70,7 @@ def test_a_question_names_its_subagent_and_the_answer_is_applied(
     assert tree.orders == ["taxi"]
     assert session.view.turn.answer == "Done."
     assert session.view.children.asks == ()
-    below = f"root/{where}"
+    below = f"root/{child}"
     assert [a.allowed for a in tree.events(below, Answered)] == [True]
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from msgspec import Struct
 
-from refold.agents.children import InheritedRights
+from refold.agents.inherited_rights import InheritedRights
 from refold.engine.authorize import (
     ParentRights,
     effective_mode,
@@ -17,7 +17,8 @@ from refold.engine.authorize import (
     stricter_decision,
 )
 from refold.engine.world import Lineage, Model, World
-from refold.journal.events.kinds import Entry, Granted, ModeChanged
+from refold.journal.events.kinds import Entry, Granted
+from refold.journal.events.setting_events import ModeChanged
 from refold.journal.state.fold import View, fold
 from refold.permissions.facts import Access, Decision, Facts, Target
 from refold.permissions.rules import Rule, parse
@@ -72,7 +73,7 @@ GRANTS = some.lists(some.sampled_from(NAMES), max_size=2)
 
 
 class Rights(Struct, frozen=True):
-    """What holds in one session: what is set there, and what a person said in it."""
+    """The rights of one session: its settings, and the answers of the user in it."""
 
     rules: Sequence[Rule]
     mode: Mode = "default"  # of the settings
@@ -96,7 +97,7 @@ RIGHTS = some.builds(
 
 
 class RightsRecorder(Recorder):
-    """As much of a recorder as rights are read from."""
+    """The part of a recorder that rights are read from."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -114,7 +115,7 @@ def world(rights: Rights, above: ParentRights | None = None) -> World:
 
 
 def last_child(rights: Sequence[Rights]) -> tuple[World, View, ParentRights | None]:
-    """The last of these, each a child of the one before."""
+    """Return the last of these, each a child of the one before."""
     above: ParentRights | None = None
     for item in rights[:-1]:
         parent, record = world(item, above), RightsRecorder(item.view)
@@ -129,9 +130,9 @@ def verdict(access: Access, rights: Sequence[Rights]) -> Decision:
 
 @given(some.lists(RIGHTS, min_size=2, max_size=3), some.sampled_from(TOUCHES))
 def test_the_verdict_for_a_subagent_is_at_least_as_strict_as_for_its_parent(
-    tree: list[Rights], found: Access
+    tree: list[Rights], access: Access
 ) -> None:
-    child, parent = verdict(found, tree), verdict(found, tree[:-1])
+    child, parent = verdict(access, tree), verdict(access, tree[:-1])
 
     assert STRICT[child.verdict] >= STRICT[parent.verdict]
     assert is_within(child.confines, parent.confines)
@@ -140,17 +141,17 @@ def test_the_verdict_for_a_subagent_is_at_least_as_strict_as_for_its_parent(
 
 @given(some.lists(RIGHTS, min_size=1, max_size=2), WRITTEN, some.sampled_from(TOUCHES))
 def test_ask_and_deny_rules_of_a_child_are_never_loosened(
-    tree: list[Rights], own: list[Rule], found: Access
+    tree: list[Rights], own: list[Rule], access: Access
 ) -> None:
     narrow = [rule for rule in own if rule.verdict != "allow"]
     free = Rights((), "bypass")
 
-    child = verdict(found, [*tree, Rights(narrow, "bypass")])
+    child = verdict(access, [*tree, Rights(narrow, "bypass")])
 
     assert (
-        STRICT[child.verdict] >= STRICT[verdict(found, [Rights(narrow, "bypass")]).verdict]
+        STRICT[child.verdict] >= STRICT[verdict(access, [Rights(narrow, "bypass")]).verdict]
     )
-    assert STRICT[child.verdict] >= STRICT[verdict(found, [*tree, free]).verdict]
+    assert STRICT[child.verdict] >= STRICT[verdict(access, [*tree, free]).verdict]
 
 
 @given(
@@ -159,15 +160,15 @@ def test_ask_and_deny_rules_of_a_child_are_never_loosened(
     some.sampled_from(CHANGING),
 )
 def test_no_subagent_changes_or_runs_anything_while_an_ancestor_plans(
-    tree: list[Rights], at: int, found: Access
+    tree: list[Rights], at: int, access: Access
 ) -> None:
     planning = Rights([parse("*", "allow")], chosen="plan")
     whole = [*tree[:at], planning, *tree[at:], Rights([parse("*", "allow")], "bypass")]
 
-    child = verdict(found, whole)
+    child = verdict(access, whole)
 
     if child.verdict == "allow":
-        assert found.subject in ("git status", "cat src/a.py | sort")
+        assert access.subject in ("git status", "cat src/a.py | sort")
         assert child.confines == Confinement()
 
 
@@ -221,5 +222,7 @@ def test_the_stricter_of_two_decisions_applies_with_the_limits_of_both(
 
 
 def is_within(child: Confinement, parent: Confinement) -> bool:
-    result = set(child.opened) <= set(parent.opened)
-    return child.writes <= parent.writes and child.network <= parent.network and result
+    opens_no_more = set(child.opened) <= set(parent.opened)
+    return (
+        child.writes <= parent.writes and child.network <= parent.network and opens_no_more
+    )

@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from refold.errors import BadInput
 from refold.journal.events.kinds import (
-    AgentChosen,
     ChildBorn,
     ChildEnded,
     Said,
     SessionStarted,
     TurnEnded,
 )
-from refold.journal.home import JournalDirectory
+from refold.journal.events.setting_events import AgentChosen
+from refold.journal.journal_directory import JournalDirectory
 from refold.provider.port import Delta, Request
 from refold.testing.providers import ScriptedConversations
 from refold.values.live import ChildMoved, SubagentDelta, TextCame
@@ -93,7 +93,9 @@ def test_several_subagents_of_one_answer_run_in_parallel(tmp_path: Path) -> None
 def test_a_tree_starts_at_most_the_configured_number_of_subagents_per_turn(
     tmp_path: Path,
 ) -> None:
-    """Counted are those of all: each child would like to have as many as its parent."""
+    """The limit counts the subagents of the whole tree: each child tries to start as many
+    as its parent.
+    """
     names = ["First", "Second", "Third", "Fourth"]
     below = [f"{name} below {other}" for name in names for other in names]
     family = AgentFamily(
@@ -411,7 +413,7 @@ def test_a_subagent_that_crashes_reports_its_cost_so_far(tmp_path: Path) -> None
 
 
 class Breaking:
-    """A provider with a bug that shows at its n-th request."""
+    """A provider whose n-th request raises an unexpected error."""
 
     def __init__(self, inner: ScriptedConversations, at: int) -> None:
         self._inner, self._left = inner, at

@@ -34,8 +34,7 @@ def edit_call(old: str, new: str) -> list[tuple[str, str]]:
 
 
 class InTurn:
-    """A script that alternates with another: asked for a line, it reports that and
-    waits."""
+    """A script that alternates with another one: it reports each request, and waits."""
 
     def __init__(
         self, *lines: Line, tells: dict[int, anyio.Event], waits: dict[int, anyio.Event]
@@ -84,23 +83,23 @@ async def slow_edit(path: str, *, inside: list[str]) -> Reply:
 
 
 def run_side_by_side(worlds: Sequence[World]) -> list[View]:
-    """What all of them came to, at work side by side."""
+    """Run all of them concurrently, and return their results."""
 
     async def main() -> list[View]:
         sessions = [
             await Session.open(Recorder(MemoryStore()), lambda _, each=each: each)
             for each in worlds
         ]
-        data: dict[int, View] = {}
+        views: dict[int, View] = {}
 
         async def go(n: int, session: Session) -> None:
             await session.inbox.say("Go.")
-            data[n] = await session.run_turns()
+            views[n] = await session.run_turns()
 
         async with anyio.create_task_group() as group:
             for n, session in enumerate(sessions):
                 group.start_soon(go, n, session)
-        return [data[n] for n in range(len(worlds))]
+        return [views[n] for n in range(len(worlds))]
 
     return anyio.run(main)
 
@@ -181,7 +180,7 @@ def test_edits_of_one_file_run_one_after_the_other_in_the_whole_tree(
     assert unlocked == {"alone", "together"}
 
 
-def test_other_writer_ignores_own_changes_and_versions_read_since() -> None:
+def test_other_writer_names_another_agent_that_changed_the_file_since_the_read() -> None:
     shared = Shared()
     shared.record_write("/a", "new", "root/child-1")
 

@@ -23,18 +23,18 @@ MAY = ("enter_worktree", "exit_worktree")
 ALLOWED = {"permissions.allow": [*MAY]}
 
 
-def _ends(family: AgentFamily, session: str) -> list[str]:
+def list_results(family: AgentFamily, session: str) -> list[str]:
     return [item.text for item in events(family.tree(session), Ended)]
 
 
 def test_files_and_commands_use_the_entered_worktree_until_it_is_left(
     tmp_path: Path, repository: Path
 ) -> None:
-    where = tool_call("bash", command="pwd; git branch --show-current")
+    command_call = tool_call("bash", command="pwd; git branch --show-current")
     tree = repository.parent / "work-paint"
     family = AgentFamily(
         tmp_path,
-        {"Go": [[ENTER], [WRITE], [where], [KEEP], [where], "Done."]},
+        {"Go": [[ENTER], [WRITE], [command_call], [KEEP], [command_call], "Done."]},
         mode="bypass",
     )
 
@@ -48,7 +48,7 @@ def test_files_and_commands_use_the_entered_worktree_until_it_is_left(
     assert left == WorktreeLeft(str(repository), str(tree), "kept", "refold/paint")
     assert (tree / "new.txt").read_text() == "new\n"
     assert not (repository / "new.txt").exists()
-    _, _, there, _, here = _ends(family, result.session_id)
+    _, _, there, _, here = list_results(family, result.session_id)
     assert (there, here) == (f"{tree}\nrefold/paint", f"{repository}\nmain")
 
 
@@ -76,7 +76,7 @@ def test_a_link_in_a_branch_cannot_lead_the_session_out_of_the_worktree(
 
     result = family.run("Go.")
 
-    assert "leads out of the working tree" in _ends(family, result.session_id)[0]
+    assert "leads out of the working tree" in list_results(family, result.session_id)[0]
     assert not events(family.tree(result.session_id), WorktreeEntered)
     assert list(elsewhere.iterdir()) == []
 
@@ -131,7 +131,7 @@ def test_entering_from_a_subfolder_limits_the_session_to_that_subfolder(
     tree = repository.parent / "work-paint"
     assert (tree / "sub" / "new.txt").exists()
     assert not (tree / "above.txt").exists()
-    assert "outside the workspace" in _ends(family, result.session_id)[-1]
+    assert "outside the workspace" in list_results(family, result.session_id)[-1]
 
 
 def test_rules_and_protected_files_apply_in_a_worktree_as_in_the_repository(
@@ -156,7 +156,7 @@ def test_rules_and_protected_files_apply_in_a_worktree_as_in_the_repository(
 
     result = family.run("Go.")
 
-    _, denied, protected, _ = _ends(family, result.session_id)
+    _, denied, protected, _ = list_results(family, result.session_id)
     assert "Refused" in denied
     assert "Refused" in protected
     assert not Path(hook).exists()
@@ -185,7 +185,7 @@ def test_a_worktree_with_uncommitted_work_is_not_removed_without_a_user(
 
     tree = repository.parent / "work-paint"
     assert (tree / "new.txt").exists()
-    assert _ends(family, result.session_id)[-1] == (
+    assert list_results(family, result.session_id)[-1] == (
         f"Not removed: {tree} has 1 file that is not committed. There is no user to "
         "ask in this session. Commit the work, or call exit_worktree with keep."
     )
@@ -233,7 +233,7 @@ def test_commits_stay_on_the_branch_of_a_worktree_that_is_removed(
     tree = repository.parent / "work-paint"
     assert not tree.exists()
     assert git(repository, "show", "refold/paint:new.txt") == "new\n"
-    assert _ends(family, result.session_id)[-1] == (
+    assert list_results(family, result.session_id)[-1] == (
         f"The session works in {repository} again: the worktree {tree} is removed; its work "
         "is on the branch refold/paint."
     )
@@ -253,7 +253,7 @@ def test_a_worktree_with_a_commit_on_no_branch_is_not_removed(
     result = family.run("Go.")
 
     assert (repository.parent / "work-paint").exists()
-    assert "1 commit that is on no branch" in _ends(family, result.session_id)[-1]
+    assert "1 commit that is on no branch" in list_results(family, result.session_id)[-1]
 
 
 def test_enter_worktree_must_be_the_only_call_of_an_answer(
@@ -263,7 +263,7 @@ def test_enter_worktree_must_be_the_only_call_of_an_answer(
 
     result = family.run("Go.")
 
-    assert "Other calls of this answer are not done yet: call it alone." in _ends(
+    assert "Other calls of this answer are not done yet: call it alone." in list_results(
         family, result.session_id
     )
     assert (repository / "new.txt").exists()
@@ -279,7 +279,7 @@ def test_an_existing_branch_is_checked_out_and_an_unknown_one_is_refused(
 
     result = family.run("Go.")
 
-    first, _ = _ends(family, result.session_id)
+    first, _ = list_results(family, result.session_id)
     assert first == f"There is no branch 'topic/two' in {repository}."
     tree = repository.parent / "work-topic-one"
     assert git(tree, "branch", "--show-current") == "topic/one\n"
@@ -296,15 +296,15 @@ def test_a_resumed_session_returns_to_its_worktree_unless_it_was_deleted(
     )
     id_ = family.run("Go.").session_id
 
-    async def again(text: str) -> None:
+    async def resume_with(text: str) -> None:
         async with family.session(id_) as session:
             await session.run(text)
 
-    anyio.run(again, "Again.")
+    anyio.run(resume_with, "Again.")
     assert (tree / "new.txt").exists()
     assert not (repository / "new.txt").exists()
     shutil.rmtree(tree)
-    anyio.run(again, "More.")
+    anyio.run(resume_with, "More.")
 
     assert (repository / "new.txt").exists()
     (left,) = events(family.tree(id_), WorktreeLeft)

@@ -29,7 +29,7 @@ async def run_monitor(
     workspace: Path, file: str, until: str = "ready|Error", *, mode: Mode = "bypass",
     deny: Sequence[str] = (), put: list[Question] | None = None,
 ) -> AsyncGenerator[tuple[Session, ScriptedProvider]]:  # fmt: skip
-    """A session in which the agent has asked for that file to be watched."""
+    """Yield a session in which the agent has asked for that file to be watched."""
     wanted = {"name": "monitor", "arguments": {"file": file, "until": until}}
     provider = ScriptedProvider([("tool_call", json.dumps(wanted))], "I wait.", "I saw it.")
     settings = {"permissions.deny": tuple(deny), "sandbox.profile": "off"}
@@ -49,7 +49,7 @@ async def run_monitor(
 
 
 async def wait_for_wake(session: Session, provider: ScriptedProvider) -> str:
-    """The message that wakes the agent."""
+    """Return the message that wakes the agent."""
     while not session.has_work:
         await session.wait_for_change(after=session.view.seq)
     await session.settle()
@@ -60,7 +60,7 @@ async def wait_for_wake(session: Session, provider: ScriptedProvider) -> str:
 
 
 def result(provider: ScriptedProvider) -> str:
-    """The result of the call, as the model has it."""
+    """Return the result of the call, as the model has it."""
     parts = [
         part for message in provider.heard[-1].messages for part in message.message.parts
     ]
@@ -204,6 +204,6 @@ def test_monitor_needs_either_a_command_or_a_file(arguments: dict[str, str]) -> 
 
 
 def test_a_hostile_file_name_is_quoted_as_one_shell_word() -> None:
-    data = monitor.parse(json.dumps({"until": "x", "file": "-f a'; touch b"}).encode())
+    arguments = monitor.parse(json.dumps({"until": "x", "file": "-f a'; touch b"}).encode())
 
-    assert data["command"] == """tail -n 0 -F -- '-f a'"'"'; touch b' 2>/dev/null"""
+    assert arguments["command"] == """tail -n 0 -F -- '-f a'"'"'; touch b' 2>/dev/null"""

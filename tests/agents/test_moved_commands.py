@@ -89,9 +89,9 @@ def test_moving_a_command_ends_its_call_and_the_command_keeps_running(
             await session.run("And now?")
             await session.run("All of it?")
 
-            where = str(tmp_path / "work")
+            workspace = str(tmp_path / "work")
             assert started == BackgroundStarted(
-                FIRST, command, started.call_id, where, moved=True
+                FIRST, command, started.call_id, workspace, moved=True
             )
             assert results(provider.heard[1]) == [f"one\n{MOVED}"]
             assert result == Note(f"{FIRST} runs in the background: {command}")

@@ -44,7 +44,9 @@ ON_BOARD = (task_create, task_claim, task_update, task_list)
 
 
 class LoggedBoard:
-    """The board of a tree; its changes are lines of the same log, so that it can be cut."""
+    """The board of a tree. Its changes are lines of the same log, so that a test can cut
+    it.
+    """
 
     def __init__(
         self, log: list[tuple[str, str]], events: Sequence[BoardEvent] = ()
@@ -108,7 +110,7 @@ class TeamTree(Tree):
         return tree
 
     def mail(self, id_: str) -> list[str]:
-        """The messages of others to this session, in order."""
+        """Return the messages of others to this session, in order."""
         events = self.events(id_, Said)
         return [item.text for item in events if item.text.startswith("<mail")]
 
@@ -136,7 +138,7 @@ def run(tree: TeamTree, text: str = "Go.") -> Session:
 
 
 def teammate_ends(tree: Tree) -> dict[str, tuple[str, str]]:
-    """How each teammate ended, by its name."""
+    """Return how each teammate ended, by its name."""
     names = {born.child: born.teammate for born in tree.events("root", ChildBorn)}
     events = tree.events("root", ChildEnded)
     return {names[item.child]: (item.status, item.text) for item in events}
@@ -226,7 +228,7 @@ def test_five_teammates_racing_for_twenty_tasks_do_each_task_once() -> None:
 
 
 def outcome(tree: TeamTree) -> tuple[object, ...]:
-    """The result, however often the process was killed."""
+    """Return the result, however often the process was killed."""
     tasks = [(t.id, t.status) for t in tree.board.board.tasks]
     children = {name for name in tree.stores if name != "root"}
     born = [b.teammate for b in tree.events("root", ChildBorn)]
@@ -236,7 +238,7 @@ def outcome(tree: TeamTree) -> tuple[object, ...]:
 @pytest.mark.slow
 @pytest.mark.parametrize("step", [23, 1])
 def test_after_a_crash_at_any_line_every_task_is_done_once(step: int) -> None:
-    """A command that a crash interrupted may have been done; that one is not made again."""
+    """A command that a crash interrupted may have had its effect; it is not repeated."""
     whole = TeamTree(Crew(3, 6))
     run(whole)
     for cut in range(step, len(whole.log), step):
@@ -300,7 +302,7 @@ def test_mail_wakes_an_idle_teammate_and_a_waiting_leader() -> None:
 
 
 class SlowBoard(LoggedBoard):
-    """One on a disk: it is read in another thread, and much can happen meanwhile."""
+    """A board on a disk: it is read in another thread, and other tasks run meanwhile."""
 
     def __init__(self, log: list[tuple[str, str]], random: Random) -> None:
         super().__init__(log)
@@ -322,7 +324,7 @@ class SlowBoard(LoggedBoard):
 def test_mail_that_arrives_while_a_teammate_looks_for_work_starts_a_turn(
     hundred: int,
 ) -> None:
-    """The leader sends it before its last word, when all others are idle."""
+    """The leader sends it before its last message, when all others are idle."""
     lost = list[int]()
     for seed in range(hundred * 100, hundred * 100 + 100):
         tree = TeamTree(ScriptedConversations({
@@ -339,8 +341,10 @@ def test_mail_that_arrives_while_a_teammate_looks_for_work_starts_a_turn(
             seqs = {
                 seq for event in tree.events(member, Delivered) for seq in event.messages
             }
-            result = {e.seq for e in tree.entries(member) if isinstance(e.event, Said)}
-            if len(tree.mail(member)) != 1 or result - seqs:
+            message_seqs = {
+                e.seq for e in tree.entries(member) if isinstance(e.event, Said)
+            }
+            if len(tree.mail(member)) != 1 or message_seqs - seqs:
                 lost.append(seed)
 
     assert lost == []
@@ -458,7 +462,7 @@ def holding(*lines: Line) -> dict[str, Sequence[Line]]:
     }  # fmt: skip
 
 
-def test_a_failed_teammate_frees_its_task_and_reports_that() -> None:
+def test_a_failed_teammate_frees_its_task_and_its_report_names_the_task() -> None:
     # It has no second line, and so it fails.
     tree = TeamTree(ScriptedConversations(holding()))
 
@@ -496,7 +500,7 @@ def test_mail_of_the_user_reaches_one_teammate_once_and_wakes_it() -> None:
         "You are ann": [[tool_call("wait")]],
         "You are bob": ["Ready.", "I look at b.txt."],
     }))  # fmt: skip
-    result = list[bool]()
+    accepted = list[bool]()
 
     async def run_story() -> None:
         session = await tree.open_session()
@@ -513,18 +517,18 @@ def test_mail_of_the_user_reaches_one_teammate_once_and_wakes_it() -> None:
             group.start_soon(session.run_turns)
             await until(lambda: bool(tree.at_work) and bob_is_idle())
             for key in ("k1", "k1", "k2"):
-                result.append(await session.inbox.mail("bob", f"Look: {key}", key))
-            result.append(await session.inbox.mail("ann", "Wait no more.", ""))
-            result.append(await session.inbox.mail("zoe", "Who are you?", "k3"))
+                accepted.append(await session.inbox.mail("bob", f"Look: {key}", key))
+            accepted.append(await session.inbox.mail("ann", "Wait no more.", ""))
+            accepted.append(await session.inbox.mail("zoe", "Who are you?", "k3"))
             await until(lambda: len(tree.mail("root/child-1")) == 1)
             await until(lambda: len(tree.mail("root/child-2")) == 2)
             await until(lambda: not bob_is_idle())
             await session.inbox.stop_child("child-1")
-            result.append(await session.inbox.mail("ann", "Too late.", "k4"))
+            accepted.append(await session.inbox.mail("ann", "Too late.", "k4"))
 
     run_with_time_limit(run_story)
 
-    assert result == [True, False, True, True, False, False]
+    assert accepted == [True, False, True, True, False, False]
     assert tree.mail("root/child-1") == [mail_of("person", "Wait no more.")]
     assert tree.mail("root/child-2") == [
         mail_of("person", "Look: k1"), mail_of("person", "Look: k2"),

@@ -12,7 +12,7 @@ import pytest
 
 from refold.journal.board.board_file import TaskBoard
 from refold.journal.events.kinds import ChildBorn, ChildEnded, MailSent, Said
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.state.session_tree import Node, walk
 from refold.testing.providers import Line
 from tests.agents.families import AgentFamily, Call, events, tool_call
@@ -181,6 +181,6 @@ def test_a_killed_team_resumes_and_does_each_task_once(claims: int, tmp_path: Pa
 
 
 def read_mail(node: Node) -> list[str]:
-    """The mail that a teammate got, in order."""
+    """Return the mail that a teammate got, in order."""
     texts = [item.text for item in events(node, Said)]
     return [text.split("\n")[1] for text in texts if text.startswith("<mail")]

@@ -25,7 +25,6 @@ from refold.engine.world import Lineage, Model, SystemPrompt, World
 from refold.errors import ProviderError
 from refold.journal.events.child_events import ChildBorn, ChildEnded, ChildGranted, Forked
 from refold.journal.events.kinds import (
-    BudgetSet,
     Entry,
     ModelAnswered,
     ModelAsked,
@@ -33,6 +32,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
+from refold.journal.events.setting_events import BudgetSet
 from refold.journal.state.fold import BudgetUsed, View, budget_of, budget_used, fold
 from refold.journal.store.port import MemoryStore
 from refold.permissions.rules import parse
@@ -61,7 +61,7 @@ def unknown_price(model: str, usage: Usage) -> float | None:
 
 
 class Plan(Struct, frozen=True):
-    """How a node of the tree spends: calls by turns, each as often as it says."""
+    """How a node of the tree spends: the number of calls in each turn."""
 
     children: int = 0
     leaves: int = 0
@@ -70,10 +70,10 @@ class Plan(Struct, frozen=True):
 
 
 class CountingModel:
-    """Answers whatever it is asked, with a call as long as there are steps left."""
+    """Answers every request, with a call as long as there are steps left."""
 
-    def __init__(self, plan: Plan, depth: int, given: "Tree") -> None:
-        self._plan, self._depth, self._tree = plan, depth, given
+    def __init__(self, plan: Plan, depth: int, rest: "Tree") -> None:
+        self._plan, self._depth, self._tree = plan, depth, rest
         self._step = 0
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
@@ -142,7 +142,7 @@ class Node(Struct):
             Model(CountingModel(tree.plan, self.depth, tree), price=tree.price),
             (hand_out, fan_out),
             (wait_for_children, going_on, converse, end_over_budget(settled, lent), *drawn,
-             *warn_of_budget(settled, lent=lent is not None)),
+             *warn_of_budget(settled, has_grant=lent is not None)),
             (parse("*", "allow"),),
             tool_dependencies={"node": self},
             prompt=SystemPrompt(max_output=MOST),
@@ -165,7 +165,7 @@ class Node(Struct):
             born.clear()
             need = Estimate(self.tree.price("", Usage(output=MOST)), MOST)
             budget = budget_of(view, self.world.budget)
-            grant = new_grant(view, budget, need, lent=self.purse is not None)
+            grant = new_grant(view, budget, need, parent_has_grant=self.purse is not None)
             if grant is None:
                 return ()
             name = view.children.next_name
@@ -263,11 +263,13 @@ def test_the_call_budget_applies_to_the_whole_tree(calls: int) -> None:
 
     grow_tree(tree)
 
-    assert len(tree.usage) <= calls + 1
+    assert len(tree.usage) == calls
 
 
 def test_a_child_waits_while_the_whole_budget_is_granted_to_others() -> None:
-    """Ten children whose answers cost little, of which only a few could hold a longest one."""
+    """Ten children give cheap answers, but the budget has room for the longest possible
+    answer of only a few.
+    """
     tree = Tree(Plan(children=10, steps=1), Budget(3.5), cheap_but_longest_answers, seed=1)
 
     view = grow_tree(tree)
@@ -296,7 +298,7 @@ def test_a_tree_that_runs_out_of_budget_has_spent_most_of_it(
 
 
 def test_a_child_that_runs_out_of_budget_returns_the_rest_to_its_parent() -> None:
-    """The child may not take the last of it: its call would have to fit in whole."""
+    """The child may not use its last tokens, because a call must fit in as a whole."""
     record = Recorder(MemoryStore(), clock=lambda: 0.0)
 
     async def main() -> tuple[Budget | None, View]:
@@ -375,7 +377,7 @@ def test_no_child_starts_when_the_budget_is_used_up() -> None:
     view = fold([Entry(1, TurnStarted(0)), Entry(2, ModelAsked(dollars=1.0))])
 
     assert new_grant(view, Budget(1.0), Estimate(0.1, 1)) is None
-    assert new_grant(view, Budget(1.05), Estimate(0.1, 1), lent=True) is None
+    assert new_grant(view, Budget(1.05), Estimate(0.1, 1), parent_has_grant=True) is None
 
 
 def test_after_a_crash_a_child_receives_the_grant_that_it_had_not_recorded() -> None:
@@ -407,11 +409,11 @@ def test_after_a_crash_a_child_receives_the_grant_that_it_had_not_recorded() -> 
 def test_grants_and_reservations_count_once_after_a_crash() -> None:
     store = MemoryStore()
     born = ChildBorn("child-1", "c1", "code", "", grant=Budget(2.0))
-    result = [TurnStarted(0), born, ModelAsked(dollars=0.5), Reserved("leaf", "x", 0.25, 1)]
+    events = [TurnStarted(0), born, ModelAsked(dollars=0.5), Reserved("leaf", "x", 0.25, 1)]
 
     async def write_events() -> View:
         record = Recorder(store, clock=lambda: 0.0)
-        return await record(*result)
+        return await record(*events)
 
     async def read_again() -> View:
         return await Recorder(store, clock=lambda: 0.0).open()
@@ -422,8 +424,8 @@ def test_grants_and_reservations_count_once_after_a_crash() -> None:
     assert budget_used(after).dollars == pytest.approx(2.75)
 
 
-def test_a_child_is_warned_once_at_50_and_25_percent_of_the_budget() -> None:
-    policies = warn_of_budget(NO_LIMIT, lent=True)
+def test_a_child_is_warned_once_below_50_and_once_below_25_percent_of_its_share() -> None:
+    policies = warn_of_budget(NO_LIMIT, has_grant=True)
     answer = ModelAnswered(Message("assistant", (Text("so"),)), Usage(), "calls")
 
     def list_warnings(left: float, *noted: str) -> list[str]:
@@ -489,16 +491,16 @@ def test_a_child_requests_more_budget_before_it_runs_out_and_ends_without_it(
         news.append(BudgetSet(Budget(1.0)))
         view = fold([Entry(n, e) for n, e in enumerate(news, start=1)])  # type: ignore[arg-type]
 
-    result = [
+    choices = [
         p(view) for p in (end_over_budget(NO_LIMIT, price), draw_on_grant(NO_LIMIT, price))
     ]
 
-    assert [type(item).__name__ for item in result if item] == wanted
+    assert [type(item).__name__ for item in choices if item] == wanted
     assert estimate_next_step(view, price).dollars == 0.2
 
 
 def test_a_child_grants_no_more_than_its_own_grant_unless_that_is_raised() -> None:
-    class Above:
+    class ParentGrant:
         share_left = 0.5
 
         def __init__(self, *budgets: Budget) -> None:
@@ -507,27 +509,29 @@ def test_a_child_grants_no_more_than_its_own_grant_unless_that_is_raised() -> No
         async def request_more(self, need: Estimate, usage: object) -> Budget | None:
             return self.more.pop() if self.more else None
 
-    async def lent(above: Above) -> tuple[Budget | None, View]:
+    async def request_dollars(parent_grant: ParentGrant) -> tuple[Budget | None, View]:
         record = Recorder(MemoryStore(), clock=lambda: 0.0)
         await record(TurnStarted(0), BudgetSet(Budget(1.0)), ModelAsked(dollars=0.5))
         await record(ChildBorn("child-1", "c1", "code", "", grant=Budget(0.4)))
-        mine = World(Model(CountingModel(Plan(), 0, None)), lineage=Lineage(grant=above))  # type: ignore[arg-type]
-        there = budget_used(
+        parent_world = World(
+            Model(CountingModel(Plan(), 0, None)), lineage=Lineage(grant=parent_grant)
+        )  # type: ignore[arg-type]
+        child_used = budget_used(
             fold([Entry(1, TurnStarted(0)), Entry(2, ModelAsked(dollars=0.4))])
         )
-        purse = ChildGrant(record, lambda: mine, "child-1", GrantQueue())
-        assert purse.share_left == pytest.approx(0.1)
-        return await purse.request_more(Estimate(0.3, 1), there), record.view
+        child_grant = ChildGrant(record, lambda: parent_world, "child-1", GrantQueue())
+        assert child_grant.share_left == pytest.approx(0.1)
+        return await child_grant.request_more(Estimate(0.3, 1), child_used), record.view
 
-    result, poor = anyio.run(lent, Above())
-    budget, rich = anyio.run(lent, Above(Budget(1.3)))
+    refused, refused_view = anyio.run(request_dollars, ParentGrant())
+    budget, granted_view = anyio.run(request_dollars, ParentGrant(Budget(1.3)))
 
-    assert result is None
-    assert budget_used(poor).dollars == pytest.approx(0.9)
+    assert refused is None
+    assert budget_used(refused_view).dollars == pytest.approx(0.9)
     assert budget is not None
     assert budget.dollars == pytest.approx(0.7)
-    assert budget_used(rich).dollars == pytest.approx(1.2)
-    assert rich.rights.budget == Budget(1.3)
+    assert budget_used(granted_view).dollars == pytest.approx(1.2)
+    assert granted_view.rights.budget == Budget(1.3)
 
 
 def test_model_is_not_called_when_a_concurrent_reservation_used_the_budget() -> None:

@@ -168,13 +168,13 @@ def test_hooks_and_filters_of_a_repository_are_not_run(
     assert not (tmp_path / "was-run").exists()
 
 
-@pytest.mark.parametrize("where", ["gitdir:**/worktrees/**", "onbranch:refold/**"])
+@pytest.mark.parametrize("condition", ["gitdir:**/worktrees/**", "onbranch:refold/**"])
 def test_filters_configured_only_for_the_new_worktree_are_not_run(
-    tmp_path: Path, repository: Path, where: str
+    tmp_path: Path, repository: Path, condition: str
 ) -> None:
     settings = repository / ".git" / "only-there"
     settings.write_text(f'[filter "x"]\n  smudge = touch {tmp_path}/was-run; cat\n')
-    git(repository, "config", f"includeIf.{where}.path", str(settings))
+    git(repository, "config", f"includeIf.{condition}.path", str(settings))
     (repository / ".git" / "info" / "attributes").write_text("*.txt filter=x\n")
     trees = Worktrees(tmp_path / "trees", os.environ, str(repository))
 
@@ -188,19 +188,19 @@ def test_filters_configured_only_for_the_new_worktree_are_not_run(
     assert not (tmp_path / "was-run").exists()
 
 
-@pytest.mark.parametrize("how", ["file", "link", "commondir", "objects"])
+@pytest.mark.parametrize("kind", ["file", "link", "commondir", "objects"])
 def test_a_folder_that_only_points_to_a_repository_gets_no_worktree(
-    tmp_path: Path, repository: Path, how: str
+    tmp_path: Path, repository: Path, kind: str
 ) -> None:
-    """Or who made the folder would have the files of any repository in a workspace."""
+    """Otherwise such a folder could bring the files of any repository into a workspace."""
     stranger = tmp_path / "stranger"
     stranger.mkdir()
     theirs, own = repository / ".git", stranger / ".git"
-    if how == "file":
+    if kind == "file":
         own.write_text(f"gitdir: {theirs}\n")
-    elif how == "link":
+    elif kind == "link":
         own.symlink_to(theirs)
-    elif how == "commondir":
+    elif kind == "commondir":
         own.mkdir()
         (own / "HEAD").write_text("ref: refs/heads/main\n")
         (own / "commondir").write_text(f"{theirs}\n")
@@ -286,7 +286,7 @@ def test_filters_of_a_submodule_are_not_run_and_its_changes_keep_the_worktree(
     assert not (tmp_path / "was-run").exists()
 
 
-def test_a_worktree_without_checked_out_files_gets_them(
+def test_a_worktree_that_git_made_without_a_checkout_gets_its_files(
     tmp_path: Path, repository: Path
 ) -> None:
     trees = Worktrees(tmp_path / "trees", os.environ, str(repository))

@@ -84,7 +84,9 @@ def test_a_call_is_scored_right_only_with_accepted_arguments(
     assert is_right(question, calls) is right
 
 
-def test_without_a_fitting_function_only_no_call_is_scored_right(wheel: Path) -> None:
+def test_a_question_without_a_matching_function_is_right_only_without_a_call(
+    wheel: Path,
+) -> None:
     (question,) = questions(wheel, "irrelevance", 5)
 
     assert is_right(question, [])
@@ -104,11 +106,11 @@ def test_the_calls_of_a_model_response_are_scored(wheel: Path) -> None:
 def test_report_counts_right_answers_per_category(
     wheel: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    result = list(questions(wheel, "simple_python", 1)) * 2
+    same_question_twice = list(questions(wheel, "simple_python", 1)) * 2
     right = ("math_area", '{"base": 10, "height": 5}')
     provider = ScriptedProvider([right], "I do not know.")
 
-    outcome = anyio.run(count, provider, "m", "simple_python", result)
+    outcome = anyio.run(count, provider, "m", "simple_python", same_question_twice)
     report("a/m", [outcome, Counted("multiple", 0, 0, 0.0)])
 
     assert (outcome.right, outcome.tried) == (1, 2)

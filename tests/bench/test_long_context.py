@@ -34,7 +34,7 @@ def make_task(make: MakeTask, tokens: int = 2_000) -> Task:
 
 
 def reply_to(task: Task, model: StandIn) -> str:
-    """What the stand-in answers to all material in one request."""
+    """Return what the stand-in answers to all material in one request."""
     material = Material(dict(task.material), len(task.material), task.bytes)
     message = Message("user", (Text(flat_text(task.question, material)),))
 
@@ -48,7 +48,7 @@ def reply_to(task: Task, model: StandIn) -> str:
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
-def test_the_stand_in_reads_the_computed_answer_of_each_kind(make: MakeTask) -> None:
+def test_the_stand_in_model_answers_each_kind_of_task_correctly(make: MakeTask) -> None:
     task = make_task(make)
 
     assert task.answer
@@ -56,17 +56,19 @@ def test_the_stand_in_reads_the_computed_answer_of_each_kind(make: MakeTask) -> 
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
-def test_an_error_of_the_stand_in_makes_each_kind_of_answer_wrong(make: MakeTask) -> None:
+def test_the_stand_in_model_with_error_rate_1_answers_each_kind_of_task_wrongly(
+    make: MakeTask,
+) -> None:
     task = make_task(make)
 
     assert not task.is_right(reply_to(task, StandIn(error_rate=1.0)))
 
 
-def test_the_stand_in_errs_at_its_rate_and_always_in_the_same_places() -> None:
-    some = [rows.counted_by_kind(Random(n), "short", 300) for n in range(200)]
+def test_the_stand_in_model_errs_at_its_error_rate_and_repeats_its_errors() -> None:
+    tasks = [rows.counted_by_kind(Random(n), "short", 300) for n in range(200)]
 
     first, second = (
-        [t.is_right(reply_to(t, StandIn(0.1))) for t in some] for _ in range(2)
+        [t.is_right(reply_to(t, StandIn(0.1))) for t in tasks] for _ in range(2)
     )
 
     assert first == second
@@ -74,7 +76,9 @@ def test_the_stand_in_errs_at_its_rate_and_always_in_the_same_places() -> None:
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
-def test_each_question_has_one_skill(make: MakeTask) -> None:
+def test_each_question_matches_exactly_one_skill_of_the_stand_in_model(
+    make: MakeTask,
+) -> None:
     question = make_task(make).question
 
     assert sum(bool(re.search(skill.question, question)) for skill in SKILLS) == 1
@@ -90,13 +94,15 @@ def test_each_question_has_one_skill(make: MakeTask) -> None:
         ("", False),
     ],
 )
-def test_an_answer_is_right_with_exactly_its_items(text: str, expected: bool) -> None:
+def test_an_answer_is_right_if_it_names_exactly_the_expected_items(
+    text: str, expected: bool
+) -> None:
     task = Task("needle", "short", "What?", {}, frozenset({"73412"}), r"\b\d{5}\b")
 
     assert task.is_right(text) == expected
 
 
-def test_a_search_gives_the_lines_with_the_rarest_words() -> None:
+def test_search_returns_the_lines_with_the_rarest_words_of_the_question() -> None:
     material = {"a.log": "the pump hums\n" * 2_000 + "the gate of amber is 7\n"}
 
     lines = search("What is the gate of amber?", material).splitlines()
@@ -105,14 +111,14 @@ def test_a_search_gives_the_lines_with_the_rarest_words() -> None:
     assert sum(map(len, lines)) < 8_000
 
 
-def test_the_agent_without_models_is_that_of_long_texts_but_for_them() -> None:
+def test_the_prompt_of_an_agent_without_leaf_models_names_final_but_not_map_lm() -> None:
     prompt = agent_without_models().prompt
 
     assert "map_lm" not in prompt
     assert "FINAL(value) ends your work" in prompt
 
 
-def test_material_above_the_window_has_no_flat_answer(tmp_path: Path) -> None:
+def test_material_larger_than_the_window_gets_no_flat_answer(tmp_path: Path) -> None:
     task = make_task(needles.single, 4_000)
 
     outcome = anyio.run(ask, task, "flat", Engine(4_000, provider=StandIn()), tmp_path)
@@ -120,7 +126,7 @@ def test_material_above_the_window_has_no_flat_answer(tmp_path: Path) -> None:
     assert (outcome.is_right, outcome.problem) == (False, "does not fit")
 
 
-def test_flat_and_search_answer_with_one_request_each(tmp_path: Path) -> None:
+def test_the_modes_flat_and_search_answer_with_one_request_each(tmp_path: Path) -> None:
     task, model = make_task(needles.single), StandIn()
     engine = Engine(100_000, provider=model)
 
@@ -133,7 +139,7 @@ def test_flat_and_search_answer_with_one_request_each(tmp_path: Path) -> None:
 
 @pytest.mark.slow  # starts the process that runs code
 @pytest.mark.parametrize("way", ["recursive", "code"])
-def test_a_count_is_answered_by_code_and_only_the_recursive_mode_asks_models(
+def test_a_count_is_right_only_in_the_recursive_mode_which_asks_leaf_models(
     way: Way, tmp_path: Path
 ) -> None:
     task = rows.counted_by_kind(Random(3), "middle", 8_000)
@@ -141,7 +147,8 @@ def test_a_count_is_answered_by_code_and_only_the_recursive_mode_asks_models(
     outcome = anyio.run(ask, task, way, Engine(100_000, provider=StandIn()), tmp_path)
 
     assert outcome.problem == ""
-    assert (outcome.is_right, outcome.leaves > 0) == (way == "recursive",) * 2
+    asks_models = way == "recursive"
+    assert (outcome.is_right, outcome.leaves > 0) == (asks_models, asks_models)
 
 
 def outcomes_of(tasks: Sequence[Task], right: bool) -> Sequence[Outcome]:
@@ -152,7 +159,9 @@ def outcomes_of(tasks: Sequence[Task], right: bool) -> Sequence[Outcome]:
     ]
 
 
-def test_the_report_counts_by_way_and_kind(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_of_the_bench_counts_right_answers_by_mode_and_kind(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     task = make_task(rows.counted_by_kind)
     right, wrong = outcomes_of([task] * 3, right=True), outcomes_of([task], right=False)
 
@@ -165,7 +174,9 @@ def test_the_report_counts_by_way_and_kind(capsys: pytest.CaptureFixture[str]) -
     assert "66%" in text  # 0.9 to the power of four
 
 
-def test_the_router_chooses_one_outcome_of_each_task() -> None:
+def test_the_router_takes_the_flat_outcome_of_a_short_task_and_the_recursive_one_of_a_long_task() -> (
+    None
+):
     short = make_task(rows.counted_by_kind, 300)
     large = replace(short, material={"a.log": "x" * 400_000})
 

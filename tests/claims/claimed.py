@@ -1,4 +1,4 @@
-"""A session in which files were read and commands were run, for tests of claims."""
+"""Runs a session that reads files and runs commands, for tests of claims."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from refold.claims.check import check
 from refold.claims.observed import ReadFiles, collect_facts
 from refold.claims.parse_claims import claims_in_answer
 from refold.claims.sources import CurrentFiles, records
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.store.tree_reader import entries_in
 from refold.place.files import DiskFiles
 from refold.testing.providers import Reply, ScriptedProvider
@@ -45,7 +45,7 @@ MOVED = "first line of it\nsecond line of it\nthird line of it\n"
 
 
 class Past(Struct, frozen=True):
-    """The session, over; the files may have been changed since."""
+    """A session that has ended. Its files may have changed since then."""
 
     directory: Path
     path: Path
@@ -68,7 +68,7 @@ class Past(Struct, frozen=True):
 def session(
     directory: Path, home: Path, *steps: Reply | str | list[tuple[str, str]]
 ) -> Past:
-    """Do these steps in one turn. Everything is allowed."""
+    """Run a session of one turn with these steps, in which everything is allowed."""
     agent = Agent(
         provider=ScriptedProvider(*steps), directory=directory, home=home, mode="bypass",
         approve=_yes, settings={"memory": False, "sandbox.profile": "off"},

@@ -29,7 +29,7 @@ from refold.journal.events.kinds import (
     Settled,
     Started,
 )
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.place.files import DiskFiles
 from refold.place.port import Real
 from refold.values.claims import CheckedClaim, Claim, Evidence
@@ -50,10 +50,10 @@ def call_events(id_: str, tool: str, **arguments: object) -> tuple[Event, ...]:
 
 def read(id_: str, path: Path, text: str) -> tuple[Event, ...]:
     rows = "\n".join(f"{n}\t{line}" for n, line in enumerate(text.split("\n"), 1))
-    result = ((str(path), sha256(text.encode()).hexdigest()),)
+    files = ((str(path), sha256(text.encode()).hexdigest()),)
     return (
         *call_events(id_, "read_file", path=str(path)),
-        Ended(id_, "done", rows, file_hashes=result),
+        Ended(id_, "done", rows, file_hashes=files),
     )
 
 
@@ -69,13 +69,13 @@ def command_events(
 
 def check_claim(
     place: Path,
-    told: Sequence[SessionRecord],
+    records: Sequence[SessionRecord],
     *evidence: Evidence,
     claim: str = "It is so.",
     files: DiskFiles | None = None,
 ) -> CheckedClaim:
     today = CurrentFiles(files or DiskFiles(place))
-    return check([Claim(claim, evidence)], collect_facts(told), today)[0]
+    return check([Claim(claim, evidence)], collect_facts(records), today)[0]
 
 
 @pytest.fixture
@@ -319,7 +319,7 @@ def test_the_search_for_a_very_repetitive_quote_ends(place: Path) -> None:
     assert claim.state != "supported"
 
 
-def test_claims_are_found_in_answers_of_any_shape() -> None:
+def test_claims_are_found_in_json_lists_code_fences_and_lines_of_text() -> None:
     deep = '{"a":' * 600 + '{"evidence": []}' + "}" * 600
     wide = json.dumps([{"claim": str(n), "evidence": "x"} for n in range(50)])
     fenced = 'Two:\n```json\n{"name": "one", "evidence": []}\n```\nand\n{"risk": "two", "evidence": null}'

@@ -155,7 +155,7 @@ LIES = (
 
 
 @pytest.fixture(scope="module")
-def past(tmp_path_factory: pytest.TempPathFactory) -> Past:
+def shop_session(tmp_path_factory: pytest.TempPathFactory) -> Past:
     directory = Path(os.path.realpath(tmp_path_factory.mktemp("shop")))
     (directory / "src").mkdir()
     for name, text in (
@@ -168,30 +168,32 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Past:
     for name, text in SCRIPTS.items():
         (directory / name).write_text(text)
     (directory / "blob.bin").write_bytes(b"\0" * 100)
-    result = session(directory, tmp_path_factory.mktemp("home-of-it"), *STEPS)
+    past_session = session(directory, tmp_path_factory.mktemp("home-of-it"), *STEPS)
     (directory / "moved.py").write_text("all is new here\n")
     (directory / "shifted.py").write_text(
         "\n\nthe first of the lines\nthe second of the lines\n"
     )
     (directory / "gone.py").unlink()
-    return result
+    return past_session
 
 
 @pytest.mark.parametrize("case", [*TRUE, *OPEN, *LIES], ids=lambda case: case.name)
 def test_each_answer_gets_the_verdict_that_its_evidence_gives(
-    case: Case, past: Past
+    case: Case, shop_session: Past
 ) -> None:
-    data = {"claim": case.claim, "evidence": case.evidence}
-    answer = json.dumps({"findings": [data]}).replace("ABSOLUTE", str(past.directory))
+    finding = {"claim": case.claim, "evidence": case.evidence}
+    answer = json.dumps({"findings": [finding]}).replace(
+        "ABSOLUTE", str(shop_session.directory)
+    )
 
-    checked = past.verdict(answer)
+    checked = shop_session.verdict(answer)
 
     assert checked.state == case.expected, checked
 
 
 @given(data=st.data())
 def test_a_quote_of_a_read_file_is_supported_at_its_lines(
-    past: Past, data: st.DataObject
+    shop_session: Past, data: st.DataObject
 ) -> None:
     rows = APP.replace("md5", "sha256").split("\n")[:-1]
     first = data.draw(st.integers(1, len(rows)))
@@ -202,7 +204,7 @@ def test_a_quote_of_a_read_file_is_supported_at_its_lines(
     blanks = data.draw(st.sampled_from([" ", "\n", "\t ", "  "]))
     quote = blanks.join(words)
 
-    checked = past.verdict(
+    checked = shop_session.verdict(
         json.dumps(
             {"claim": "x", "evidence": [place("src/app.py", f"{begin}-{last}", quote)]}
         )
@@ -213,7 +215,7 @@ def test_a_quote_of_a_read_file_is_supported_at_its_lines(
 
 @given(data=st.data())
 def test_a_quote_with_one_letter_changed_is_never_supported(
-    past: Past, data: st.DataObject
+    shop_session: Past, data: st.DataObject
 ) -> None:
     rows = [row.strip() for row in APP.replace("md5", "sha256").split("\n") if row.strip()]
     quote = data.draw(st.sampled_from(rows))
@@ -222,7 +224,7 @@ def test_a_quote_with_one_letter_changed_is_never_supported(
     mutated = quote[:position] + letter + quote[position + 1 :]
     assume(" ".join(mutated.split()) not in " ".join(APP.replace("md5", "sha256").split()))
 
-    checked = past.verdict(
+    checked = shop_session.verdict(
         json.dumps({"claim": "x", "evidence": [place("src/app.py", "", mutated)]})
     )
 
@@ -251,8 +253,12 @@ JSON = st.recursive(
 
 
 @given(evidence=JSON)
-def test_evidence_of_any_shape_has_a_verdict(past: Past, evidence: object) -> None:
-    checked = past.verdict(json.dumps({"claim": "All tests pass", "evidence": evidence}))
+def test_a_claim_with_any_json_as_evidence_gets_a_verdict(
+    shop_session: Past, evidence: object
+) -> None:
+    checked = shop_session.verdict(
+        json.dumps({"claim": "All tests pass", "evidence": evidence})
+    )
 
     assert checked.state in ("contradicted", "unknown", "stale", "supported")
     assert len(checked.findings) == len(checked.claim.evidence)

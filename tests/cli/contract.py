@@ -1,4 +1,4 @@
-"""Checks stdout against what the formats promise. For tests that run refold."""
+"""Checks the stdout of refold against the schema of its documents."""
 
 import json
 from functools import cache
@@ -9,17 +9,17 @@ from jsonschema import Draft202012Validator
 from refold.cli.schema import schema_text
 
 Document = dict[str, Any]
-_BESIDE = {"at", "by", "cause"}  # `sessions show --json` puts the envelope beside it
+_BESIDE = {"at", "by", "cause"}  # fields that `sessions show --json` adds to a document
 
 
 def documents(text: str) -> list[Document]:
-    """One JSON object a line, each as the schema has it, and nothing else."""
+    """Return the JSON objects, one on each line. Each must match the schema."""
     assert text == "" or text.endswith("\n"), f"half a line: {text[-80:]!r}"
     return [check_document(json.loads(line)) for line in text.splitlines()]
 
 
 def check_document(document: Document) -> Document:
-    """The same, if it has the fields that its type promises, and no other."""
+    """Return the document. Fail unless it has the fields of its type, and no other fields."""
     validator = _validators()[document["type"]]
     problems = [f"{e.json_path}: {e.message}" for e in validator.iter_errors(document)]
     assert problems == [], (problems, document)
@@ -29,11 +29,11 @@ def check_document(document: Document) -> Document:
 @cache
 def _validators() -> dict[str, Draft202012Validator]:
     schema = json.loads(schema_text("stream"))
-    data: dict[str, Draft202012Validator] = {}
+    validators: dict[str, Draft202012Validator] = {}
     for item in schema["oneOf"]:
         name = item["$ref"].rpartition("/")[2]
         fields = schema["$defs"][name]["properties"]
         closed = {**item, "propertyNames": {"enum": [*fields, *_BESIDE]}}
         (type_,) = fields["type"]["enum"]
-        data[type_] = Draft202012Validator({**closed, "$defs": schema["$defs"]})
-    return data
+        validators[type_] = Draft202012Validator({**closed, "$defs": schema["$defs"]})
+    return validators

@@ -14,7 +14,7 @@ from refold.app.launch_options import LaunchOptions
 from refold.cli.main import main
 from refold.config.load import load
 from refold.config.paths import paths
-from refold.journal.events.kinds import AgentChosen
+from refold.journal.events.setting_events import AgentChosen
 from refold.testing.providers import ScriptedProvider
 from tests.journal.journals import text_in
 
@@ -61,8 +61,8 @@ def test_agents_json_prints_one_document_per_agent(
 
     main(["agents", "--json"])
 
-    result = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
-    assert result[-1] == {
+    agents = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert agents[-1] == {
         "name": "looker", "description": "Looks at pages.",
         "where": ".claude/agents/Looker.md", "as": "both", "role": "small",
         "acting": "native", "tools": ["*"], "deferred": [], "without": ["task"],
@@ -73,15 +73,15 @@ def test_agents_json_prints_one_document_per_agent(
 def test_agents_without_a_subcommand_does_the_same_as_agents_list(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    result = list[tuple[int, str, str]]()
+    outputs = list[tuple[int, str, str]]()
 
     for words in ([], ["list"], ["--json"], ["list", "--json"], ["--json", "list"]):
         code = main(["agents", *words])
-        result.append((code, *capfd.readouterr()))
+        outputs.append((code, *capfd.readouterr()))
 
-    assert result[0] == result[1]
-    assert result[2] == result[3] == result[4]
-    assert result[0] != result[2]
+    assert outputs[0] == outputs[1]
+    assert outputs[2] == outputs[3] == outputs[4]
+    assert outputs[0] != outputs[2]
 
 
 def test_agents_of_an_untrusted_folder_are_ignored_with_a_notice(
@@ -178,9 +178,9 @@ def test_step_limit_of_an_agent_file_does_not_raise_the_limit_of_the_flag(
     assert (code, json.loads(capfd.readouterr().out)["outcome"]) == (2, "step_limit")
 
 
-@pytest.mark.parametrize(("tools", "message"), [("", True), ("tools: [bash]\n", False)])
+@pytest.mark.parametrize(("tools", "is_listed"), [("", True), ("tools: [bash]\n", False)])
 def test_prompt_lists_skills_only_for_an_agent_that_has_the_tool_read_skill(
-    folder: Path, tools: str, message: bool
+    folder: Path, tools: str, is_listed: bool
 ) -> None:
     (folder / ".claude/agents/Looker.md").write_text(MINE.replace("role", f"{tools}role"))
     (folder / "s.jsonl").write_text('{"text": "Seen."}\n')
@@ -188,4 +188,4 @@ def test_prompt_lists_skills_only_for_an_agent_that_has_the_tool_read_skill(
     main(["-p", "Look", "--script", "s.jsonl", "--agent", "looker", "--trust"])
 
     (journal,) = Path(os.environ["REFOLD_HOME"]).glob("sessions/*/events.jsonl")
-    assert ("read its skill with read_skill" in text_in(journal)) == message
+    assert ("read its skill with read_skill" in text_in(journal)) == is_listed

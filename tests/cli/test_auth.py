@@ -38,8 +38,8 @@ def file(home: Path) -> Path:
 def auth(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Any:
     """Runs it with this on standard input: its code, and what it printed."""
 
-    def run(*arguments: str, given: bytes = b"") -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
+    def run(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         code = main(["auth", *arguments])
         return (code, *capfd.readouterr())
 
@@ -61,7 +61,7 @@ def rows(text: str) -> dict[str, dict[str, Any]]:
 def test_auth_set_stores_a_key_from_stdin_in_the_file_and_prints_it_masked(
     auth: Any, file: Path
 ) -> None:
-    code, out, err = auth("set", "google", given=f"  {KEY}\n".encode())
+    code, out, err = auth("set", "google", stdin=f"  {KEY}\n".encode())
 
     assert (code, err) == (0, "")
     assert out == f"The key of Gemini (…6789) is stored in {file}.\n"
@@ -108,7 +108,7 @@ def test_a_key_on_the_command_line_is_refused_and_not_repeated(
 def test_auth_set_refuses_text_that_is_not_a_key(
     value: bytes, auth: Any, file: Path
 ) -> None:
-    code, out, err = auth("set", "openai", given=value)
+    code, out, err = auth("set", "openai", stdin=value)
 
     assert (code, out) == (1, "")
     assert err.startswith("refold: this is not a key: it ")
@@ -119,9 +119,9 @@ def test_auth_set_refuses_text_that_is_not_a_key(
 def test_auth_set_moves_a_key_between_file_and_keyring(
     auth: Any, file: Path, ring: Ring
 ) -> None:
-    auth("set", "openai", given=KEY.encode())
+    auth("set", "openai", stdin=KEY.encode())
 
-    code, out, err = auth("set", "openai", "--keyring", given=b"another-key-4567")
+    code, out, err = auth("set", "openai", "--keyring", stdin=b"another-key-4567")
     assert (code, err) == (0, "")
     assert out == "The key of OpenAI (…4567) is stored in the keyring.\n"
     assert (ring.keys, credentials.read(file)) == (
@@ -129,7 +129,7 @@ def test_auth_set_moves_a_key_between_file_and_keyring(
         {},
     )
 
-    auth("set", "openai", given=KEY.encode())
+    auth("set", "openai", stdin=KEY.encode())
     assert (ring.keys, credentials.read(file)) == ({}, {"openai": KEY})
 
 
@@ -139,7 +139,7 @@ def test_setting_a_key_names_the_sources_that_take_precedence(
     write_settings(home, '[providers.openai]\nkey_command = ["true"]\n')
     monkeypatch.setenv("OPENAI_API_KEY", "k")
 
-    _, _, err = auth("set", "openai", given=KEY.encode())
+    _, _, err = auth("set", "openai", stdin=KEY.encode())
 
     assert err == (
         "refold: the key in OPENAI_API_KEY (environment) takes precedence\n"
@@ -152,7 +152,7 @@ def test_auth_set_warns_when_other_users_can_read_the_directory_of_the_keys(
 ) -> None:
     file.parent.mkdir(mode=0o755)
 
-    code, _, err = auth("set", "openai", given=KEY.encode())
+    code, _, err = auth("set", "openai", stdin=KEY.encode())
 
     assert (code, err.strip().endswith(f"chmod 700 {file.parent}")) == (0, True)
 
@@ -171,7 +171,7 @@ def test_auth_refuses_an_unknown_provider_and_one_that_needs_no_key(
 ) -> None:
     write_settings(home, '[providers.mine]\nwire = "openai-chat"\nbase_url = "http://x"\n')
 
-    code, _, err = auth(text, name, given=KEY.encode())
+    code, _, err = auth(text, name, stdin=KEY.encode())
 
     assert code == 1
     assert message in err
@@ -183,8 +183,8 @@ def test_auth_refuses_a_key_file_that_other_users_can_read_and_names_chmod(
     credentials.store(file, "openai", KEY)
     file.chmod(0o644)
 
-    for what in (["list"], ["set", "xai"], ["remove", "openai"], ["test"]):
-        code, _, err = auth(*what, given=KEY.encode())
+    for arguments in (["list"], ["set", "xai"], ["remove", "openai"], ["test"]):
+        code, _, err = auth(*arguments, stdin=KEY.encode())
         assert (code, f"chmod 600 {file}" in err) == (1, True)
 
 
@@ -204,17 +204,17 @@ def test_auth_list_shows_the_source_of_the_key_of_each_provider(
     _, result, err = auth("list", "--json")
     _, table, _ = auth("list")
 
-    data = rows(result)
+    json_rows = rows(result)
     assert err == ""
-    assert data["gemini"] == {"provider": "gemini", "from": "environment",
+    assert json_rows["gemini"] == {"provider": "gemini", "from": "environment",
         "variable": "GOOGLE_API_KEY", "ends": "…4321"}  # fmt: skip
-    where = {name: (row["from"], row["ends"]) for name, row in data.items()}
-    assert where["openai"] == ("keyring", "…6789")
-    assert where["groq"] == ("key_command", None)  # it is not run for this
-    assert where["xai"] == ("file", "…")
-    assert where["mine"] == ("file", "…abcd")
-    assert where["anthropic"] == (None, None)
-    assert "ollama" not in data
+    sources = {name: (row["from"], row["ends"]) for name, row in json_rows.items()}
+    assert sources["openai"] == ("keyring", "…6789")
+    assert sources["groq"] == ("key_command", None)  # it is not run for this
+    assert sources["xai"] == ("file", "…")
+    assert sources["mine"] == ("file", "…abcd")
+    assert sources["anthropic"] == (None, None)
+    assert "ollama" not in json_rows
     assert "gemini       …4321  environment GOOGLE_API_KEY\n" in table
     assert "anthropic           none\n" in table
     assert KEY not in result + table

@@ -45,9 +45,9 @@ def test_max_budget_usd_stops_a_task_when_the_provider_reports_no_usage(
             home.mkdir(exist_ok=True)
             rows = (f"{key} = {json.dumps(value)}\n" for key, value in settings.items())
             (home / "config.toml").write_text("".join(rows))
-            words = [sys.executable, "-m", "refold", "-p", "Go on.", "-m", "mine/m"]
-            words += ["--max-budget-usd", "8", "--output-format", "json"]
-            done = await anyio.run_process(words, cwd=tmp_path, check=False)
+            command_line = [sys.executable, "-m", "refold", "-p", "Go on.", "-m", "mine/m"]
+            command_line += ["--max-budget-usd", "8", "--output-format", "json"]
+            done = await anyio.run_process(command_line, cwd=tmp_path, check=False)
             return len(server.heard), done
 
     number, done = anyio.run(main)

@@ -25,12 +25,12 @@ def test_ctrl_c_at_a_confirmation_prints_a_newline(
 
 
 @pytest.mark.parametrize(
-    ("typed", "message"),
+    ("typed", "expected"),
     [("y\n", True), ("Yes\n", True), ("\n", False), ("", False), ("nay\n", False)],
 )
 def test_confirmation_accepts_only_y_and_yes(
-    monkeypatch: pytest.MonkeyPatch, typed: str, message: bool
+    monkeypatch: pytest.MonkeyPatch, typed: str, expected: bool
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO(typed))
 
-    assert read_yes() is message
+    assert read_yes() is expected

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from refold.cli.main import main
+from tests.journal_files import find_journals
 
 pytestmark = pytest.mark.slow  # git is a program, and each start makes a clone
 
@@ -23,7 +24,9 @@ PASSWORD = "hunter2-of-this-machine"
 
 @pytest.fixture
 def source(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A repository, with the tests in another directory, and nothing on standard input."""
+    """Yield a repository, with the tests in another directory, and nothing on standard
+    input.
+    """
     here, source = tmp_path / "here", tmp_path / "app"
     here.mkdir()
     monkeypatch.chdir(here)
@@ -60,13 +63,13 @@ def clones(home: Path) -> Path:
 
 
 @pytest.mark.parametrize("place", ["here", "elsewhere"])
-def test_a_session_in_a_clone_leaves_a_branch_a_patch_and_a_text(
+def test_a_session_in_a_clone_leaves_a_branch_a_patch_and_a_description(
     place: str, source: Path, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "place").mkdir()
     clones(home).joinpath("app-of-a-killed-start/.git").mkdir(parents=True)
     address = f'cmd:"env XDG_DATA_HOME={tmp_path / "data"} sh # {tmp_path / "place"}"'
-    where = [] if place == "here" else ["--workspace", address]
+    place_flags = [] if place == "here" else ["--workspace", address]
     script = write_script(
         tmp_path / "script",
         "cat made-by-setup",
@@ -76,7 +79,7 @@ def test_a_session_in_a_clone_leaves_a_branch_a_patch_and_a_text(
 
     code = main(
         [
-            "--clone", f"{source}@main", *where, "--setup", "echo once >> made-by-setup",
+            "--clone", f"{source}@main", *place_flags, "--setup", "echo once >> made-by-setup",
             "-p", "Be friendly", "--yolo", "--script", script,
         ]
     )  # fmt: skip
@@ -120,11 +123,11 @@ def test_a_clone_without_changes_is_removed(
 ) -> None:
     (tmp_path / "place").mkdir()
     address = f'cmd:"env XDG_DATA_HOME={tmp_path / "data"} sh # {tmp_path / "place"}"'
-    where = [] if place == "here" else ["--workspace", address]
+    place_flags = [] if place == "here" else ["--workspace", address]
     script = write_script(tmp_path / "script", "cat app.py")
 
     code = main(
-        ["--clone", str(source), *where, "-p", "Look", "--yolo", "--script", script]
+        ["--clone", str(source), *place_flags, "-p", "Look", "--yolo", "--script", script]
     )
 
     assert code == 0
@@ -147,7 +150,7 @@ def test_a_killed_session_in_a_clone_is_resumed_and_its_work_reported(
             with pytest.raises(subprocess.TimeoutExpired):  # it has not ended
                 killed.wait(0.05)
         os.kill(killed.pid, signal.SIGKILL)
-    (journal,) = home.glob("**/events.jsonl")
+    (journal,) = find_journals(home)
 
     resumed = ["-r", journal.parent.name, "-p", "Go on", "--yolo", "--script", two]
     code = main(resumed)
@@ -176,7 +179,7 @@ class _WithPassword(SimpleHTTPRequestHandler):
         pass
 
 
-def test_a_credential_is_used_here_and_never_enters_the_clone(
+def test_a_git_credential_is_used_on_this_machine_and_never_enters_the_clone(
     source: Path, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "place").mkdir()
@@ -260,7 +263,7 @@ def test_hooks_of_a_repository_do_not_run_and_its_submodules_are_not_fetched(
         (["--clone", "/nonexistent/app", "-p", "x"], "--clone '/nonexistent/app' failed: "),
     ],
 )
-def test_a_clone_that_is_not_possible_is_one_clear_error(
+def test_an_impossible_clone_is_refused_with_one_error_and_leaves_no_directory(
     arguments: list[str], error: str, source: Path, home: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -271,7 +274,7 @@ def test_a_clone_that_is_not_possible_is_one_clear_error(
     assert not clones(home).exists() or list(clones(home).iterdir()) == []
 
 
-def test_a_setup_that_fails_leaves_no_clone(
+def test_a_failed_setup_command_ends_the_start_and_leaves_no_clone(
     source: Path, home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = main(

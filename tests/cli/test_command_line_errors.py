@@ -89,9 +89,11 @@ def test_a_flag_of_print_mode_without_p_is_refused_at_a_terminal(
     program, *arguments = command("Hi", *flags)
 
     with pexpect.spawn(program, arguments, timeout=LONG, encoding="utf-8") as terminal:
-        result = terminal.read()
+        screen_text = terminal.read()
 
-    assert result == f"refold: {flags[0]} is for one task without a terminal: add -p\r\n"
+    assert (
+        screen_text == f"refold: {flags[0]} is for one task without a terminal: add -p\r\n"
+    )
     assert terminal.exitstatus == 1
 
 

@@ -27,7 +27,7 @@ printf '%s\n' "${COMPREPLY[@]}"
 
 @pytest.fixture(scope="session")
 def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file for each shell."""
+    """Return a file for each shell."""
     folder = tmp_path_factory.mktemp("completion")
     for shell in SHELLS:
         (folder / shell).write_text(script(shell), encoding="utf-8")
@@ -36,7 +36,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def bash(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """What bash is offered for a line, with the cursor at its end."""
+    """Return what bash is offered for a line, with the cursor at its end."""
     monkeypatch.setenv("PATH", f"{BIN}:{os.environ['PATH']}")
 
     def complete(line: str, *breaks: str) -> list[str]:
@@ -52,13 +52,13 @@ def bash(scripts: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[s
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A model whose name holds what bash takes for the end of a word."""
+    """Return a model whose name holds what bash takes for the end of a word."""
     monkeypatch.setenv("REFOLD_MODELS__SMALL", "ollama/qwen:7b")
     return "ollama/qwen:7b"
 
 
 @pytest.mark.parametrize(
-    ("line", "found"),
+    ("line", "expected"),
     [
         ("refold sess", ["sessions"]),
         ("refold config ", ["show", "get", "set", "unset", "path", "edit"]),
@@ -84,9 +84,9 @@ def model(monkeypatch: pytest.MonkeyPatch) -> str:
 )
 @pytest.mark.slow
 def test_bash_completes_subcommands_flags_and_values(
-    bash: Callable[..., list[str]], line: str, found: list[str]
+    bash: Callable[..., list[str]], line: str, expected: list[str]
 ) -> None:
-    assert bash(line) == found
+    assert bash(line) == expected
 
 
 @pytest.mark.slow
@@ -199,7 +199,7 @@ def test_fish_completes_subcommands_flags_and_values(
 
 
 def completions(line: str, folder: Path, **environ: str) -> dict[str, str]:
-    """What is offered for a line, each with its description, as a shell gets it."""
+    """Return what is offered for a line, each with its description, as a shell gets it."""
     answer = folder / "answer"
     means = {
         "_ARGCOMPLETE": "1", "_ARGCOMPLETE_SHELL": "fish", "_ARGCOMPLETE_DFS": "\t",
@@ -267,13 +267,13 @@ def make_named_session(name: str, folder: Path) -> str:
 def in_a_terminal(
     shell: str, arguments: list[str], begin: str, typed: tuple[str, ...]
 ) -> list[str]:
-    """The words that `refold` got, for each line that was typed."""
+    """Return the words that `refold` got, for each line that was typed."""
     path = f"{BIN}:{os.environ['PATH']}"
     env = {**os.environ, "TERM": "dumb", "PATH": path, "PS1": "$ ", "INPUTRC": os.devnull}
     child = pexpect.spawn(
         shell, arguments, env=env, encoding="utf-8", timeout=60, dimensions=(24, 200)
     )  # pyright: ignore[reportArgumentType]
-    # What was completed is shown by a function in the place of the program.
+    # A function in place of the program prints the completed line.
     show = "show() { printf '@@'; printf ' <%s>' \"$@\"; printf '@@\\n'; }"
     try:
         child.sendline(f"{begin}; {show}; echo rea''dy")

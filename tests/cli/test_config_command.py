@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def file(home: Path) -> Path:
-    """The person's own settings."""
+    """Return the person's own settings."""
     path = home / "refold/config.toml"
     path.parent.mkdir(mode=0o700)
     return path
@@ -163,15 +163,15 @@ def test_config_show_does_not_print_secrets(
     code, out, err = refold(
         "config", "show", "model", "providers.p.base_url", "commands.c.environ", "--origin"
     )
-    _, text, _ = refold("config", "get", "commands.c.environ.MY_TOKEN")
+    _, shown_token, _ = refold("config", "get", "commands.c.environ.MY_TOKEN")
 
-    _, result, _ = refold("config", "set", "providers.p.base_url", "http://me:word2@h")
+    _, set_output, _ = refold("config", "set", "providers.p.base_url", "http://me:word2@h")
 
     assert (code, err) == (0, "")
-    assert result.startswith('providers.p.base_url = "http://[secret]@h" is set in ')
+    assert set_output.startswith('providers.p.base_url = "http://[secret]@h" is set in ')
     assert "somebody" not in out
     assert "word" not in out
-    assert "abc" not in out + text
+    assert "abc" not in out + shown_token
     assert 'A = "b"' in out
     assert out.startswith('models.main = "[secret]/x"  # user ')
 

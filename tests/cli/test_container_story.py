@@ -31,6 +31,7 @@ from refold.place.elsewhere.address import parse_address
 from refold.place.elsewhere.pipe import Pipe, PlaceSettings
 from refold.place.elsewhere.place_ports import ForwardedPort, ports_of
 from refold.testing.providers import ScriptedProvider
+from tests.journal_files import find_journals
 from tests.place.test_session_containers import install_stand_in
 
 pytestmark = pytest.mark.slow  # each start sends the program of the far side
@@ -52,7 +53,7 @@ FILES = {
 
 @pytest.fixture
 def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An image with Python, and a program for it on PATH."""
+    """Return an image with Python, and a program for it on PATH."""
     programs = tmp_path / "bin"
     programs.mkdir()
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
@@ -128,13 +129,13 @@ def test_a_session_in_a_devcontainer_tests_edits_serves_and_rewinds(
 
 
 def outputs(home: Path) -> list[str]:
-    """The results of the calls of the newest session."""
-    journal = max(home.glob("**/events.jsonl"), key=os.path.getmtime)
+    """Return the results of the calls of the newest session."""
+    journal = max(find_journals(home), key=os.path.getmtime)
     rows = map(json.loads, journal.read_text().splitlines())
     return [row["data"]["text"] for row in rows if row["kind"] == "Ended"]
 
 
-def test_a_container_ends_when_refold_is_killed_and_one_that_is_kept_stays_as_it_was(
+def test_a_kept_container_stops_when_refold_is_killed_and_keeps_its_files(
     project: Path, image: str, home: Path
 ) -> None:
     script = project.parent / "script"

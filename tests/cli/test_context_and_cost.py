@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from refold.cli.main import main
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.testing.providers import Reply, ScriptedProvider
@@ -29,15 +29,15 @@ def journal() -> Path:
 
 
 def while_it_runs(place: Path, *arguments: str) -> int:
-    """What the command prints about a session whose lock is held here."""
+    """Return what the command prints about a session whose lock is held here."""
     script = ScriptedProvider([WEATHER], Reply("Rain.", usage=Usage(300, 0, 0, 7)))
-    result = world(script, name="m/one", system="You are one. " * 40, window=2_000)
+    scripted_world = world(script, name="m/one", system="You are one. " * 40, window=2_000)
 
     async def run_story() -> int:
         home = JournalDirectory(Path(os.environ["REFOLD_HOME"]) / "sessions")
         record = Recorder(home.store(ID), clock=lambda: 0.0)
         async with await Session.open(
-            record, lambda _: result, directory=str(place), id_=ID
+            record, lambda _: scripted_world, directory=str(place), id_=ID
         ) as it:
             await it.inbox.say("Will it rain?")
             await it.run_turns()

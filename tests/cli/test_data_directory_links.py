@@ -46,7 +46,7 @@ class DataDirectory:
         return completed_process.returncode, completed_process.stderr.decode()
 
     def replace_by_link(self, name: str) -> Path:
-        """What lay there lies outside now, and a link to it in its place."""
+        """Move the directory outside, and put a link to it in its place."""
         place = self.session / name if not name.startswith("/") else self.home / name[1:]
         away = self.outside / place.name
         if not place.exists():
@@ -57,7 +57,7 @@ class DataDirectory:
         place.symlink_to(away)
         return away
 
-    def outside_now(self) -> dict[str, bytes]:
+    def files_outside(self) -> dict[str, bytes]:
         files = (path for path in sorted(self.outside.rglob("*")) if path.is_file())
         return {str(file): file.read_bytes() for file in files}
 
@@ -73,13 +73,13 @@ def test_a_session_directory_that_contains_a_symlink_is_not_resumed(
     data_directory: DataDirectory, name: str
 ) -> None:
     data_directory.replace_by_link(name)
-    before = data_directory.outside_now()
+    before = data_directory.files_outside()
 
     code, text = data_directory.run("-p", "more", "-r", data_directory.session.name)
 
     assert (code, text.count(SAID), text.count("\n")) == (1, 1, 1)
     assert str(data_directory.session) in text
-    assert data_directory.outside_now() == before
+    assert data_directory.files_outside() == before
 
 
 @pytest.mark.slow
@@ -89,13 +89,13 @@ def test_sessions_subcommands_refuse_a_symlinked_session(
 ) -> None:
     id_ = data_directory.session.name
     data_directory.replace_by_link(name or f"/sessions/{id_}")
-    before = data_directory.outside_now()
+    before = data_directory.files_outside()
 
     for words in (("show", id_), ("check", id_), ("export", id_), ("delete", id_, "--yes")):
         code, text = data_directory.run("sessions", *words)
         assert (code, text.count("\n")) == (1, 1)
         assert "is a link, and no session is read, copied or deleted through one" in text
-    assert data_directory.outside_now() == before
+    assert data_directory.files_outside() == before
 
 
 @pytest.mark.slow
@@ -105,13 +105,13 @@ def test_symlinked_session_and_sessions_directories_are_refused(
     data_directory.replace_by_link(f"/sessions/{data_directory.session.name}")
     one = data_directory.run("-p", "more", "-r", data_directory.session.name)
     data_directory.replace_by_link("/sessions")
-    before = data_directory.outside_now()
+    before = data_directory.files_outside()
     fresh = data_directory.run("-p", "anew")
 
     assert [code for code, _ in (one, fresh)] == [1, 1]
     assert SAID in one[1]
     assert SAID in fresh[1]
-    assert data_directory.outside_now() == before
+    assert data_directory.files_outside() == before
 
 
 @pytest.mark.slow
@@ -127,12 +127,12 @@ def test_checkpoints_are_not_written_through_a_symlink(
     (
         data_directory.work / "a.txt"
     ).unlink()  # else writing it unread fails, without a checkpoint
-    before = data_directory.outside_now()
+    before = data_directory.files_outside()
 
     code, text = data_directory.run("-p", "anew")
 
     assert (code, SAID in text) == (0, True)
-    assert data_directory.outside_now() == before
+    assert data_directory.files_outside() == before
 
 
 @pytest.mark.slow
@@ -142,11 +142,11 @@ def test_a_symlinked_log_or_catalogue_is_not_written_through(
 ) -> None:
     data_directory.run("sessions", "list")
     data_directory.replace_by_link(f"/{name}")
-    before = data_directory.outside_now()
+    before = data_directory.files_outside()
 
     assert data_directory.run("sessions", "list")[0] == 0
     assert data_directory.run("-p", "anew")[0] == 0
-    assert data_directory.outside_now() == before
+    assert data_directory.files_outside() == before
 
 
 @pytest.mark.slow

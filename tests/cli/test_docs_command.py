@@ -92,12 +92,14 @@ def test_docs_without_the_archive_says_how_to_get_it(
     )
 
 
-def test_docs_names_a_port_that_is_not_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_docs_refuses_an_invalid_port_and_quotes_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["docs", "--port", "70000"]) == 1
     assert "'70000' is not a port: 0 to 65535" in capsys.readouterr().err
 
 
-def test_docs_looks_for_its_archive_in_the_package() -> None:
+def test_docs_reads_its_archive_from_the_package() -> None:
     from refold.cli import docs
 
     assert vars(docs)["_ARCHIVE_PATH"] == Path(refold.__file__).parent / "site.zip"

@@ -18,23 +18,23 @@ MODELS = Answer(b'{"data":[{"type":"model","id":"claude-sonnet-5-5"}],"has_more"
 
 @pytest.fixture
 def doctor(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, Found]]:
-    """The exit code, and what was found: its state and words, by what it is about."""
+    """Return the exit code, and what was found: its state and words, by what it is about."""
 
     def look(*arguments: str) -> tuple[int, Found]:
         code = main(["doctor", "--json", *arguments])
         out, err = capfd.readouterr()
         assert err == ""
-        result: Found = {}
+        rows_by_subject: Found = {}
         for row in map(json.loads, out.splitlines()):
-            result.setdefault(row["about"], []).append((row["state"], row["said"]))
-        return code, result
+            rows_by_subject.setdefault(row["about"], []).append((row["state"], row["said"]))
+        return code, rows_by_subject
 
     return look
 
 
 @pytest.fixture
 def place(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home where nothing is wrong but that no model answers."""
+    """Return a home where nothing is wrong but that no model answers."""
     (home / "refold").mkdir(mode=0o700)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OLLAMA_HOST", "http://127.0.0.1:1")
@@ -60,7 +60,7 @@ def test_doctor_passes_on_a_valid_installation_and_leaves_no_file(
         "sessions", "clock", "locale",
     }  # fmt: skip
     assert ("ok", "anthropic (ANTHROPIC_API_KEY)") in [
-        (state, said.partition(";")[0]) for state, said in result["keys"]
+        (state, problem.partition(";")[0]) for state, problem in result["keys"]
     ]
     assert os.listdir(place) == []
 
@@ -75,7 +75,9 @@ def test_doctor_reports_each_invalid_setting_once(
 
     code, result = doctor("--offline")
 
-    texts = [said for all_ in result.values() for state, said in all_ if state == "wrong"]
+    texts = [
+        problem for all_ in result.values() for state, problem in all_ if state == "wrong"
+    ]
     assert code == 1
     assert len(set(texts)) == len(texts)
     assert result["settings"] == [

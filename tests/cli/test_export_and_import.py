@@ -72,22 +72,22 @@ def test_export_overwrites_an_existing_file_only_with_force(
     file.write_text("mine", "utf-8")
 
     code = main(["sessions", "export", ID, "-o", str(file)])
-    result, text = capsys.readouterr().err, file.read_text("utf-8")
+    errors, text = capsys.readouterr().err, file.read_text("utf-8")
     export(capsys, "-o", str(file), "--force")
 
     assert (code, text) == (1, "mine")
-    assert result == f"refold: {file} already exists: choose another name, or use --force\n"
+    assert errors == f"refold: {file} already exists: choose another name, or use --force\n"
     assert file.read_text("utf-8").startswith("# find the bug")
     assert os.listdir(tmp_path) == ["a.md"]
 
 
-@pytest.mark.parametrize("where", ["/dev/full", "/proc/none/a.md", "/"])
-def test_export_reports_a_path_that_cannot_be_written(capsys: Output, where: str) -> None:
+@pytest.mark.parametrize("file", ["/dev/full", "/proc/none/a.md", "/"])
+def test_export_reports_a_path_that_cannot_be_written(capsys: Output, file: str) -> None:
     family(session_path())
 
-    assert main(["sessions", "export", ID, "-o", where]) == 1
+    assert main(["sessions", "export", ID, "-o", file]) == 1
 
-    assert where in capsys.readouterr().err
+    assert file in capsys.readouterr().err
 
 
 def test_export_with_no_children_omits_subagents(capsys: Output) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from refold.cli.main import main
 from refold.config.paths import paths
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from tests.sandbox_notice import without_sandbox_notice
 
 CAPFD = pytest.CaptureFixture[str]
@@ -19,7 +19,7 @@ CAPFD = pytest.CaptureFixture[str]
 
 @pytest.fixture(autouse=True)
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory to work in, and nothing on stdin."""
+    """Return a directory to work in, and nothing on stdin."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
@@ -150,7 +150,9 @@ def test_memory_notes_of_a_fork_are_taken_only_from_messages_after_the_fork(
         (["-c", "--fork", "--no-session", "x"], "--no-session keeps no journal"),
     ],
 )
-def test_a_contradictory_fork_is_refused(capfd: CAPFD, words: list[str], why: str) -> None:
+def test_contradictory_or_impossible_fork_flags_are_refused(
+    capfd: CAPFD, words: list[str], why: str
+) -> None:
     run_script(capfd, "One.", "first")
     before = sessions()
 

@@ -9,8 +9,8 @@ from refold.cli.launch import pause_gc
 
 
 @pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    gc.unfreeze()  # what another test of this process has kept
+def gc_settings() -> Iterator[None]:
+    gc.unfreeze()  # objects of another test in this process
     yield
     gc.unfreeze()
     gc.enable()

@@ -14,7 +14,7 @@ import yaml
 from refold.cli.flags import parse
 from refold.config.paths import paths
 from refold.journal.events.kinds import Said
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 
 ROOT = Path(__file__).parents[2]
 WORKFLOW: dict[Any, Any] = yaml.safe_load(
@@ -43,7 +43,7 @@ def write_program(place: Path, name: str, *lines: str) -> None:
 
 
 def bash(script: str, place: Path, **environ: str) -> "subprocess.CompletedProcess[str]":
-    """As a runner does it: in bash, which stops at the first error."""
+    """Run the script as a GitHub runner does: in bash, which stops at the first error."""
     path = f"{place / 'bin'}{os.pathsep}{os.environ['PATH']}"
     return subprocess.run(
         ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script], cwd=place,
@@ -53,7 +53,7 @@ def bash(script: str, place: Path, **environ: str) -> "subprocess.CompletedProce
 
 
 def arguments(place: Path, script: str, **environ: str) -> list[str]:
-    """What the script passes to refold."""
+    """Return what the script passes to refold."""
     lines = (
         "import json, sys",
         f"json.dump(sys.argv[1:], open({str(place / 'a')!r}, 'w'))",

@@ -23,7 +23,7 @@ from tests.sandbox_notice import without_sandbox_notice
 
 @pytest.fixture(autouse=True)
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty directory to work in, and nothing on stdin."""
+    """Return an empty directory to work in, and nothing on stdin."""
     monkeypatch.chdir(tmp_path)
     stdin = io.TextIOWrapper(io.BytesIO(b""))
     monkeypatch.setattr(sys, "stdin", stdin)
@@ -50,8 +50,8 @@ WRITE = call("write_file", path="a.txt", content="hello\n")
 
 
 def documents(text: str) -> list[dict[str, Any]]:
-    result = [json.loads(line) for line in text.splitlines()]
-    return [check_document(item) if "type" in item else item for item in result]
+    parsed_documents = [json.loads(line) for line in text.splitlines()]
+    return [check_document(item) if "type" in item else item for item in parsed_documents]
 
 
 def test_print_mode_writes_only_the_answer_to_stdout(
@@ -70,9 +70,9 @@ def test_print_mode_denies_an_unapproved_write_and_lists_it_in_denials(
 
     code = main(["-p", "Write", "--script", path, "--output-format", "json"])
 
-    (data,) = documents(capfd.readouterr().out)
-    assert (code, data["outcome"], data["text"]) == (4, "answered", "I may not.")
-    assert [d["tool"] for d in data["denials"]] == ["write_file"]
+    (document,) = documents(capfd.readouterr().out)
+    assert (code, document["outcome"], document["text"]) == (4, "answered", "I may not.")
+    assert [d["tool"] for d in document["denials"]] == ["write_file"]
     assert not (workspace / "a.txt").exists()
 
 
@@ -112,8 +112,8 @@ def test_json_result_lists_the_file_that_an_allowed_call_created(
 
     code = main(["-p", "Write", "--script", path, "--output-format", "json", *rights])
 
-    (data,) = documents(capfd.readouterr().out)
-    assert (code, data["files"], data["denials"]) == (
+    (document,) = documents(capfd.readouterr().out)
+    assert (code, document["files"], document["denials"]) == (
         0,
         [{"path": "a.txt", "kind": "created"}],
         [],
@@ -155,8 +155,8 @@ def test_json_output_is_one_result_document_with_usage_cost_and_files(
 
     main(["-p", "2+2", "--script", path, "--output-format", "json"])
 
-    (data,) = documents(capfd.readouterr().out)
-    assert {k: v for k, v in data.items() if k not in ("session_id", "duration_seconds")} == {
+    (document,) = documents(capfd.readouterr().out)
+    assert {k: v for k, v in document.items() if k not in ("session_id", "duration_seconds")} == {
         "type": "result", "outcome": "answered", "reason": "", "text": "Four.",
         "model": "script/script.jsonl", "steps": 1, "cost": None, "denials": [], "files": [],
         "warnings": [],
@@ -171,16 +171,16 @@ def test_stream_json_begins_with_a_system_document_and_ends_with_the_result(
 
     main(["-p", "Write", "--script", path, "--yolo", "--output-format", "stream-json"])
 
-    records = documents(capfd.readouterr().out)
-    assert [d["type"] for d in records] == [
+    json_documents = documents(capfd.readouterr().out)
+    assert [d["type"] for d in json_documents] == [
         "system", "user_message", "turn_start", "delivered", "model_start",
         "assistant_message", "tool_call", "tool_approval_result", "tool_start", "checkpoint",
         "tool_result", "diff", "model_start", "assistant_message", "checkpoint", "turn_end",
         "result",
     ]  # fmt: skip
-    seqs = [d["seq"] for d in records if "seq" in d]
+    seqs = [d["seq"] for d in json_documents if "seq" in d]
     assert seqs == sorted(seqs)
-    assert records[0]["session_id"] == records[-1]["session_id"]
+    assert json_documents[0]["session_id"] == json_documents[-1]["session_id"]
 
 
 def test_include_partial_messages_streams_text_and_thinking_deltas(
@@ -191,17 +191,18 @@ def test_include_partial_messages_streams_text_and_thinking_deltas(
 
     main(["-p", "Hi", "--script", path, *flags])
 
-    records = documents(capfd.readouterr().out)
-    text = "".join(d["text"] for d in records if d["type"] == "text_delta")
-    thought = "".join(d["text"] for d in records if d["type"] == "thinking_delta")
+    json_documents = documents(capfd.readouterr().out)
+    text = "".join(d["text"] for d in json_documents if d["type"] == "text_delta")
+    thought = "".join(d["text"] for d in json_documents if d["type"] == "thinking_delta")
     assert (text, thought) == ("Hello.", "Hm.")
 
 
-def test_step_limit_is_exit_code_2_and_the_session_can_be_continued(
+def test_at_the_step_limit_a_summary_is_printed_and_the_session_can_be_continued(
     workspace: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     look = call("list_files", path=".")
-    path = script(workspace, look, {"text": "One look done."})
+    summary = {"text": "One look done."}  # requested at the limit, and not counted
+    path = script(workspace, look, summary)
     first = main(["-p", "Look", "--script", path, "--max-turns", "1"])
     output = capfd.readouterr()
     path = script(workspace, {"text": "And the rest."})
@@ -267,8 +268,8 @@ def test_print_mode_without_a_prompt_reads_the_prompt_from_stdin(
 
     main(["-p", "--script", path, "--output-format", "stream-json"])
 
-    records = documents(capfd.readouterr().out)
-    assert records[1]["text"] == "What is it?"
+    json_documents = documents(capfd.readouterr().out)
+    assert json_documents[1]["text"] == "What is it?"
 
 
 @pytest.mark.parametrize(
@@ -380,22 +381,22 @@ def test_add_dir_flag_adds_a_directory_to_the_workspace(
     path = script(workspace, write, {"text": "Done."})
 
     main(["-p", "Write", "--script", path, *flags])
-    result = not (other / "a.txt").exists()
+    is_absent = not (other / "a.txt").exists()
     main(["-p", "Write", "--script", path, *flags, "--add-dir", str(other)])
 
-    assert result
+    assert is_absent
     assert (other / "a.txt").read_text() == "x"
 
 
-@pytest.mark.parametrize("text", [["plans"], ["sessions", "list"]])
-def test_lists_without_entries_print_a_notice_on_stderr(
-    workspace: Path, capfd: pytest.CaptureFixture[str], text: list[str]
+@pytest.mark.parametrize("arguments", [["plans"], ["sessions", "list"]])
+def test_an_empty_list_prints_a_notice_on_stderr(
+    workspace: Path, capfd: pytest.CaptureFixture[str], arguments: list[str]
 ) -> None:
-    main(text)
+    main(arguments)
 
     out, err = capfd.readouterr()
     assert out == ""
-    assert err.startswith(f"no {text[0]} in this directory (--all")
+    assert err.startswith(f"no {arguments[0]} in this directory (--all")
 
 
 def test_sessions_are_listed_shown_and_checked(
@@ -497,14 +498,17 @@ def test_a_plan_is_the_answer_of_a_task_in_plan_mode(
     if format_ == "text":
         assert (out, without_sandbox_notice(err)) == ("# Paint\n\n1. Buy paint\n", "")
         return
-    (data,) = documents(out)
-    assert (data["outcome"], data["text"]) == ("plan_ready", "# Paint\n\n1. Buy paint")
-    assert data["plan"] == {
+    (document,) = documents(out)
+    assert (document["outcome"], document["text"]) == (
+        "plan_ready",
+        "# Paint\n\n1. Buy paint",
+    )
+    assert document["plan"] == {
         "title": "Paint it",
         "text": "# Paint\n\n1. Buy paint",
-        "id": data["plan"]["id"],
+        "id": document["plan"]["id"],
     }
-    assert [d["tool"] for d in data["denials"]] == ["write_file"]
+    assert [d["tool"] for d in document["denials"]] == ["write_file"]
 
 
 def test_print_mode_ignores_settings_of_a_folder_until_it_is_trusted(
@@ -547,11 +551,14 @@ def test_a_signal_interrupts_the_turn_and_the_stream_ends_with_a_result(
             lines.append(line)
             if "tool_progress" in line:
                 process.send_signal(number)
-    records = documents("".join(lines))
+    json_documents = documents("".join(lines))
 
     assert process.returncode == 130
-    assert (records[-1]["type"], records[-1]["outcome"]) == ("result", "interrupted")
-    assert records[-1]["reason"] == f"stopped by {number.name}"
+    assert (json_documents[-1]["type"], json_documents[-1]["outcome"]) == (
+        "result",
+        "interrupted",
+    )
+    assert json_documents[-1]["reason"] == f"stopped by {number.name}"
 
 
 @pytest.mark.slow
@@ -583,9 +590,9 @@ def test_print_mode_ends_without_a_traceback_when_its_reader_closes_the_pipe(
         assert process.stderr
         process.stdout.read(10)
         process.stdout.close()
-        result = process.stderr.read()
+        errors = process.stderr.read()
 
-    assert "Traceback" not in result
+    assert "Traceback" not in errors
     assert process.returncode != 0
 
 

@@ -16,7 +16,9 @@ MUCH = "x" * 1_000_000  # more than a pipe holds
 
 @contextmanager
 def a_pipe_as_stdout(monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
-    """Its other end. No fixture: pytest puts its own in the place between the two."""
+    """Make stdout a pipe, and yield its other end. A fixture would not do: pytest replaces
+    stdout between the two.
+    """
     reading, writing = os.pipe()
     with (
         os.fdopen(writing, "w") as out,
@@ -53,10 +55,10 @@ def test_stdout_writer_writes_nothing_after_a_cancelled_write(
             group.start_soon(outlet.write, MUCH)
             read = len(await to_thread.run_sync(os.read, reading, 1))
             group.cancel_scope.cancel()
-        result, more = outlet.reader_left, await outlet.write("more")
+        has_left, more = outlet.reader_left, await outlet.write("more")
         while read < len(MUCH):  # so that the thread that writes it comes to its end
             read += len(os.read(reading, 65_536))
-        return result, more
+        return has_left, more
 
     with a_pipe_as_stdout(monkeypatch) as reading:
         assert anyio.run(run_story, reading) == (True, False)

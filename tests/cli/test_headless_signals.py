@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 
 def write_waiting_script(directory: Path, seconds: str) -> str:
-    """A script whose command runs that long; the number tells its processes apart."""
+    """Return a script whose command runs that long; the number tells its processes apart."""
     return script(
         directory, call("bash", command=f"echo begun; sleep {seconds}"), {"text": "x"}
     )
@@ -99,8 +99,10 @@ def test_a_stopped_turn_is_recorded_and_can_be_resumed(tmp_path: Path) -> None:
 def test_a_second_signal_during_a_turn_still_yields_an_interrupted_result(
     tmp_path: Path,
 ) -> None:
-    line = script(tmp_path, {"text": "slow", "pause": 60})
-    with start_refold("-p", "Hi", "--script", line, *STREAM, cwd=tmp_path) as process:
+    script_path = script(tmp_path, {"text": "slow", "pause": 60})
+    with start_refold(
+        "-p", "Hi", "--script", script_path, *STREAM, cwd=tmp_path
+    ) as process:
         read_until(process, has_kind("turn_start"))
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGTERM)
@@ -113,7 +115,7 @@ def test_a_second_signal_during_a_turn_still_yields_an_interrupted_result(
 def test_a_signal_while_reading_stdin_yields_a_result_without_a_session(
     tmp_path: Path, number: signal.Signals
 ) -> None:
-    """Words are still to come through stdin: nothing has begun."""
+    """The prompt still arrives through stdin, so no session has begun."""
     pipe = {"stdin": subprocess.PIPE}
     with start_refold("-p", "--output-format", "json", cwd=tmp_path, **pipe) as process:
         while not is_waiting(process.pid):
@@ -127,7 +129,7 @@ def test_a_signal_while_reading_stdin_yields_a_result_without_a_session(
 
 
 def is_waiting(process: int) -> bool:
-    """Whether it is likely to read stdin. Then nothing is loaded any more."""
+    """Return whether it is likely to read stdin. Then nothing is loaded any more."""
     try:
         return Path(f"/proc/{process}/wchan").read_text() in ("pipe_read", "anon_pipe_read")
     except OSError:
@@ -148,12 +150,12 @@ def test_a_signal_before_the_session_starts_is_raised_as_an_interrupt() -> None:
 
 
 def test_sighup_is_ignored_under_nohup(tmp_path: Path) -> None:
-    line = script(
+    script_path = script(
         tmp_path, call("bash", command="touch begun; sleep 0.5"), {"text": "Done."}
     )
     ignoring = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
     ignoring += "os.execv(sys.argv[1], sys.argv[1:])"
-    words = command("-p", "Hi", "--script", line, "--yolo")
+    words = command("-p", "Hi", "--script", script_path, "--yolo")
     with subprocess.Popen(
         [sys.executable, "-c", ignoring, *words], cwd=tmp_path, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, text=True,
@@ -170,8 +172,8 @@ def test_sighup_is_ignored_under_nohup(tmp_path: Path) -> None:
 def test_a_signal_ends_a_task_whose_stdout_is_not_read(
     tmp_path: Path, format_: str
 ) -> None:
-    line = script(tmp_path, {"text": "x" * 90_000})
-    flags = ("--output-format", format_, "--script", line)
+    script_path = script(tmp_path, {"text": "x" * 90_000})
+    flags = ("--output-format", format_, "--script", script_path)
     with start_refold("-p", "Hi", *flags, cwd=tmp_path) as process:
         assert process.stdout
         process.stdout.read(1)  # it writes by now, and more than goes into a pipe
@@ -186,9 +188,11 @@ COMPACT = ("--input-format", "stream-json", "--output-format", "stream-json")
 def test_a_signal_during_an_approval_request_yields_an_interrupted_result(
     tmp_path: Path,
 ) -> None:
-    line = script(tmp_path, call("write_file", path="a", content="x"), {"text": "x"})
+    script_path = script(tmp_path, call("write_file", path="a", content="x"), {"text": "x"})
     pipe = {"stdin": subprocess.PIPE}
-    with start_refold(*COMPACT, "Write", "--script", line, cwd=tmp_path, **pipe) as process:
+    with start_refold(
+        *COMPACT, "Write", "--script", script_path, cwd=tmp_path, **pipe
+    ) as process:
         read_until(process, has_kind("tool_approval_request"))
         process.send_signal(signal.SIGHUP)
         result, _ = read_rest(process)
@@ -200,10 +204,12 @@ def test_a_signal_during_an_approval_request_yields_an_interrupted_result(
 def test_a_signal_stops_a_running_compaction_with_an_interrupted_result(
     tmp_path: Path,
 ) -> None:
-    """Between two turns: the last word is a result there, too."""
-    line = script(tmp_path, {"text": "One."}, {"text": "In short", "pause": 60})
+    """The compaction runs between two turns; the last document is a result there, too."""
+    script_path = script(tmp_path, {"text": "One."}, {"text": "In short", "pause": 60})
     pipe = {"stdin": subprocess.PIPE}
-    with start_refold(*COMPACT, "Hi", "--script", line, cwd=tmp_path, **pipe) as process:
+    with start_refold(
+        *COMPACT, "Hi", "--script", script_path, cwd=tmp_path, **pipe
+    ) as process:
         read_until(process, has_kind("result"))
         assert process.stdin
         process.stdin.write(b'{"type": "compact"}\nno order\n')
@@ -221,8 +227,8 @@ def test_a_signal_before_the_first_order_yields_an_interrupted_result(
     tmp_path: Path,
 ) -> None:
     pipe = {"stdin": subprocess.PIPE}
-    line = script(tmp_path, {"text": "One."})
-    with start_refold(*COMPACT, "--script", line, cwd=tmp_path, **pipe) as process:
+    script_path = script(tmp_path, {"text": "One."})
+    with start_refold(*COMPACT, "--script", script_path, cwd=tmp_path, **pipe) as process:
         read_until(process, has_kind("system"))
         process.send_signal(signal.SIGINT)
         result, _ = read_rest(process)

@@ -27,7 +27,9 @@ def flags_of(parser: Parser) -> set[str]:
 
 def tui() -> Parser:
     [parser] = (
-        found["tui"] for a in parser_of(("tui",)).actions() if (found := subcommands(a))
+        subcommand_actions["tui"]
+        for a in parser_of(("tui",)).actions()
+        if (subcommand_actions := subcommands(a))
     )
     return parser
 

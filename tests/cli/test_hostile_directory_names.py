@@ -12,10 +12,10 @@ from tests.cli.forked_starts import forked_starts
 from tests.cli.running import script
 
 SRC = Path(__file__).parents[2] / "src/refold"
-# Renames the window, rings, turns the writing round, hides; and a line of its own.
+# Sets the window title, rings, reverses the writing, hides text, and adds a line.
 NAME = "w\x1b]0;pwn\x07\u202ex\u200by\u009bz\nrefold: all is well"
 HOSTILE = re.compile("[\x1b\x07\u202e\u200b\x9b]|^refold: all is well", re.MULTILINE)
-# What asks a person, goes over a network or never ends, whatever stands behind it.
+# Commands that ask a person, use a network or never end, with any arguments.
 _AT_WORK = (
     "refold demo", "refold tour", "refold local", "refold models", "refold serve", "refold web",
     "refold tasks watch",
@@ -27,7 +27,7 @@ COMMANDS = [command for command in LEAVES if not command.name.startswith(_AT_WOR
 
 
 def hostile_words(command: Command) -> Sequence[str]:
-    """It with the name of the directory for each word that it takes."""
+    """Return the command line with the name of the directory for each of its arguments."""
     choices = (w.value.choices[:1] or (NAME,) for w in command.words if w.value.needed)
     return (*command.path[1:], *(word for words in choices for word in words))
 
@@ -50,14 +50,17 @@ def run_refold() -> Iterator[Ran]:
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory, run_refold: Ran) -> dict[bool, Path]:
-    """Two such directories: in one of them there is a session."""
-    data: dict[bool, Path] = {}
+    """Return two such directories. One of them has a session."""
+    directories: dict[bool, Path] = {}
     for used in (False, True):
-        data[used] = tmp_path_factory.mktemp("hostile") / NAME
-        data[used].mkdir()
-    answers = script(data[True].parent, {"text": "Hello."})
-    assert run_refold(data[True], "-p", "hello", "--script", answers) == (0, "Hello.\n")
-    return data
+        directories[used] = tmp_path_factory.mktemp("hostile") / NAME
+        directories[used].mkdir()
+    answers = script(directories[True].parent, {"text": "Hello."})
+    assert run_refold(directories[True], "-p", "hello", "--script", answers) == (
+        0,
+        "Hello.\n",
+    )
+    return directories
 
 
 @pytest.mark.slow
@@ -89,8 +92,8 @@ def test_no_flag_of_print_mode_prints_control_characters_of_the_directory_name(
     assert HOSTILE.findall(text) == []
 
 
-def test_only_the_module_streams_writes_to_stderr() -> None:
-    """Every line on stderr passes where it is made harmless."""
+def test_no_module_except_streams_writes_to_stderr() -> None:
+    """That module escapes control characters in every line."""
     allowed = {"streams.py"}
     writing = re.compile(r"stderr\.(write|print|buffer)|print\(.*file=sys\.stderr")
     texts = [

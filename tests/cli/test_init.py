@@ -55,7 +55,7 @@ def commands(text: str) -> list[str]:
 
 
 def writing_script(directory: Path, text: str = "# By the model\n") -> str:
-    """A script of a model that looks at the directory and writes the file."""
+    """Return a script of a model that looks at the directory and writes the file."""
     return script(
         directory,
         call("list_files", path="."),
@@ -212,7 +212,7 @@ PROJECTS: dict[str, tuple[dict[str, str], list[str], str]] = {
 
 
 @pytest.mark.parametrize("name", PROJECTS)
-def test_init_without_a_model_writes_the_commands_of_the_build_files(
+def test_init_without_a_model_copies_the_commands_of_build_files_to_agents_md(
     refold: Callable[..., Ran], name: str
 ) -> None:
     files, lines, about = PROJECTS[name]

@@ -13,8 +13,9 @@ from refold.cli.flags import parse
 from refold.cli.launch import settings_of
 from refold.cli.main import main
 from refold.errors import BadInput
-from refold.journal.events.kinds import AgentChosen, BudgetSet, Event
-from refold.journal.home import JournalDirectory
+from refold.journal.events.kinds import Event
+from refold.journal.events.setting_events import AgentChosen, BudgetSet
+from refold.journal.journal_directory import JournalDirectory
 from refold.session.recorder import Recorder
 from refold.session.session import Session
 from refold.testing.providers import ScriptedProvider
@@ -90,17 +91,17 @@ def test_agent_flag_refuses_an_unknown_agent_and_suggests_the_nearest(
 def test_max_budget_usd_replaces_the_recorded_budget_of_a_resumed_session(
     script: str,
 ) -> None:
-    async def before() -> None:
+    async def record_budget() -> None:
         record = Recorder(home().store(ID), clock=lambda: 0.0)
-        result = world(ScriptedProvider("Hello."))
+        scripted_world = world(ScriptedProvider("Hello."))
         async with await Session.open(
-            record, lambda _: result, directory=str(Path.cwd()), id_=ID
+            record, lambda _: scripted_world, directory=str(Path.cwd()), id_=ID
         ) as session:
             await session.inbox.set_budget(Budget(1.0, 700))
             await session.inbox.say("hello")
             await session.run_turns()
 
-    anyio.run(before)
+    anyio.run(record_budget)
     assert main(["-p", "-c", "go", "--script", script]) == 0
     assert main(["-p", "-c", "go", "--script", script, "--max-budget-usd", "3"]) == 0
 

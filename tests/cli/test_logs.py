@@ -38,7 +38,7 @@ def book(state: Path, threshold: str = "debug", *secrets: str) -> Logbook:
 
 
 def logged_messages(state: Path) -> list[str]:
-    """What was written, without time and process."""
+    """Return what was written, without time and process."""
     return [
         re.sub(r"\S+ (\S+) \d+ ", r"\1 ", entry.text, count=1) for entry in entries(state)
     ]
@@ -58,7 +58,7 @@ def test_a_log_line_has_time_level_process_session_and_message(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("threshold", "kept"),
+    ("threshold", "expected"),
     [
         ("debug", ["debug", "info", "warning", "error"]),
         ("info", ["info", "warning", "error"]),
@@ -67,15 +67,15 @@ def test_a_log_line_has_time_level_process_session_and_message(tmp_path: Path) -
     ],
 )
 def test_log_entries_below_the_log_level_are_not_written(
-    tmp_path: Path, threshold: str, kept: list[str]
+    tmp_path: Path, threshold: str, expected: list[str]
 ) -> None:
     log = book(tmp_path, threshold)
     levels: tuple[Level, ...] = ("debug", "info", "warning", "error")
     for level in levels:
         log(level, "x")
 
-    assert [entry.level for entry in entries(tmp_path)] == kept
-    assert (tmp_path / "refold.log").exists() == bool(kept)
+    assert [entry.level for entry in entries(tmp_path)] == expected
+    assert (tmp_path / "refold.log").exists() == bool(expected)
 
 
 def test_log_file_and_its_directories_are_readable_only_by_their_owner(
@@ -97,13 +97,13 @@ def test_log_masks_secrets_and_escapes_control_characters(tmp_path: Path) -> Non
         "error", f"\x1b[2Jmy-own-key {shaped}\rgone\nmore"
     )
 
-    (what,) = logged_messages(tmp_path)
+    (message,) = logged_messages(tmp_path)
 
-    assert "my-own-key" not in what
-    assert shaped not in what
-    assert "\x1b" not in what
-    assert "\r" not in what
-    assert what.endswith("gone\n    more")
+    assert "my-own-key" not in message
+    assert shaped not in message
+    assert "\x1b" not in message
+    assert "\r" not in message
+    assert message.endswith("gone\n    more")
 
 
 def test_the_log_stays_short_and_drops_the_oldest_entries(tmp_path: Path) -> None:
@@ -124,17 +124,17 @@ def test_log_is_rotated_when_another_process_inherited_its_descriptor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = list[int]()
-    result = os.open
+    real_open = os.open
 
-    def also_theirs(
+    def inherit_descriptor(
         *arguments: Any, **options: Any
     ) -> int:  # as a fork at this moment does
-        number = result(*arguments, **options)
+        number = real_open(*arguments, **options)
         theirs.append(os.dup(number))
         return number
 
     log = book(tmp_path)
-    monkeypatch.setattr(os, "open", also_theirs)
+    monkeypatch.setattr(os, "open", inherit_descriptor)
     for _ in range(4 * MAX_LOG_BYTES // 20_000):
         log("info", "x" * 19_900)
     monkeypatch.undo()
@@ -196,13 +196,13 @@ def test_tail_of_the_log_follows_entries_across_rotated_files(tmp_path: Path) ->
     log, large = book(tmp_path), "x" * 19_000
     log("info", "before")
     tail = Tail(tmp_path)
-    result: list[Entry] = []
+    log_entries: list[Entry] = []
     for number in range(MAX_LOG_BYTES // 10_000):
         log("info", f"{number} {large}")
-        result += tail.news()
+        log_entries += tail.news()
     tail.close()
 
-    assert [int(entry.text.split()[4]) for entry in result] == list(
+    assert [int(entry.text.split()[4]) for entry in log_entries] == list(
         range(MAX_LOG_BYTES // 10_000)
     )
 
@@ -267,7 +267,7 @@ def test_logs_command_reports_an_empty_log_in_one_sentence(
     )  # fmt: skip
 
 
-# What stands in it. -------------------------------------------------------------------
+# Its contents. ------------------------------------------------------------------------
 
 
 def test_log_records_open_and_exit_of_each_session(
@@ -295,10 +295,10 @@ def test_log_records_open_and_exit_of_each_session(
 
 
 def test_log_records_provider_retries_and_errors() -> None:
-    result: list[tuple[str, str, str]] = []
+    logged: list[tuple[str, str, str]] = []
 
-    def tell(level: Level, what: str, session: str = "") -> None:
-        result.append((level, what, session))
+    def tell(level: Level, text: str, session: str = "") -> None:
+        logged.append((level, text, session))
 
     async def at_once(seconds: float) -> None:
         await anyio.lowlevel.checkpoint()
@@ -320,7 +320,7 @@ def test_log_records_provider_retries_and_errors() -> None:
     with pytest.raises(Refused):
         ask(Refused("no such model"))
 
-    assert result == [
+    assert logged == [
         ("warning", "big: busy; retrying in 1.0 s", "s-1"),
         ("error", "big: no such model", "s-1"),
     ]
@@ -339,7 +339,7 @@ main.run(sys.argv[2:])
 
 
 def run_broken_command(text: str, *arguments: str) -> tuple[int, str, str]:
-    """What a person gets from a refold in which a command is broken."""
+    """Run a command of refold that is broken, and return what the user reads."""
     done = subprocess.run(
         [sys.executable, "-c", BROKEN, text, *arguments],
         capture_output=True, text=True, check=False, timeout=60,
@@ -353,15 +353,15 @@ def test_an_internal_error_prints_one_sentence_and_logs_the_traceback(
 ) -> None:
     code, out, err = run_broken_command(canary, "tour")
 
-    (what,) = logged_messages(home / "refold")
+    (message,) = logged_messages(home / "refold")
     assert (code, out) == (1, "")
     assert err == (
         "refold: internal error: ZeroDivisionError: [secret] by nothing\\n"
         f"\\x1b[2J; the details are in {home}/refold/refold.log\n"
     )
-    assert what.startswith("error - Traceback (most recent call last):\n")
-    assert canary not in what
-    assert "\x1b" not in what
+    assert message.startswith("error - Traceback (most recent call last):\n")
+    assert canary not in message
+    assert "\x1b" not in message
 
 
 @pytest.mark.slow

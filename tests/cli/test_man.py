@@ -23,8 +23,8 @@ SHIPPED = Path(__file__).parents[2] / "docs/refold.1"
 
 def without_roff(text: str) -> str:
     """Without the orders of roff."""
-    result = re.sub(r"\\f[BIR]|\\[&:]", "", text).replace("\\-", "-")
-    return result.replace("\\(aq", "'").replace("\\(dq", '"').replace("\\(ga", "`")
+    plain = re.sub(r"\\f[BIR]|\\[&:]", "", text).replace("\\-", "-")
+    return plain.replace("\\(aq", "'").replace("\\(dq", '"').replace("\\(ga", "`")
 
 
 def test_the_shipped_manual_page_equals_the_generated_one() -> None:

@@ -74,16 +74,16 @@ def test_map_show_prints_documents_for_programs(capfd: CAPFD) -> None:
     assert (file["path"], file["tests"]) == ("tea.py", ["tests/test_tea.py"])
 
 
-def test_map_status_and_refresh_say_how_much_is_known(capfd: CAPFD) -> None:
+def test_map_status_and_refresh_print_how_many_source_files_are_known(capfd: CAPFD) -> None:
     main(["map", "status", "--json"])
     before = json.loads(capfd.readouterr().out)
     main(["map", "refresh"])
-    said = capfd.readouterr().out
+    output = capfd.readouterr().out
     main(["map", "status"])
     after = capfd.readouterr().out
 
     assert (before["known"], before["listed"], before["building"]) == (0, 2, False)
-    assert "2 of 2 source files known (100 %)" in said
+    assert "2 of 2 source files known (100 %)" in output
     assert "2 of 2 source files known (100 %)" in after
     assert "ranked" in after
 
@@ -123,7 +123,7 @@ def test_a_killed_map_build_continues_where_it_stopped(
     argv = [sys.executable, "-m", "refold", "map", "finish", "build", str(repository)]
     environ = {**os.environ, "REFOLD_NO_BACKGROUND": "1"}
     known = 0
-    while known < 400:  # both processes have kept something
+    while known < 400:  # both processes have stored something
         process = subprocess.Popen(argv, env=environ, start_new_session=True)
         time.sleep(0.8)
         os.killpg(process.pid, signal.SIGKILL)
@@ -157,13 +157,16 @@ def test_map_init_reads_once_and_ask_prints_claims_with_their_lines(
     answer = {
         "claims": [{"claim": "A `Pot` pours.", "from": [1]}, {"claim": "x", "from": [9]}]
     }
-    read, asked = write_script(tmp_path / "r", READ), write_script(tmp_path / "a", answer)
+    read, answer_script = (
+        write_script(tmp_path / "r", READ),
+        write_script(tmp_path / "a", answer),
+    )
 
     first = main(["map", "init", "--yes", "--script", read, "--json"])
     built = json.loads(capfd.readouterr().out)
     main(["map", "init", "--script", read])
     again = capfd.readouterr().out
-    code = main(["map", "ask", "What pours?", "--script", asked])
+    code = main(["map", "ask", "What pours?", "--script", answer_script])
     captured = capfd.readouterr()
 
     assert (first, built["asked"], built["fresh"], built["files_to_read"]) == (0, 1, 1, 0)
@@ -210,7 +213,7 @@ def test_map_export_and_status_mark_stale_statements_and_refresh_reads_them(
         (["refresh", "--yes"], "refold map init does that"),
     ],
 )
-def test_map_says_what_is_missing_before_it_spends_anything(
+def test_map_refuses_an_incomplete_command_with_what_is_missing(
     arguments: list[str], problem: str, capfd: CAPFD, tmp_path: Path
 ) -> None:
     code = main(["map", *arguments, "--script", write_script(tmp_path / "s", READ)])
@@ -219,14 +222,14 @@ def test_map_says_what_is_missing_before_it_spends_anything(
     assert problem in capfd.readouterr().err
 
 
-def test_map_ask_without_a_claim_that_holds_ends_with_5(
+def test_map_ask_without_a_supported_claim_exits_with_5(
     capfd: CAPFD, tmp_path: Path
 ) -> None:
     read = write_script(tmp_path / "r", READ)
     main(["map", "init", "--yes", "--script", read])
-    asked = write_script(tmp_path / "a", {"claims": [{"claim": "x", "from": [7]}]})
+    answer_script = write_script(tmp_path / "a", {"claims": [{"claim": "x", "from": [7]}]})
 
-    code = main(["map", "ask", "Why?", "--script", asked])
+    code = main(["map", "ask", "Why?", "--script", answer_script])
 
     assert code == 5
     assert "no claim that the files bear out" in capfd.readouterr().err

@@ -26,7 +26,7 @@ PNG = bytes.fromhex(
 
 
 class Served:
-    """A server of one's own: says `reply`, unless the model asked for is `down`."""
+    """A model server that answers `reply`, except for the model named `down`."""
 
     def __init__(self) -> None:
         self.reply: Reply = Reply("Hi.")
@@ -61,12 +61,12 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[Served]:
-    result = Served()
+    served = Served()
     with (
         start_blocking_portal() as portal,
-        portal.wrap_async_context_manager(wire_server(result.answer)) as server,
+        portal.wrap_async_context_manager(wire_server(served.answer)) as server,
     ):
-        result.server = server
+        served.server = server
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
         monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
@@ -78,7 +78,7 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, home: Path) -> Itera
             f'[providers.mine]\nwire = "openai-chat"\nbase_url = "{server.url}"\n'
             f'[prices."mine/main"]\ninput = 1.0\noutput = 2.0\n',
         )
-        yield result
+        yield served
 
 
 def run(*arguments: str, capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -100,17 +100,17 @@ def run(*arguments: str, capfd: pytest.CaptureFixture[str]) -> dict[str, Any]:
 def test_model_flag_takes_a_full_name_a_role_or_a_name_with_backend_flag(
     flags: list[str], model: str, served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    data = run(*flags, capfd=capfd)
+    result_document = run(*flags, capfd=capfd)
 
-    assert (data["code"], data["model"]) == (0, f"mine/{model}")
+    assert (result_document["code"], result_document["model"]) == (0, f"mine/{model}")
     assert served.bodies[0]["model"] == model
 
 
 def test_effort_flag_is_sent_to_the_model_and_stored_with_the_session(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    data = run("--effort", "low", "--log-requests", capfd=capfd)
-    run("-r", data["session_id"], "--effort", "high", capfd=capfd)
+    result_document = run("--effort", "low", "--log-requests", capfd=capfd)
+    run("-r", result_document["session_id"], "--effort", "high", capfd=capfd)
     run("-c", capfd=capfd)
 
     efforts = [body.get("reasoning_effort") for body in served.bodies]
@@ -121,9 +121,9 @@ def test_save_flag_stores_model_and_effort_for_later_sessions(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
     run("-m", "small", "--effort", "max", "--save", capfd=capfd)
-    data = run(capfd=capfd)
+    result_document = run(capfd=capfd)
 
-    assert data["model"] == "mine/small"
+    assert result_document["model"] == "mine/small"
     assert served.bodies[-1]["reasoning_effort"] == "max"
 
 
@@ -132,10 +132,15 @@ def test_host_and_port_flags_set_the_address_of_the_provider(
 ) -> None:
     host, _, port = served.url.removeprefix("http://").rpartition(":")
 
-    data = run("-b", "ollama", "-m", "m", "--host", host, "--port", port, capfd=capfd)
+    result_document = run(
+        "-b", "ollama", "-m", "m", "--host", host, "--port", port, capfd=capfd
+    )
 
-    assert (data["outcome"], data["model"]) == ("answered", "ollama/m")
-    assert data["cost"] == 0.0  # it runs here
+    assert (result_document["outcome"], result_document["model"]) == (
+        "answered",
+        "ollama/m",
+    )
+    assert result_document["cost"] == 0.0  # it runs here
 
 
 @pytest.mark.parametrize(("host", "seen"), [("::1", "[::1]:11434"), ("box", "box:11434")])
@@ -155,10 +160,10 @@ def test_host_flag_sets_ollama_host_for_a_program_and_the_address_of_a_server(
     monkeypatch.chdir(tmp_path / "ws")
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
 
-    data = run("-b", "ollama-cli", "-m", "m", "--host", host, capfd=capfd)
+    result_document = run("-b", "ollama-cli", "-m", "m", "--host", host, capfd=capfd)
     other = run("-b", "ollama", "-m", "m", "--host", host, "--port", "1", capfd=capfd)
 
-    assert host in data["text"]
+    assert host in result_document["text"]
     assert f"http://{seen.partition(':114')[0]}:1" in other["reason"]
 
 
@@ -167,22 +172,22 @@ def test_fallback_model_answers_when_the_main_model_is_down_with_a_notice(
 ) -> None:
     served.down = {"main"}
 
-    data = run("--fallback-model", "mine/spare", capfd=capfd)
+    result_document = run("--fallback-model", "mine/spare", capfd=capfd)
 
-    assert data["outcome"] == "answered"
+    assert result_document["outcome"] == "answered"
     assert [body["model"] for body in served.bodies] == ["main", "spare"]
-    assert "asking mine/spare instead" in data["error"]
+    assert "asking mine/spare instead" in result_document["error"]
 
 
 def test_result_has_the_cost_if_the_price_of_the_model_is_known(
     served: Served, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    data, other = run(capfd=capfd), run("-m", "mine/other", capfd=capfd)
+    result_document, other = run(capfd=capfd), run("-m", "mine/other", capfd=capfd)
 
-    usage = data["usage"]
+    usage = result_document["usage"]
     tokens = usage["fresh"] + usage["cached"] + usage["cache_write"]
-    assert data["cost"] == pytest.approx((tokens + 2 * usage["output"]) / 1e6)
-    assert data["cost"] > 0
+    assert result_document["cost"] == pytest.approx((tokens + 2 * usage["output"]) / 1e6)
+    assert result_document["cost"] > 0
     assert other["cost"] is None
 
 
@@ -223,9 +228,12 @@ def test_json_schema_flag_returns_the_answer_as_structured_data(
     text = '\ufeff{"type": "object", "required": ["age"]}'  # as some systems mark a text
     (tmp_path / "age.json").write_text(text)
 
-    data = run("--json-schema", "age.json", capfd=capfd)
+    result_document = run("--json-schema", "age.json", capfd=capfd)
 
-    assert (data["outcome"], data["structured"]) == ("answered", {"age": 40})
+    assert (result_document["outcome"], result_document["structured"]) == (
+        "answered",
+        {"age": 40},
+    )
     assert "required" in json.dumps(served.bodies[0]["messages"][0])  # it is reported, too
 
 

@@ -89,13 +89,13 @@ def test_models_shows_the_live_list_of_a_provider_with_prices(
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         assert models("openai") == 0
 
-    result = capfd.readouterr().out.splitlines()
-    assert result[:3] == [
+    rows = capfd.readouterr().out.splitlines()
+    assert rows[:3] == [
         "MODEL                WINDOW      $ IN     $ OUT  FROM",
         "openai/gpt-6.1-sol    1.05M     2.00+    10.00+  live",
         "openai/gpt-new      unknown   unknown   unknown  live",
     ]
-    assert max(map(len, result)) <= 80
+    assert max(map(len, rows)) <= 80
 
 
 def test_models_json_has_every_price_tier_and_null_for_unknown_values(
@@ -105,9 +105,9 @@ def test_models_json_has_every_price_tier_and_null_for_unknown_values(
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         models("openai", "--json")
 
-    data = rows(capfd.readouterr().out)
-    time_of_list = data["openai/gpt-new"].pop("at")
-    assert data["openai/gpt-new"] == {
+    json_rows = rows(capfd.readouterr().out)
+    time_of_list = json_rows["openai/gpt-new"].pop("at")
+    assert json_rows["openai/gpt-new"] == {
         "name": "openai/gpt-new",
         "provider": "openai",
         "model": "gpt-new",
@@ -117,7 +117,7 @@ def test_models_json_has_every_price_tier_and_null_for_unknown_values(
         "marks": [],
     }
     assert time_of_list.endswith("Z")
-    assert data["openai/gpt-6.1-sol"]["prices"] == [
+    assert json_rows["openai/gpt-6.1-sol"]["prices"] == [
         {"over": 0, "input": 2.0, "output": 10.0, "cached": 0.1, "cache_write": 2.5},
         {"over": 272_000, "input": 4.0, "output": 15.0, "cached": 0.2, "cache_write": 5.0},
     ]
@@ -134,9 +134,9 @@ def test_models_list_is_cached_until_refresh(
         server.pages = {"/models": {"data": [{"id": "gpt-newer"}]}}
         models("openai", "--refresh", "--json")
         fresh = rows(capfd.readouterr().out)
-        texts = server.asked
+        asked = server.asked
 
-    assert len(texts) == 2
+    assert len(asked) == 2
     assert "openai: its list of just now; --refresh asks again" in output
     assert [*fresh] == ["openai/gpt-newer"]
 
@@ -181,11 +181,11 @@ def test_models_of_a_local_server_are_not_cached_and_have_price_zero(
         monkeypatch.setenv("VLLM_BASE_URL", server.url)
         models()
         models("--json")
-        texts = server.asked
+        asked = server.asked
 
     output = capfd.readouterr().out
     assert "vllm/Qwen/Q3                   4k      0.00      0.00  live" in output
-    assert len(texts) == 2
+    assert len(asked) == 2
 
 
 def test_models_shows_roles_prices_windows_and_providers_from_the_settings(
@@ -201,8 +201,8 @@ def test_models_shows_roles_prices_windows_and_providers_from_the_settings(
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         models()
 
-    result = capfd.readouterr().out.splitlines()
-    assert result[1:8] == [
+    rows = capfd.readouterr().out.splitlines()
+    assert rows[1:8] == [
         "openai/gpt-6.1-sol          1.05M     2.00+    10.00+  live  big",
         "openai/gpt-hidden         unknown   unknown   unknown  set   judge",
         "openai/gpt-new                 5k     0.075      7.00  live  main",
@@ -270,8 +270,8 @@ def test_models_marks_the_main_model_when_it_is_the_default(
         monkeypatch.setenv("MISTRAL_BASE_URL", server.url)
         models("mistral", "--json")
 
-    data = rows(capfd.readouterr().out)
-    assert {name: row["marks"] for name, row in data.items()} == {
+    json_rows = rows(capfd.readouterr().out)
+    assert {name: row["marks"] for name, row in json_rows.items()} == {
         f"mistral/{model}": ["main"],
         "mistral/large": ["big"],
         "mistral/other": [],
@@ -281,13 +281,15 @@ def test_models_marks_the_main_model_when_it_is_the_default(
 def test_models_of_a_custom_openai_address_are_listed_under_openai_chat(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, set_key: None
 ) -> None:
-    """A server that only resembles OpenAI's is asked by the wire that most speak."""
+    """A server that only resembles OpenAI's is asked by the wire that most such servers
+    support.
+    """
     with list_server(OPENAI) as server:
         monkeypatch.setenv("OPENAI_BASE_URL", server.url)
         models("--json")
 
-    data = rows(capfd.readouterr().out)
-    assert {name: row["marks"] for name, row in data.items() if "gpt" in name} == {
+    json_rows = rows(capfd.readouterr().out)
+    assert {name: row["marks"] for name, row in json_rows.items() if "gpt" in name} == {
         "openai-chat/gpt-6.1-sol": ["main"],
         "openai-chat/gpt-new": [],
     }
@@ -312,14 +314,14 @@ def test_models_local_lists_the_embedded_models(capfd: pytest.CaptureFixture[str
 
 def test_models_puts_a_long_name_on_its_own_line_within_80_columns() -> None:
     price = Rates((PriceTier(0, 1.0, 2.0),))
-    result = [
+    rows = [
         Row("p", "x" * 60, "live", 1000, price, ("main",)),
         Row("p", "y" * 200, "live"),
         Row("p", "漢" * 30, "live", marks=("small", "judge")),
         Row("p", "short", "known", 999, price),
     ]
 
-    texts = [*table_lines(result)]
+    texts = [*table_lines(rows)]
 
     assert texts[1] == f"p/{'x' * 60}"
     assert texts[2].split() == ["1k", "1.00", "2.00", "live", "main"]
@@ -330,14 +332,14 @@ def test_models_puts_a_long_name_on_its_own_line_within_80_columns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("tokens", "message"),
+    ("tokens", "expected"),
     [
         (0, "unknown"), (999, "999"), (1000, "1k"), (131_072, "131k"), (999_499, "999k"),
         (999_500, "1M"), (1_048_576, "1.05M"), (2_000_000, "2M"), (10_000_000, "10M"),
     ],
 )  # fmt: skip
-def test_context_window_sizes_are_abbreviated(tokens: int, message: str) -> None:
-    assert short_count(tokens) == message
+def test_context_window_sizes_are_abbreviated(tokens: int, expected: str) -> None:
+    assert short_count(tokens) == expected
 
 
 def test_models_of_gemini_without_a_live_list_contain_no_claude_models(

@@ -317,16 +317,16 @@ def test_otlp_export_is_readable_by_the_official_protobuf_package() -> None:
 
     read = json_format.ParseDict(document, service.ExportTraceServiceRequest())
 
-    result = read.resource_spans[0].scope_spans[0].spans
+    read_spans = read.resource_spans[0].scope_spans[0].spans
     assert [
         (s.trace_id.hex(), s.span_id.hex(), s.parent_span_id.hex(), s.name,
          s.start_time_unix_nano, s.end_time_unix_nano, s.status.code == 2)
-        for s in result
+        for s in read_spans
     ] == [
         (s.trace_id, s.span_id, s.parent_id, s.name, s.start, s.end, bool(s.error))
         for s in spans
     ]  # fmt: skip
-    assert [len(s.attributes) for s in result] == [len(s.attributes) for s in spans]
+    assert [len(s.attributes) for s in read_spans] == [len(s.attributes) for s in spans]
 
 
 @pytest.mark.peer

@@ -25,8 +25,8 @@ class RefoldRunner:
         return code, out, err
 
     def explain(self, tool: str, input_: object, *flags: str) -> dict[str, Any]:
-        texts = ("--tool", tool, "--input", json.dumps(input_), "--json")
-        code, out, err = self("explain", *texts, *flags)
+        call_flags = ("--tool", tool, "--input", json.dumps(input_), "--json")
+        code, out, err = self("explain", *call_flags, *flags)
         assert (code, err) == (0, "")
         assert out.count("\n") == 1
         return json.loads(out)
@@ -59,16 +59,16 @@ def test_permissions_explain_names_the_deciding_rule_and_its_file(
 ) -> None:
     file = settings('[permissions]\ndeny = ["bash(rm *)"]\n')
 
-    data = refold.explain("bash", {"command": "ls; rm x"}, "--allow", "bash(rm *)")
+    explanation = refold.explain("bash", {"command": "ls; rm x"}, "--allow", "bash(rm *)")
 
-    assert data["reason"]
-    assert {key: data[key] for key in ("decision", "rule", "source", "once")} == {
+    assert explanation["reason"]
+    assert {key: explanation[key] for key in ("decision", "rule", "source", "once")} == {
         "decision": "deny",
         "rule": "bash(rm *)",
         "source": f"user {file}",
         "once": False,
     }
-    assert set(data) - {"reason"} == {
+    assert set(explanation) - {"reason"} == {
         "decision", "rule", "source", "once", "sandbox", "network", "hosts", "after_outside_text",
     }  # fmt: skip
 
@@ -76,20 +76,28 @@ def test_permissions_explain_names_the_deciding_rule_and_its_file(
 def test_permissions_explain_gives_a_reason_for_a_call_without_a_rule(
     refold: RefoldRunner,
 ) -> None:
-    data = refold.explain("bash", {"command": "make test"})
+    explanation = refold.explain("bash", {"command": "make test"})
 
-    assert (data["decision"], data["rule"], data["source"]) == ("ask", None, None)
-    assert data["reason"]
+    assert (explanation["decision"], explanation["rule"], explanation["source"]) == (
+        "ask",
+        None,
+        None,
+    )
+    assert explanation["reason"]
 
 
-def test_explain_gives_the_decision_after_text_from_outside(refold: RefoldRunner) -> None:
+def test_permissions_explain_also_gives_the_decision_after_outside_text_was_read(
+    refold: RefoldRunner,
+) -> None:
     settings("ask_after_outside_text = true\n")
 
-    data = refold.explain("bash", {"command": "make test"}, "--allow", "bash(make *)")
+    explanation = refold.explain(
+        "bash", {"command": "make test"}, "--allow", "bash(make *)"
+    )
     _, out, _ = refold("explain", "bash(make test)", "--allow", "bash(make *)")
     _, looking, _ = refold("explain", "bash(ls)")
 
-    assert (data["decision"], data["after_outside_text"]) == ("allow", "ask")
+    assert (explanation["decision"], explanation["after_outside_text"]) == ("allow", "ask")
     assert (
         "  after text from outside: ask, since the model has read text from outside since "
         "your last message\n"
@@ -108,8 +116,14 @@ def test_permissions_explain_applies_mode_and_rule_flags(refold: RefoldRunner) -
     )
     assert refold.verdict("ls", "--mode", "rulesOnly") == "ask"
     for name in ("acceptEdits", "accept-edits"):
-        data = refold.explain("write_file", {"path": "a", "content": "x"}, "--mode", name)
-        assert (data["decision"], data["sandbox"], data["network"]) == ("allow", None, None)
+        explanation = refold.explain(
+            "write_file", {"path": "a", "content": "x"}, "--mode", name
+        )
+        assert (
+            explanation["decision"],
+            explanation["sandbox"],
+            explanation["network"],
+        ) == ("allow", None, None)
 
 
 def test_permissions_explain_accepts_a_call_in_rule_notation(refold: RefoldRunner) -> None:
@@ -171,10 +185,10 @@ def test_permissions_explain_applies_project_rules_only_if_trusted(
 def test_permissions_explain_denies_an_invalid_path_with_the_reason(
     refold: RefoldRunner,
 ) -> None:
-    data = refold.explain("read_file", {"path": "a\0b"})
+    explanation = refold.explain("read_file", {"path": "a\0b"})
 
-    assert (data["decision"], data["rule"]) == ("deny", None)
-    assert "cannot be a path" in data["reason"]
+    assert (explanation["decision"], explanation["rule"]) == ("deny", None)
+    assert "cannot be a path" in explanation["reason"]
 
 
 @pytest.mark.parametrize(
@@ -407,7 +421,7 @@ def test_permissions_import_reports_unusable_settings_in_one_sentence(
 def record_session(
     tmp_path: Path, *commands: str, mode: Any = None, **settings_: Any
 ) -> str:
-    """A session in which these commands were wanted; gives its id."""
+    """Return a session in which these commands were wanted; return its id."""
     calls = [[("bash", json.dumps({"command": command}))] for command in commands]
     agent = Agent(
         provider=ScriptedProvider(*calls, "Done."),

@@ -20,7 +20,7 @@ from refold.views.styled import line
 ERASE_LINE = "\r\x1b[K"
 
 
-def test_a_notice_erases_the_line_and_nothing_is_left_of_it(
+def test_a_notice_erases_the_progress_line_which_is_shown_again_below_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     err = io.StringIO()
@@ -42,7 +42,7 @@ def test_a_notice_erases_the_line_and_nothing_is_left_of_it(
 
 
 @pytest.mark.parametrize("at_terminal", [True, False])
-def test_a_count_is_shown_after_a_second_at_a_terminal_and_erased_at_the_end(
+def test_a_progress_count_is_shown_after_a_second_at_a_terminal_and_erased_at_the_end(
     monkeypatch: pytest.MonkeyPatch, *, at_terminal: bool
 ) -> None:
     reader, writer = os.openpty() if at_terminal else os.pipe()
@@ -91,8 +91,17 @@ def test_progress_is_shown_at_a_terminal_and_stdout_has_only_the_answer(
         {"text": "All is done."},
     )
     script.write_text("".join(f"{json.dumps(answer)}\n" for answer in answers))
-    words = (sys.executable, "-m", "refold", "-p", "go", "--yolo", "--script", str(script))
-    command = f"exec {' '.join((*words, *flags))} {redirection}"
+    command_line = (
+        sys.executable,
+        "-m",
+        "refold",
+        "-p",
+        "go",
+        "--yolo",
+        "--script",
+        str(script),
+    )
+    command = f"exec {' '.join((*command_line, *flags))} {redirection}"
 
     child: pexpect.spawn[str] = pexpect.spawn(
         "/bin/sh", ["-c", command], cwd=str(tmp_path), encoding="utf-8", timeout=60

@@ -23,16 +23,18 @@ def project_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def quarantine(place: Path, content: str = "echo hello\n") -> str:
-    """A file, or with no content a directory with one; its name in quarantine."""
+    """Return a file, or with no content a directory with one; its name in quarantine."""
     if content:
         place.write_text(content)
     else:
         (place / "inside").mkdir(parents=True)
         (place / "inside/file").write_text("12345")
     here = os.open(place.parent, FOLDER_FLAGS)
-    where = os.path.join(os.environ["REFOLD_HOME"], "quarantine")
+    quarantine_directory = os.path.join(os.environ["REFOLD_HOME"], "quarantine")
     try:
-        return Path(move_to(place.name, here, str(place.parent / place.name), where)).name
+        return Path(
+            move_to(place.name, here, str(place.parent / place.name), quarantine_directory)
+        ).name
     finally:
         os.close(here)
 
@@ -149,8 +151,8 @@ def test_quarantine_refuses_an_unknown_or_ambiguous_name(
     for mark in ("x1", "x2"):
         (home / "quarantine" / mark).write_text("x")
 
-    for what in ("restore", "delete"):
-        code, _, err = run_quarantine(capfd, what, name)
+    for verb in ("restore", "delete"):
+        code, _, err = run_quarantine(capfd, verb, name)
         assert (code, "refold quarantine list shows all" in err) == (1, True)
     assert len(list_quarantine(capfd)) == 3
 

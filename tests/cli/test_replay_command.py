@@ -13,7 +13,7 @@ import pytest
 from refold.cli.main import main
 from refold.config.paths import paths
 from refold.journal.events import codec
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 
 CAPFD = pytest.CaptureFixture[str]
 LINES: tuple[dict[str, Any], ...] = (
@@ -25,7 +25,7 @@ LINES: tuple[dict[str, Any], ...] = (
 
 @pytest.fixture(autouse=True)
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory in which a session has been, and nothing on stdin."""
+    """Return a directory in which a session has been, and nothing on stdin."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     monkeypatch.setattr("select.select", lambda *_: ([sys.stdin], [], []))
@@ -139,13 +139,13 @@ def test_a_changed_model_setup_is_reported_and_fails_a_strict_replay(
 ) -> None:
     write_settings("[limits]\noutput_tokens = 999\n")
 
-    result = run_replay(capfd, "--run")
+    lenient = run_replay(capfd, "--run")
     strict = run_replay(capfd, "--run", "--strict")
 
-    assert (result[0], strict[0]) == (0, 1)
+    assert (lenient[0], strict[0]) == (0, 1)
     assert (
         "the setup of the model differs at event 4: max_output: none, now 999\n"
-        in result[1]
+        in lenient[1]
     )
 
 
@@ -162,7 +162,7 @@ def test_a_changed_model_setup_is_reported_and_fails_a_strict_replay(
 def test_a_replay_uses_the_flags_of_each_start(
     workspace: Path, capfd: CAPFD, flags: list[str]
 ) -> None:
-    """And no longer where the session was resumed without them."""
+    """A flag no longer holds after the session was resumed without it."""
     write_settings('permission_mode = "accept-edits"\n')
     again = ["--script", str(workspace / "script.jsonl")]
     main(["-p", "Go", *again, *flags])
@@ -195,7 +195,7 @@ def test_replay_with_run_has_the_added_directories_of_the_session(
 def test_replay_reports_a_recorded_rule_that_is_invalid_now(
     capfd: CAPFD, workspace: Path
 ) -> None:
-    """As it may be in a journal that came from elsewhere."""
+    """A journal from another version of refold may have such a rule."""
     main(["-p", "Go", "--script", str(workspace / "script.jsonl"), "--deny", "read_file"])
     session = newest_session()
     journal = (

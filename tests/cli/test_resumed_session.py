@@ -12,7 +12,7 @@ import pytest
 from anyio.from_thread import start_blocking_portal
 
 from refold.cli.main import main
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.session.recorder import Recorder
 from tests.cli.contract import documents
 from tests.sandbox_notice import without_sandbox_notice
@@ -20,7 +20,7 @@ from tests.sandbox_notice import without_sandbox_notice
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty directory to work in, and nothing on stdin."""
+    """Return an empty directory to work in, and nothing on stdin."""
     path = tmp_path / "here"
     path.mkdir()
     monkeypatch.chdir(path)

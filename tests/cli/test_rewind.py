@@ -11,7 +11,7 @@ import pytest
 from refold.cli.rewind import add_arguments, run
 from refold.errors import BadInput, Held
 from refold.journal.events.kinds import Checkpointed, Said, Started
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.place.checkpoints import Checkpoints
 from refold.session.recorder import Recorder
 from refold.session.session import Session
@@ -23,7 +23,9 @@ ID = "20260101-000000-abcd"
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A workspace, and a session in it that made a.txt after event 3 and changed it after 6."""
+    """Return a workspace, and a session in it that made a.txt after event 3 and changed it
+    after 6.
+    """
     path = tmp_path / "work"
     path.mkdir()
     monkeypatch.chdir(path)
@@ -39,8 +41,10 @@ def recorder() -> Recorder:
 async def run_turns(root: Path) -> None:
     store = Path(os.environ["REFOLD_HOME"]) / "checkpoints"
     checkpoints, record = Checkpoints([root], store, os.environ, ID), recorder()
-    result = world(ScriptedProvider([]))
-    async with await Session.open(record, lambda _: result, directory=str(root), id_=ID):
+    scripted_world = world(ScriptedProvider([]))
+    async with await Session.open(
+        record, lambda _: scripted_world, directory=str(root), id_=ID
+    ):
         for words, content in (("make a.txt", "one\n"), ("change it", "two\n")):
             await record(Said(words), author="person")
             checkpoints.note_change()

@@ -31,9 +31,9 @@ def script(folder: Path, *lines: dict[str, Any]) -> str:
 def test_rlm_answers_a_small_lookup_in_one_flat_call_and_prints_the_reason(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    text = script(folder, {"text": "8080"})
+    script_path = script(folder, {"text": "8080"})
 
-    code = main(["rlm", "Which port?", "--context", "notes.txt", "--script", text])
+    code = main(["rlm", "Which port?", "--context", "notes.txt", "--script", script_path])
 
     out, err = capfd.readouterr()
     assert (code, out) == (0, "8080\n")
@@ -44,9 +44,11 @@ def test_rlm_answers_a_small_lookup_in_one_flat_call_and_prints_the_reason(
 def test_rlm_flat_call_is_recorded_with_its_material_and_offers_no_tools(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    text = script(folder, {"text": "8080"})
+    script_path = script(folder, {"text": "8080"})
 
-    main(["rlm", "Which port?", "--context", "notes.txt", "--script", text, "--json"])
+    main(
+        ["rlm", "Which port?", "--context", "notes.txt", "--script", script_path, "--json"]
+    )
     document = json.loads(capfd.readouterr().out)
     main(["sessions", "show", document["session_id"], "--json"])
     output = capfd.readouterr().out
@@ -65,11 +67,11 @@ def test_rlm_flat_call_is_recorded_with_its_material_and_offers_no_tools(
 def test_rlm_with_a_schema_returns_structured_data(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    text = script(folder, {"text": '{"port": 8080}'})
+    script_path = script(folder, {"text": '{"port": 8080}'})
     shape = '{"type": "object", "properties": {"port": {"type": "integer"}}}'
 
     code = main(["rlm", "Which port?", "--context", "notes.txt", "--schema", shape,
-                 "--script", text, "--json"])  # fmt: skip
+                 "--script", script_path, "--json"])  # fmt: skip
 
     assert code == 0
     assert json.loads(capfd.readouterr().out)["structured"] == {"port": 8080}
@@ -79,9 +81,11 @@ def test_rlm_prints_the_answer_without_claims_and_names_the_verify_command(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     claim = {"claim": "It is 8080.", "evidence": [{"path": "notes.txt"}]}
-    text = script(folder, {"text": json.dumps({"answer": "8080", "claims": [claim]})})
+    script_path = script(
+        folder, {"text": json.dumps({"answer": "8080", "claims": [claim]})}
+    )
 
-    main(["rlm", "Which port?", "--context", "notes.txt", "--script", text])
+    main(["rlm", "Which port?", "--context", "notes.txt", "--script", script_path])
 
     out, err = capfd.readouterr()
     assert out == "8080\n"
@@ -115,9 +119,9 @@ def test_an_invalid_rlm_command_is_refused_before_a_model_is_called(
 def test_rlm_by_code_describes_the_material_to_the_model_without_its_text(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    text = script(folder, {"text": "I cannot."}, {"text": "I cannot."})
+    script_path = script(folder, {"text": "I cannot."}, {"text": "I cannot."})
 
-    code = main(["rlm", "Which port?", "--context", "notes.txt", "--rlm", "--script", text,
+    code = main(["rlm", "Which port?", "--context", "notes.txt", "--rlm", "--script", script_path,
                  "--json"])  # fmt: skip
     out, err = capfd.readouterr()
     document = json.loads(out)
@@ -132,18 +136,29 @@ def test_rlm_by_code_describes_the_material_to_the_model_without_its_text(
     assert '"type":"agent_changed","seq":2,"agent":"rlm"' in output
 
 
-@pytest.mark.parametrize(("way", "message"), [("--flat", False), ("--rlm", True)])
+@pytest.mark.parametrize(("way", "are_sent"), [("--flat", False), ("--rlm", True)])
 def test_rlm_sends_folder_instructions_only_in_a_recursive_run(
-    folder: Path, home: Path, capfd: pytest.CaptureFixture[str], way: str, message: bool
+    folder: Path, home: Path, capfd: pytest.CaptureFixture[str], way: str, are_sent: bool
 ) -> None:
     (folder / "AGENTS.md").write_text("Speak Latin.")
-    text = script(folder, {"text": "8080"}, {"text": "8080"})
+    script_path = script(folder, {"text": "8080"}, {"text": "8080"})
 
-    main(["rlm", "Which port?", way, "--context", "notes.txt", "--script", text, "--trust"])
+    main(
+        [
+            "rlm",
+            "Which port?",
+            way,
+            "--context",
+            "notes.txt",
+            "--script",
+            script_path,
+            "--trust",
+        ]
+    )
 
     journals = list(home.rglob("events.jsonl"))
     assert journals
-    assert any("Speak Latin" in text_in(journal) for journal in journals) is message
+    assert any("Speak Latin" in text_in(journal) for journal in journals) is are_sent
 
 
 @pytest.mark.slow
@@ -159,15 +174,15 @@ def test_rlm_code_processes_material_larger_than_the_context_window(
         "```python\nn = sum(t.count('ERROR') for t in context.values())\n```\n"
         "```python\nFINAL({'answer': f'{n} errors', 'claims': []})\n```",
     )
-    result = script(folder, *({"text": text} for text in code))
+    script_path = script(folder, *({"text": text} for text in code))
 
-    done = main(["rlm", "How many errors?", "--context", "logs", "--script", result])
+    done = main(["rlm", "How many errors?", "--context", "logs", "--script", script_path])
 
     out, err = capfd.readouterr()
     assert (done, out) == (0, "39 errors\n")
-    outcome = [line for line in err.splitlines() if "session" not in line]
-    assert outcome[0].startswith("refold: recursive: about 208,")
-    assert [row.partition(" · ")[0] for row in outcome[1:]] == [
+    progress_lines = [line for line in err.splitlines() if "session" not in line]
+    assert progress_lines[0].startswith("refold: recursive: about 208,")
+    assert [row.partition(" · ")[0] for row in progress_lines[1:]] == [
         "refold: step 1: runs code", "refold: step 2: runs code", "refold: in all",
     ]  # fmt: skip
 
@@ -183,9 +198,9 @@ def test_rlm_reports_model_calls_and_subagents_of_code_as_progress(
         "```python\nFINAL('closer')\n```",
         "```python\nFINAL(f'{len(found)} {more}')\n```",
     )
-    result = script(folder, *({"text": text} for text in steps))
+    script_path = script(folder, *({"text": text} for text in steps))
 
-    main(["rlm", "Which are even?", "--rlm", "--script", result, "--json"])
+    main(["rlm", "Which are even?", "--rlm", "--script", script_path, "--json"])
 
     out, err = capfd.readouterr()
     document = json.loads(out)
@@ -208,7 +223,7 @@ def test_rlm_reports_model_calls_and_subagents_of_code_as_progress(
 def test_rlm_reports_the_number_of_failed_model_calls(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    text = script(
+    script_path = script(
         folder,
         {"text": "```python\nfound = map_lm([1, 2], 'Twice?', {'type': 'integer'})\n```"},
         {"for": "<material>\n1", "text": "2"},
@@ -216,7 +231,7 @@ def test_rlm_reports_the_number_of_failed_model_calls(
         {"text": "```python\nFINAL(len([f for f in found if not f]))\n```"},
     )
 
-    main(["rlm", "Which are even?", "--rlm", "--script", text])
+    main(["rlm", "Which are even?", "--rlm", "--script", script_path])
 
     out, err = capfd.readouterr()
     assert out == "1\n"
@@ -231,9 +246,9 @@ def test_rlm_claims_that_quote_the_passed_material_are_supported(
     evidence = {"path": "notes.txt", "lines": "1", "quote": "The port is 8080."}
     claims = [{"claim": "It is 8080.", "evidence": [evidence]}]
     answer = {"text": json.dumps({"answer": "8080", "claims": claims})}
-    texts = ["rlm", "Which port?", way, "--context", "notes.txt", "--json"]
+    arguments = ["rlm", "Which port?", way, "--context", "notes.txt", "--json"]
 
-    main([*texts, "--script", script(folder, answer, answer)])
+    main([*arguments, "--script", script(folder, answer, answer)])
     document = json.loads(capfd.readouterr().out)
     code = main(["verify", document["session_id"], "--json"])
 
@@ -245,13 +260,13 @@ def test_rlm_claims_that_quote_the_passed_material_are_supported(
 def test_rlm_subagent_returns_text_unchanged_and_records_its_context(
     folder: Path, home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    text = script(
+    script_path = script(
         folder,
         {"text": "```python\nFINAL([rlm('Count.', context='abc')])\n```"},
         {"for": "Count.", "text": "```python\nFINAL(str(len(context)))\n```"},
     )
 
-    main(["rlm", "How many?", "--rlm", "--script", text])
+    main(["rlm", "How many?", "--rlm", "--script", script_path])
 
     assert capfd.readouterr().out == '["3"]\n'
     (journal,) = home.rglob("child-1/events.jsonl")
@@ -268,12 +283,22 @@ def test_rlm_prints_no_program_when_the_budget_ends_the_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("REFOLD_BUDGET__CALLS", "1")
-    text = script(folder, {"text": "```python\nprint(context)\n```"}, {"text": "8080"})
-    words = ["rlm", "Which port?", "--context", "notes.txt", "--rlm", "--script", text]
+    script_path = script(
+        folder, {"text": "```python\nprint(context)\n```"}, {"text": "8080"}
+    )
+    arguments = [
+        "rlm",
+        "Which port?",
+        "--context",
+        "notes.txt",
+        "--rlm",
+        "--script",
+        script_path,
+    ]
 
-    code = main(words)
+    code = main(arguments)
     out = capfd.readouterr().out
-    main([*words, "--json"])
+    main([*arguments, "--json"])
     document = json.loads(capfd.readouterr().out)
 
     assert (code, out) == (6, "")
@@ -298,9 +323,9 @@ def test_rlm_max_steps_replaces_the_setting_for_one_run(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     program = {"text": "```python\nprint(3)\n```"}
-    text = script(folder, *[program] * 4)
+    script_path = script(folder, *[program] * 4)
 
-    code = main(["rlm", "How many?", "--rlm", "--max-steps", "3", "--script", text])
+    code = main(["rlm", "How many?", "--rlm", "--max-steps", "3", "--script", script_path])
 
     assert code == 2
     assert "step_limit: 3 responses were allowed" in capfd.readouterr().err
@@ -310,14 +335,14 @@ def test_rlm_max_steps_replaces_the_setting_for_one_run(
 def test_rlm_max_fanout_limits_the_items_of_one_call(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    text = script(
+    script_path = script(
         folder,
         {"text": "```python\ntry:\n    map_lm(['a', 'b', 'c'], 'Well?')\nexcept Exception as e:\n"
                  "    FINAL(str(e))\n```"},
     )  # fmt: skip
 
     main(["rlm", "Well?", "--rlm", "--max-fanout", "2", "--concurrency", "1",
-          "--call-timeout", "5", "--script", text])  # fmt: skip
+          "--call-timeout", "5", "--script", script_path])  # fmt: skip
 
     assert "map_lm takes at most 2 items at once, not 3" in capfd.readouterr().out
 

@@ -12,7 +12,7 @@ import pytest
 
 from refold.cli.main import main
 from refold.config.paths import paths
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 
 CAPFD = pytest.CaptureFixture[str]
 
@@ -31,7 +31,7 @@ def has_stdin(*_: object) -> tuple[list[object], list[object], list[object]]:
 
 
 def ask(capfd: CAPFD, *words: str, script: list[str]) -> dict[str, Any]:
-    """The document of a run whose model answers with these texts."""
+    """Return the document of a run whose model answers with these texts."""
     Path("script.jsonl").write_bytes(
         b"\n".join(msgspec.json.encode({"text": text}) for text in script)
     )

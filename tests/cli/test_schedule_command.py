@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from refold.cli.main import main
-from refold.journal.schedules.hook_calls import HookCalled
 from refold.journal.schedules.recurrence import never_recurring, parse_repeated
 from refold.journal.schedules.schedule_book import (
     NewSchedule,
@@ -19,10 +18,11 @@ from refold.journal.schedules.schedule_book import (
     Schedule,
     ScheduleBook,
 )
+from refold.journal.schedules.webhook_calls import HookCalled
 from tests.cli.running import call, command, script, start_refold
 
 Shell = Callable[..., tuple[int, str, str]]
-AGO = 90.0  # seconds since the schedules here began: each is due once
+AGO = 90.0  # seconds since the schedules of this test began: each is due once
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def book() -> ScheduleBook:
 
 
 def due(directory: Path, rights: SavedRights | None = None) -> Schedule:
-    """A schedule of that directory that is due now."""
+    """Return a schedule of that directory that is due now."""
     began = time.time() - AGO
     new = NewSchedule(
         "Do it.",

@@ -32,7 +32,9 @@ ZONE = "Europe/Berlin"
 
 
 class Until:
-    """Ends a watch after that time. `wakes`: the machine sleeps, and when it wakes."""
+    """Ends a watch after that time. `wakes` are the times at which the sleeping machine
+    wakes.
+    """
 
     def __init__(
         self, clock: Clock, end: float, scope: anyio.CancelScope, wakes: float
@@ -50,7 +52,7 @@ class Until:
 async def run_schedule(
     directory: Path, text: str, start: float, end: float, *, wakes: float = 0.0
 ) -> tuple[list[str], Schedule]:
-    """What is printed from the one time to the other, and the schedule then."""
+    """Run the schedule from one time to the other, and return the output and the schedule."""
     clock, book, texts = Clock(start), ScheduleBook(directory / "data"), list[str]()
     book.add(
         NewSchedule("Do it.", str(directory), parse_repeated(text, start, ZONE)), start
@@ -114,7 +116,7 @@ def provider_of(url: str) -> Settings:
 
 
 async def run_of(directory: Path, settings: Settings, answers: Path | None) -> ScheduledRun:
-    """One run of a schedule that is due, as the book has it."""
+    """Return one run of a schedule that is due."""
     start = timestamp(2026, 3, 27, 20, 0)
     clock, book, texts = Clock(start), ScheduleBook(directory / "data"), list[str]()
     book.add(
@@ -123,8 +125,8 @@ async def run_of(directory: Path, settings: Settings, answers: Path | None) -> S
     clock.now = timestamp(2026, 3, 27, 21, 0)
 
     def start_of(schedule: Schedule) -> Launch:
-        where = Path(schedule.plan.workspace)
-        options = LaunchOptions(directory=where, attended=False, script=answers)
+        workspace = Path(schedule.plan.workspace)
+        options = LaunchOptions(directory=workspace, attended=False, script=answers)
         return Launch(App(settings, paths(os.environ), os.environ, options))
 
     await ScheduledRuns(book, start_of, texts.append, clock).run_due()

@@ -15,6 +15,7 @@ from refold import Agent
 from refold.cli.main import main
 from refold.client.elsewhere import find_directory_elsewhere
 from refold.testing.providers import ScriptedProvider
+from tests.journal_files import find_journals
 
 pytestmark = pytest.mark.slow  # each start sends the program of the far side
 
@@ -33,7 +34,7 @@ CALLS: tuple[tuple[str, dict[str, object]], ...] = (
 
 @pytest.fixture
 def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The directory of the place; nothing is on standard input."""
+    """Yield the directory of the place; nothing is on standard input."""
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
@@ -55,11 +56,11 @@ def calls(*rows: tuple[str, dict[str, object]]) -> list[dict[str, object]]:
 
 
 def events(home: Path) -> list[dict[str, object]]:
-    (journal,) = home.glob("**/events.jsonl")
+    (journal,) = find_journals(home)
     return [json.loads(row) for row in journal.read_text().splitlines()]
 
 
-def test_a_session_elsewhere_works_there_and_keeps_its_journal_here(
+def test_a_session_elsewhere_changes_files_there_and_has_its_journal_on_this_machine(
     far: Path, home: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     script = write_script(tmp_path / "one", *calls(*CALLS), {"text": "It says hello."})
@@ -79,7 +80,7 @@ def test_a_session_elsewhere_works_there_and_keeps_its_journal_here(
     assert not list(far.glob("**/events.jsonl"))
 
 
-def test_a_session_elsewhere_is_resumed_there(
+def test_a_session_in_a_workspace_elsewhere_is_resumed_in_that_workspace(
     far: Path, home: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     place = f'cmd:"sh # {far}"'
@@ -100,7 +101,7 @@ def test_a_session_elsewhere_is_resumed_there(
     or subprocess.run(["unshare", "-rn", "true"], check=False).returncode != 0,
     reason="optional: unshare cannot make a network namespace here",
 )
-def test_a_session_says_that_its_place_has_no_network(
+def test_a_session_elsewhere_prints_that_its_workspace_has_no_network(
     far: Path, home: Path, tmp_path: Path,
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -116,7 +117,7 @@ def test_a_session_says_that_its_place_has_no_network(
 
 
 @pytest.mark.anyio
-async def test_names_images_and_diffs_of_a_session_elsewhere_are_those_of_the_place(
+async def test_file_names_images_and_branch_of_a_session_elsewhere_are_those_of_its_workspace(
     far: Path, home: Path, tmp_path: Path
 ) -> None:
     (far / "shot.png").write_bytes(PIXEL)

@@ -10,8 +10,9 @@ from refold import Agent
 from refold.app.memory_worker import find_title, open_project, title_in
 from refold.engine.world import Model
 from refold.journal.events import codec
-from refold.journal.events.kinds import Reserved, Settled, Titled
-from refold.journal.home import JournalDirectory
+from refold.journal.events.kinds import Reserved, Settled
+from refold.journal.events.setting_events import Titled
+from refold.journal.journal_directory import JournalDirectory
 from refold.session.recorder import Recorder
 from refold.session.rename import rename
 from refold.testing.providers import Reply, ScriptedProvider

@@ -23,7 +23,7 @@ from refold.journal.events.kinds import (
     Started,
     TurnEnded,
 )
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.disk import Disk
 from refold.session.recorder import Recorder
@@ -60,10 +60,14 @@ def text(capsys: Output, *arguments: str, code: int = 0) -> str:
 def test_tree_json_prints_one_document_with_totals(capsys: Output) -> None:
     family(session_path())
 
-    result = document(capsys, "tree", ID, "--leaves")
+    json_document = document(capsys, "tree", ID, "--leaves")
 
-    one, two = result["children"]
-    assert (result["type"], result["address"], result["session_id"]) == ("tree", "root", ID)
+    one, two = json_document["children"]
+    assert (
+        json_document["type"],
+        json_document["address"],
+        json_document["session_id"],
+    ) == ("tree", "root", ID)
     assert [one["children"][0]["address"], two["address"]] == [
         "root/child-1/child-1", "root/child-2",
     ]  # fmt: skip
@@ -74,8 +78,8 @@ def test_tree_json_prints_one_document_with_totals(capsys: Output) -> None:
         "failed",
         "done",
     ]
-    assert result["total"]["answers"] == 10
-    assert result["total"]["cost"] == document(capsys, "cost", ID)["cost"]
+    assert json_document["total"]["answers"] == 10
+    assert json_document["total"]["cost"] == document(capsys, "cost", ID)["cost"]
 
 
 def test_tree_cost_and_timeline_of_a_subagent_are_selected_by_address(
@@ -146,22 +150,24 @@ def test_a_subagent_with_an_empty_journal_is_damaged_unless_its_parent_runs(
 def test_show_prints_task_answer_and_subagents_of_a_session(capsys: Output) -> None:
     family(session_path())
 
-    outcome = text(capsys, "show", f"{ID}/child-1")
-    result = document(capsys, "show", f"{ID}/child-1")
+    subagent_text = text(capsys, "show", f"{ID}/child-1")
+    json_document = document(capsys, "show", f"{ID}/child-1")
 
-    assert outcome.startswith("root/child-1 · explore · m/big · answered\n")
+    assert subagent_text.startswith("root/child-1 · explore · m/big · answered\n")
     for part in (
         "\ntask\n  find it\n",
         "\nanswer\n  Found.\n",
         "└─ child-1  explore  failed",
     ):
-        assert part in outcome
-    assert (result["task"], result["answer"], result["result"]) == (
+        assert part in subagent_text
+    assert (json_document["task"], json_document["answer"], json_document["result"]) == (
         "find it",
         "Found.",
         "done",
     )
-    assert [item["address"] for item in result["children"]] == ["root/child-1/child-1"]
+    assert [item["address"] for item in json_document["children"]] == [
+        "root/child-1/child-1"
+    ]
 
 
 def test_show_prints_the_full_answer_of_a_model_call_made_by_code(capsys: Output) -> None:
@@ -174,9 +180,13 @@ def test_show_prints_the_full_answer_of_a_model_call_made_by_code(capsys: Output
     ])  # fmt: skip
 
     assert text(capsys, "show", f"{ID}/leaf-1").endswith(f"answer\n  {whole}\n")
-    result = document(capsys, "show", f"{ID}/leaf-1")
-    assert (result["words"], result["answer"]) == ("what is it?", whole)
-    assert (result["input_tokens"], result["cost"], result["status"]) == (30, 0.0, "done")
+    json_document = document(capsys, "show", f"{ID}/leaf-1")
+    assert (json_document["words"], json_document["answer"]) == ("what is it?", whole)
+    assert (
+        json_document["input_tokens"],
+        json_document["cost"],
+        json_document["status"],
+    ) == (30, 0.0, "done")
 
 
 def test_show_prints_verdict_and_full_output_of_a_tool_call(capsys: Output) -> None:
@@ -187,14 +197,17 @@ def test_show_prints_verdict_and_full_output_of_a_tool_call(capsys: Output) -> N
         Answered("call-7", True), Started("call-7"), Ended("call-7", "failed", "cut", full_blob=blob),
     ])  # fmt: skip
 
-    outcome = text(capsys, "show", f"{ID}/c7")
-    result = document(capsys, "show", f"{ID}/call-7")
+    call_text = text(capsys, "show", f"{ID}/c7")
+    json_document = document(capsys, "show", f"{ID}/call-7")
 
     for part in ("root/call-7 · bash · failed", "  command: make\n", "\nresult\n  all of it\n",
                  "verdict ask by bash(make) (settings.toml): it runs a command\na person said yes"):  # fmt: skip
-        assert part in outcome
-    assert (result["arguments"], result["verdict"]) == ({"command": "make"}, "ask")
-    assert (result["text"], result["whole"], result["outcome"]) == (
+        assert part in call_text
+    assert (json_document["arguments"], json_document["verdict"]) == (
+        {"command": "make"},
+        "ask",
+    )
+    assert (json_document["text"], json_document["whole"], json_document["outcome"]) == (
         "cut",
         "all of it",
         "failed",
@@ -217,7 +230,7 @@ def test_step_shows_the_parts_of_the_request_and_the_response(capsys: Output) ->
     ])  # fmt: skip
 
     first, last = (document(capsys, "step", n, ID) for n in ("1", "-1"))
-    result = text(capsys, "step", "2", ID)
+    shown = text(capsys, "step", "2", ID)
 
     assert [part["name"] for part in first["request"]["parts"]] == ["prompt", "messages"]
     assert [(c["tool"], c["text"]) for c in first["calls"]] == [("weather", "rain in Oslo")]
@@ -229,8 +242,8 @@ def test_step_shows_the_parts_of_the_request_and_the_response(capsys: Output) ->
     assert (last["step"], last["answer"]["text"]) == (2, "Rain.")
     for part in ("root · step 2 of 2 · done · 2.0 s", "and may call no tools", "  tool results ",
                  "note\n  Two steps are left.", f"refold sessions requests {ID} 1"):  # fmt: skip
-        assert part in result
-    assert text(capsys, "show", f"{ID}/step-2") == result
+        assert part in shown
+    assert text(capsys, "show", f"{ID}/step-2") == shown
 
 
 def test_session_views_escape_control_characters_in_all_text(capsys: Output) -> None:
@@ -246,9 +259,9 @@ def test_session_views_escape_control_characters_in_all_text(capsys: Output) -> 
     for words in (("tree", ID, "--leaves"), ("show", ID), ("show", f"{ID}/call-0"),
                   ("show", f"{ID}/leaf-1"), ("step", "1", ID), ("step", "2", ID),
                   ("timeline", ID), ("cost", ID, "--turns"), ("stream", ID)):  # fmt: skip
-        result = text(capsys, *words)
-        assert not set(result) & set("\x1b\x07\x9b\u202e\u200b")
-        assert "owned" in result
+        shown = text(capsys, *words)
+        assert not set(shown) & set("\x1b\x07\x9b\u202e\u200b")
+        assert "owned" in shown
         assert main([*words, "--json"]) == 0
         assert all(json.loads(line) for line in capsys.readouterr().out.splitlines())
 
@@ -272,7 +285,7 @@ def test_stream_prints_the_newest_turn_of_the_session_and_its_subagents(
 
     rows = text(capsys, "stream", ID).splitlines()
     assert main(["stream", ID, "--json"]) == 0
-    result = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
+    documents = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
 
     parts = [row.split("  ", 1)[1] for row in rows]
     assert parts[:2] == ["› find the bug", "‹ I send two."]
@@ -282,9 +295,9 @@ def test_stream_prints_the_newest_turn_of_the_session_and_its_subagents(
         "root", "root/child-1", "root/child-1/child-1", "root/child-2",
     }  # fmt: skip
     assert rows[-1].endswith("root/child-2  turn ended answered")
-    assert result[0] == {"node": "root", "at": 102.0, "by": "", "seq": 2, "type": "user_message",
+    assert documents[0] == {"node": "root", "at": 102.0, "by": "", "seq": 2, "type": "user_message",
                         "text": "find the bug", "sender": "person", "when": "now"}  # fmt: skip
-    assert {item["node"] for item in result} == {row.split()[1] for row in rows}
+    assert {item["node"] for item in documents} == {row.split()[1] for row in rows}
 
 
 def test_stream_with_after_prints_only_later_events(capsys: Output) -> None:
@@ -326,13 +339,13 @@ def test_tree_shows_a_running_session_as_running_and_writes_nothing(
         return Reply("seen")
 
     model = ScriptedProvider([("look", "{}")], "Done.")
-    result = world(model, name="m/one", tools=(look,))
+    scripted_world = world(model, name="m/one", tools=(look,))
 
     async def run_story() -> None:
         home = JournalDirectory(Path(os.environ["REFOLD_HOME"]) / "sessions")
         record = Recorder(home.store(ID), clock=lambda: 5.0)
         async with await Session.open(
-            record, lambda _: result, directory=str(tmp_path), id_=ID
+            record, lambda _: scripted_world, directory=str(tmp_path), id_=ID
         ) as session:
             await session.inbox.say("Look at yourself.")
             await session.run_turns()
@@ -369,9 +382,9 @@ def test_tree_and_cost_count_the_usage_of_a_subagent_once(
     write_script({"calls": [TASK]}, {"text": "It is 42."}, {"text": "42."})
     with Path(os.devnull).open() as nothing:
         monkeypatch.setattr("sys.stdin", nothing)
-        result = text(capsys, "-p", "send it", "--script", "script.jsonl")
+        printed = text(capsys, "-p", "send it", "--script", "script.jsonl")
 
-    assert result == "42.\n"
+    assert printed == "42.\n"
 
     root, cost = document(capsys, "tree"), document(capsys, "cost")
     (below,) = root["children"]

@@ -16,15 +16,11 @@ import pytest
 
 from refold.cli.main import main
 from refold.config.paths import paths
-from refold.journal.events.kinds import (
-    Event,
-    Renamed,
-    Said,
-    SessionResumed,
-    SessionStarted,
-)
-from refold.journal.home import JournalDirectory
-from refold.place.checkpoints import Checkpoints, snapshot_directory
+from refold.journal.events.kinds import Event, Said, SessionResumed, SessionStarted
+from refold.journal.events.setting_events import Renamed
+from refold.journal.journal_directory import JournalDirectory
+from refold.place.checkpoints import Checkpoints
+from refold.place.snapshot_repository import snapshot_directory
 from refold.session.recorder import Recorder
 
 CAPFD = pytest.CaptureFixture[str]
@@ -34,7 +30,7 @@ EVIL = "safe\r\x1b]52;c;YQ==\x07\x9b2J\u202eevil"
 
 @pytest.fixture(autouse=True)
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory to work in, and nothing on stdin."""
+    """Return a directory to work in, and nothing on stdin."""
     path = tmp_path / "work"
     path.mkdir()
     monkeypatch.chdir(path)
@@ -48,7 +44,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Shell:
-    """What each command prints."""
+    """Runs commands, and returns the output of each."""
 
     def __init__(self, capfd: CAPFD) -> None:
         self._capfd = capfd
@@ -345,7 +341,7 @@ def test_sessions_delete_without_a_terminal_needs_yes(shell: Shell) -> None:
 def test_an_open_session_cannot_be_deleted_or_renamed(shell: Shell) -> None:
     id_ = shell.ask("mend the roof")
 
-    async def meanwhile(*text: str) -> tuple[int, str, str]:
+    async def run_while_open(*text: str) -> tuple[int, str, str]:
         store = home().store(id_)
         await store.lease()
         try:
@@ -353,8 +349,8 @@ def test_an_open_session_cannot_be_deleted_or_renamed(shell: Shell) -> None:
         finally:
             await store.release()
 
-    deleted = anyio.run(meanwhile, "delete", id_, "--yes")
-    renamed = anyio.run(meanwhile, "rename", id_, "roof")
+    deleted = anyio.run(run_while_open, "delete", id_, "--yes")
+    renamed = anyio.run(run_while_open, "rename", id_, "roof")
 
     assert deleted == (
         1, "",
@@ -498,3 +494,10 @@ def test_each_sessions_subcommand_has_help(shell: Shell, text: str) -> None:
         shell.sessions(text, "--help")
 
     assert left.value.code == 0
+
+
+def test_sessions_in_files_cannot_be_moved_to_files(shell: Shell) -> None:
+    code, out, err = shell.sessions("move", "--all", "--to", "files")
+
+    assert (code, out) == (1, "")
+    assert "--to files: REFOLD_SESSIONS names no database to move sessions from" in err

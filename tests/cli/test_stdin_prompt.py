@@ -38,10 +38,10 @@ def test_print_mode_with_a_prompt_does_not_wait_for_stdin_without_data(
     tmp_path: Path,
 ) -> None:
     reading, writing = os.pipe()
-    words = ("Hi", "--script", script(tmp_path, {"text": "Hello."}))
+    arguments = ("Hi", "--script", script(tmp_path, {"text": "Hello."}))
     try:
         done = subprocess.run(
-            command("-p", *words), stdin=reading, capture_output=True, text=True,
+            command("-p", *arguments), stdin=reading, capture_output=True, text=True,
             cwd=tmp_path, timeout=LONG, check=False,
         )  # fmt: skip
     finally:

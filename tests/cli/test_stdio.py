@@ -61,7 +61,7 @@ class Program:
         self.process.stdin.flush()
 
     def until(self, kind: str) -> Document:
-        """The next document of this kind."""
+        """Return the next document of this kind."""
         while True:
             try:
                 line = self._lines.get(timeout=60)
@@ -514,7 +514,7 @@ def test_a_lone_surrogate_in_a_message_is_replaced() -> None:
     assert order == SendMessage("\ufffd! \U0001f600")
 
 
-def test_the_page_documents_exactly_the_orders_and_their_fields() -> None:
+def test_the_stream_page_documents_exactly_the_orders_and_their_fields() -> None:
     page = (ROOT / "docs/reference/stream.md").read_text(encoding="utf-8")
     table = page.split("## Over stdio")[1].split("##")[0]
     rows = re.findall(
@@ -530,7 +530,7 @@ def test_the_page_documents_exactly_the_orders_and_their_fields() -> None:
     assert "`client_key`" in page  # every order has one
 
 
-def test_the_page_documents_every_field_of_a_request() -> None:
+def test_the_stream_page_documents_every_field_of_a_request() -> None:
     page = (ROOT / "docs/reference/stream.md").read_text(encoding="utf-8")
     fields = {*ToolApprovalRequest.__struct_fields__, *Question.__struct_fields__} - {"seq"}
 

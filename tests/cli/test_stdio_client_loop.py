@@ -18,7 +18,7 @@ Answer = Callable[[Document], Any]  # the reply to a document: none, an order, o
 
 
 class Driver:
-    """Says what `answers` has for each type of document, until refold ends."""
+    """Sends the answer of `answers` for each type of document, until refold ends."""
 
     def __init__(
         self, process: "subprocess.Popen[bytes]", answers: dict[str, Answer]
@@ -54,16 +54,16 @@ class Driver:
 
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
-    result: list[Any] = []
+    managers: list[Any] = []
 
     def start(lines: list[Document], answers: dict[str, Answer], *flags: str) -> Driver:
-        words = (*FORMATS, "--script", script(tmp_path, *lines), *flags)
-        manager = start_refold(*words, cwd=tmp_path, stdin=subprocess.PIPE)
-        result.append(manager)
+        arguments = (*FORMATS, "--script", script(tmp_path, *lines), *flags)
+        manager = start_refold(*arguments, cwd=tmp_path, stdin=subprocess.PIPE)
+        managers.append(manager)
         return Driver(manager.__enter__(), answers)
 
     yield start
-    for item in result:
+    for item in managers:
         item.__exit__(None, None, None)
 
 
@@ -81,7 +81,9 @@ def verdict(document: Document, allowed: bool, **options: Any) -> Document:
 def test_one_client_loop_handles_approvals_questions_and_plans(
     driver: Callable[..., Driver], tmp_path: Path
 ) -> None:
-    """Refused with a reason, allowed for the session, asked, planned, edited, carried out."""
+    """The loop refuses a call with a reason, allows one for the session, answers a
+    question, and edits a plan.
+    """
     ask = call("ask_user", questions=[{"question": "Which colour?"}])
     plan = call("exit_plan_mode", plan="1. Paint it green", title="Paint")
     again = call("write_file", path="a.txt", content="again\n")
@@ -114,10 +116,10 @@ def test_one_client_loop_handles_approvals_questions_and_plans(
                     "text": "1. Red",
                 }
             ]
-        outcome = next(turns)
-        if not outcome:
+        turn_end = next(turns)
+        if not turn_end:
             client.close()
-        return outcome
+        return turn_end
 
     client = driver(
         script_,
@@ -170,22 +172,26 @@ def test_the_first_of_two_approval_responses_counts(
 def test_a_message_joins_the_running_turn_and_a_queued_one_starts_the_next(
     driver: Callable[..., Driver], tmp_path: Path
 ) -> None:
-    """The command continues when the details are in the journal."""
+    """The command ends when the first message is in the journal."""
     wait = call("bash", command="until [ -e go ]; do sleep 0.05; done")
     texts: list[str] = []
     more = {"type": "queue", "text": "And then?", "client_key": "k"}
 
-    def come(document: Document) -> None:
+    def note_message(document: Document) -> None:
         texts.append(document["text"])
         if document["text"] == "And then?":
             (tmp_path / "go").touch()
+
+    def close_after_the_second_turn(document: Document) -> None:
+        if document["text"] == "Then that.":
+            client.close()
 
     client = driver(
         [wait, {"text": "Seen."}, {"text": "Then that."}],
         {
             "tool_call": lambda _: [{"type": "steer", "text": "Here."}, more, more],
-            "user_message": come,
-            "result": lambda d: client.close() if d["text"] == "Then that." else None,
+            "user_message": note_message,
+            "result": close_after_the_second_turn,
         },
         "--yolo",
     )
@@ -241,9 +247,9 @@ def test_a_message_of_five_megabytes_is_accepted(driver: Callable[..., Driver]) 
 def test_the_last_line_of_stdin_may_lack_a_newline(
     tmp_path: Path, tail: bytes, code: int, errors: int
 ) -> None:
-    line = script(tmp_path, {"text": "One."})
+    script_path = script(tmp_path, {"text": "One."})
     with start_refold(
-        *FORMATS, "--script", line, cwd=tmp_path, stdin=subprocess.PIPE
+        *FORMATS, "--script", script_path, cwd=tmp_path, stdin=subprocess.PIPE
     ) as process:
         assert process.stdin
         process.stdin.write(tail)
@@ -273,16 +279,18 @@ def test_an_exceeded_budget_ends_the_turn_with_exit_code_6(
 def test_a_client_that_stops_reading_ends_the_turn_without_stderr_output(
     tmp_path: Path,
 ) -> None:
-    line = script(tmp_path, *[call("think", thought="x" * 90_000)] * 4, {"text": "x"})
+    script_path = script(
+        tmp_path, *[call("think", thought="x" * 90_000)] * 4, {"text": "x"}
+    )
     with start_refold(
-        *FORMATS, "Hi", "--script", line, cwd=tmp_path, stdin=subprocess.PIPE
+        *FORMATS, "Hi", "--script", script_path, cwd=tmp_path, stdin=subprocess.PIPE
     ) as process:
         assert process.stdout
         assert process.stderr
         process.stdout.read(10)
         process.stdout.close()
-        result = process.stderr.read()
+        errors = process.stderr.read()
 
         # Stopped, or done before the stop arrived: in any case a failure.
         assert process.wait(60) in (130, 1)
-        assert result == b""
+        assert errors == b""

@@ -28,8 +28,6 @@ from refold.journal.events.child_events import (
     TerminalStarted,
 )
 from refold.journal.events.kinds import (
-    AgentChosen,
-    BudgetSet,
     Compacted,
     CompactionRequested,
     Delivered,
@@ -49,6 +47,7 @@ from refold.journal.events.kinds import (
     Started,
     TurnStarted,
 )
+from refold.journal.events.setting_events import AgentChosen, BudgetSet
 from refold.session.session import Session
 from refold.testing.providers import ScriptedProvider
 from refold.values.control import BoardTask, Final, TasksChanged, Todo, Todos
@@ -59,7 +58,7 @@ from refold.views.stream_json.encode import documents_of
 
 @asynccontextmanager
 async def stdio_session(directory: Path) -> AsyncGenerator[tuple[Handle, Session]]:
-    """The handle on a new session, and the session inside."""
+    """Yield the handle on a new session, and the session inside."""
     places = paths(os.environ)
     settings = load(places.settings, os.environ, {}).settings
     options = LaunchOptions(directory=directory, provider=ScriptedProvider("Hi."))
@@ -72,7 +71,7 @@ async def stdio_session(directory: Path) -> AsyncGenerator[tuple[Handle, Session
 
 
 def run_orders(directory: Path, *orders: bytes) -> list[Event]:
-    """What stands in the journal after these orders, but for how it begins."""
+    """Send these orders, and return the journal without its first entries."""
 
     async def run_story() -> list[Event]:
         async with stdio_session(directory) as (client, session):
@@ -104,8 +103,10 @@ def test_an_order_is_recorded_as_an_event(
 def test_a_compact_order_is_executed_by_the_next_step_between_turns(
     tmp_path: Path,
 ) -> None:
-    """It is recorded before it is acknowledged, and withdrawn if it is stopped before."""
-    asked = CompactionRequested("prune")
+    """The order is recorded before it is acknowledged, and withdrawn if the session stops
+    before that step.
+    """
+    request = CompactionRequested("prune")
 
     async def run_story() -> tuple[bool, bool]:
         async with stdio_session(tmp_path) as (client, _):
@@ -117,7 +118,7 @@ def test_a_compact_order_is_executed_by_the_next_step_between_turns(
                 False,
             )
             await client.send(parse_order(b'{"type":"compact","kind":"prune"}'))
-            assert client.view.conversation.compaction == asked
+            assert client.view.conversation.compaction == request
             return await client.step(), await client.step()
 
     assert anyio.run(run_story) == (True, False)
@@ -198,9 +199,9 @@ def test_events_outside_the_conversation_are_sent_as_documents(
 
 
 def test_a_todo_update_document_follows_the_tool_result() -> None:
-    outcome = Ended("c", "done", "1 todo", control=Todos((Todo("look", "done"),)))
+    end = Ended("c", "done", "1 todo", control=Todos((Todo("look", "done"),)))
 
-    result, update = documents_about(outcome)
+    result, update = documents_about(end)
 
     assert result["type"] == "tool_result"
     assert update == {
@@ -233,7 +234,7 @@ def of_a_child(call: ToolCall) -> ChildAsked:
 
 
 def ask_child(directory: Path, call: ToolCall, *orders: bytes) -> tuple[Plain, list[Event]]:
-    """The documents about a child's question, and the journal after it."""
+    """Return the documents about a child's question, and the journal after it."""
 
     async def run_story() -> tuple[Plain, list[Event]]:
         async with stdio_session(directory) as (client, session):

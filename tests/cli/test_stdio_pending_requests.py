@@ -19,7 +19,7 @@ BELOW = {"for": "KID", **WRITE}
 SAID = {"for": "KID", "text": "Written."}
 ENDS = (SAID, {"text": "Done."}, {"text": "And again."})
 
-# How it is waited for, and what the models say until then.
+# The kind of request, and the responses of the models before it.
 KINDS = [
     pytest.param("tool_approval_request", (WRITE,), id="a call"),
     pytest.param("question", (ASK,), id="a question"),
@@ -51,7 +51,7 @@ def answer(request: Document) -> Document:
 def kill_while_waiting(
     directory: Path, kind: str, *lines: Document
 ) -> tuple[str, Document]:
-    """The session, and its unanswered request."""
+    """Return the session, and its unanswered request."""
     answers = script(directory, *lines)
     with start_refold(
         *STDIO, "--script", answers, cwd=directory, stdin=subprocess.PIPE
@@ -91,7 +91,7 @@ def test_a_pending_request_is_repeated_and_answered_before_new_messages(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "lines"), KINDS)
-def test_a_repeated_request_is_denied_when_stdin_ends(
+def test_a_pending_request_that_a_resume_sends_again_is_denied_when_stdin_ends(
     tmp_path: Path, kind: str, lines: tuple[Document, ...]
 ) -> None:
     session, _ = kill_while_waiting(tmp_path, kind, *lines)

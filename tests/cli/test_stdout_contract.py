@@ -80,7 +80,7 @@ def odd_words(directory: Path) -> tuple[Sequence[str], dict[str, str]]:
 
 
 def no_name(directory: Path) -> tuple[Sequence[str], dict[str, str]]:
-    """There is no user to pick one."""
+    """A start without a session name, where no user can pick one."""
     return ("Hi", "-r", "--script", script(directory, {"text": "x"})), {}
 
 
@@ -117,14 +117,17 @@ def test_every_outcome_is_reported_on_stdout_in_the_chosen_format(
     if format_ == "text":
         assert done.stdout in ("", "One look.\n")
         return
-    result = documents(done.stdout)
-    kinds = [document["type"] for document in result]
+    json_documents = documents(done.stdout)
+    kinds = [document["type"] for document in json_documents]
     assert kinds.count("result") == 1
     assert kinds[-1] == "result"
     assert kinds[0] == ("result" if len(kinds) == 1 else "system")
-    assert (result[-1]["outcome"], format_ != "json" or len(kinds) == 1) == (outcome, True)
+    assert (json_documents[-1]["outcome"], format_ != "json" or len(kinds) == 1) == (
+        outcome,
+        True,
+    )
     if outcome == "failed":
-        assert result[-1]["reason"]
+        assert json_documents[-1]["reason"]
 
 
 @pytest.mark.slow
@@ -143,11 +146,15 @@ def test_print_mode_works_with_closed_stdin_or_stderr(
     tmp_path: Path, closed: str, format_: str
 ) -> None:
     """A denial would be reported on stderr."""
-    line = script(tmp_path, call("bash", command="touch a"), {"text": "I may not."})
-    words = [*command("-p", "Hi", "--script", line), "--output-format", format_]
+    script_path = script(tmp_path, call("bash", command="touch a"), {"text": "I may not."})
+    command_line = [
+        *command("-p", "Hi", "--script", script_path),
+        "--output-format",
+        format_,
+    ]
 
     done = subprocess.run(
-        ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *words], cwd=tmp_path,
+        ["/bin/sh", "-c", f'exec "$@" {closed}', "sh", *command_line], cwd=tmp_path,
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG, check=False,
     )  # fmt: skip
 
@@ -164,11 +171,15 @@ def test_print_mode_works_with_closed_stdin_or_stderr(
 def test_unwritable_stdout_yields_at_most_one_sentence_on_stderr(
     tmp_path: Path, stdout: str, format_: str
 ) -> None:
-    line = script(tmp_path, {"text": "Hello."})
-    words = [*command("-p", "Hi", "--script", line), "--output-format", format_]
+    script_path = script(tmp_path, {"text": "Hello."})
+    command_line = [
+        *command("-p", "Hi", "--script", script_path),
+        "--output-format",
+        format_,
+    ]
 
     done = subprocess.run(
-        ["/bin/sh", "-c", f'exec "$@" {stdout}', "sh", *words], cwd=tmp_path,
+        ["/bin/sh", "-c", f'exec "$@" {stdout}', "sh", *command_line], cwd=tmp_path,
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG, check=False,
     )  # fmt: skip
     output = subprocess.run(
@@ -178,7 +189,7 @@ def test_unwritable_stdout_yields_at_most_one_sentence_on_stderr(
 
     full = "full" in stdout
     text = "refold: the output cannot be written: No space left on device\n" if full else ""
-    # Where nothing of a stream is read, its turn is stopped; the other two try at the end.
+    # A turn is stopped when its stream is not read; the other two formats write at the end.
     stopped = format_ == "stream-json"
     assert (done.stderr, done.returncode) == (text, 130 if stopped and not full else 1)
     (row,) = map(json.loads, output.splitlines())
@@ -187,12 +198,12 @@ def test_unwritable_stdout_yields_at_most_one_sentence_on_stderr(
 
 @pytest.mark.slow
 def test_stream_json_input_reports_a_full_disk_in_one_sentence(tmp_path: Path) -> None:
-    line = script(tmp_path, {"text": "Hello."})
+    script_path = script(tmp_path, {"text": "Hello."})
     formats = ("--input-format", "stream-json", "--output-format", "stream-json")
 
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            command("Hi", "--script", line, *formats), cwd=tmp_path, stdout=full,
+            command("Hi", "--script", script_path, *formats), cwd=tmp_path, stdout=full,
             stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=LONG, check=False,
         )  # fmt: skip
 
@@ -202,11 +213,11 @@ def test_stream_json_input_reports_a_full_disk_in_one_sentence(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_endless_stdin_is_refused(tmp_path: Path) -> None:
-    line = script(tmp_path, {"text": "Hello."})
+    script_path = script(tmp_path, {"text": "Hello."})
 
     with open("/dev/zero", "rb") as endless:
         done = subprocess.run(
-            command("-p", "--script", line, "--output-format", "json"), cwd=tmp_path,
+            command("-p", "--script", script_path, "--output-format", "json"), cwd=tmp_path,
             stdin=endless, capture_output=True, text=True, timeout=LONG, check=False,
         )  # fmt: skip
 
@@ -221,11 +232,15 @@ def test_endless_stdin_is_refused(tmp_path: Path) -> None:
 def test_a_reader_that_closes_after_one_line_stops_the_turn_without_an_error(
     tmp_path: Path,
 ) -> None:
-    line = script(tmp_path, {"text": "Hello.", "pause": 0.01}, {"text": "x"})
-    words = [*command("-p", "Hi", "--script", line), "--output-format", "stream-json"]
+    script_path = script(tmp_path, {"text": "Hello.", "pause": 0.01}, {"text": "x"})
+    command_line = [
+        *command("-p", "Hi", "--script", script_path),
+        "--output-format",
+        "stream-json",
+    ]
 
     done = subprocess.run(
-        ["bash", "-c", '"$@" | head -n 1; exit ${PIPESTATUS[0]}', "bash", *words], cwd=tmp_path,
+        ["bash", "-c", '"$@" | head -n 1; exit ${PIPESTATUS[0]}', "bash", *command_line], cwd=tmp_path,
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONG, check=False,
     )  # fmt: skip
 
@@ -236,22 +251,22 @@ def test_a_reader_that_closes_after_one_line_stops_the_turn_without_an_error(
 @pytest.mark.slow
 @pytest.mark.parametrize("format_", ["json", "stream-json"])
 def test_an_unwritable_journal_yields_a_failed_result(tmp_path: Path, format_: str) -> None:
-    """No file may grow beyond some thousand bytes: as a disk that is full."""
-    line = script(tmp_path, call("think", thought="x" * 90_000), {"text": "Hello."})
+    """No file may grow beyond a few thousand bytes, as on a full disk."""
+    script_path = script(tmp_path, call("think", thought="x" * 90_000), {"text": "Hello."})
     limited = "import os, resource, signal, sys; "
     limited += "resource.setrlimit(resource.RLIMIT_FSIZE, (60_000, 60_000)); "
     limited += (
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
     )
-    words = command("-p", "Hi", "--script", line, "--output-format", format_)
+    words = command("-p", "Hi", "--script", script_path, "--output-format", format_)
 
     done = subprocess.run(
         [sys.executable, "-c", limited, *words], cwd=tmp_path, stdin=subprocess.DEVNULL,
         capture_output=True, text=True, timeout=LONG, check=False,
     )  # fmt: skip
 
-    result = documents(done.stdout)
-    assert (done.returncode, result[-1]["type"], result[-1]["outcome"]) == (
+    json_documents = documents(done.stdout)
+    assert (done.returncode, json_documents[-1]["type"], json_documents[-1]["outcome"]) == (
         1,
         "result",
         "failed",
@@ -266,28 +281,30 @@ def test_an_unwritable_journal_yields_a_failed_result(tmp_path: Path, format_: s
     ids=["odd", "large", "marked"],
 )
 def test_arbitrary_bytes_on_stdin_become_the_message(tmp_path: Path, value: bytes) -> None:
-    line = script(tmp_path, {"text": "Hello."})
+    script_path = script(tmp_path, {"text": "Hello."})
 
     done = subprocess.run(
-        command("-p", "--script", line, "--output-format", "stream-json"), cwd=tmp_path,
+        command("-p", "--script", script_path, "--output-format", "stream-json"), cwd=tmp_path,
         input=value, capture_output=True, timeout=LONG, check=False,
     )  # fmt: skip
 
-    result = documents(done.stdout.decode())
-    assert (done.returncode, result[-1]["text"]) == (0, "Hello.")
-    assert result[1]["text"] == value.decode("utf-8-sig", errors="replace")
+    json_documents = documents(done.stdout.decode())
+    assert (done.returncode, json_documents[-1]["text"]) == (0, "Hello.")
+    assert json_documents[1]["text"] == value.decode("utf-8-sig", errors="replace")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["text", "json"])
-def test_a_retry_is_reported_on_stderr(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("output_format", ["text", "json"])
+def test_a_retry_is_reported_on_stderr(tmp_path: Path, output_format: str) -> None:
     async def run() -> "subprocess.CompletedProcess[bytes]":
         busy = Answer(b"{}", status=503)
         yes = answer("openai-chat", Reply("Yes."))
         async with wire_server(busy, yes) as server:
             environ = {"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "nobody"}
             return await anyio.run_process(
-                command("-p", "Hi", "-m", "openai-chat/some", "--output-format", how),
+                command(
+                    "-p", "Hi", "-m", "openai-chat/some", "--output-format", output_format
+                ),
                 cwd=tmp_path,
                 env={**os.environ, **environ},
                 stdin=subprocess.DEVNULL,

@@ -22,7 +22,7 @@ from refold.client.session_socket import socket_path
 from refold.config.paths import paths
 from refold.errors import BadInput, Held
 from refold.journal.events.kinds import Ended, Entry, HolderEnded
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.store import writer_lock
 from tests.cli.running import LONG, call, command, script, start_refold
 from tests.journal.journals import append_as_next_writer
@@ -76,7 +76,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @contextmanager
 def run_refold(project_directory: Path) -> Iterator["subprocess.Popen[bytes]"]:
-    """A process that has a session open, whose call runs."""
+    """Yield a process that has a session open, whose call runs."""
     with start_refold(*TASK, script(project_directory, WAIT, DONE)) as process:
         wait_until((project_directory / "begun").exists)
         yield process
@@ -192,12 +192,7 @@ def test_exactly_one_of_two_concurrent_steals_gets_the_session(
         )
 
         with start_refold(*wish) as first, start_refold(*wish) as second:
-            wait_until(
-                lambda: (
-                    None not in (first.poll(), second.poll())
-                    or _wait_for_one(first, second)
-                )
-            )
+            wait_until(lambda: first.poll() is not None or second.poll() is not None)
             wait_until((project_directory / "begun").exists)
             (loser,) = [p for p in (first, second) if p.poll() is not None]
             assert loser.returncode == 1
@@ -205,12 +200,8 @@ def test_exactly_one_of_two_concurrent_steals_gets_the_session(
     assert len(ended_holders()) == 1
 
 
-def _wait_for_one(*processes: "subprocess.Popen[bytes]") -> bool:
-    return any(process.poll() is not None for process in processes)
-
-
 def store_session(project_directory: Path) -> tuple[str, Path]:
-    """A session that no process has open, and its directory."""
+    """Return a session that no process has open, and its directory."""
     assert subprocess.run(
         command("-p", "hi", "--script", script(project_directory, DONE)),
         stdin=subprocess.DEVNULL, capture_output=True, check=False,
@@ -296,7 +287,7 @@ def test_steal_is_refused_when_the_holder_is_on_another_host(
 
 
 def _name_as_writer(directory: Path, pid: int, host: str) -> None:
-    """As if the note were of this process, whichever process has the lock."""
+    """Write the note of the writer for this process, whichever process has the lock."""
     file = directory / writer_lock.FILE_NAME
     data = file.read_bytes()
     writer = writer_lock.Writer(99, pid, host, time.time())
@@ -328,7 +319,7 @@ def test_steal_asks_before_killing_and_offers_to_join_a_responding_process(
     terminals = [owner]
     try:
         owner.until("Done.")
-        result = Terminal(
+        asking = Terminal(
             program,
             *answers,
             "-c",
@@ -336,10 +327,10 @@ def test_steal_asks_before_killing_and_offers_to_join_a_responding_process(
             directory=project_directory,
             compiled=compiled,
         )
-        terminals.append(result)
-        result.until("answers. Join it? [y/N]")
-        result.type("n" + ENTER)
-        result.until("was not ended: join it with")
+        terminals.append(asking)
+        asking.until("answers. Join it? [y/N]")
+        asking.type("n" + ENTER)
+        asking.until("was not ended: join it with")
 
         os.kill(owner.child.pid, signal.SIGSTOP)
         thief = Terminal(

@@ -20,8 +20,9 @@ from refold.app.storage_quota import quota_notice, start_measuring
 from refold.cli.main import main
 from refold.config.paths import paths
 from refold.journal.events.kinds import Said, SessionStarted
-from refold.journal.home import JournalDirectory
-from refold.place.checkpoints import Checkpoints, snapshot_directory
+from refold.journal.journal_directory import JournalDirectory
+from refold.place.checkpoints import Checkpoints
+from refold.place.snapshot_repository import snapshot_directory
 from refold.session.recorder import Recorder
 
 CAPFD = pytest.CaptureFixture[str]
@@ -43,7 +44,7 @@ def home() -> JournalDirectory:
 
 
 def store_session(id_: str, directory: Path, days: float) -> Path:
-    """A session with a checkpoint of `directory`, last written `days` ago."""
+    """Return a session with a checkpoint of `directory`, last written `days` ago."""
 
     async def write() -> None:
         record = Recorder(home().store(id_))
@@ -110,7 +111,7 @@ def test_every_file_of_real_sessions_has_a_storage_kind(
     assert kinds["journals"]["bytes"] > 0
 
 
-def test_the_table_shows_each_kind_with_its_size_and_age(
+def test_storage_shows_the_size_and_age_of_each_kind_of_file(
     capfd: CAPFD, project_directory: Path
 ) -> None:
     store_session(OLD, project_directory, 100)
@@ -163,7 +164,7 @@ def test_clean_keeps_a_repository_that_another_session_uses(
     assert (repository(project_directory) / "objects").is_dir()
 
 
-def test_a_dry_run_prints_what_would_be_deleted_and_deletes_nothing(
+def test_clean_dry_run_prints_what_would_be_deleted_and_deletes_nothing(
     capfd: CAPFD, project_directory: Path
 ) -> None:
     store_session(OLD, project_directory, 100)
@@ -212,18 +213,18 @@ def test_clean_keeps_a_session_that_a_process_has_open(
     age(home().path(OLD), 100)
     age(repository(project_directory), 100)
 
-    async def meanwhile() -> tuple[int, str, str]:
+    async def clean_while_open() -> tuple[int, str, str]:
         async with hold_open(f"{OLD}{open_one}"):
             return await anyio.to_thread.run_sync(lambda: clean(capfd, "--yes"))
 
-    code, _, err = anyio.run(meanwhile)
+    code, _, err = anyio.run(clean_while_open)
 
     assert (code, names()) == (0, [OLD])
     assert (f"{OLD} is open in another process and stays" in err) is not bool(open_one)
     assert (repository(project_directory) / "sessions" / OLD).is_dir()
 
 
-def test_a_session_with_a_new_subagent_is_not_old(
+def test_clean_keeps_an_old_session_with_a_new_subagent(
     capfd: CAPFD, project_directory: Path
 ) -> None:
     store_session(OLD, project_directory, 100)
@@ -344,7 +345,7 @@ def test_clean_deletes_only_model_lists_from_the_models_directory(
 
 
 @pytest.mark.parametrize("text", ["90", "d", "0d", "-1d", "1h", "１d", ""])
-def test_an_invalid_age_is_refused(capfd: CAPFD, text: str) -> None:
+def test_clean_refuses_an_invalid_age(capfd: CAPFD, text: str) -> None:
     code, _, err = storage(capfd, "clean", f"--older-than={text}", "--yes")
 
     assert code == 1
@@ -364,7 +365,7 @@ def clean_until_deletion() -> int:
     ).returncode
 
 
-def test_a_killed_deletion_leaves_no_half_of_a_repository(
+def test_a_killed_clean_leaves_a_renamed_repository_that_the_next_clean_deletes(
     capfd: CAPFD, project_directory: Path
 ) -> None:
     anyio.run(
@@ -390,10 +391,12 @@ def test_a_killed_deletion_leaves_no_half_of_a_repository(
     assert (repository(project_directory) / "sessions/y").is_dir()
 
 
-def test_a_cleanup_that_is_killed_leaves_a_home_that_can_be_read(
+def test_a_killed_clean_leaves_the_other_sessions_readable(
     capfd: CAPFD, project_directory: Path
 ) -> None:
-    """It is killed right after a directory was renamed, before anything in it is deleted."""
+    """The cleanup is killed after a directory was renamed and before anything in it is
+    deleted.
+    """
     store_session(OLD, project_directory, 100)
     store_session(NEW, project_directory, 1)
     code = clean_until_deletion()
@@ -409,7 +412,7 @@ def test_a_cleanup_that_is_killed_leaves_a_home_that_can_be_read(
     assert not home().check(NEW).damages
 
 
-def test_the_quota_warns_from_the_last_measurement(capfd: CAPFD) -> None:
+def test_the_storage_quota_warns_by_the_last_measured_size(capfd: CAPFD) -> None:
     here = paths(os.environ)
     before = quota_notice(here, 0.000001)
     (here.data / "memo").mkdir(parents=True)
@@ -424,7 +427,7 @@ def test_the_quota_warns_from_the_last_measurement(capfd: CAPFD) -> None:
     assert quota_notice(here, 0.000001) == ""
 
 
-def test_leaving_a_session_measures_in_the_background_once_a_day() -> None:
+def test_storage_is_measured_in_the_background_at_most_once_a_day() -> None:
     here = paths(os.environ)
     environ = {k: v for k, v in os.environ.items() if k != "REFOLD_NO_BACKGROUND"}
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from refold.cli.main import main
 from refold.cli.schema import SCHEMA_NAMES, schema_text
 from refold.client.verify import claims_of
+from refold.errors import BadInput
 from refold.journal.events.child_events import (
     BackgroundEnded,
     BackgroundStarted,
@@ -36,15 +37,12 @@ from refold.journal.events.child_events import (
     VariablesSaved,
 )
 from refold.journal.events.kinds import (
-    AgentChosen,
     Answered,
     AnswerRejected,
-    BudgetSet,
     Checkpointed,
     Compacted,
     CompactionRequested,
     Delivered,
-    EffortChosen,
     Ended,
     Entry,
     Event,
@@ -58,14 +56,11 @@ from refold.journal.events.kinds import (
     MemoryExtracted,
     MessageEdited,
     MessageWithdrawn,
-    ModeChanged,
     ModelAnswered,
     ModelAsked,
-    ModelChosen,
     ModelFailed,
     PlaceRebuilt,
     PlanAnswered,
-    Renamed,
     RequestLogged,
     Reserved,
     Rewound,
@@ -73,13 +68,21 @@ from refold.journal.events.kinds import (
     SessionResumed,
     Settled,
     Started,
-    StepLimitSet,
     Stopped,
-    Titled,
     TurnEnded,
     TurnStarted,
     WorktreeEntered,
     WorktreeLeft,
+)
+from refold.journal.events.setting_events import (
+    AgentChosen,
+    BudgetSet,
+    EffortChosen,
+    ModeChanged,
+    ModelChosen,
+    Renamed,
+    StepLimitSet,
+    Titled,
 )
 from refold.journal.state.fold import View
 from refold.values.claims import CheckedClaim, Claim, Evidence, Finding
@@ -162,7 +165,7 @@ MOVED = (Rewound(3), MessageEdited(3, "new"), MessageEdited(3), MessageWithdrawn
 
 
 def sample_documents() -> list[dict[str, Any]]:
-    """A document of every type, as it goes over the wire."""
+    """Return a document of every type, as it goes over the wire."""
     news = [Frame(7, 0, Entry(7, event)) for event in (*EVENTS, *MOVED)]
     news += [Frame(7, n, live) for n, live in enumerate(LIVE, 1)]
     outcome = [
@@ -191,11 +194,11 @@ def sample_documents() -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("document", sample_documents(), ids=lambda d: d["type"])
-def test_each_written_document_matches_the_schema(document: dict[str, Any]) -> None:
+def test_each_written_document_matches_the_stream_schema(document: dict[str, Any]) -> None:
     check_document(document)
 
 
-def test_the_schema_has_exactly_the_document_types_that_are_written() -> None:
+def test_the_stream_schema_has_exactly_the_document_types_that_are_written() -> None:
     schema = json.loads(schema_text("stream"))
     values = {
         value
@@ -209,7 +212,7 @@ def test_the_schema_has_exactly_the_document_types_that_are_written() -> None:
 
 
 @pytest.mark.parametrize("which", SCHEMA_NAMES)
-def test_the_schema_file_in_docs_equals_the_output_of_the_command(
+def test_each_schema_file_in_docs_equals_the_output_of_refold_schema(
     which: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """`make docs` writes it again."""
@@ -235,7 +238,7 @@ def test_the_schema_file_in_docs_equals_the_output_of_the_command(
         {"type": "user", "message": {"role": "user", "content": "Hi"}},
     ],
 )
-def test_each_accepted_order_matches_the_schema(order: dict[str, Any]) -> None:
+def test_each_accepted_order_matches_the_order_schema(order: dict[str, Any]) -> None:
     from refold.client.protocol import parse_order
 
     parse_order(msgspec.json.encode(order))
@@ -251,8 +254,12 @@ def test_each_accepted_order_matches_the_schema(order: dict[str, Any]) -> None:
         {"type": "budget", "dollars": 0},
     ],
 )
-def test_each_refused_order_is_invalid_by_the_schema(
+def test_each_refused_order_is_invalid_by_the_order_schema(
     order: dict[str, Any],
 ) -> None:
+    from refold.client.protocol import parse_order
+
+    with pytest.raises(BadInput):
+        parse_order(msgspec.json.encode(order))
     with pytest.raises(ValidationError):
         Draft202012Validator(json.loads(schema_text("orders"))).validate(order)

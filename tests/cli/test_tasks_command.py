@@ -12,7 +12,7 @@ import pytest
 
 from refold.cli.main import main
 from refold.journal.events.kinds import ChildBorn, Said, SessionStarted
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.session.recorder import Recorder
 from tests.cli.running import call, command, script
 
@@ -164,29 +164,29 @@ def tasks(directory: Path) -> list[tuple[int, str, str]]:
         command("tasks", "list", "--all", "--json"), cwd=directory, capture_output=True,
         check=True, timeout=60,
     ).stdout  # fmt: skip
-    result = [json.loads(line) for line in out.splitlines()]
-    return [(item["id"], item["subject"], item["status"]) for item in result]
+    tasks = [json.loads(line) for line in out.splitlines()]
+    return [(item["id"], item["subject"], item["status"]) for item in tasks]
 
 
 @pytest.mark.slow
 def test_the_task_board_works_in_plan_mode_and_sends_task_update_documents(
     tmp_path: Path,
 ) -> None:
-    lines = script(
+    script_path = script(
         tmp_path,
         call("tool_call", name="task_create", arguments={"subject": "build"}),
         call("tool_call", name="task_claim", arguments={}),
         {"text": "It is planned."},
     )
     done = subprocess.run(
-        command("-p", "plan it", "--script", lines, "--permission-mode", "plan",
+        command("-p", "plan it", "--script", script_path, "--permission-mode", "plan",
                 "--output-format", "stream-json"),
         cwd=tmp_path, capture_output=True, check=False, timeout=60,
     )  # fmt: skip
 
-    result = [json.loads(line) for line in done.stdout.splitlines()]
-    updates = [item["tasks"][0] for item in result if item["type"] == "task_update"]
-    session = result[0]["session_id"]
+    documents = [json.loads(line) for line in done.stdout.splitlines()]
+    updates = [item["tasks"][0] for item in documents if item["type"] == "task_update"]
+    session = documents[0]["session_id"]
     assert [(update["id"], update["status"], update["owner"]) for update in updates] == [
         (1, "pending", ""), (1, "in_progress", session),
     ]  # fmt: skip
@@ -201,9 +201,9 @@ def test_tasks_watch_prints_each_change_by_another_process(tmp_path: Path) -> No
     ) as watching:
         assert watching.stdout is not None
         states = [json.loads(watching.stdout.readline())["status"]]
-        for what in ("claim", "done"):
+        for verb in ("claim", "done"):
             subprocess.run(
-                command("tasks", what, "1"), cwd=tmp_path, check=True, timeout=60
+                command("tasks", verb, "1"), cwd=tmp_path, check=True, timeout=60
             )
             states.append(json.loads(watching.stdout.readline())["status"])
         os.kill(watching.pid, signal.SIGINT)

@@ -12,7 +12,7 @@ LINK = "http://127.0.0.1:3500/#launch=secret"
 
 
 def browser(folder: Path) -> Path:
-    """A program that writes down what it is given, and what stands there."""
+    """Return a program that writes down what it is given, and what stands there."""
     folder.mkdir(mode=0o755)
     program = folder / "browse"
     program.write_text(f'#!/bin/sh\necho "$@" > {folder}/given\ncat "$1" > {folder}/page\n')
@@ -20,7 +20,7 @@ def browser(folder: Path) -> Path:
     return program
 
 
-def test_the_browser_gets_a_private_file_and_no_link_as_an_argument(
+def test_web_gives_the_browser_a_private_file_and_no_link_as_an_argument(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "work").mkdir()
@@ -38,7 +38,7 @@ def test_the_browser_gets_a_private_file_and_no_link_as_an_argument(
     assert stat.S_IMODE(way.stat().st_mode) == 0o600
 
 
-def test_web_without_a_browser_opens_and_writes_no_page(tmp_path: Path) -> None:
+def test_web_without_a_browser_opens_no_page_and_writes_no_file(tmp_path: Path) -> None:
     assert open_page(LINK, tmp_path / "open.html", {"PATH": str(tmp_path)}) is None
 
     assert not (tmp_path / "open.html").exists()

@@ -22,7 +22,7 @@ LINES: tuple[dict[str, Any], ...] = (
 
 @pytest.fixture(autouse=True)
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: CAPFD) -> str:
-    """The id of a session of three responses. Nothing is on stdin."""
+    """Return the id of a session of three responses. Nothing is on stdin."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     monkeypatch.setattr("select.select", has_stdin)
@@ -41,7 +41,7 @@ def run(capfd: CAPFD, *words: str, lines: tuple[dict[str, Any], ...]) -> dict[st
     return json.loads(capfd.readouterr().out)
 
 
-def what_if(capfd: CAPFD, *changes: str) -> tuple[int, dict[str, Any]]:
+def run_what_if(capfd: CAPFD, *changes: str) -> tuple[int, dict[str, Any]]:
     capfd.readouterr()
     flags = [word for change in changes for word in ("--what-if", change)]
     code = main(["replay", "last", *flags, "--json"])
@@ -74,7 +74,7 @@ def test_replay_what_if_estimates_each_request_with_the_longer_prompt(capfd: CAP
     Path("longer.md").write_text("Be brief. " * 6_000)
 
     usages = [
-        what_if(capfd, f"system-prompt={name}.md")[1]["continuation"]["usage"]
+        run_what_if(capfd, f"system-prompt={name}.md")[1]["continuation"]["usage"]
         for name in ("long", "longer")
     ]
 
@@ -84,11 +84,11 @@ def test_replay_what_if_estimates_each_request_with_the_longer_prompt(capfd: CAP
 
 
 @pytest.mark.parametrize("change", ["system-prompt=short.md", "deny=grep"])
-def test_the_command_of_a_what_if_continues_a_copy_from_that_request(
+def test_the_command_that_what_if_prints_continues_a_copy_from_the_first_difference(
     session: str, capfd: CAPFD, change: str
 ) -> None:
     Path("short.md").write_text("Be brief.")
-    _, document = what_if(capfd, change)
+    _, document = run_what_if(capfd, change)
 
     command = document["continuation"]["command"]
     words = shlex.split(command.replace("$(cat short.md)", "Be brief."))
@@ -103,7 +103,7 @@ def test_the_command_of_a_what_if_continues_a_copy_from_that_request(
 
 
 def test_replay_what_if_of_a_rule_reports_only_what_the_rule_changes(capfd: CAPFD) -> None:
-    code, document = what_if(capfd, "deny=grep", "ask=read_file(other/*)")
+    code, document = run_what_if(capfd, "deny=grep", "ask=read_file(other/*)")
 
     first = document["first"]["divergence"]
     assert code == 1
@@ -115,12 +115,12 @@ def test_replay_what_if_of_a_rule_reports_only_what_the_rule_changes(capfd: CAPF
     )
 
 
-def test_replay_what_if_leaves_out_what_differs_without_the_change(
+def test_replay_what_if_omits_divergences_that_occur_without_the_change_too(
     capfd: CAPFD, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFOLD_PERMISSIONS__DENY", "read_file")
 
-    code, document = what_if(capfd, "compaction=0.9")
+    code, document = run_what_if(capfd, "compaction=0.9")
 
     assert (code, document["first"], document["divergences"]) == (0, None, [])
     assert main(["replay", "last", "--run"]) == 1
@@ -135,7 +135,7 @@ def test_replay_what_if_without_compaction_counts_the_longer_requests(capfd: CAP
     ]
     run(capfd, "Go", "--max-tokens", "9000000", lines=(*reads, {"text": "Done."}))
 
-    code, document = what_if(capfd, "compaction=off")
+    code, document = run_what_if(capfd, "compaction=off")
 
     first, continuation = document["first"], document["continuation"]
     assert code == 1
@@ -159,7 +159,9 @@ def test_replay_what_if_without_compaction_counts_the_longer_requests(capfd: CAP
         ("deny=bash(", "'bash('"),
     ],
 )
-def test_an_unusable_what_if_is_refused(capfd: CAPFD, change: str, error: str) -> None:
+def test_replay_what_if_refuses_an_invalid_change(
+    capfd: CAPFD, change: str, error: str
+) -> None:
     capfd.readouterr()
 
     assert main(["replay", "last", "--what-if", change]) == 1

@@ -9,6 +9,7 @@ from refold.client.elsewhere import (
     AddressRights,
     address_of_directory,
     find_directory_elsewhere,
+    find_stand_in,
 )
 from refold.client.types import acting_as
 from refold.config.load import load
@@ -18,7 +19,7 @@ from refold.errors import BadInput
 NAMED = {"build": "ssh://big/srv/app"}
 
 
-def test_a_name_of_the_settings_stands_for_its_address(home: Path) -> None:
+def test_a_workspace_name_of_the_settings_stands_for_its_address(home: Path) -> None:
     by_name = find_directory_elsewhere("build", NAMED)
     by_address = find_directory_elsewhere("ssh://big/srv/app", {})
 
@@ -28,18 +29,20 @@ def test_a_name_of_the_settings_stands_for_its_address(home: Path) -> None:
     assert find_directory_elsewhere("other", NAMED) is None
 
 
-def test_a_wrong_address_in_the_settings_is_named_with_its_key(home: Path) -> None:
+def test_an_invalid_workspace_address_in_the_settings_is_refused_with_its_key(
+    home: Path,
+) -> None:
     with pytest.raises(BadInput, match=r"^workspaces\.build: 'ftp://x' is not an address"):
         find_directory_elsewhere("build", {"build": "ftp://x"})
 
 
-def test_workspaces_are_read_from_the_settings_of_the_user(tmp_path: Path) -> None:
+def test_workspace_addresses_are_read_from_the_settings_of_the_user(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text('[workspaces]\nbuild = "ssh://big/srv/app"\n')
 
     assert load(tmp_path / "config.toml", {}, {}).settings.workspaces == NAMED
 
 
-def test_a_project_cannot_name_workspaces() -> None:
+def test_project_settings_cannot_name_workspaces() -> None:
     with pytest.raises(BadInput, match="workspaces"):
         parse_file(
             ".refold/config.toml", "project", b'[workspaces]\nbuild = "cmd:touch x"\n'
@@ -57,7 +60,7 @@ def test_a_project_cannot_name_workspaces() -> None:
         (AddressRights({"x": "cmd:sh # /y"}), "page", False),
     ],
 )
-def test_an_address_is_accepted_only_from_people_who_may_give_one(
+def test_a_workspace_address_is_accepted_only_from_a_person_with_that_right(
     rights: AddressRights, person: str, allowed: bool
 ) -> None:
     def is_allowed() -> bool:
@@ -71,7 +74,7 @@ def test_an_address_is_accepted_only_from_people_who_may_give_one(
     assert is_allowed() is allowed
 
 
-def test_the_address_of_an_earlier_session_is_accepted_if_recent_ones_are_allowed(
+def test_a_workspace_address_of_an_earlier_session_is_accepted_only_with_the_right_recent(
     home: Path,
 ) -> None:
     directory = find_directory_elsewhere("cmd:sh # /x", {})
@@ -84,3 +87,19 @@ def test_the_address_of_an_earlier_session_is_accepted_if_recent_ones_are_allowe
         AddressRights(recent=True).check("cmd:sh # /other", lambda: earlier)
     with pytest.raises(BadInput, match="does not take"):
         AddressRights().check("cmd:sh # /x", lambda: earlier)
+
+
+def test_a_worker_finds_the_workspace_elsewhere_that_another_machine_recorded(
+    home: Path, tmp_path: Path
+) -> None:
+    here = find_directory_elsewhere("build", NAMED)
+    assert here is not None
+    there = f"/machine/of/another/places/{here.name}"
+    (tmp_path / "places" / here.name).mkdir(parents=True)
+
+    assert find_stand_in(there, NAMED) == here
+    assert find_stand_in(str(here), {}) == here
+    assert find_stand_in("/machine/of/another/work", NAMED) is None
+    assert find_stand_in(str(tmp_path / "places" / here.name), NAMED) is None
+    with pytest.raises(BadInput, match=rf"{there}.*does not know.*\[workspaces\]"):
+        find_stand_in(there, {})

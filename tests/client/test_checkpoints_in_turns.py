@@ -11,8 +11,7 @@ import pytest
 from refold import Agent, Effect, Reply, tool
 from refold.client.result import Result
 from refold.journal.events.kinds import Checkpointed, Frame, Started
-from refold.place.checkpoints import snapshot_directory
-from refold.place.snapshot_repository import SnapshotRepository
+from refold.place.snapshot_repository import SnapshotRepository, snapshot_directory
 from refold.testing.providers import Line, ScriptedProvider
 from refold.values.live import Progress
 
@@ -24,7 +23,7 @@ def shell(command: str) -> Line:
 
 
 class AgentRuns:
-    """One agent at work, and all events of it."""
+    """The turns of one agent, and all their events."""
 
     def __init__(self, directory: Path) -> None:
         self.folder = directory / "ws"
@@ -62,17 +61,17 @@ class AgentRuns:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> AgentRuns:
+def agent_runs(tmp_path: Path) -> AgentRuns:
     return AgentRuns(tmp_path)
 
 
 def test_result_lists_files_that_commands_created_changed_and_deleted(
-    made: AgentRuns,
+    agent_runs: AgentRuns,
 ) -> None:
-    (made.folder / "old.txt").write_text("old")
-    (made.folder / "gone.txt").write_text("gone")
+    (agent_runs.folder / "old.txt").write_text("old")
+    (agent_runs.folder / "gone.txt").write_text("gone")
 
-    (result,) = made.run_turns(
+    (result,) = agent_runs.run_turns(
         [shell("echo new > new.txt; echo x >> old.txt; rm gone.txt"), "Ok."]
     )
 
@@ -83,27 +82,27 @@ def test_result_lists_files_that_commands_created_changed_and_deleted(
     }
 
 
-def test_read_only_commands_make_no_checkpoint(made: AgentRuns) -> None:
-    (result,) = made.run_turns([shell("ls; cat /dev/null"), "Ok."])
+def test_read_only_commands_make_no_checkpoint(agent_runs: AgentRuns) -> None:
+    (result,) = agent_runs.run_turns([shell("ls; cat /dev/null"), "Ok."])
 
-    assert (made.kinds, dict(result.files)) == ([Started], {})
+    assert (agent_runs.kinds, dict(result.files)) == ([Started], {})
 
 
-def test_edit_that_fails_makes_no_checkpoint(made: AgentRuns) -> None:
-    (made.folder / "a.txt").write_text("old")
+def test_edit_that_fails_makes_no_checkpoint(agent_runs: AgentRuns) -> None:
+    (agent_runs.folder / "a.txt").write_text("old")
     unread = [("write_file", '{"path": "a.txt", "content": "new"}')]
     missing = [("edit_file", '{"path": "a.txt", "old": "gone", "new": "come"}')]
 
-    (result,) = made.run_turns([unread, missing, "Ok."])
+    (result,) = agent_runs.run_turns([unread, missing, "Ok."])
 
-    assert (made.kinds, dict(result.files)) == ([Started, Started], {})
-    assert (made.folder / "a.txt").read_text() == "old"
+    assert (agent_runs.kinds, dict(result.files)) == ([Started, Started], {})
+    assert (agent_runs.folder / "a.txt").read_text() == "old"
 
 
 def test_files_changed_by_the_user_between_turns_are_not_in_the_result(
-    made: AgentRuns,
+    agent_runs: AgentRuns,
 ) -> None:
-    first, second = made.run_turns(
+    first, second = agent_runs.run_turns(
         [shell("echo a > a.txt"), "Ok."],
         [shell("echo b > b.txt"), "Ok."],
         between="mine.txt",
@@ -113,42 +112,44 @@ def test_files_changed_by_the_user_between_turns_are_not_in_the_result(
     assert [Path(name).name for name in second.files] == ["b.txt"]
 
 
-def test_every_step_that_writes_files_makes_a_checkpoint(made: AgentRuns) -> None:
-    made.run_turns([shell("echo 1 > a.txt"), shell("echo 2 > a.txt"), "Ok."])
+def test_every_step_that_writes_files_makes_a_checkpoint(agent_runs: AgentRuns) -> None:
+    agent_runs.run_turns([shell("echo 1 > a.txt"), shell("echo 2 > a.txt"), "Ok."])
 
-    assert made.kinds == [Started, Checkpointed, Started, Checkpointed, Checkpointed]
+    assert agent_runs.kinds == [Started, Checkpointed, Started, Checkpointed, Checkpointed]
 
 
 def test_a_failed_checkpoint_is_reported_and_the_turn_continues(
-    made: AgentRuns, tmp_path: Path
+    agent_runs: AgentRuns, tmp_path: Path
 ) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "checkpoints").write_text("in the way")
 
-    (result,) = made.run_turns([shell("echo a > a.txt"), "Ok."])
+    (result,) = agent_runs.run_turns([shell("echo a > a.txt"), "Ok."])
 
-    reasons = [getattr(frame.item, "reason", "") for frame in made.told]
-    assert (result.outcome, made.kinds) == ("answered", [Started])
+    reasons = [getattr(frame.item, "reason", "") for frame in agent_runs.told]
+    assert (result.outcome, agent_runs.kinds) == ("answered", [Started])
     assert any(reason.startswith("no checkpoint: ") for reason in reasons)
-    assert (made.folder / "a.txt").exists()
+    assert (agent_runs.folder / "a.txt").exists()
 
 
-def test_checkpoints_do_not_change_the_git_repository_of_the_user(made: AgentRuns) -> None:
+def test_checkpoints_do_not_change_the_git_repository_of_the_user(
+    agent_runs: AgentRuns,
+) -> None:
     def git(*text: str) -> str:
         done = subprocess.run(
             ["git", "-c", "user.name=a", "-c", "user.email=a@b", *text],
-            cwd=made.folder, capture_output=True, text=True, check=True,
+            cwd=agent_runs.folder, capture_output=True, text=True, check=True,
         )  # fmt: skip
         return done.stdout
 
     git("init", "-q")
-    (made.folder / "a.txt").write_text("a\n")
+    (agent_runs.folder / "a.txt").write_text("a\n")
     git("add", "a.txt")
-    before = (made.folder / ".git" / "index").read_bytes()
+    before = (agent_runs.folder / ".git" / "index").read_bytes()
 
-    made.run_turns([shell("echo b > a.txt; echo c > c.txt"), "Ok."])
+    agent_runs.run_turns([shell("echo b > a.txt; echo c > c.txt"), "Ok."])
 
-    assert (made.folder / ".git" / "index").read_bytes() == before
+    assert (agent_runs.folder / ".git" / "index").read_bytes() == before
     assert git("stash", "list") + git("for-each-ref") == ""
 
 
@@ -170,11 +171,11 @@ def test_files_created_by_a_custom_tool_are_in_the_result(tmp_path: Path) -> Non
 
 
 def test_a_turn_without_writes_stores_no_checkpoint(
-    made: AgentRuns, tmp_path: Path
+    agent_runs: AgentRuns, tmp_path: Path
 ) -> None:
     look: Line = [("list_files", "{}")]
 
-    (result,) = made.run_turns([look, "Nothing to do."])
+    (result,) = agent_runs.run_turns([look, "Nothing to do."])
 
     assert result.outcome == "answered"
     assert not (tmp_path / "home" / "checkpoints").exists()

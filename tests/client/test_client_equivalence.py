@@ -71,7 +71,7 @@ def run_over_stdio(directory: Path) -> list[Plain]:
 
 
 @pytest.mark.parametrize("through", [run_in_process, run_over_stdio])
-def test_every_kind_of_handle_yields_the_same_end_state(
+def test_every_kind_of_session_handle_yields_the_same_final_documents(
     through: Any, tmp_path: Path
 ) -> None:
     state = newest_documents(through(tmp_path))
@@ -90,12 +90,12 @@ def test_events_read_from_any_position_end_at_the_same_event(tmp_path: Path) -> 
             every = [entry.seq for entry in await session.reports.entries()]
             late = list[list[int]]()
             for after in every:
-                numbers = list[int]()
+                seqs = list[int]()
                 async for entry in session.events(after - 1):
-                    numbers.append(entry.seq)
+                    seqs.append(entry.seq)
                     if entry.seq == last:
                         break
-                late.append(numbers)
+                late.append(seqs)
             return every, late
 
     every, late = anyio.run(run_story)

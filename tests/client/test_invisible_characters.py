@@ -19,7 +19,7 @@ FLAG = "\U0001f3f4" + "".join(chr(0xE0000 + ord(c)) for c in "gbsct") + "\U000e0
 
 
 @pytest.mark.parametrize(
-    ("text", "message", "count"),
+    ("text", "marked", "count"),
     [
         ("x\u200by", "x⟦U+200B⟧y", 1),
         (f"see{HIDDEN}!", "see⟦U+E0072 U+E0075 U+E006E U+E0020 U+E0072 U+E006D⟧!", 6),
@@ -32,9 +32,9 @@ FLAG = "\U0001f3f4" + "".join(chr(0xE0000 + ord(c)) for c in "gbsct") + "\U000e0
     ],
 )  # fmt: skip
 def test_mark_invisible_replaces_invisible_characters_by_their_code_point(
-    text: str, message: str, count: int
+    text: str, marked: str, count: int
 ) -> None:
-    assert mark_invisible(text) == (message, count)
+    assert mark_invisible(text) == (marked, count)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_restore_invisible_restores_only_characters_of_the_original() -> None:
 
 
 def run_calls(directory: Path, *calls: tuple[str, dict[str, Any]]) -> list[Ended]:
-    lines = [[(name, msgspec.json.encode(given).decode())] for name, given in calls]
+    lines = [[(name, msgspec.json.encode(arguments).decode())] for name, arguments in calls]
     provider = ScriptedProvider(*lines, "Done.")
     agent = Agent(provider=provider, directory=directory, mode="bypass")
 

@@ -64,7 +64,7 @@ def runtime() -> Iterator[Mapping[str, str]]:
 
 
 class Owner:
-    """A session that is open here, its socket, and what runs its turns."""
+    """A session that is open in this process, its socket, and the task that runs its turns."""
 
     def __init__(
         self, session: Session, launch: Launch, runtime: Mapping[str, str]
@@ -102,17 +102,17 @@ async def owner(
 ) -> AsyncGenerator[Owner, None]:
     launch = make_launch(directory, *replies)
     session = Session(launch, await launch.start())
-    result = Owner(session, launch, runtime)
+    owner = Owner(session, launch, runtime)
     async with anyio.create_task_group() as group:
-        group.start_soon(result.socket.run)
-        group.start_soon(result.work)
-        yield result
+        group.start_soon(owner.socket.run)
+        group.start_soon(owner.work)
+        yield owner
         group.cancel_scope.cancel()
     await launch.aclose()
 
 
 class HandleContract:
-    """What holds for the handle on a session, wherever the session is open."""
+    """What a handle on a session guarantees, whichever process has the session open."""
 
     @pytest.fixture
     def open_session(self, tmp_path: Path, runtime: Mapping[str, str]) -> Any:
@@ -326,7 +326,9 @@ class TestAJoinedSession(HandleContract):
 async def open_with_clients(
     directory: Path, runtime: Mapping[str, str]
 ) -> AsyncGenerator[tuple[Owner, Session, Session]]:
-    """An owner, and two clients of it; the first has begun a turn that asks about a call."""
+    """Yield an owner, and two clients of it; the first has begun a turn that asks about a
+    call.
+    """
     async with (
         owner(directory, runtime, [TOUCH], "Done.") as here,
         here.join() as one,
@@ -513,6 +515,6 @@ async def test_a_client_that_disconnects_with_unread_data_does_not_end_the_sessi
             with socket.socket(socket.AF_UNIX) as client:
                 client.connect(str(socket_path(here.session.journal_directory, runtime)))
                 client.sendall(b"{}\n")
-                await anyio.wait_readable(client)  # something came, and is not read
+                await anyio.wait_readable(client)  # data have arrived, and are not read
         async with here.join() as session:
             assert (await session.run("Hello.")).text == "Hi."

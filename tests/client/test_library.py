@@ -65,7 +65,7 @@ async def wait(*, progress: Callable[[str], None], busy: anyio.Event) -> Reply:
 
 
 class World:
-    """An agent with those tools, a scripted model, and what was ordered."""
+    """An agent with those tools, a scripted model, and the orders of the tools."""
 
     def __init__(self, *script: Any, **options: Any) -> None:
         self.provider, self.orders = ScriptedProvider(*script), list[str]()
@@ -75,7 +75,7 @@ class World:
         self.agent = Agent(provider=self.provider, **{**plain, **options})
 
     def last_message(self, request: int = -1) -> str:
-        """The last message of a request, as text."""
+        """Return the last message of a request, as text."""
         parts = self.provider.heard[request].messages[-1].message.parts
         return " ".join(getattr(part, "text", "") for part in parts)
 
@@ -227,11 +227,11 @@ def test_two_calls_of_one_response_are_both_passed_to_approve() -> None:
 
 
 def test_session_answer_answers_a_question_before_the_approve_function() -> None:
-    async def never(question: Question) -> bool:
+    async def answer_never(question: Question) -> bool:
         await anyio.sleep_forever()
         raise AssertionError
 
-    world = World([BOOK], "Done.", approve=never)
+    world = World([BOOK], "Done.", approve=answer_never)
 
     async def answer_it(session: Session) -> tuple[bool, bool]:
         async with anyio.create_task_group() as group:
@@ -303,12 +303,12 @@ def test_interrupt_without_a_running_turn_returns_false() -> None:
 def test_a_session_continues_after_the_step_limit() -> None:
     world = World([LOOK], "One look done.", "And the rest.", settings={"limits.steps": 1})
 
-    async def go_on(session: Session) -> list[tuple[str, str]]:
+    async def reach_the_limit_twice(session: Session) -> list[tuple[str, str]]:
         first = await session.run("Look.")
         second = await session.continue_()
         return [(r.outcome, r.text) for r in (first, second)]
 
-    assert in_session(world.agent, go_on) == [
+    assert in_session(world.agent, reach_the_limit_twice) == [
         ("step_limit", "One look done."), ("answered", "And the rest."),
     ]  # fmt: skip
 
@@ -422,12 +422,12 @@ def test_an_unknown_session_id_is_an_error_that_quotes_it() -> None:
 def test_two_agents_with_different_homes_store_sessions_separately(tmp_path: Path) -> None:
     one = World([LOOK], "One.", home=tmp_path / "one")
     two = World([LOOK], "Two.", home=tmp_path / "two", settings={"limits.steps": 7})
-    data = dict[str, Result]()
+    results = dict[str, Result]()
 
     async def run_both() -> None:
         async def run(name: str, world: World) -> None:
             async with world.agent.session() as session:
-                data[name] = await session.run("Go.")
+                results[name] = await session.run("Go.")
 
         async with anyio.create_task_group() as group:
             group.start_soon(run, "one", one)
@@ -435,9 +435,11 @@ def test_two_agents_with_different_homes_store_sessions_separately(tmp_path: Pat
 
     anyio.run(run_both)
 
-    outcome = {n: [p.name for p in (tmp_path / n / "sessions").iterdir()] for n in data}
-    assert {n: r.text for n, r in data.items()} == {"one": "One.", "two": "Two."}
-    assert outcome == {name: [result.session_id] for name, result in data.items()}
+    session_names = {
+        n: [p.name for p in (tmp_path / n / "sessions").iterdir()] for n in results
+    }
+    assert {n: r.text for n, r in results.items()} == {"one": "One.", "two": "Two."}
+    assert session_names == {name: [result.session_id] for name, result in results.items()}
 
 
 def test_a_concurrent_second_run_is_refused_and_its_message_is_not_sent() -> None:
@@ -496,7 +498,9 @@ def test_mode_bypass_is_not_restored_in_a_resumed_session() -> None:
 
 
 def server_of(monkeypatch: pytest.MonkeyPatch, replies: int) -> Iterator[Any]:
-    """A server in a thread of its own, for programs that run an event loop themselves."""
+    """Yield a server in a thread of its own, for programs that run an event loop
+    themselves.
+    """
 
     @asynccontextmanager
     async def serving() -> AsyncIterator[Any]:
@@ -572,6 +576,15 @@ def test_function_without_the_tool_decorator_is_refused_with_advice() -> None:
 
     with pytest.raises(BadInput, match=r"plain at .* is not a tool: put @tool"):
         World(tools=(plain,)).agent.run("Hi.")
+
+
+def test_a_provider_whose_stream_does_not_yield_is_refused_with_advice() -> None:
+    class Silent:
+        async def stream(self, request: object) -> None:
+            pass
+
+    with pytest.raises(BadInput, match="`stream` of the provider Silent has no `yield`"):
+        Agent(provider=Silent()).run("Hi.")  # type: ignore[arg-type]
 
 
 def test_a_function_that_is_not_async_is_a_tool_and_its_value_is_sent_as_json() -> None:
@@ -670,7 +683,7 @@ def test_an_unknown_attribute_of_refold_is_an_error_that_lists_the_names() -> No
 
 
 def examples(text: str) -> list[str]:
-    """The indented pieces of a docstring that are Python."""
+    """Return the indented pieces of a docstring that are Python."""
     blocks = textwrap.dedent(text).split("\n\n")
     whole = "\n\n".join(b if b.startswith("    ") else "\0" for b in blocks)
     return [textwrap.dedent(p) for p in whole.split("\0") if p.strip()]

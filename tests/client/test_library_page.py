@@ -23,10 +23,10 @@ SAID = (
 )
 
 
-@pytest.mark.parametrize(("example", "message"), list(zip(EXAMPLES, SAID, strict=True)))
+@pytest.mark.parametrize(("example", "expected"), list(zip(EXAMPLES, SAID, strict=True)))
 def test_each_example_of_the_library_page_runs(
     example: str,
-    message: str,
+    expected: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -41,4 +41,4 @@ def test_each_example_of_the_library_page_runs(
     # Tools are found by their annotations, so the example has a module of its own.
     exec(compile(example, "library.md", "exec"), {"__name__": "example"})
 
-    assert message in capsys.readouterr().out
+    assert expected in capsys.readouterr().out

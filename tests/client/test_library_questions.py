@@ -39,7 +39,7 @@ def test_a_plan_is_the_result_of_the_turn_and_is_executed_after_approval(
     tmp_path: Path,
 ) -> None:
     async def main() -> tuple[Result, Result]:
-        result = make_agent(
+        agent = make_agent(
             tmp_path,
             [ENTER],
             [WRITE],
@@ -48,7 +48,7 @@ def test_a_plan_is_the_result_of_the_turn_and_is_executed_after_approval(
             "Made.",
             approve=allow,
         )
-        async with result.session() as session:
+        async with agent.session() as session:
             planned = await session.run("Plan a file.")
             assert not (tmp_path / "ws" / "a.txt").exists()
             assert session.plan is not None
@@ -69,8 +69,8 @@ def test_a_rejected_plan_returns_to_the_model_which_plans_again(
     tmp_path: Path,
 ) -> None:
     async def main() -> Result:
-        result = make_agent(tmp_path, [PLAN], [PLAN], mode="plan", approve=allow)
-        async with result.session() as session:
+        agent = make_agent(tmp_path, [PLAN], [PLAN], mode="plan", approve=allow)
+        async with agent.session() as session:
             await session.run("Plan a file.")
             again = await session.reject_plan("Use another name.")
             assert any(
@@ -141,9 +141,9 @@ def test_ask_user_is_not_offered_without_an_approve_function(tmp_path: Path) -> 
 
 
 def test_denial_reports_the_reason_of_the_approve_function(tmp_path: Path) -> None:
-    outcome = make_agent(tmp_path, [WRITE], "Pity.", approve=deny)
+    agent = make_agent(tmp_path, [WRITE], "Pity.", approve=deny)
 
-    result = outcome.run("Make it.")
+    result = agent.run("Make it.")
 
     assert [d.reason for d in result.denials] == [
         "Refused: write_file is not for you. It was not done; do not try to get round this."
@@ -167,16 +167,16 @@ def test_always_allowed_rules_of_a_folder_apply_to_programs(
     assert (result.denials, (folder / "a.txt").read_text()) == ((), "hello\n")
 
 
-@pytest.mark.parametrize("message", [[], (), {}, None, 0, ["yes"]])
+@pytest.mark.parametrize("approve_result", [[], (), {}, None, 0, ["yes"]])
 def test_approve_result_of_another_type_raises_and_allows_nothing(
-    tmp_path: Path, message: object
+    tmp_path: Path, approve_result: object
 ) -> None:
     async def unclear(question: Question) -> object:
-        return message
+        return approve_result
 
-    result = make_agent(tmp_path, [WRITE], "Ok.", approve=unclear)
+    agent = make_agent(tmp_path, [WRITE], "Ok.", approve=unclear)
 
     with pytest.raises(BadInput, match="has to be True, False or a reason"):
-        result.run("Make it.")
+        agent.run("Make it.")
 
     assert not (tmp_path / "ws" / "a.txt").exists()

@@ -19,7 +19,7 @@ from refold.app.otlp import Collector, encode_spans
 from refold.config.settings import Otel
 from refold.errors import BadInput
 from refold.journal.events.kinds import Entry
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.state.fold import View
 from refold.journal.state.session_tree import Node
 from refold.journal.store.port import MemoryStore
@@ -50,7 +50,7 @@ def run_collector(answer: Answer = TAKEN) -> Generator[WireServer]:
 
 
 def spans_in(*bodies: bytes) -> Spans:
-    """The spans by their ids."""
+    """Return the spans by their ids."""
     return {
         span["spanId"]: span
         for body in bodies
@@ -94,7 +94,7 @@ def collect_spans(family: AgentFamily, session: str, *, content: bool = False) -
 def test_live_spans_of_a_session_equal_the_spans_computed_from_its_journal(
     tmp_path: Path, content: bool
 ) -> None:
-    """Over two turns, a subagent, and a second start that resumes it."""
+    """The session has two turns, a subagent, and a second start that resumes it."""
     with run_collector() as server:
         family = make_family(tmp_path, server.url, **{"otel.content": content})
 
@@ -144,7 +144,7 @@ def test_a_key_in_messages_and_results_is_masked_in_spans_with_content(
 def test_live_spans_of_teammates_equal_the_spans_computed_from_their_journals(
     tmp_path: Path,
 ) -> None:
-    """They work over two turns of the root, and in a second start."""
+    """The teammates work over two turns of the lead, and after a restart."""
     with run_collector() as server:
         set_ = {"otel.endpoint": server.url, "subagents.teams": True}
         family = AgentFamily(tmp_path, team(), settings=set_)
@@ -273,9 +273,9 @@ def test_a_collector_that_never_answers_does_not_keep_a_session_open(
         (home / "refold" / "config.toml").write_text(
             f'[otel]\nendpoint = "http://127.0.0.1:{port}"\n'
         )
-        lines = script(tmp_path, {"text": "Good."})
+        script_path = script(tmp_path, {"text": "Good."})
         ended = subprocess.run(
-            command("-p", "Go", "--script", lines),
+            command("-p", "Go", "--script", script_path),
             capture_output=True,
             timeout=LONG,
             cwd=tmp_path,
@@ -296,10 +296,10 @@ async def _unanswering_socket() -> Any:
 def test_without_the_endpoint_setting_no_trace_module_is_imported_and_no_span_sent(
     tmp_path: Path,
 ) -> None:
-    lines = script(tmp_path, {"text": "Good."})
+    script_path = script(tmp_path, {"text": "Good."})
     code = (
         "import sys; from refold.cli.main import main; "
-        f"main(['-p', 'Go', '--script', {lines!r}]); "
+        f"main(['-p', 'Go', '--script', {script_path!r}]); "
         "known = ('refold.app.otlp', 'refold.app.live_traces', 'refold.views.traces'); "
         "sys.exit(any(n in known or n.split('.')[0] == 'opentelemetry' for n in sys.modules))"
     )

@@ -37,16 +37,16 @@ async def test_claim_numbers_continue_after_the_recorded_number_of_the_session()
     async def read_claim(session: str) -> int:
         return recorded[session]
 
-    runner, numbers = LocalRunner(read_claim), list[tuple[str, int]]()
+    runner, session_claims = LocalRunner(read_claim), list[tuple[str, int]]()
     for session in ("b", "a", "b", "a"):
         await runner.wake(session)
         async with aclosing(runner.claims()) as claims:
             claim = await anext(claims)
             await claim.wait_for_wake()
-            numbers.append((claim.session, claim.number))
+            session_claims.append((claim.session, claim.number))
             await claim.end()
 
-    assert numbers == [("b", 1), ("a", 8), ("b", 9), ("a", 10)]
+    assert session_claims == [("b", 1), ("a", 8), ("b", 9), ("a", 10)]
 
 
 @pytest.mark.anyio
@@ -54,10 +54,10 @@ async def test_claim_numbers_continue_after_the_recorded_number_of_the_session()
 async def test_stop_ends_a_claim_that_its_cancelled_worker_has_not_taken(
     is_stopped_first: bool,
 ) -> None:
-    asked = anyio.Event()
+    reached = anyio.Event()
 
     async def read_claim(_: str) -> int:
-        asked.set()
+        reached.set()
         await anyio.sleep_forever()
         return 0
 
@@ -74,7 +74,7 @@ async def test_stop_ends_a_claim_that_its_cancelled_worker_has_not_taken(
             anyio.create_task_group() as worker,
         ):
             worker.start_soon(take)
-            await asked.wait()
+            await reached.wait()
             if is_stopped_first:
                 stopping.start_soon(runner.stop, "a")
                 await anyio.wait_all_tasks_blocked()

@@ -18,7 +18,7 @@ pytest.importorskip("joserfc", reason="refold[cluster] is not installed")
 from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet, OctKey, RSAKey
 
-from refold.client.people.oidc import LoggedIn, OidcClient
+from refold.client.people.oidc import LoginIdentity, OidcClient
 from refold.config.oidc_settings import OidcSettings, load_oidc_settings
 
 pytestmark = pytest.mark.anyio
@@ -73,11 +73,11 @@ def _json(value: object, status: int = 200) -> Answer:
 
 @pytest.fixture
 async def provider() -> AsyncGenerator[Provider]:
-    made = Provider()
-    made.token = ""
-    async with wire_server(made.answer) as server:
-        made.url = server.url
-        yield made
+    provider = Provider()
+    provider.token = ""
+    async with wire_server(provider.answer) as server:
+        provider.url = server.url
+        yield provider
 
 
 def client_of(provider: Provider, **changes: str) -> OidcClient:
@@ -93,7 +93,7 @@ async def log_in(
     provider: Provider,
     client: OidcClient | None = None,
     answer: Mapping[str, str] | None = None,
-) -> LoggedIn:
+) -> LoginIdentity:
     client = client or client_of(provider)
     address, attempt = await client.begin()
     query = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
@@ -103,11 +103,13 @@ async def log_in(
     )
 
 
-async def test_the_claims_of_a_valid_token_say_who_logged_in(provider: Provider) -> None:
-    assert await log_in(provider) == LoggedIn("acme", "ann", "Ann Arbor", "ann@x")
+async def test_claims_of_a_valid_oidc_token_become_tenant_subject_name_and_email(
+    provider: Provider,
+) -> None:
+    assert await log_in(provider) == LoginIdentity("acme", "ann", "Ann Arbor", "ann@x")
 
 
-async def test_a_code_is_exchanged_with_the_verifier_and_the_secret(
+async def test_an_oidc_code_is_exchanged_with_the_pkce_verifier_and_the_client_secret(
     provider: Provider, tmp_path: Path
 ) -> None:
     secret = tmp_path / "secret"
@@ -143,7 +145,7 @@ async def test_a_code_is_exchanged_with_the_verifier_and_the_secret(
         ({"org": "a\0b"}, "to which tenant"),
     ],
 )
-async def test_a_token_with_a_wrong_claim_is_refused(
+async def test_an_oidc_token_with_a_wrong_claim_is_refused(
     provider: Provider, claims: Mapping[str, Any], reason: str
 ) -> None:
     provider.claims |= claims
@@ -152,7 +154,7 @@ async def test_a_token_with_a_wrong_claim_is_refused(
         await log_in(provider)
 
 
-async def test_a_token_that_the_provider_did_not_sign_is_refused(
+async def test_an_oidc_token_that_the_provider_did_not_sign_is_refused(
     provider: Provider,
 ) -> None:
     client = client_of(provider)
@@ -176,7 +178,9 @@ async def test_a_token_that_the_provider_did_not_sign_is_refused(
             await client.finish(attempt, {"code": "c", "state": attempt.state})
 
 
-async def test_keys_that_the_provider_changed_are_read_again(provider: Provider) -> None:
+async def test_changed_oidc_signing_keys_are_read_again_at_most_every_30_seconds(
+    provider: Provider,
+) -> None:
     now = time.time()
     settings = OidcSettings(SERVICE, provider.url, "refold")
     client = OidcClient(settings, {}, lambda: now)
@@ -202,14 +206,14 @@ async def test_keys_that_the_provider_changed_are_read_again(provider: Provider)
         ({"code": "x" * 5000}, "sent no code"),
     ],
 )
-async def test_an_answer_that_does_not_belong_to_the_attempt_is_refused(
+async def test_an_oidc_callback_that_does_not_belong_to_the_login_attempt_is_refused(
     provider: Provider, answer: Mapping[str, str], reason: str
 ) -> None:
     with pytest.raises(BadInput, match=reason):
         await log_in(provider, None, answer)
 
 
-async def test_a_provider_with_another_name_or_a_refusal_is_an_error(
+async def test_an_identity_provider_that_refuses_or_names_another_issuer_is_an_error(
     provider: Provider,
 ) -> None:
     provider.token = None
@@ -233,7 +237,7 @@ async def test_a_provider_with_another_name_or_a_refusal_is_an_error(
         ("no toml", "how people log in"),
     ],
 )  # fmt: skip
-def test_settings_that_cannot_be_used_are_refused_with_a_reason(
+def test_invalid_oidc_settings_are_refused_with_a_reason(
     tmp_path: Path, text: str, reason: str
 ) -> None:
     file = tmp_path / "oidc.toml"

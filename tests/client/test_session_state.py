@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from refold import Agent, BadInput, Profile, Session
-from refold.client.protocol import Order
+from refold.client.protocol import Order, SetAgent
 from refold.testing.providers import ScriptedProvider
 from refold.values.usage import Usage
 from refold.views.stream_json.snapshot import SnapshotCall, SnapshotMessage
@@ -22,6 +22,7 @@ FIELDS: Mapping[str, object] = MappingProxyType({
     "hash": "x", "use": True, "to": 1, "message": 1, "mode": "plan", "model": "a/b",
     "effort": "low", "agent": "plan", "on": True, "steps": 9, "teammate": "x", "name": "x",
     "changes": ["+x"], "command": "x", "output": "x",
+    "path": "x", "content": "eA==",
 })  # fmt: skip
 POET = Profile(
     name="poet",
@@ -107,6 +108,27 @@ def test_calls_of_team_tools_have_a_label_without_a_team(tmp_path: Path) -> None
             return tool.label({"name": "ann", "role": "tests", "prompt": "Go."})
 
     assert anyio.run(look) == "spawn_teammate ann"
+
+
+def test_an_order_that_was_refused_is_refused_again_when_it_is_sent_again(
+    tmp_path: Path,
+) -> None:
+    order = SetAgent("nobody", client_key="again")
+
+    async def send_twice() -> list[str]:
+        reasons = list[str]()
+        agent = Agent(provider=ScriptedProvider("So."), directory=tmp_path)
+        async with agent.session() as session:
+            for _ in range(2):
+                with pytest.raises(BadInput) as error:
+                    await session.send(order)
+                reasons.append(str(error.value))
+        return reasons
+
+    first, second = anyio.run(send_twice)
+
+    assert first == second
+    assert "nobody" in first
 
 
 @pytest.mark.parametrize("kind", get_args(Order))

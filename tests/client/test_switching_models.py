@@ -49,7 +49,7 @@ async def look(n: int) -> Reply:
 
 
 class Strict:
-    """A server for each wire. Answers a person with a call, and its result with words."""
+    """A server for each wire. It answers a person with a call, and a result with text."""
 
     def __init__(self) -> None:
         self.complaints: list[str] = []
@@ -69,23 +69,23 @@ class Answering:
             return Answer(b"{}")
         if wrong := rejection_reason(self._wire, body):
             self._strict.complaints.append(f"{self._wire}: {wrong}")
-        result = self._strict.bodies[self._wire]
-        result.append(request.body.decode())
+        bodies = self._strict.bodies[self._wire]
+        bodies.append(request.body.decode())
         usage = Usage(fresh=100, output=10)
-        calls = Line("", (("look", f'{{"n": {len(result)}}}'),), "Hm.", usage=usage)
-        line = calls if len(result) % 2 else Line(f"I am {self._wire}.", usage=usage)
+        calls = Line("", (("look", f'{{"n": {len(bodies)}}}'),), "Hm.", usage=usage)
+        line = calls if len(bodies) % 2 else Line(f"I am {self._wire}.", usage=usage)
         return answer(self._wire, line)
 
 
 @asynccontextmanager
 async def serving(strict: Strict) -> AsyncGenerator[dict[WireName, WireServer]]:
-    data: dict[WireName, WireServer] = {}
+    servers: dict[WireName, WireServer] = {}
     async with anyio.create_task_group() as group:
         done = anyio.Event()
 
         async def serve(wire: WireName, started: anyio.Event) -> None:
             async with wire_server(strict.answering(wire)) as server:
-                data[wire] = server
+                servers[wire] = server
                 started.set()
                 await done.wait()
 
@@ -93,7 +93,7 @@ async def serving(strict: Strict) -> AsyncGenerator[dict[WireName, WireServer]]:
             started = anyio.Event()
             group.start_soon(serve, wire, started)
             await started.wait()
-        yield data
+        yield servers
         done.set()
 
 
@@ -162,16 +162,16 @@ def test_a_session_switches_through_every_wire_and_a_program_and_back(
                 tools=[look], builtin=False, directory=tmp_path, settings=settings
             )
             async with agent.session() as session:
-                outcome: list[str] = []
+                answers: list[str] = []
                 names = [f"p-{wire}/m" for wire in WIRES]
                 for n, name in enumerate([*names, "command/mine", *names]):
                     await session.set_model(name)
                     paths = [tmp_path / "shot.png"] if n == 0 else []
                     result = await session.run(f"Say {n}.", paths)
-                    outcome.append(result.text or result.reason)
+                    answers.append(result.text or result.reason)
                 view = session.view
                 costs = {name: spent.cost for name, spent in view.account.by_model}
-                return session.id, outcome, costs, view.account.spent.dollars
+                return session.id, answers, costs, view.account.spent.dollars
 
     id_, texts, costs, dollars = anyio.run(run_story)
 
@@ -182,7 +182,7 @@ def test_a_session_switches_through_every_wire_and_a_program_and_back(
     assert dollars == 20.0
     assert main(["sessions", "check", id_]) == 0
     assert "whole" in capfd.readouterr().out
-    # What only one of them understands went back to that one, and to no other.
+    # Data that only one provider understands went back to that provider only.
     last = {wire: sent[-1] for wire, sent in strict.bodies.items()}
     assert '"signature"' in last["anthropic"]
     assert "encrypted_content" in last["openai-responses"].partition('"input"')[2]

@@ -9,7 +9,7 @@ import pytest
 from refold import Agent
 from refold.client.protocol import Order, SetAgent, SetModel, parse_order
 from refold.errors import BadInput
-from refold.journal.events.kinds import AgentChosen, ModelChosen
+from refold.journal.events.setting_events import AgentChosen, ModelChosen
 from refold.testing.providers import ScriptedProvider
 
 PRESET = "---\nname: mine\ndescription: my own\nversion: 1\n---\nMine it is."
@@ -71,8 +71,8 @@ def test_a_deleted_preset_falls_back_to_the_preset_of_the_settings(tmp_path: Pat
     text, notices = anyio.run(run_story)
 
     assert text == "Yes."
-    result = "the preset 'mine' of this session no longer exists: coding is used instead"
-    assert result in notices
+    notice = "the preset 'mine' of this session no longer exists: coding is used instead"
+    assert notice in notices
 
 
 def test_choosing_an_agent_keeps_the_preset_and_vice_versa(tmp_path: Path) -> None:

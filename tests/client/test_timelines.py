@@ -23,7 +23,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.session_index import TreeNews
 from refold.journal.store.disk import Disk
 from refold.journal.store.writer_lock import LockFile, current_writer
@@ -78,7 +78,7 @@ def read_all(timelines: Timelines, limit: int) -> list[str]:
             return rows
 
 
-def test_pages_of_a_timeline_are_taken_from_one_reading(tmp_path: Path) -> None:
+def test_pages_of_a_timeline_come_from_one_reading_of_the_journal(tmp_path: Path) -> None:
     home = CountingDirectory(tmp_path)
     put_journal(home, ID, *session(*steps(7), TurnEnded("answered")))
     timelines = Timelines(home, lambda call: call.name)
@@ -87,7 +87,7 @@ def test_pages_of_a_timeline_are_taken_from_one_reading(tmp_path: Path) -> None:
     assert [count for count in home.counts if count] == [3 + 2 * 7 + 1]
 
 
-def test_of_a_journal_that_grows_only_new_events_are_read(tmp_path: Path) -> None:
+def test_a_timeline_reads_only_the_new_events_of_a_growing_journal(tmp_path: Path) -> None:
     home = CountingDirectory(tmp_path)
     put_journal(home, ID, *session(*steps(100)))
     timelines = Timelines(home, lambda call: call.name)
@@ -127,7 +127,7 @@ def test_a_timeline_that_grows_event_by_event_equals_one_that_is_made_at_once(
     ]  # fmt: skip
 
 
-def test_an_open_call_is_running_while_its_process_lives_and_cut_off_afterwards(
+def test_an_open_model_call_is_running_in_the_timeline_only_while_its_process_lives(
     tmp_path: Path,
 ) -> None:
     home = JournalDirectory(tmp_path)
@@ -145,7 +145,9 @@ def test_an_open_call_is_running_while_its_process_lives_and_cut_off_afterwards(
     assert running.seconds is not None
 
 
-def test_pages_end_where_a_model_uses_the_id_of_a_call_again(tmp_path: Path) -> None:
+def test_a_timeline_in_pages_lists_every_call_although_call_ids_repeat(
+    tmp_path: Path,
+) -> None:
     put_journal(
         JournalDirectory(tmp_path),
         ID,
@@ -158,7 +160,7 @@ def test_pages_end_where_a_model_uses_the_id_of_a_call_again(tmp_path: Path) -> 
     assert sorted(rows) == ["root/c1"] * 3 + [f"root/step-{n}" for n in (1, 2, 3)]
 
 
-def test_a_page_behind_a_call_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+def test_a_timeline_page_after_an_unknown_address_is_refused(tmp_path: Path) -> None:
     put_journal(JournalDirectory(tmp_path), ID, *session(*steps(1)))
 
     with pytest.raises(BadInput, match="has the address 'root/none'"):

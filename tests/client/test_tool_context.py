@@ -27,7 +27,7 @@ async def paint(what: str, *, context: Context) -> str:
 
 
 def run(agent: Agent) -> tuple[str, list[str]]:
-    """The id of the session, and the results that the model read."""
+    """Return the id of the session, and the results that the model read."""
 
     async def main() -> tuple[str, list[str]]:
         async with agent.session() as session:
@@ -52,11 +52,11 @@ def test_the_context_parameter_of_a_tool_is_injected_and_not_in_the_schema(
 
 
 def test_a_tool_can_ask_the_user_more_than_once(tmp_path: Path) -> None:
-    result = list[tuple[str, list[str]]]()
+    asked_questions = list[tuple[str, list[str]]]()
 
     async def approve(question: Question) -> Sequence[str]:
         (one,) = question.asks
-        result.append((one.question, [option.label for option in one.options]))
+        asked_questions.append((one.question, [option.label for option in one.options]))
         return ["blue" if one.options else "yes"]
 
     provider = ScriptedProvider([("paint", '{"what": "The door"}')], "Done.")
@@ -65,7 +65,7 @@ def test_a_tool_can_ask_the_user_more_than_once(tmp_path: Path) -> None:
     _, (text,) = run(agent)
 
     assert text == "The door is blue and yes"
-    assert result == [("Which colour?", ["red", "blue"]), ("Matt?", [])]
+    assert asked_questions == [("Which colour?", ["red", "blue"]), ("Matt?", [])]
 
 
 @pytest.mark.parametrize("builtin", [True, False])

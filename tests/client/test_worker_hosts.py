@@ -1,14 +1,16 @@
 """Workers that share sessions: a session is open in a worker for as long as that has a claim on it."""
 
 import os
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from threading import Event
 from typing import Literal
 
 import anyio
 import msgspec
 import pytest
+from anyio import to_thread
 from anyio.abc import ObjectReceiveStream
 from msgspec import Struct
 
@@ -18,9 +20,11 @@ from refold.client.host import HostPaths
 from refold.client.host_ports import LocalOrders
 from refold.client.launch import Launch
 from refold.client.new_conversation import NewConversation
+from refold.client.nodes.following_files import FollowingFiles
 from refold.client.nodes.services import Services
 from refold.client.nodes.worker_host import WorkerHost
 from refold.client.protocol import Queue
+from refold.cluster.bucket import StoredObject, TenantObjects
 from refold.cluster.claims import WorkerClaim, WorkerClaims
 from refold.cluster.database import Database
 from refold.config.folder_settings import load_folder_settings
@@ -28,6 +32,7 @@ from refold.config.paths import paths
 from refold.errors import Disconnected
 from refold.journal.events.kinds import Entry, Said, TurnEnded
 from refold.journal.session_index import SessionIndex
+from refold.journal.state.session_info import SessionDirectories
 from refold.journal.store.port import MemoryStore, Store
 from refold.testing import MemorySessions, ScriptedProvider
 
@@ -42,13 +47,13 @@ def anyio_backend() -> str:
 
 
 class Runner:
-    """A runner whose claims the test gives."""
+    """A runner that hands out the claims of a test."""
 
     def __init__(self) -> None:
         self._claims = WorkerClaims()
 
-    def give(self, number: int) -> WorkerClaim:
-        claim = WorkerClaim(SESSION_ID, number, acknowledge=_ignore, release=self._release)
+    def give(self, number: int, session: str = SESSION_ID) -> WorkerClaim:
+        claim = WorkerClaim(session, number, acknowledge=_ignore, release=self._release)
         self._claims.add(claim)
         return claim
 
@@ -78,7 +83,7 @@ class Runner:
 
 
 class Bus:
-    """A bus without another side."""
+    """A bus without other processes."""
 
     async def run(self) -> None:
         await anyio.sleep_forever()
@@ -94,14 +99,17 @@ class Bus:
 
 
 class OrdersOfWorkers(LocalOrders):
-    """The orders of one session, which the first claim begins."""
+    """The orders of one session. The first claim begins them."""
 
     async def read_start(self, session: str) -> tuple[bytes, None]:
         return msgspec.json.encode(NewConversation()), None
 
+    async def read_deletion(self, session: str) -> None:
+        return None
+
 
 class OwnServices(Services, frozen=True, kw_only=True):
-    """What workers share, without a server."""
+    """The services that workers share, without a server."""
 
     own: tuple[Runner, OrdersOfWorkers]
 
@@ -128,7 +136,9 @@ class Workers:
         self._orders = OrdersOfWorkers()
 
     @asynccontextmanager
-    async def start(self, *replies: str) -> AsyncGenerator[Worker]:
+    async def start(
+        self, *replies: str, files: FollowingFiles | None = None
+    ) -> AsyncGenerator[Worker]:
         places, runner = paths(os.environ), Runner()
 
         def launch_at(directory: Path, _: object, draft: NewConversation) -> Launch:
@@ -142,7 +152,11 @@ class Workers:
         services = OwnServices(database=unused, own=(runner, self._orders))
         state = self._directory / "state"
         host = WorkerHost(
-            services, self.home, HostPaths(self._directory, state, state), launch_at
+            services,
+            self.home,
+            HostPaths(self._directory, state, state),
+            launch_at,
+            files=files,
         )
         async with host.run():
             yield Worker(host, runner)
@@ -164,7 +178,7 @@ class Workers:
         return self.home.entries(SESSION_ID)[0] if self.home.exists(SESSION_ID) else ()
 
 
-async def test_a_worker_that_gets_a_session_back_has_what_others_wrote_meanwhile(
+async def test_a_worker_that_reopens_a_session_continues_after_the_events_of_another_worker(
     tmp_path: Path,
 ) -> None:
     workers = Workers(MemorySessions(), tmp_path)
@@ -182,15 +196,77 @@ async def test_a_worker_that_gets_a_session_back_has_what_others_wrote_meanwhile
             await second.runner.lose(claim)
             await workers.say(first.runner.give(3), "three")
 
-    said = [e.event.text for e in workers.entries if isinstance(e.event, Said)]
-    assert said == ["one", "two", "three"]
+    texts = [e.event.text for e in workers.entries if isinstance(e.event, Said)]
+    assert texts == ["one", "two", "three"]
     assert [entry.epoch for entry in workers.entries if isinstance(entry.event, Said)] == [
         1, 2, 3,
     ]  # fmt: skip
 
 
+async def test_a_slow_restore_of_files_does_not_delay_the_next_session_of_a_worker(
+    tmp_path: Path,
+) -> None:
+    store = pytest.importorskip("obstore.store", reason="refold[cluster] is not installed")
+
+    class SlowBucket(TenantObjects):
+        def list(self, folder: str = "") -> Iterator[StoredObject]:
+            if folder.startswith(SESSION_ID):
+                are_asked_for.set()
+                are_there.wait(_LIMIT_SECONDS)
+            return super().list(folder)
+
+    are_asked_for, are_there = Event(), Event()
+    workers, other = Workers(MemorySessions(), tmp_path), "20260101-000000-bbbb"
+    bucket = SlowBucket(store.MemoryStore(), "s3://b", "default")
+    files = FollowingFiles(bucket, paths(os.environ), os.environ, print)
+    with anyio.fail_after(_LIMIT_SECONDS):
+        async with workers.start() as first:
+            for number, session in enumerate((SESSION_ID, other), 1):
+                claim = first.runner.give(number, session)
+                while session not in [one.session.id for one in first.host.conversations]:
+                    await anyio.sleep(0.01)
+                await first.runner.lose(claim)
+        async with workers.start(files=files) as second:
+            second.runner.give(3)
+            await to_thread.run_sync(are_asked_for.wait)
+            second.runner.give(4, other)
+            while other not in [chat.session.id for chat in second.host.conversations]:
+                await anyio.sleep(0.01)
+            are_there.set()
+
+
+async def test_a_session_that_is_slow_to_open_does_not_delay_the_next_session(
+    tmp_path: Path,
+) -> None:
+    class SlowSessions(MemorySessions):
+        def directories(self, session: str) -> SessionDirectories:
+            if session == SESSION_ID and is_slow.is_set():
+                is_asked_for.set()
+                is_there.wait(_LIMIT_SECONDS)
+            return super().directories(session)
+
+    is_slow, is_asked_for, is_there = Event(), Event(), Event()
+    workers, other = Workers(SlowSessions(), tmp_path), "20260101-000000-bbbb"
+    with anyio.fail_after(_LIMIT_SECONDS):
+        async with workers.start() as first:
+            for number, session in enumerate((SESSION_ID, other), 1):
+                claim = first.runner.give(number, session)
+                while session not in [one.session.id for one in first.host.conversations]:
+                    await anyio.sleep(0.01)
+                await first.runner.lose(claim)
+        is_slow.set()
+        async with workers.start() as second, anyio.create_task_group() as group:
+            group.start_soon(second.host.open, SESSION_ID)
+            await to_thread.run_sync(is_asked_for.wait)
+            group.start_soon(second.host.open, SESSION_ID)  # waits for the first
+            await second.host.open(other)
+            is_there.set()
+            while len(second.host.conversations) < 2:
+                await anyio.sleep(0.01)
+
+
 class LosingStore(MemoryStore):
-    """Loses the end of a turn with its database: while that is synced, or before the next event."""
+    """Loses its database at the end of a turn: during the sync, or before the next event."""
 
     def __init__(self, first: MemoryStore, lost: "LosingSessions") -> None:
         super().__init__(blobs=first.blobs)
@@ -227,7 +303,7 @@ class LosingSessions(MemorySessions):
 
 
 @pytest.mark.parametrize("loses", ["at the end", "before a model call"])
-async def test_a_worker_does_again_what_its_database_has_lost(
+async def test_a_worker_completes_a_turn_whose_events_its_database_lost(
     tmp_path: Path, loses: str
 ) -> None:
     workers = Workers(sessions := LosingSessions(loses), tmp_path)
@@ -240,7 +316,7 @@ async def test_a_worker_does_again_what_its_database_has_lost(
     assert sessions.check(SESSION_ID).damages == ()
 
 
-async def test_a_session_that_could_not_be_opened_is_left_to_another_claim(
+async def test_a_claim_whose_session_cannot_be_opened_ends_unfinished(
     tmp_path: Path,
 ) -> None:
     class Away(MemorySessions):

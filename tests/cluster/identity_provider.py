@@ -1,4 +1,4 @@
-"""An identity provider that others wrote, `oidc-provider`, and a person's browser without a screen."""
+"""Starts the identity provider `oidc-provider`, and has a browser without a screen for it."""
 
 import html
 import os
@@ -22,7 +22,7 @@ _MAX_PAGES = 12
 
 @contextmanager
 def identity_provider(service: str) -> Generator[str]:
-    """The issuer of a provider that knows `service`. Skips without it."""
+    """Yield the issuer of a provider that knows `service`. Skips without the provider."""
     node = shutil.which("node")
     if node is None or not (_PACKAGES / "oidc-provider").exists():
         pytest.skip(f"node, and oidc-provider in {_PEERS}, are needed here")
@@ -39,7 +39,7 @@ def identity_provider(service: str) -> Generator[str]:
 
 
 def write_oidc_settings(directory: Path, service: str, issuer: str) -> Path:
-    """The file of `refold web-node --oidc`."""
+    """Write the file for `refold web-node --oidc`, and return its path."""
     secret, file = directory / "client-secret", directory / "oidc.toml"
     secret.write_text(f"{CLIENT_SECRET}\n")
     file.write_text(
@@ -64,12 +64,12 @@ class Browser:
                 return status, text
             fields = dict(re.findall(r'name="(\w+)" value="(\w+)"', text))
             fields |= {"login": login, "password": "x"} if "password" in text else {}
-            where = urljoin(url, html.unescape(form[1]))
-            status, text, url = self.open(where, urlencode(fields).encode())
+            form_url = urljoin(url, html.unescape(form[1]))
+            status, text, url = self.open(form_url, urlencode(fields).encode())
         raise AssertionError("the provider asks without an end")
 
     def open(self, url: str, body: bytes | None = None) -> tuple[int, str, str]:
-        """The status and text of a page, and its address."""
+        """Return the status and text of a page, and its address."""
         for _ in range(_MAX_PAGES):
             status, headers, text = self.request(url, body)
             if "location" not in headers:

@@ -1,6 +1,7 @@
-"""Workers and web nodes as processes, clients of their pages, and a judge who reads everything.
+"""Starts workers and web nodes as processes, and has clients of their pages.
 
-`test_nodes` uses them for a short story, `outages` for long runs with many ends of processes.
+`test_nodes` uses them for a short story, `outages` for long runs in which many processes are killed;
+`judge` then checks the result.
 """
 
 import json
@@ -14,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,6 @@ from msgspec import Struct
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
 
-from refold.cluster.database import Database
-from refold.cluster.sessions import PostgreSQLSessions
-from refold.journal.events.child_events import BackgroundStarted
-from refold.journal.events.kinds import Answered, Ended, Entry, Said, Started
 from refold.provider.script import Reply
 from refold.server.access import load_access
 from refold.testing.wire_answers import answer
@@ -44,21 +41,21 @@ profile = "off"
 allow = ["bash", "background_run", "task"]
 ask = ["bash(true *)"]
 """
+KEPT_FILE = "kept.txt"  # in the workspace: a line for each command of the session itself
 _KEY_PATTERN = re.compile(r"do (key-[0-9a-z-]+)")
 _WORDS = " ".join(f"word{n}" for n in range(20))
-_CHILDREN_SQL = (
-    "select session, claim from refold.journal where starts_with(session, $1 || '/')"
-)
 _RESEND_SECONDS = 5.0
 _LIMIT_SECONDS = 300.0  # a busy machine needs minutes for a turn
-_YES_PREFIX = "yes "  # of the client key of an approval, before its call and its request
+_YES_PREFIX = "yes "  # the client key of an approval is this, its call and its request
 
 
 def model_of(effects: Path, seconds: float = 0.3) -> Any:
-    """The answers of a model: to a message a command that has an effect outside, then words.
+    """Return a model that answers a message by a command with an effect outside, then by words.
 
-    It knows the conversation from the request alone, so any worker can ask it. By the last digit of a
-    message, its command is passed to a subagent, must be approved, or runs in the background.
+    The model knows the conversation from the request alone, so any worker can ask it. The last digit of
+    a message says whether its command is passed to a subagent, must be approved, or runs in the
+    background. Commands that must be approved, and those without any of this, also add a line to a file
+    of the workspace and print the file.
     """
 
     def answer_request(request: ReceivedRequest) -> Answer:
@@ -66,7 +63,7 @@ def model_of(effects: Path, seconds: float = 0.3) -> Any:
         messages = [m for m in body["messages"] if m["role"] != "system"]
         texts = json.dumps([m for m in messages if m["role"] == "user"])
         key, is_child = _KEY_PATTERN.findall(texts)[-1], "subagent" in texts
-        # Notes of refold may follow both: a call that was made is not made again.
+        # Notes of refold may follow the message and the call. A call is made only once.
         asked = max(
             n
             for n, m in enumerate(messages)
@@ -79,9 +76,11 @@ def model_of(effects: Path, seconds: float = 0.3) -> Any:
             reply = Reply(calls=(("task", json.dumps(task)),))
         else:
             command = f"echo {key} >> {effects}; sleep {seconds}"
+            tool = "background_run" if key.endswith("4") and not is_child else "bash"
+            if tool == "bash" and not is_child:
+                command = f"echo {key} >> {KEPT_FILE}; cat {KEPT_FILE}; {command}"
             if key.endswith(("1", "6")) and not is_child:
                 command = f"true approved; {command}"
-            tool = "background_run" if key.endswith("4") and not is_child else "bash"
             reply = Reply(calls=((tool, json.dumps({"command": command})),))
         whole = answer("openai-chat", reply)
         assert isinstance(whole.body, bytes)
@@ -95,8 +94,9 @@ def model_of(effects: Path, seconds: float = 0.3) -> Any:
 
 
 class Servers(Struct, frozen=True):
-    """What the nodes share: the database by its URL, a model, and Temporal, NATS and the variables of a
-    bucket if they have them.
+    """The servers and settings that all nodes share: addresses, and the variables of a bucket.
+
+    An empty value means that the nodes do without this server.
     """
 
     url: str
@@ -104,51 +104,67 @@ class Servers(Struct, frozen=True):
     temporal: str = ""
     nats: str = ""
     bucket: Mapping[str, str] = {}
+    settings: str = SETTINGS
+    collector: str = ""
 
     @property
     def variables(self) -> Mapping[str, str]:
         return {
             "REFOLD_SESSIONS": self.url, "REFOLD_TEMPORAL": self.temporal, "REFOLD_NATS": self.nats,
             "OPENAI_BASE_URL": f"{self.model}/v1", "OPENAI_API_KEY": "sk-nobody", **self.bucket,
+            "REFOLD_OTEL__ENDPOINT": self.collector, "OTEL_METRIC_EXPORT_INTERVAL": "200",
         }  # fmt: skip
 
 
 class Nodes:
-    """The processes. Each worker has a directory and a home that the others cannot see."""
+    """The processes of a cluster.
+
+    Each worker has a directory and a home that the other workers cannot see. All workers see their own
+    at the same path, as on machines that are set up alike.
+    """
 
     def __init__(self, directory: Path, servers: Servers) -> None:
         self._directory, self._servers = directory, servers
         self.workers = dict[str, subprocess.Popen[str]]()
         self.web_nodes = dict[str, str]()  # addresses
+        self.variables: Mapping[
+            str, str
+        ] = {}  # further ones, of processes that start later
         self._processes = list[subprocess.Popen[str]]()
         self._web = dict[str, subprocess.Popen[str]]()
 
     def start_worker(self, name: str) -> None:
-        drain = "worker", "--drain-seconds", "5"
-        self.workers[name] = self._start(name, *drain, before=self._hide_others(name))
-
-    def _hide_others(self, name: str) -> Sequence[str]:
-        """What starts a program that sees no directory of another worker, where root can."""
-        if os.geteuid() != 0:
-            return ()
-        all_, own = self._directory / "workers", self._directory / "workers" / name
-        script = (
-            'mount --bind "$2" "$1.own" && mount -t tmpfs none "$1" && mkdir "$2" && '
-            'mount --bind "$1.own" "$2" && cd "$2/work" && shift 2 && exec "$@"'
+        own = self._directory / "workers" / name
+        arguments = "worker", "--drain-seconds", "5"
+        if os.geteuid() != 0:  # only root can hide the directories of other workers
+            self.workers[name] = self._start(name, *arguments, own=own, home=own)
+            return
+        machine = self._directory / "machine"
+        machine.mkdir(exist_ok=True)
+        script = 'mount --bind "$2" "$3" && mount -t tmpfs none "$1" && cd "$3/work" && shift 3 && exec "$@"'
+        places = map(str, (own.parent, own, machine))
+        before = "unshare", "--mount", "sh", "-c", script, "sh", *places
+        self.workers[name] = self._start(
+            name, *arguments, own=own, home=machine, before=before
         )
-        all_.with_name("workers.own").mkdir(exist_ok=True)
-        return "unshare", "--mount", "sh", "-c", script, "sh", str(all_), str(own)
 
     def wait_for_worker(self, name: str) -> None:
-        """Wait until it is ready."""
+        """Wait until the worker is ready."""
         log = self._directory / f"{name}.log"
         with anyio_deadline():
             while "works for" not in log.read_text() and self.workers[name].poll() is None:
                 time.sleep(0.05)
         assert self.workers[name].poll() is None, log.read_text()
 
+    def log_lines(self) -> Sequence[str]:
+        """Return the lines in the logs of workers, each once, with how often it occurs."""
+        texts = (file.read_text() for file in self._directory.glob("worker-*.log"))
+        lines = Counter(line for text in texts for line in text.splitlines())
+        return [f"{n} times: {line[:300]}" for line, n in sorted(lines.items())]
+
     def start_web_node(self, name: str, command: str = "web-node") -> None:
-        process = self._start(name, command, "--port", "0", home="web")
+        own, home = self._directory / name, self._directory / "web"
+        process = self._start(name, command, "--port", "0", own=own, home=home)
         assert process.stdout is not None
         line = process.stdout.readline()
         match = re.search(r"http://([^/]+)/", line)
@@ -175,14 +191,17 @@ class Nodes:
                 process.stdout.close()
 
     def _start(
-        self, name: str, *arguments: str, home: str = "", before: Sequence[str] = ()
+        self, name: str, *arguments: str, own: Path, home: Path, before: Sequence[str] = ()
     ) -> subprocess.Popen[str]:
-        own = self._directory / ("workers" if not home else "") / name
-        work, where = own / "work", (self._directory / home if home else own) / "home"
+        """Start a process with the directory `own`. `home` has its REFOLD_HOME, as it sees it."""
+        work, real_home = own / "work", (own if before else home) / "home"
         work.mkdir(parents=True, exist_ok=True)
-        where.mkdir(mode=0o700, parents=True, exist_ok=True)
-        (where / "config.toml").write_text(SETTINGS)
-        environ = {**os.environ, "REFOLD_HOME": str(where), **self._servers.variables}
+        real_home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        (real_home / "config.toml").write_text(self._servers.settings)
+        environ = {
+            **os.environ, "REFOLD_HOME": str(home / "home"), **self._servers.variables,
+            **self.variables,
+        }  # fmt: skip
         with (self._directory / f"{name}.log").open("a") as log:
             process = subprocess.Popen(
                 [*before, sys.executable, "-m", "refold", *arguments],
@@ -194,7 +213,7 @@ class Nodes:
 
 @contextmanager
 def anyio_deadline(seconds: float = _LIMIT_SECONDS) -> Generator[None]:
-    """Fail if the block, which does not await, is stuck: it polls."""
+    """Fail if the block, which polls and does not await, takes longer than this."""
     until = time.monotonic() + seconds
     yield
     assert time.monotonic() < until
@@ -204,7 +223,7 @@ def anyio_deadline(seconds: float = _LIMIT_SECONDS) -> Generator[None]:
 async def nodes(
     directory: Path, servers: Servers, *, workers: int, web_nodes: int
 ) -> AsyncGenerator[Nodes]:
-    """Processes that have started, and that are stopped with the block."""
+    """Start a cluster, and stop its processes at the end of the block."""
     started = Nodes(directory, servers)
     try:
         for n in range(workers):
@@ -220,16 +239,21 @@ async def nodes(
 
 
 class Page:
-    """A client of one conversation: it connects again, to any web node, and sends again."""
+    """A client of one conversation, which connects to any web node and sends again until it succeeds.
 
-    def __init__(self, started: Nodes, choose: random.Random) -> None:
-        self._nodes, self._random = started, choose
+    `start` are the start values of the conversation, such as its workspace.
+    """
+
+    def __init__(
+        self, started: Nodes, choose: random.Random, start: Mapping[str, object] = {}
+    ) -> None:
+        self._nodes, self._random, self._start = started, choose, start
+        self.is_elsewhere = "workspace" in start
         self.id = ""
         self.acknowledged = list[str]()
-        self.approved = set[
-            str
-        ]()  # calls whose approvals were acknowledged, with the requests
-        self._requests = dict[str, tuple[str, str]]()  # those that wait: id and hash
+        # The calls and requests whose approvals were acknowledged.
+        self.approved = set[str]()
+        self._requests = dict[str, tuple[str, str]]()  # waiting ones by call: id and hash
         self.received = list[str]()  # ids of documents, over all connections
         self._snapshot = ""
         self._last, self._asked, self._finished = "0", "", set[str]()
@@ -238,10 +262,10 @@ class Page:
         while not self.id:
             self.id = await to_thread.run_sync(self._ask_for_conversation)
 
-    async def say(self, key: str) -> None:
+    async def say(self, key: str, seconds: float = _LIMIT_SECONDS) -> None:
         """Send a message until it is acknowledged, and follow until its turn has ended."""
         is_done = False
-        with anyio.fail_after(_LIMIT_SECONDS):
+        with anyio.fail_after(seconds):
             while not is_done:
                 with suppress(OSError, WebSocketException, TimeoutError, EOFError):
                     is_done = await self._exchange(key)
@@ -249,7 +273,7 @@ class Page:
                     await anyio.sleep(0.2)
 
     async def _exchange(self, key: str) -> bool:
-        async with self._connect(f"?after={self._last}") as socket:
+        async with self.connect(f"?after={self._last}") as socket:
             if key not in self.acknowledged:
                 order = {"type": "user_message", "text": f"do {key}", "client_key": key}
                 await socket.send(json.dumps(order))
@@ -300,15 +324,15 @@ class Page:
                 pass
 
     async def read_again(self) -> list[str]:
-        """The ids of the documents since the last snapshot, as a new page gets them."""
+        """Return the ids of the documents since the last snapshot, as a new page gets them."""
         ids = list[str]()
-        async with self._connect(f"?after={self._snapshot or 0}") as socket:
+        async with self.connect(f"?after={self._snapshot or 0}") as socket:
             while (document := json.loads(await socket.recv()))["type"] != "status":
                 if id_ := document.get("id"):
                     ids.append(id_)
         return ids
 
-    def _connect(self, query: str) -> connect:
+    def connect(self, query: str) -> connect:
         address = self._random.choice(sorted(self._nodes.web_nodes.values()))
         url = f"ws://{address}/api/conversations/{self.id}/ws{query}"
         return connect(
@@ -320,94 +344,16 @@ class Page:
         connection = HTTPConnection(address, timeout=_LIMIT_SECONDS)
         headers = {**self._nodes.token, "Content-Type": "application/json"}
         try:
-            connection.request("POST", "/api/conversations", b"{}", headers)
+            body = json.dumps(self._start)
+            connection.request("POST", "/api/conversations", body, headers)
             response = connection.getresponse()
             data = response.read()
+            if self.is_elsewhere and b"cannot be reached" in data:
+                return ""  # the connection to its workspace was cut
             assert response.status == 201, data
             return json.loads(data)["id"]
-        except OSError:
+        except (OSError, HTTPException):  # the web node was killed
             time.sleep(0.2)
             return ""
         finally:
             connection.close()
-
-
-class Verdict:
-    """What the judge found, with numbers for a report."""
-
-    def __init__(self) -> None:
-        self.problems = list[str]()
-        self.orders = self.calls = self.unknown = self.events = self.children = 0
-        self.approvals = self.background = 0
-
-
-async def judge(url: str, pages: Sequence[Page], effects: Path) -> Verdict:
-    """Compare what clients were acknowledged with the journals and the world outside."""
-    verdict = Verdict()
-    database = Database(url)
-    sessions = PostgreSQLSessions(database, Path("/nowhere"))
-    done = Counter(effects.read_text().split() if effects.exists() else ())
-    verdict.problems += [f"{key} was done {n} times" for key, n in done.items() if n > 1]
-    for page in pages:
-        damages = await to_thread.run_sync(lambda p=page: sessions.check(p.id).damages)
-        verdict.problems += map(str, damages)
-        entries, _ = await to_thread.run_sync(sessions.entries, page.id)
-        _judge_orders(verdict, page, entries)
-        _judge_calls(verdict, page.id, entries)
-        for child, claim in await database.run(
-            lambda db, p=page: db.fetch(_CHILDREN_SQL, p.id)
-        ):
-            entries, _ = await to_thread.run_sync(sessions.entries, child)
-            _judge_calls(verdict, child, entries)
-            verdict.children += 1
-            if not claim:
-                verdict.problems.append(f"{child} was run without a claim")
-        whole = await page.read_again()
-        whole = whole[: len(page.received)]  # it left before what came last
-        if page.received != whole:
-            missing = [id_ for id_ in whole if id_ not in page.received]
-            twice = [id_ for id_, n in Counter(page.received).items() if n > 1]
-            verdict.problems.append(f"{page.id}: missing {missing}, twice {twice}")
-    await to_thread.run_sync(database.close)
-    return verdict
-
-
-def _judge_orders(verdict: Verdict, page: Page, entries: Sequence[Entry]) -> None:
-    said = Counter(e.event.client_key for e in entries if isinstance(e.event, Said))
-    for key in page.acknowledged:
-        if said[key] != 1:
-            verdict.problems.append(f"{page.id}: {key} is {said[key]} times in the journal")
-    verdict.orders += len(page.acknowledged)
-    answered = Counter(e.event.call_id for e in entries if isinstance(e.event, Answered))
-    approved = Counter(approval.split()[0] for approval in page.approved)
-    for call, n in approved.items():
-        if answered[call] < n:
-            verdict.problems.append(
-                f"{page.id}: {call} was approved {n} times, and {answered[call]} recorded"
-            )
-    verdict.approvals += len(page.approved)
-
-
-def _judge_calls(verdict: Verdict, session: str, entries: Sequence[Entry]) -> None:
-    started, ended = Counter[str](), Counter[str]()
-    epochs = [entry.epoch for entry in entries]
-    if epochs != sorted(epochs):
-        verdict.problems.append(f"{session}: epochs do not rise")
-    for entry in entries:
-        match entry.event:
-            case BackgroundStarted():
-                verdict.background += 1
-            case Started(call_id):
-                started[call_id] += 1
-            case Ended(call_id, outcome):
-                ended[call_id] += 1
-                verdict.unknown += outcome == "unknown"
-            case _:
-                pass
-    for call, n in started.items():
-        if n != 1 or ended[call] != 1:
-            verdict.problems.append(
-                f"{session}: {call} began {n}, ended {ended[call]} times"
-            )
-    verdict.calls += len(started)
-    verdict.events += len(entries)

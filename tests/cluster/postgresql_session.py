@@ -1,4 +1,4 @@
-"""A process that runs one turn of a session whose journal is in PostgreSQL.
+"""Runs one turn of a session whose journal is in PostgreSQL.
 
 Usage: REFOLD_SESSIONS=URL python -m tests.cluster.postgresql_session DIRECTORY SCRIPT [SESSION]
 """
@@ -18,9 +18,9 @@ SETTINGS = {"permission_mode": "bypass", "sandbox.profile": "off", "memory": Fal
 
 
 async def run_turn(directory: str, script: str, session: str = "") -> None:
-    places, where = paths(os.environ), Path(directory)
-    options = LaunchOptions(directory=where, script=Path(script))
-    settings = load_folder_settings(where, places, os.environ, SETTINGS).settings
+    places, directory_path = paths(os.environ), Path(directory)
+    options = LaunchOptions(directory=directory_path, script=Path(script))
+    settings = load_folder_settings(directory_path, places, os.environ, SETTINGS).settings
     app = App(settings, places, os.environ, options)
     try:
         result = await app.resume(session) if session else (await app.start())[1]

@@ -1,5 +1,6 @@
-"""A Temporal, a NATS and an S3 server of a test's own, on loopback. They end with the process that started
-them, and they can be killed and started again on their port.
+"""Starts a Temporal, a NATS and an S3 server for a test, on loopback.
+
+The servers end with the process that started them. They can be killed and started again on their port.
 
 Temporal is the development server, with its state in a file. Both programs come with packages that
 `uv.lock` pins by hash.
@@ -26,7 +27,7 @@ S3_KEY, S3_SECRET = "refold-key", "refold-secret"
 class LoopbackServer:
     """A program that listens on a port of its own.
 
-    It ends with the thread that started it, so that must not be one that a pool may retire.
+    It ends with the thread that started it, so a thread of a pool must not start it.
     """
 
     def __init__(self, directory: Path, command: Sequence[str], port: int) -> None:
@@ -57,6 +58,13 @@ class LoopbackServer:
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
 
+    def forget(self) -> None:
+        """Lose its state, as if another server were started."""
+        self.kill()
+        for file in self._directory.glob("*.db*"):
+            file.unlink()
+        self.start()
+
     @property
     def _listens(self) -> bool:
         with socket.socket() as client:
@@ -65,7 +73,12 @@ class LoopbackServer:
 
 @contextmanager
 def temporal_server() -> Generator[LoopbackServer]:
-    port = _free_port()
+    port = free_port()
+    settings = (
+        "enableFairness=true",
+        "numTaskqueueReadPartitions=1",  # fairness holds within a partition
+        "numTaskqueueWritePartitions=1",
+    )
     options = [
         "server",
         "start-dev",
@@ -74,6 +87,11 @@ def temporal_server() -> Generator[LoopbackServer]:
         "127.0.0.1",
         "--log-level",
         "error",
+        *(
+            word
+            for setting in settings
+            for word in ("--dynamic-config-value", f"matching.{setting}")
+        ),
     ]
     command = [_program("temporal"), *options, "--port", str(port)]
     with _directory() as directory:
@@ -87,8 +105,8 @@ def temporal_server() -> Generator[LoopbackServer]:
 
 @contextmanager
 def nats_server(configuration: str = "") -> Generator[LoopbackServer]:
-    """`configuration` has users and what they may do, in the language of NATS."""
-    port = _free_port()
+    """Yield a NATS server. `configuration` has its users and their rights."""
+    port = free_port()
     with _directory() as directory:
         file = directory / "nats.conf"
         file.write_text(f"listen: 127.0.0.1:{port}\n{configuration}\n")
@@ -104,7 +122,7 @@ class S3Server(LoopbackServer):
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """What a process needs to use it, but for the bucket."""
+        """Return the variables that a process needs to use the server, without the bucket."""
         return {
             "AWS_ENDPOINT_URL": f"http://{self.address}", "AWS_REGION": "us-east-1",
             "AWS_ACCESS_KEY_ID": S3_KEY, "AWS_SECRET_ACCESS_KEY": S3_SECRET,
@@ -150,13 +168,13 @@ def _program(name: str) -> str:
 
 
 def _low_port() -> int:
-    """A free one whose number plus 10,000 is a port, too: SeaweedFS listens there, too."""
-    while (port := _free_port()) + 10_000 >= 65_536:
+    """Return a free port whose number plus 10,000 is a port, because SeaweedFS uses both."""
+    while (port := free_port()) + 10_000 >= 65_536:
         pass
     return port
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as chosen:
         chosen.bind(("127.0.0.1", 0))
         return chosen.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A service in this process's reach: web nodes with people behind one address, and workers of tenants."""
+"""Starts a service: web nodes with people behind one address, and workers of tenants."""
 
 import os
 import random
@@ -26,7 +26,7 @@ def free_port() -> int:
 
 
 class Service:
-    """Processes that have started. `address` is that of all web nodes."""
+    """The processes of a service. `address` leads to all web nodes."""
 
     def __init__(self, directory: Path, url: str, model: str) -> None:
         self._directory, self._url, self._model = directory, url, model
@@ -34,8 +34,8 @@ class Service:
         self.ports = dict[str, int]()
         self._processes = dict[str, subprocess.Popen[bytes]]()
 
-    def start_worker(self, tenant: str, url: str = "") -> None:
-        self._start(f"worker-{tenant}", "worker", tenant=tenant, url=url)
+    def start_worker(self, tenant: str, url: str = "", name: str = "") -> None:
+        self._start(name or f"worker-{tenant}", "worker", tenant=tenant, url=url)
 
     def start_web_node(self, name: str, oidc: Path, url: str = "") -> None:
         self.ports[name] = port = free_port()
@@ -101,7 +101,7 @@ async def _copy(source: SocketStream, target: SocketStream) -> None:
 
 @asynccontextmanager
 async def service(directory: Path, url: str, model: str) -> AsyncGenerator[Service]:
-    """A service whose processes end with the block."""
+    """Yield a service whose processes end with the block."""
     started = Service(directory, url, model)
     try:
         async with anyio.create_task_group() as group:

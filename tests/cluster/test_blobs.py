@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refold.cli.main import main
-from refold.cluster.blobs import MAX_ROW_BYTES, SessionBlobs, Swept, TenantBlobs
+from refold.cluster.blobs import MAX_ROW_BYTES, SessionBlobs, SweepResult, TenantBlobs
 from refold.cluster.bucket import TenantObjects, tenant_objects
 from refold.cluster.database import Database
 from refold.cluster.sessions import PostgreSQLSessions
@@ -16,7 +16,7 @@ from refold.errors import JournalError
 from refold.journal.events.kinds import RequestLogged
 from refold.journal.store.port import Blobs
 from refold.testing.conformance import BlobsContract
-from refold.testing.session_index_conformance import record, talk
+from refold.testing.session_index_conformance import opening_events, record
 from tests.cluster.postgresql import Server
 from tests.cluster.servers import S3Server
 
@@ -42,7 +42,7 @@ def objects(environ: Mapping[str, str], tenant: str) -> Generator[TenantObjects]
 
 @pytest.fixture
 def away(tenant: str) -> TenantObjects:
-    """A bucket at an address where nothing listens."""
+    """Return a bucket at an address where nothing listens."""
     stores = pytest.importorskip("obstore.store")
     client, retry = {"allow_http": True}, {"max_retries": 0}
     bucket = stores.S3Store("refold", endpoint="http://127.0.0.1:1", skip_signature=True,
@@ -78,9 +78,9 @@ def test_blobs_are_stored_as_rows_only_while_the_bucket_is_unreachable(
     with pytest.raises(JournalError, match=f"cannot write {ONE}/blobs/"):
         cut_off.put(ONE, bytes(MAX_ROW_BYTES + 1))
 
-    assert with_bucket.sweep() == Swept(
+    assert with_bucket.sweep() == SweepResult(
         moved=1, deleted=0
-    )  # what has no session yet is young
+    )  # a blob without a session may be a new one
     assert rows() == 0
     assert [with_bucket.get(ONE, name) for name in names] == [b"first", b"second"]
 
@@ -98,13 +98,13 @@ def test_a_blob_that_was_changed_in_the_bucket_is_refused(
     assert blobs.get(ONE, name) == b"true"
 
 
-def test_a_session_takes_its_blobs_to_the_bucket_and_from_it_and_is_deleted_with_them(
+def test_blobs_of_a_session_are_read_and_packed_from_the_bucket_and_deleted_with_it(
     database: Database, objects: TenantObjects, tmp_path: Path
 ) -> None:
     stored = PostgreSQLSessions(database, tmp_path / "none", objects)
     blob = b"a large output"
     name = stored.blobs.put(ONE, blob)
-    record(stored, ONE, *talk(tmp_path, "hello"), RequestLogged("POST", name))
+    record(stored, ONE, *opening_events(tmp_path, "hello"), RequestLogged("POST", name))
 
     fork = stored.fork(ONE, None, 1e9)
     packed = b"".join(stored.pack(ONE).pieces())
@@ -117,7 +117,7 @@ def test_a_session_takes_its_blobs_to_the_bucket_and_from_it_and_is_deleted_with
     assert stored.exists(fork.id)
 
 
-def test_a_tenant_cannot_read_the_blob_of_another_by_its_hash(
+def test_a_tenant_cannot_read_the_blob_of_another_tenant_by_its_hash(
     server: Server, environ: Mapping[str, str], database: Database, objects: TenantObjects
 ) -> None:
     other_database = Database(server.url, "stranger")
@@ -131,14 +131,14 @@ def test_a_tenant_cannot_read_the_blob_of_another_by_its_hash(
     other_database.close()
 
 
-def test_a_tenant_is_deleted_with_what_the_bucket_has_of_it(
+def test_deleting_a_tenant_deletes_its_objects_in_the_bucket(
     server: Server,
     environ: Mapping[str, str],
     objects: TenantObjects,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And nothing of another tenant is."""
+    """Objects of other tenants stay."""
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path))
     monkeypatch.setenv("REFOLD_SESSIONS", server.url)
     monkeypatch.setenv("REFOLD_BUCKET", BUCKET)
@@ -153,7 +153,7 @@ def test_a_tenant_is_deleted_with_what_the_bucket_has_of_it(
     assert [item.key for item in objects.list()] == [f"{ONE}/blobs/a"]
 
 
-def test_cluster_check_says_what_is_wrong_with_the_bucket(
+def test_cluster_check_reports_wrong_keys_and_an_unreachable_bucket(
     server: Server,
     environ: Mapping[str, str],
     tmp_path: Path,

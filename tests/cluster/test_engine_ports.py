@@ -13,7 +13,9 @@ from refold.cluster.engine_ports import open_ports
 
 @contextmanager
 def server(answer: bytes, *, waits: bool = False) -> Generator[str]:
-    """A server that sends this to the first client, or, if it `waits`, after what it receives."""
+    """Yield a server that sends this to the first client, or, if it `waits`, after what it
+    receives.
+    """
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -38,11 +40,14 @@ def server(answer: bytes, *, waits: bool = False) -> Generator[str]:
         ({"tls_required": True, "tls_verify": True}, False),
     ],
 )
-def test_nats_without_a_login_is_a_problem(info: dict[str, bool], is_open: bool) -> None:
+def test_open_ports_reports_nats_without_a_login(
+    info: dict[str, bool], is_open: bool
+) -> None:
     with server(b"INFO " + json.dumps(info).encode() + b"\r\n") as address:
         problems = open_ports("", f"nats://user:secret@{address}")
 
-    assert [address in problem for problem in problems] == [True] * is_open
+    assert len(problems) == (1 if is_open else 0)
+    assert all(address in problem for problem in problems)
     assert "secret" not in "".join(problems)
 
 
@@ -54,14 +59,15 @@ def test_nats_without_a_login_is_a_problem(info: dict[str, bool], is_open: bool)
         (b"", False),
     ],
 )
-def test_temporal_without_tls_is_a_problem(answer: bytes, is_open: bool) -> None:
+def test_open_ports_reports_temporal_without_tls(answer: bytes, is_open: bool) -> None:
     with server(answer, waits=True) as address:
         problems = open_ports(address, "")
 
-    assert [address in problem for problem in problems] == [True] * is_open
+    assert len(problems) == (1 if is_open else 0)
+    assert all(address in problem for problem in problems)
 
 
-def test_unreachable_and_unconfigured_servers_have_no_open_port() -> None:
+def test_open_ports_reports_no_unreachable_or_unconfigured_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 

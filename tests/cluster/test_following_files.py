@@ -18,11 +18,13 @@ from refold.cluster import workspace_packs
 from refold.cluster.bucket import BucketError, TenantObjects
 from refold.cluster.workspace_packs import StoredFiles, WorkspacePacks
 from refold.config.paths import Paths
-from refold.journal.events.child_events import Checkpointed, PlaceRebuilt
-from refold.journal.events.kinds import Said, SessionStarted, Started, TurnEnded
-from refold.journal.home import JournalDirectory
+from refold.errors import Disconnected
+from refold.journal.events.child_events import Checkpointed, FilesRestored, PlaceRebuilt
+from refold.journal.events.kinds import Event, Said, SessionStarted, Started, TurnEnded
+from refold.journal.journal_directory import JournalDirectory
 from refold.place.checkpoints import Checkpoints
 from refold.session.recorder import Recorder
+from refold.views.notices import place_rebuilt_text
 
 memory = pytest.importorskip("obstore.store", reason="refold[cluster] is not installed")
 pytestmark = pytest.mark.anyio
@@ -30,11 +32,13 @@ ONE = "20260101-000000-aaaa"
 
 
 class Killed(BaseException):
-    """The worker dies here."""
+    """Raised where the worker dies."""
 
 
 class Objects(TenantObjects):
-    """A bucket that counts what is sent, and in which a worker can die before or after a use."""
+    """A bucket that counts the sent bytes, and in which a worker can die before or after a
+    use.
+    """
 
     def __init__(self, bucket: Any) -> None:
         super().__init__(bucket, "s3://b", "acme")
@@ -80,11 +84,11 @@ class Machines:
 
     @asynccontextmanager
     async def worker(self, name: str) -> AsyncGenerator["Worker"]:
-        """A worker with a claim on the session."""
+        """Yield a worker with a claim on the session."""
         with self.machine(name) as files:
             directory = self.work
             if self.sessions.exists(ONE):
-                directory = files.bring(self.sessions, ONE, self.home).directory
+                directory = files.restore(self.sessions, ONE, self.home).directory
             record = Recorder(self.sessions.store(ONE))
             await record.open()
             if not record.view.seq:
@@ -92,7 +96,7 @@ class Machines:
                 await record(SessionStarted(str(self.work)), Said("go"))
             followed = files.follow(ONE, record)
             try:
-                await followed.arrive()
+                await followed.record_arrival()
                 record.hub.subscribe(followed.note)
                 yield Worker(self, directory, record, followed)
             finally:
@@ -118,14 +122,28 @@ class Worker:
         """A call that changes a file, and the checkpoint after it."""
         await self.record(Started(f"call-{self.record.view.seq}"))
         (self.directory / name).write_text(text)
-        taken = await self._machines.open_checkpoints(self.directory, ONE).take()
+        trees = await self._machines.open_checkpoints(self.directory, ONE).take()
         changed = ((str(self.directory / name), "changed"),)
-        await self.record(Checkpointed(taken.trees, changed=changed), kept=True)
+        await self.record(Checkpointed(trees.trees, changed=changed), kept=True)
+
+    async def rewind(self, name: str, text: str) -> None:
+        """Restore a file, record that, and take the checkpoint after it."""
+        (self.directory / name).write_text(text)
+        checkpoints = self._machines.open_checkpoints(self.directory, ONE)
+        trees = await checkpoints.take()
+        newest = self.record.view.checkpoints.seq
+        await self._record_and_store(
+            FilesRestored(newest, newest, 1), Checkpointed(trees.trees)
+        )
 
     async def end_turn(self) -> None:
+        await self._record_and_store(TurnEnded("answered"))
+
+    async def _record_and_store(self, *events: Event) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(self._files.run)
-            await self.record(TurnEnded("answered"), kept=True)
+            for event in events:
+                await self.record(event, kept=True)
             await self._files.finish()
             group.cancel_scope.cancel()
 
@@ -144,7 +162,7 @@ def files_in(directory: Path) -> dict[str, str]:
     return {path.name: path.read_text() for path in directory.iterdir()}
 
 
-async def test_a_worker_that_takes_over_has_the_files_of_the_last_turn_and_says_what_is_lost(
+async def test_a_worker_that_takes_over_restores_the_files_of_the_last_turn_and_records_lost_files(
     machines: Machines,
 ) -> None:
     async with machines.worker("a") as a:
@@ -160,7 +178,7 @@ async def test_a_worker_that_takes_over_has_the_files_of_the_last_turn_and_says_
     assert event.lost == (str(machines.work / "two.py"),)
 
 
-async def test_a_worker_that_comes_back_gets_the_newer_files_in_a_directory_of_the_session(
+async def test_a_worker_with_older_files_restores_the_newer_ones_in_a_directory_of_the_session(
     machines: Machines,
 ) -> None:
     async with machines.worker("a") as a:
@@ -176,7 +194,7 @@ async def test_a_worker_that_comes_back_gets_the_newer_files_in_a_directory_of_t
         assert files_in(machines.work) == {"one.py": "old"}
 
 
-async def test_a_worker_that_starts_again_keeps_what_was_not_stored_yet(
+async def test_a_restarted_worker_keeps_its_files_that_were_not_stored_yet(
     machines: Machines,
 ) -> None:
     async with machines.worker("a") as a:
@@ -188,7 +206,7 @@ async def test_a_worker_that_starts_again_keeps_what_was_not_stored_yet(
     assert machines.lost() == []
 
 
-async def test_a_loss_before_any_files_were_stored_is_reported_once(
+async def test_a_loss_of_files_that_were_never_stored_is_recorded_once(
     machines: Machines,
 ) -> None:
     async with machines.worker("a") as a:
@@ -202,7 +220,85 @@ async def test_a_loss_before_any_files_were_stored_is_reported_once(
     assert "no checkpoint of it had left" in event.problem
 
 
-async def test_only_what_is_new_is_sent_and_old_packs_are_replaced(
+async def test_a_session_without_stored_files_continues_in_its_own_empty_directory(
+    machines: Machines,
+) -> None:
+    async with machines.worker("a") as a:
+        await a.write("one.py", "1")
+    async with machines.worker("b") as b:
+        assert b.directory == machines.work  # and not where the worker was started
+        assert files_in(b.directory) == {}
+
+
+async def test_a_turn_without_changes_stores_no_checkpoint_of_another_worker(
+    machines: Machines,
+) -> None:
+    async with machines.worker("a") as a:
+        await a.write("one.py", "1")
+        await a.end_turn()
+        await a.write("one.py", "2")  # and dies: this checkpoint has not left
+    async with machines.worker("b") as b:
+        await b.end_turn()
+    async with machines.worker("c") as c:
+        assert files_in(c.directory) == {"one.py": "1"}
+
+    assert machines.problems == []
+    assert [(event.restored, event.calls) for event in machines.lost()] == [
+        (True, 1),
+        (True, 0),
+    ]
+
+
+async def test_files_are_stored_in_the_bucket_after_a_rewind_before_the_next_turn(
+    machines: Machines,
+) -> None:
+    async with machines.worker("a") as a:
+        await a.write("one.py", "1")
+        await a.end_turn()
+        await a.write("one.py", "2")
+        await a.end_turn()
+        await a.rewind("one.py", "1")
+    async with machines.worker("b") as b:
+        assert files_in(b.directory) == {"one.py": "1"}
+
+
+async def test_a_returning_worker_records_the_unstored_files_of_another_worker_as_lost(
+    machines: Machines,
+) -> None:
+    async with machines.worker("a") as a:
+        await a.write("one.py", "1")
+    async with machines.worker("a") as again:
+        assert files_in(again.directory) == {"one.py": "1"}
+    assert machines.lost() == []
+    async with machines.worker("b") as b:
+        await b.write("two.py", "2")
+    async with machines.worker("a") as last:
+        assert files_in(last.directory) == {"one.py": "1"}
+
+    event = machines.lost()[-1]
+    assert (event.restored, event.problem, event.calls) == (False, "", 1)
+    assert event.checkpoint > 0
+    assert [path.rpartition("/")[2] for path in event.lost] == ["two.py"]
+
+
+async def test_a_returning_worker_records_that_files_reported_as_lost_are_there_again(
+    machines: Machines,
+) -> None:
+    async with machines.worker("a") as a:
+        await a.write("one.py", "1")
+    async with machines.worker("b") as b:
+        b.directory.mkdir(exist_ok=True)
+    for _ in range(2):
+        async with machines.worker("a") as again:
+            assert files_in(again.directory) == {"one.py": "1"}
+
+    loss, is_back = machines.lost()
+    assert "no checkpoint of it had left" in loss.problem
+    assert (is_back.restored, is_back.problem, is_back.calls) == (False, "", 0)
+    assert "which had it before: the files are those after" in place_rebuilt_text(is_back)
+
+
+async def test_only_changed_files_are_sent_to_the_bucket_after_a_turn(
     machines: Machines,
 ) -> None:
     async with machines.worker("a") as a:
@@ -219,7 +315,7 @@ async def test_only_what_is_new_is_sent_and_old_packs_are_replaced(
         assert len((b.directory / "large.bin").read_bytes()) == 500_000
 
 
-async def test_many_packs_are_replaced_by_one(
+async def test_packs_of_files_above_the_limit_are_replaced_by_one(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workspace_packs, "MAX_PACKS", 2)
@@ -235,10 +331,12 @@ async def test_many_packs_are_replaced_by_one(
 
 
 @pytest.mark.parametrize("use", range(1, 6))
-async def test_a_worker_killed_at_any_use_of_the_bucket_loses_nothing_silently(
+async def test_a_worker_killed_at_any_bucket_request_leaves_its_files_or_a_recorded_loss(
     machines: Machines, use: int
 ) -> None:
-    """Around the pack, around its record, and before old records are deleted."""
+    """The kill comes before or after the pack, before or after its record, or before old
+    records are deleted.
+    """
     async with machines.worker("a") as a:
         await a.write("one.py", "1")
         await a.end_turn()
@@ -256,7 +354,7 @@ async def test_a_worker_killed_at_any_use_of_the_bucket_loses_nothing_silently(
 
 
 @pytest.mark.parametrize("use", range(1, 4))
-async def test_a_take_over_that_is_killed_is_repeated_by_the_next_worker(
+async def test_a_killed_restore_of_files_is_repeated_by_the_next_worker(
     machines: Machines, use: int
 ) -> None:
     async with machines.worker("a") as a:
@@ -274,10 +372,10 @@ async def test_a_take_over_that_is_killed_is_repeated_by_the_next_worker(
     assert [event.calls for event in machines.lost()] == [1, 0]
 
 
-async def test_a_worker_that_lost_the_session_cannot_replace_the_files_of_its_successor(
+async def test_a_hung_worker_cannot_replace_the_stored_files_of_its_successor(
     machines: Machines,
 ) -> None:
-    """One that hung in its turn and stores its files late."""
+    """The worker hung in its turn and stores its files late."""
     async with machines.worker("a") as hung:
         await hung.write("one.py", "1")
         await hung.end_turn()
@@ -295,7 +393,32 @@ async def test_a_worker_that_lost_the_session_cannot_replace_the_files_of_its_su
         assert files_in(c.directory) == {"one.py": "3"}
 
 
-async def test_files_that_could_not_be_restored_stay_stored(machines: Machines) -> None:
+async def test_a_worker_reopens_a_session_that_another_worker_used_while_it_was_opened(
+    machines: Machines,
+) -> None:
+    """One whose own files were the newest then, so that it restored nothing."""
+    async with machines.worker("a") as a:
+        await a.write("one.py", "1")
+        await a.end_turn()
+    with machines.machine("a") as files:
+        files.restore(machines.sessions, ONE, machines.home)
+    async with machines.worker("b") as b:
+        await b.write("two.py", "2")
+    with machines.machine("a"):
+        record = Recorder(machines.sessions.store(ONE))
+        await record.open()
+        with pytest.raises(Disconnected, match="while this one opened it"):
+            await files.follow(ONE, record).record_arrival()
+        await record.close()
+    async with machines.worker("a") as again:
+        assert files_in(again.directory) == {"one.py": "1"}
+
+    assert [event.calls for event in machines.lost()] == [0, 1]
+
+
+async def test_stored_files_stay_in_the_bucket_after_a_failed_restore(
+    machines: Machines,
+) -> None:
     async with machines.worker("a") as a:
         await a.write("one.py", "1")
         await a.end_turn()
@@ -315,7 +438,7 @@ async def test_files_that_could_not_be_restored_stay_stored(machines: Machines) 
     assert [event.restored for event in machines.lost()] == [False, True]
 
 
-async def test_a_bucket_that_is_away_is_reported_once_and_the_next_turn_stores_all(
+async def test_an_unreachable_bucket_is_reported_once_and_the_next_turn_stores_all_files(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:

@@ -92,7 +92,7 @@ async def receive_again(
     return documents
 
 
-async def test_documents_are_carried_again_after_the_server_was_killed(
+async def test_nats_delivers_documents_again_after_its_server_was_killed_and_restarted(
     server: LoopbackServer,
 ) -> None:
     worker, web = worker_and_web(server)
@@ -102,7 +102,7 @@ async def test_documents_are_carried_again_after_the_server_was_killed(
     assert documents == [b'"news"'] * 2
 
 
-async def test_a_node_that_starts_before_the_server_is_connected_later(
+async def test_a_node_that_starts_before_the_nats_server_connects_later(
     server: LoopbackServer,
 ) -> None:
     worker, web = worker_and_web(server)
@@ -115,7 +115,29 @@ async def test_a_node_that_starts_before_the_server_is_connected_later(
         assert await receive_again(worker, web, server, restart=False) == [b'"news"']
 
 
-async def test_the_login_of_a_web_node_cannot_send_as_a_worker(
+async def test_an_outage_of_nats_is_reported_once_and_its_end_once(
+    server: LoopbackServer,
+) -> None:
+    lines = list[str]()
+    url = f"nats://worker:w@{server.address}"
+    worker = NatsBus("default", url, "worker", lines.append)
+    web = NatsBus("default", f"nats://web:s@{server.address}", "web")
+    async with running(worker, web):
+        await receive_again(worker, web, server, restart=False)  # it is connected
+        for _ in range(2):
+            server.kill()
+            await anyio.sleep(1.5)  # it tries to connect again and again meanwhile
+            server.start()
+            await receive_again(worker, web, server, restart=False)
+
+    assert [line.partition(":")[0].split(" at ")[0] for line in lines] == ["NATS"] * 4
+    place = f"NATS at {server.address}"
+    assert lines[0].startswith(f"{place} cannot be reached: ")
+    assert lines[1::2] == [f"{place} can be reached again"] * 2
+    assert lines[2].startswith(f"{place} cannot be reached: ")
+
+
+async def test_the_nats_login_of_a_web_node_cannot_publish_documents(
     server: LoopbackServer,
 ) -> None:
     worker, web = worker_and_web(server)
@@ -136,6 +158,8 @@ async def test_the_login_of_a_web_node_cannot_send_as_a_worker(
     assert "permissions violation" in problems[0].lower()
 
 
-def test_a_url_of_another_kind_is_refused_without_its_password() -> None:
+def test_a_url_of_a_server_other_than_nats_is_refused_without_quoting_its_password() -> (
+    None
+):
     with pytest.raises(BadInput, match="'http' does not begin the URL of a NATS server"):
         NatsBus("default", "http://me:secret@host", "web")

@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from refold.testing.wire_server import wire_server
-from tests.cluster.nodes import Page, Servers, judge, model_of, nodes
+from tests.cluster.judge import judge
+from tests.cluster.nodes import Page, Servers, model_of, nodes
 from tests.cluster.postgresql import Server
 from tests.cluster.servers import nats_server, temporal_server
 

@@ -14,7 +14,7 @@ from refold.cluster.database_rights import find_excess_rights
 from refold.cluster.schema import SCHEMA_REVISION
 from refold.cluster.sessions import PostgreSQLSessions
 from refold.errors import BadInput, JournalError
-from refold.testing.session_index_conformance import record, talk
+from refold.testing.session_index_conformance import opening_events, record
 from tests.cluster.postgresql import Server
 from tests.cluster.test_postgresql_sessions import ONE
 
@@ -35,7 +35,7 @@ def logins(server: Server) -> dict[str, str]:
 
 @pytest.fixture
 def copy(server: Server, logins: dict[str, str]) -> Generator[str]:
-    """The name of another database, with what a backup of the first has."""
+    """Yield the name of another database, with what a backup of the first has."""
     program = _find_program("pg_dump"), _find_program("pg_restore")
     server.execute("create database restored owner refold_owner", database="postgres")
     try:
@@ -60,39 +60,51 @@ def _find_program(name: str) -> str:
 
 
 @pytest.fixture
-def stored(server: Server, database: Database, tmp_path: Path) -> PostgreSQLSessions:
+def stored_sessions(
+    server: Server, database: Database, tmp_path: Path
+) -> PostgreSQLSessions:
     sessions = PostgreSQLSessions(database, tmp_path / "sessions")
-    record(sessions, ONE, *talk(tmp_path, "Paint the gate."))
+    record(sessions, ONE, *opening_events(tmp_path, "Paint the gate."))
     return sessions
 
 
 def test_a_restored_backup_continues_its_sessions_with_the_same_rights(
-    stored: PostgreSQLSessions, tenant: str, server: Server, copy: str, tmp_path: Path
+    stored_sessions: PostgreSQLSessions,
+    tenant: str,
+    server: Server,
+    copy: str,
+    tmp_path: Path,
 ) -> None:
-    """In another database: lines, chain, search and roles; and what is written then is in it only."""
+    """The other database has the same lines, chain, search and roles; new lines are written
+    to it only.
+    """
     restored = Database(server.url_of("operation_worker", copy), tenant)
     web = Database(server.url_of("operation_web", copy), tenant)
     sessions = PostgreSQLSessions(restored, tmp_path / "restored")
-    before = stored.entries(ONE)[0]
+    before = stored_sessions.entries(ONE)[0]
 
     restored.check()
     assert sessions.entries(ONE)[0] == before
     assert sessions.check(ONE).damages == ()
     assert [hit.card.id for hit in sessions.catalogue().search("gate", 5)] == [ONE]
-    _, *more = talk(tmp_path, "Now the fence.")
+    _, *more = opening_events(tmp_path, "Now the fence.")
     record(sessions, ONE, *more)
     assert len(sessions.entries(ONE)[0]) > len(before)
     assert sessions.check(ONE).damages == ()
-    assert stored.entries(ONE)[0] == before
-    with pytest.raises(JournalError, match="permission denied"):
+    assert stored_sessions.entries(ONE)[0] == before
+    with pytest.raises(
+        JournalError, match=r"permission denied.*the login that owns the tables"
+    ):
         web.call(lambda db: db.execute("delete from refold.line"))
     assert find_excess_rights(restored, server.url_of("operation_worker", copy)) == []
     for database in (restored, web):
         database.close()
 
 
-def test_a_process_that_is_older_than_the_tables_is_refused(server: Server) -> None:
-    """By name of both revisions, and it changes nothing; one that runs continues."""
+def test_a_process_older_than_the_database_schema_is_refused(server: Server) -> None:
+    """The error names both revisions. The process changes nothing; one that runs already
+    continues.
+    """
     server.execute("create database newer owner refold_owner", database="postgres")
     url = server.url_of("refold_owner", "newer")
     running, starting = Database(url), Database(url)
@@ -129,7 +141,7 @@ def test_a_process_that_is_older_than_the_tables_is_refused(server: Server) -> N
          "the table refold.notes has no forced row-level security"),
     ],
 )  # fmt: skip
-def test_check_reports_rights_that_separate_nobody(
+def test_cluster_check_reports_database_rights_beyond_those_of_a_role(
     server: Server, logins: dict[str, str], damage: Sequence[str], repair: Sequence[str],
     problem: str,
 ) -> None:  # fmt: skip
@@ -147,7 +159,7 @@ def test_check_reports_rights_that_separate_nobody(
 
 
 @pytest.mark.parametrize("password", ["refold", "password", "operation_worker", ""])
-def test_check_fails_for_a_password_that_everybody_tries_first(
+def test_cluster_check_fails_for_a_password_that_is_easy_to_guess(
     logins: dict[str, str], password: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = logins["refold_worker"].replace("@", f":{password}@")

@@ -24,7 +24,7 @@ from refold.server.people.access import TOKEN_PREFIX
 from tests.cluster.asgi_client import AsgiClient
 from tests.cluster.people_service import ADDRESS, PeopleService
 from tests.cluster.postgresql import Server
-from tests.cluster.test_postgresql_sessions import ONE, record, talk
+from tests.cluster.test_postgresql_sessions import ONE, opening_events, record
 
 pytestmark = [pytest.mark.peer, pytest.mark.anyio]
 
@@ -36,7 +36,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 async def service(server: Server, tmp_path: Path) -> AsyncGenerator[PeopleService]:
-    """A service whose web node has a login of the role refold_web."""
+    """Yield a service whose web node has a login of the role refold_web."""
     made = "if not exists (select from pg_roles where rolname = 'people_web') then"
     server.execute(
         f"do $$ begin {made} create role people_web login in role refold_web; end if; end $$"
@@ -49,7 +49,7 @@ async def service(server: Server, tmp_path: Path) -> AsyncGenerator[PeopleServic
 async def store_session(server: Server, tenant: str, directory: Path, text: str) -> None:
     def store() -> None:
         database = Database(server.url, tenant)
-        started, *others = talk(directory, text)
+        started, *others = opening_events(directory, text)
         assert isinstance(started, SessionStarted)
         sessions = PostgreSQLSessions(database, directory)
         record(sessions, ONE, replace(started, id=ONE), *others)
@@ -81,37 +81,34 @@ async def test_a_token_acts_for_its_person_until_it_is_revoked(
     ["", "x", TOKEN_PREFIX, f"{TOKEN_PREFIX}a.b.c", f"{TOKEN_PREFIX}{'é' * 9}.b.c",
      f"{TOKEN_PREFIX}AA.b.c", f"{TOKEN_PREFIX}..", f"{TOKEN_PREFIX}{'A' * 9000}.b.c"],
 )  # fmt: skip
-async def test_malformed_tokens_are_refused(service: PeopleService, token: str) -> None:
+async def test_malformed_tokens_of_people_are_refused(
+    service: PeopleService, token: str
+) -> None:
     answer = await AsgiClient(service.app, ADDRESS, token).ask("GET", "/api/me")
 
     assert answer.status == 401
 
 
-async def test_a_token_is_no_cookie_and_a_locked_person_has_neither(
+async def test_a_cookie_is_refused_as_a_token_and_a_locked_person_is_refused(
     service: PeopleService, tenant: str
 ) -> None:
     token = await service.token(tenant, "ann")
     ann = AsgiClient(service.app, ADDRESS, token)
     admin = await service.client(tenant, "boss", "admin")
-    name = next(
-        iter((await ann.ask("GET", "/")).headers), ""
-    )  # a page answers without a cookie
     cookie = await service.people.new_secret(tenant, "ann", "page", 60.0)
+    with_cookie = AsgiClient(service.app, ADDRESS, TOKEN_PREFIX + cookie)
 
-    as_page = TOKEN_PREFIX + cookie
+    used_as_token = await with_cookie.ask("GET", "/api/me")
     locked = await admin.ask("PATCH", "/api/people/ann", {"locked": True})
 
-    assert name
-    assert (
-        await AsgiClient(service.app, ADDRESS, as_page).ask("GET", "/api/me")
-    ).status == 401
+    assert used_as_token.status == 401
     assert locked.status == 204
     assert (await ann.ask("GET", "/api/me")).status == 401
     with pytest.raises(BadInput, match="locked"):
         await service.people.log_in(tenant, "ann", "", "")
 
 
-async def test_roles_decide_who_changes_people_reads_the_audit_and_orders(
+async def test_roles_limit_who_reads_the_audit_manages_people_and_changes_conversations(
     service: PeopleService, tenant: str, server: Server, tmp_path: Path
 ) -> None:
     await store_session(server, tenant, tmp_path, "Shared.")
@@ -166,7 +163,7 @@ async def test_an_auditor_reads_a_websocket_and_its_orders_are_refused(
 
 @pytest.mark.parametrize("path", [f"/api/conversations/{ONE}/ws", "/api/conversations/ws"])
 @pytest.mark.parametrize("ends_with", ["token", "lock", "role"])
-async def test_a_websocket_closes_when_its_person_may_use_it_no_more(
+async def test_a_websocket_closes_when_its_token_is_revoked_or_its_person_locked_or_demoted(
     service: PeopleService, tenant: str, server: Server, tmp_path: Path, path: str, ends_with: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip

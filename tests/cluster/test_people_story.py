@@ -1,9 +1,12 @@
 """People at a page in Chromium: two web nodes behind one address, an identity provider, workers of two tenants."""
 
+import base64
+import json
 import re
 import shutil
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
 import pytest
 from anyio import to_thread
@@ -19,6 +22,7 @@ from tests.cluster.postgresql import Server
 from tests.cluster.service import Service, service
 
 pytestmark = [pytest.mark.anyio, pytest.mark.peer, pytest.mark.timeout(300)]
+_DOT_PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 NEEDS = "playwright and chromium are needed here"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
          "--disable-background-networking", "--disable-component-update", "--disable-sync"]  # fmt: skip
@@ -49,7 +53,7 @@ async def test_people_log_in_and_work_in_their_tenant_while_a_web_node_dies(
             for node in ("web-0", "web-1"):
                 await to_thread.run_sync(started.start_web_node, node, oidc)
             started.start_worker("acme", server.url_of("story_worker"))
-            wrong = await to_thread.run_sync(_browse, started)
+            wrong = await to_thread.run_sync(_browse, started, tmp_path)
 
     acme = Database(server.url, "acme")
     sessions = PostgreSQLSessions(acme, tmp_path / "none")
@@ -67,8 +71,10 @@ async def test_people_log_in_and_work_in_their_tenant_while_a_web_node_dies(
         await to_thread.run_sync(database.close)
 
 
-def _browse(started: Service) -> list[str]:
-    """What two people do. Returns what their pages did that they must not."""
+def _browse(started: Service, directory: Path) -> list[str]:
+    """Use the pages as two people. Return the requests that their pages made although they
+    must not.
+    """
     from playwright.sync_api import sync_playwright
 
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -104,10 +110,55 @@ def _browse(started: Service) -> list[str]:
         if bob.get_by_text("key-7").count():
             wrong.append("bob reads a conversation of another tenant by its address")
 
+        _make_token(ann, wrong)
+        _upload_and_delete(ann, directory, wrong)
         ann.get_by_role("button", name=re.compile("Log out")).click()
         ann.get_by_role("link", name="Log in").wait_for()
         browser.close()
     return wrong
+
+
+def _make_token(page: Any, wrong: list[str]) -> None:
+    """Make an API token in the page, which the service then accepts from a program."""
+    page.get_by_role("button", name="API token").click()
+    page.get_by_label("What it is for").fill("my laptop")
+    page.get_by_role("button", name="Make token").click()
+    token = page.get_by_label("Your token, which is shown only now").input_value()
+    page.get_by_role("button", name="Done").click()
+    page.get_by_role("dialog").wait_for(state="hidden")
+    origin = page.evaluate("location.origin")
+    request = Request(f"{origin}/api/me", headers={"Authorization": f"Bearer {token}"})
+    with urlopen(request, timeout=60) as answer:
+        who = json.loads(answer.read())
+    if (who["tenant"], who["subject"]) != ("acme", "ann@acme"):
+        wrong.append(f"the token acts as {who}")
+
+
+def _upload_and_delete(page: Any, directory: Path, wrong: list[str]) -> None:
+    """Attach a file and an image to a message, and delete that conversation."""
+    (directory / "figures.csv").write_text("a,b")
+    (directory / "dot.png").write_bytes(base64.b64decode(_DOT_PNG))
+    page.locator(".list").get_by_role("button", name="New chat").click()
+    page.get_by_role("dialog").get_by_role("button", name="Start", exact=True).click()
+    page.get_by_role("dialog").wait_for(state="hidden")
+    page.locator("input[type=file]").first.set_input_files(
+        [directory / "figures.csv", directory / "dot.png"]
+    )
+    page.get_by_text("figures.csv").first.wait_for()
+    page.locator("#message").fill("do key-9")
+    page.keyboard.press("Enter")
+    page.get_by_text("key-9 is done.").first.wait_for()
+    (stored,) = directory.glob("worker-acme/work/**/figures.csv")
+    if stored.read_text() != "a,b":
+        wrong.append(f"{stored} has other content")
+    id_ = page.url.partition("c=")[2]
+    page.locator("details.menu summary").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("dialog").wait_for(state="hidden")
+    read = "id => fetch(`/api/conversations/${id}`).then((answer) => answer.status)"
+    if (status := page.evaluate(read, id_)) != 404:
+        wrong.append(f"the deleted conversation was answered with {status}")
 
 
 def _use_commands(page: Any) -> None:

@@ -1,15 +1,19 @@
 """Orders and claims in PostgreSQL keep the contracts of their ports."""
 
+import hashlib
+import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 import anyio
 import pytest
+from msgspec.structs import replace
 
+from refold.client.host_ports import ClosedHere
 from refold.client.nodes.database_orders import DatabaseOrders
-from refold.client.order_sink import OrderResult
-from refold.client.protocol import Fork, Queue
+from refold.client.order_sink import AlreadyAnswered, OrderResult
+from refold.client.protocol import ApprovalResponse, Fork, Queue
 from refold.cluster.claims import WorkerClaim
 from refold.cluster.database import Database
 from refold.cluster.notify_bus import NotifyBus
@@ -76,24 +80,67 @@ class TestNotifyBus(BusContract):
 
 
 @pytest.mark.anyio
-async def test_orders_of_a_worker_that_died_are_taken_by_the_next_claim(
+async def test_the_next_claim_takes_a_message_of_a_dead_worker_and_refuses_its_fork(
     queue: DatabaseOrders,
 ) -> None:
-    said = await queue.put(ONE, Queue("Paint it.", client_key="said"))
+    message = await queue.put(ONE, Queue("Paint it.", client_key="said"))
     forked = await queue.put(ONE, Fork(client_key="forked"))
-    assert len(await queue.take(ONE, 7)) == 2
+    dead_claim, next_claim = 7, 8
+    assert len(await queue.take(ONE, dead_claim)) == 2
 
-    (again,) = await queue.take(ONE, 8)
+    (again,) = await queue.take(ONE, next_claim)
     await again.settle(OrderResult(True))
 
     assert again.order == Queue("Paint it.", client_key="said")
-    assert await said.result() == OrderResult(True)
+    assert await message.result() == OrderResult(True)
     with pytest.raises(BadInput, match="give the order again if it was not"):
         await forked.result()
 
 
 @pytest.mark.anyio
-async def test_orders_whose_take_lost_its_answer_are_taken_again_by_the_same_claim(
+async def test_an_answer_that_a_worker_recorded_before_it_died_is_acknowledged(
+    queue: DatabaseOrders,
+) -> None:
+    error = AlreadyAnswered("no call 'c' waits for an answer any more")
+    yes = ApprovalResponse("c", allowed=True, hash="h", client_key="yes")
+    recorded = await queue.put(ONE, yes)
+    late = await queue.put(ONE, replace(yes, client_key="late"))
+    (order, _) = await queue.take(ONE, 7)
+    await order.settle(ClosedHere("the worker ends"))
+    await queue.put("another", yes)
+
+    for placed in await queue.take(ONE, 8):
+        await placed.settle(error)
+    for placed in await queue.take("another", 8):
+        await placed.settle(error)
+
+    assert await recorded.result() == await late.result() == OrderResult(False)
+    with pytest.raises(AlreadyAnswered, match="no call 'c' waits"):
+        await (await queue.put("another", yes)).result()
+
+
+@pytest.mark.anyio
+async def test_an_order_of_a_newer_version_is_refused_and_the_others_are_taken(
+    queue: DatabaseOrders, server: Server, tenant: str
+) -> None:
+    """A web node of a newer version has placed it, and the worker is older."""
+    newer = await queue.put(ONE, Queue("newer", client_key="k-1"))
+    await queue.put(ONE, Queue("known", client_key="k-2"))
+    body = '{"type": "play_music", "client_key": "k-1"}'
+    server.execute(
+        f"update refold.placed_order set body = '{body}'::bytea "
+        f"where tenant = '{tenant}' and key = 'k-1'"
+    )
+
+    (known,) = await queue.take(ONE, 7)
+
+    assert known.order == Queue("known", client_key="k-2")
+    with pytest.raises(BadInput, match=r"does not know the order: restart.*play_music"):
+        await newer.result()
+
+
+@pytest.mark.anyio
+async def test_orders_are_taken_again_by_a_claim_that_lost_the_answer_of_the_database(
     queue: DatabaseOrders, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await queue.put(ONE, Queue("Paint it.", client_key="said"))
@@ -116,7 +163,7 @@ async def test_orders_whose_take_lost_its_answer_are_taken_again_by_the_same_cla
 
 
 @pytest.mark.anyio
-async def test_an_order_that_could_not_be_refused_hides_no_other_and_is_refused_later(
+async def test_an_order_is_refused_again_by_the_next_claim_if_the_first_refusal_was_not_stored(
     queue: DatabaseOrders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await queue.put(ONE, Queue("Paint it.", client_key="said"))
@@ -127,10 +174,10 @@ async def test_an_order_that_could_not_be_refused_hides_no_other_and_is_refused_
         raise Disconnected("the database is away")
 
     monkeypatch.setattr(queue, "settle", lose_connection)
-    (said,) = await queue.take(ONE, 8)
+    (message,) = await queue.take(ONE, 8)
     monkeypatch.undo()
 
-    assert said.order == Queue("Paint it.", client_key="said")
+    assert message.order == Queue("Paint it.", client_key="said")
     assert await queue.take(ONE, 8) == []
     await queue.take(ONE, 9)
     with pytest.raises(BadInput, match="give the order again if it was not"):
@@ -138,12 +185,12 @@ async def test_an_order_that_could_not_be_refused_hides_no_other_and_is_refused_
 
 
 @pytest.mark.anyio
-async def test_an_order_that_reached_a_replaced_worker_stays_for_its_successor(
+async def test_an_order_that_a_fenced_worker_took_is_taken_by_its_successor(
     queue: DatabaseOrders, database: Database
 ) -> None:
     await queue.put(ONE, Queue("Paint it.", client_key="said"))
-    (taken,) = await queue.take(ONE, 7)
-    await taken.settle(Fenced("a later writer has it"))
+    (order,) = await queue.take(ONE, 7)
+    await order.settle(Fenced("a later writer has it"))
     lease = "insert into refold.journal(session, epoch, claim) values($1, 2, 8)"
     await database.run(lambda db: db.execute(lease, ONE))
 
@@ -152,7 +199,7 @@ async def test_an_order_that_reached_a_replaced_worker_stays_for_its_successor(
 
 
 @pytest.mark.anyio
-async def test_a_session_of_a_worker_without_a_heartbeat_is_given_to_another(
+async def test_a_session_of_a_worker_without_a_heartbeat_is_given_to_another_worker(
     worker: ProcrastinateRunner, database: Database
 ) -> None:
     hung = ProcrastinateRunner(database, beat_seconds=1000)
@@ -172,7 +219,7 @@ async def test_a_session_of_a_worker_without_a_heartbeat_is_given_to_another(
 
 
 @pytest.mark.anyio
-async def test_drain_waits_for_the_claims_and_leaves_the_rest_to_others(
+async def test_drain_waits_for_open_claims_and_leaves_waiting_sessions_to_other_workers(
     worker: ProcrastinateRunner, database: Database
 ) -> None:
     await worker.wake(ONE)
@@ -190,7 +237,7 @@ async def test_drain_waits_for_the_claims_and_leaves_the_rest_to_others(
 
 
 @pytest.mark.anyio
-async def test_a_limit_holds_for_all_workers_of_a_tenant_and_for_no_other(
+async def test_the_session_limit_of_a_tenant_holds_for_all_its_workers_and_no_other_tenant(
     server: Server, database: Database
 ) -> None:
     other = Database(server.url, f"{database.tenant}-other")
@@ -212,7 +259,7 @@ async def test_a_limit_holds_for_all_workers_of_a_tenant_and_for_no_other(
 
 
 @pytest.mark.anyio
-async def test_the_number_of_a_claim_is_above_those_of_processes_without_a_queue(
+async def test_a_claim_has_a_higher_number_than_every_recorded_claim_of_its_session(
     worker: ProcrastinateRunner, database: Database
 ) -> None:
     lease = "insert into refold.journal(session, epoch, claim) values($1, 1, $2)"
@@ -244,15 +291,14 @@ async def test_the_role_of_web_nodes_places_orders_and_takes_none(
     ):
         with pytest.raises(JournalError, match="permission denied"):
             await forbidden
-    seen = "select count(*) from refold.placed_order"
-    assert await other.run(lambda db: db.fetchval(seen)) == 0
+    count_query = "select count(*) from refold.placed_order"
+    assert await other.run(lambda db: db.fetchval(count_query)) == 0
     jobs = "select args::text from refold.procrastinate_jobs where queueing_lock = $1"
     lock = database.lock_name(ONE)
-    assert (
-        await database.run(lambda db: db.fetchval(jobs, lock)) == f'{{"session": "{ONE}"}}'
-    )
-    (taken,) = await queue.take(ONE, 1)
-    await taken.settle(OrderResult(True))
+    job = json.loads(await database.run(lambda db: db.fetchval(jobs, lock)))
+    assert job == {"session": ONE, "by": hashlib.md5(b"").hexdigest()}
+    (order,) = await queue.take(ONE, 1)
+    await order.settle(OrderResult(True))
     assert await placed.result() == OrderResult(True)
     web.close()
     other.close()
@@ -267,7 +313,7 @@ async def _next(runner: ProcrastinateRunner) -> WorkerClaim:
 async def _claim(
     wanted: ProcrastinateRunner, other: ProcrastinateRunner, session: str
 ) -> WorkerClaim | None:
-    """A claim of `wanted`. None if `other` was faster, which gives its claim back."""
+    """Return a claim of `wanted`. None if `other` was faster, which gives its claim back."""
     await wanted.wake(session)
     result: WorkerClaim | None = None
     async with anyio.create_task_group() as group:
@@ -285,3 +331,26 @@ async def _claim(
         group.start_soon(take, wanted)
         group.start_soon(take, other)
     return result
+
+
+@pytest.mark.anyio
+async def test_an_outage_of_the_database_is_reported_once_and_its_end_once(
+    server: Server, database: Database
+) -> None:
+    lines = list[str]()
+    database.outage.report = lines.append
+    await database.run(lambda db: db.execute("select 1"))
+
+    async def ask() -> None:
+        await database.run(lambda db: db.execute("select pg_sleep(1)"))
+
+    for _ in range(2):
+        async with anyio.create_task_group() as group:
+            for _ in range(3):
+                group.start_soon(ask)
+            await anyio.sleep(0.1)
+            server.crash()
+
+    assert len(lines) == 4
+    assert all(line.startswith(f"{database.place} cannot be") for line in lines[::2])
+    assert lines[1::2] == [f"{database.place} can be reached again"] * 2

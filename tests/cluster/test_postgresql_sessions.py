@@ -5,7 +5,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -31,13 +32,17 @@ from refold.journal.copy_session import copy_session
 from refold.journal.events import codec
 from refold.journal.events.child_events import ChildBorn
 from refold.journal.events.kinds import Ended, Said, TurnEnded
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.session_index import SessionIndex
 from refold.journal.state.fold import fold
 from refold.journal.store.port import Blobs, Store
 from refold.session.recorder import Recorder
 from refold.testing.conformance import BlobsContract, StoreContract
-from refold.testing.session_index_conformance import SessionIndexContract, record, talk
+from refold.testing.session_index_conformance import (
+    SessionIndexContract,
+    opening_events,
+    record,
+)
 from tests.cluster.postgresql import Server
 
 pytestmark = pytest.mark.peer
@@ -69,7 +74,7 @@ class TestPostgreSQLSessions(SessionIndexContract):
 def test_a_session_killed_in_a_call_is_resumed_by_another_process(
     server: Server, tmp_path: Path
 ) -> None:
-    """With its journal in PostgreSQL only: a second process resumes it from there."""
+    """Its journal is in PostgreSQL only, from where the second process reads it."""
     database = Database(server.url)
     sessions = PostgreSQLSessions(database, tmp_path / "none")
     (tmp_path / "port.txt").write_text("port = 80\n")
@@ -119,7 +124,7 @@ def test_a_session_killed_in_a_call_is_resumed_by_another_process(
     database.close()
 
 
-def test_a_writer_is_locked_out_while_another_one_has_the_session(
+def test_a_second_writer_of_a_session_in_the_database_is_refused(
     server: Server, database: Database, tenant: str
 ) -> None:
     other = Database(server.url, tenant)  # as of another process
@@ -172,7 +177,7 @@ def test_a_session_continues_after_the_server_has_crashed(
 ) -> None:
     async def write() -> list[object]:
         recorder = Recorder(sessions.store(ONE))
-        await recorder(*talk(tmp_path, "Kept."), kept=True)
+        await recorder(*opening_events(tmp_path, "Kept."), kept=True)
         server.crash()
         await recorder(Said("After the crash."), kept=True)
         await recorder.close()
@@ -182,21 +187,89 @@ def test_a_session_continues_after_the_server_has_crashed(
     assert sessions.check(ONE).damages == ()
 
 
-def test_a_tenant_sees_and_writes_nothing_of_another(
+@contextmanager
+def _flushes_only_on_demand(server: Server) -> Generator[None]:
+    """The server's own writer would flush 0.2 s after a commit."""
+    server.execute("alter system set wal_writer_delay = '10s'", "select pg_reload_conf()")
+    try:
+        yield
+    finally:
+        server.execute("alter system reset wal_writer_delay", "select pg_reload_conf()")
+
+
+def test_lines_lost_in_a_crash_of_the_server_are_not_acknowledged_as_kept(
+    server: Server, database: Database
+) -> None:
+    async def write() -> Sequence[bytes]:
+        store = PostgreSQLStore(database, ONE)
+        epoch = (await store.lease()).epoch
+        await store.append([b"a"], expect=0, epoch=epoch, head=(1, "a"))
+        await store.keep()
+        await store.append([b"b"], expect=1, epoch=epoch, head=(2, "b"))
+        server.crash()
+        for _ in range(2):
+            with pytest.raises(Conflict, match="has 1 of 2 lines: the database crashed"):
+                await store.keep()
+        epoch = (await store.lease()).epoch
+        await store.append([b"c"], expect=1, epoch=epoch, head=(2, "c"))
+        await store.keep()
+        await store.release()
+        return await store.read()
+
+    with _flushes_only_on_demand(server):
+        assert anyio.run(write) == [b"a", b"c"]
+
+
+class CrashingStore(PostgreSQLStore):
+    """Its server crashes once, between the append and the flush."""
+
+    crash: Callable[[], None] | None = None
+
+    async def keep(self) -> None:
+        if self.crash:
+            crash, self.crash = self.crash, None
+            crash()
+        await super().keep()
+
+
+def test_a_message_lost_in_a_crash_of_the_server_fails_and_can_be_sent_again(
+    server: Server, sessions: PostgreSQLSessions, database: Database, tmp_path: Path
+) -> None:
+    async def write() -> list[object]:
+        store = CrashingStore(database, ONE)
+        recorder = Recorder(store)
+        await recorder(*opening_events(tmp_path, "Kept."), kept=True)
+        watch = recorder.hub.watch(kinds=(Said,))
+        store.crash = server.crash
+        with pytest.raises(Conflict):
+            await recorder(Said("Lost."), kept=True)
+        await recorder(Said("Sent again."), kept=True)
+        await recorder.close()
+        watch.close()
+        watched = [frame.item.event.text async for frame in watch.frames()]
+        assert watched == ["Sent again."]
+        return [event.text for event in _events(sessions, ONE) if isinstance(event, Said)]
+
+    with _flushes_only_on_demand(server):
+        assert anyio.run(write) == ["Kept.", "Sent again."]
+    assert sessions.check(ONE).damages == ()
+
+
+def test_a_tenant_neither_sees_nor_writes_a_session_of_another_tenant(
     server: Server, sessions: PostgreSQLSessions, tmp_path: Path
 ) -> None:
-    record(sessions, ONE, *talk(tmp_path, "A secret garden."))
+    record(sessions, ONE, *opening_events(tmp_path, "A secret garden."))
     sessions.catalogue().cards()
     database = Database(_url_of_role(server, "refold_worker"), "somebody-else")
     theirs = PostgreSQLSessions(database, tmp_path / "theirs")
 
     assert list(theirs.sessions()) == []
     assert theirs.catalogue().search("garden", 5) == []
-    assert theirs.entries(ONE, begins=True) == ([], "")
+    assert theirs.entries(ONE, may_be_missing=True) == ([], "")
     for table in ("journal", "line", "blob", "card", "words"):
         count = f"select count(*) from refold.{table}"
         assert database.call(lambda db, count=count: db.fetchval(count)) == 0
-    record(theirs, ONE, *talk(tmp_path, "Theirs."))  # under the same id
+    record(theirs, ONE, *opening_events(tmp_path, "Theirs."))  # under the same id
     assert [event.text for event in _events(sessions, ONE) if isinstance(event, Said)] == [
         "A secret garden."
     ]
@@ -206,19 +279,19 @@ def test_a_tenant_sees_and_writes_nothing_of_another(
 def test_the_role_of_web_nodes_reads_and_searches_but_writes_no_line(
     server: Server, sessions: PostgreSQLSessions, tenant: str, tmp_path: Path
 ) -> None:
-    record(sessions, ONE, *talk(tmp_path, "Paint the gate."))
+    record(sessions, ONE, *opening_events(tmp_path, "Paint the gate."))
     server.execute("drop role if exists node", "create role node login in role refold_web")
     database = Database(server.url_of("node"), tenant)
-    seen = PostgreSQLSessions(database, tmp_path / "seen")
+    other = PostgreSQLSessions(database, tmp_path / "seen")
 
-    assert [hit.card.id for hit in seen.catalogue().search("gate", 5)] == [ONE]
+    assert [hit.card.id for hit in other.catalogue().search("gate", 5)] == [ONE]
     with pytest.raises(JournalError, match="permission denied"):
-        record(seen, ONE, Said("Forged."))
+        record(other, ONE, Said("Forged."))
     insert = "insert into refold.line(session, seq, line) values($1, 99, 'forged')"
     with pytest.raises(JournalError, match="permission denied"):
         database.call(lambda db: db.execute(insert, ONE))
     with pytest.raises(JournalError, match="permission denied"):
-        seen.delete(ONE)
+        other.delete(ONE)
     database.close()
 
 
@@ -228,7 +301,7 @@ def test_the_role_of_workers_writes_sessions_and_changes_no_line(
     database = Database(_url_of_role(server, "refold_worker"), tenant)
     sessions = PostgreSQLSessions(database, tmp_path / "none")
 
-    record(sessions, ONE, *talk(tmp_path, "Paint it."))
+    record(sessions, ONE, *opening_events(tmp_path, "Paint it."))
     fork = sessions.fork(ONE, None, 1_800_000_000.0)
     sessions.delete(ONE)
 
@@ -250,12 +323,12 @@ def test_the_role_of_workers_writes_sessions_and_changes_no_line(
         ("日志", ["日", "志"]),
     ],
 )
-def test_a_search_finds_and_marks_what_was_typed(
+def test_search_in_the_database_finds_and_marks_the_typed_words(
     sessions: PostgreSQLSessions, tmp_path: Path, typed: str, marked: list[str]
 ) -> None:
     text = "All gardens: the gate, the garden. See src/events/codec.py at the Café 日志."
-    record(sessions, ONE, *talk(tmp_path, text))
-    record(sessions, TWO, *talk(tmp_path, "the old gate"))
+    record(sessions, ONE, *opening_events(tmp_path, text))
+    record(sessions, TWO, *opening_events(tmp_path, "the old gate"))
 
     hits = sessions.catalogue().search(typed, 5)
 
@@ -267,7 +340,7 @@ def test_a_search_finds_and_marks_what_was_typed(
 def test_lines_that_were_added_are_indexed_by_the_next_query(
     sessions: PostgreSQLSessions, tmp_path: Path
 ) -> None:
-    record(sessions, ONE, *talk(tmp_path, "One."))
+    record(sessions, ONE, *opening_events(tmp_path, "One."))
     assert sessions.catalogue().cards()[0].events == 2
     record(sessions, ONE, Said("A bicycle."))
 
@@ -276,8 +349,10 @@ def test_lines_that_were_added_are_indexed_by_the_next_query(
     assert [hit.seq for hit in sessions.catalogue().search("bicycle", 5)] == [3]
 
 
-def test_lists_are_read_from_indexes(database: Database) -> None:
-    """So that they take as long with a million sessions. 400 of these are in one directory."""
+def test_session_lists_of_the_database_are_read_from_indexes(database: Database) -> None:
+    """So they take as long with a million sessions. 400 of the sessions here are in one
+    directory.
+    """
     fill(database, 4_000)
     lists = {
         "card_by_shelf": CardFilter(archived=False),
@@ -303,7 +378,7 @@ def test_lists_are_read_from_indexes(database: Database) -> None:
 def test_a_line_that_was_changed_by_hand_is_reported(
     server: Server, sessions: PostgreSQLSessions, tenant: str, tmp_path: Path
 ) -> None:
-    record(sessions, ONE, *talk(tmp_path, "Pay 10."), Said("Thanks."))
+    record(sessions, ONE, *opening_events(tmp_path, "Pay 10."), Said("Thanks."))
     server.execute(
         "update refold.line set line = replace(encode(line, 'escape'), 'Pay 10', 'Pay 99')::bytea "
         f"where tenant = '{tenant}' and seq = 2"
@@ -316,21 +391,24 @@ def test_a_line_that_was_changed_by_hand_is_reported(
     assert "Pay 99" not in str(_events(sessions, ONE))
 
 
-def test_a_session_is_moved_to_the_database_and_back_as_it_is(
+def test_sessions_move_to_the_database_and_back_without_a_changed_line(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, database = tmp_path / "home", Database(server.url)
     files = JournalDirectory(home / "sessions")
     stored = PostgreSQLSessions(database, home / "sessions")
     record(
-        files, ONE, *talk(tmp_path, "One."), ChildBorn("child-1", "call-1", "code", "Do.")
+        files,
+        ONE,
+        *opening_events(tmp_path, "One."),
+        ChildBorn("child-1", "call-1", "code", "Do."),
     )
-    record(files, f"{ONE}/child-1", *talk(tmp_path, "Do."))
+    record(files, f"{ONE}/child-1", *opening_events(tmp_path, "Do."))
     blob = anyio.run(files.store(TWO).blobs.put, b"all of it")
     record(
         files,
         TWO,
-        *talk(tmp_path, "Two."),
+        *opening_events(tmp_path, "Two."),
         Ended("call-1", "done", "a part", full_blob=blob),
     )
     lines = {id_: anyio.run(files.store(id_).read) for id_ in (ONE, f"{ONE}/child-1", TWO)}
@@ -344,7 +422,10 @@ def test_a_session_is_moved_to_the_database_and_back_as_it_is(
 
     assert refold("move", "--all", "--to", server.url, "--dry-run").count("\n") == 2
     assert files.exists(ONE)
-    assert f"{ONE}: 5 events moved" in refold("move", "--all", "--to", server.url)
+    # Those in files are moved, too, when the database is in use already.
+    assert f"{ONE}: 5 events moved" in refold(
+        "move", "--all", "--to", server.url, url=server.url
+    )
     assert list(files.sessions()) == []
     assert {id_: anyio.run(stored.store(id_).read) for id_ in lines} == lines
     assert stored.blob(TWO, blob) == b"all of it"
@@ -359,11 +440,11 @@ def test_a_session_is_moved_to_the_database_and_back_as_it_is(
     database.close()
 
 
-def test_an_interrupted_move_continues_and_an_open_session_is_left_alone(
+def test_an_interrupted_move_continues_and_another_session_with_the_same_id_is_refused(
     sessions: PostgreSQLSessions, tmp_path: Path
 ) -> None:
     files = JournalDirectory(tmp_path / "files")
-    record(files, ONE, *talk(tmp_path, "One."), Said("More."))
+    record(files, ONE, *opening_events(tmp_path, "One."), Said("More."))
 
     async def begin() -> None:
         part = await files.store(ONE).read()
@@ -376,8 +457,8 @@ def test_an_interrupted_move_continues_and_an_open_session_is_left_alone(
     anyio.run(begin)
     assert anyio.run(copy_session, files, sessions, ONE) == 3
     assert sessions.check(ONE).damages == ()
-    record(sessions, TWO, *talk(tmp_path, "Another."))
-    record(files, TWO, *talk(tmp_path, "Not the same."))
+    record(sessions, TWO, *opening_events(tmp_path, "Another."))
+    record(files, TWO, *opening_events(tmp_path, "Not the same."))
     with pytest.raises(Conflict, match=TWO):
         anyio.run(copy_session, files, sessions, TWO)
 
@@ -387,7 +468,7 @@ def test_a_blob_that_was_changed_by_hand_is_reported(
 ) -> None:
     blob = anyio.run(sessions.store(ONE).blobs.put, b"all of it")
     ended = Ended("call-1", "done", "a part", full_blob=blob)
-    record(sessions, ONE, *talk(tmp_path, "One."), ended)
+    record(sessions, ONE, *opening_events(tmp_path, "One."), ended)
     server.execute(f"update refold.blob set content = 'forged' where tenant = '{tenant}'")
 
     (damage,) = sessions.check(ONE).damages
@@ -409,7 +490,7 @@ def test_a_blob_that_was_changed_by_hand_is_reported(
         ("", BadInput, "refold cluster init"),
     ],
 )
-def test_a_database_that_cannot_be_used_is_one_clear_error(
+def test_an_unusable_database_is_one_error_without_its_password(
     server: Server, url: str, error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words) as raised:
@@ -420,13 +501,13 @@ def test_a_database_that_cannot_be_used_is_one_clear_error(
 
 
 def _plan(database: Database, query: str, *values: object) -> str:
-    """The plan of a query, as PostgreSQL explains it."""
+    """Return the plan of a query, as PostgreSQL explains it."""
     rows = database.call(lambda db: db.fetch(f"explain {query}", *values))
     return "\n".join(row[0] for row in rows)
 
 
 def _url_of_role(server: Server, role: str) -> str:
-    """The URL for a new login that has only this role."""
+    """Return the URL for a new login that has only this role."""
     login = f"login_{next(_NUMBERS)}"
     server.execute(f"create role {login} login in role {role}")
     return server.url_of(login)

@@ -72,7 +72,7 @@ class TestTemporalRunner(RunnerContract):
         return worker
 
 
-async def test_a_session_of_a_worker_without_a_heartbeat_is_given_to_another(
+async def test_a_session_of_a_worker_without_a_heartbeat_is_given_to_another_worker(
     database: Database, temporal: LoopbackServer
 ) -> None:
     async with (
@@ -97,7 +97,7 @@ async def test_a_session_of_a_worker_without_a_heartbeat_is_given_to_another(
             await worker.stop(ONE)
 
 
-async def test_a_limit_holds_for_all_workers_of_a_tenant_and_for_no_other(
+async def test_the_session_limit_of_a_tenant_holds_for_all_its_workers_and_no_other_tenant(
     server: Server, database: Database, temporal: LoopbackServer
 ) -> None:
     other = Database(server.url, f"{database.tenant}-other")
@@ -113,7 +113,7 @@ async def test_a_limit_holds_for_all_workers_of_a_tenant_and_for_no_other(
     await anyio.to_thread.run_sync(other.close)
 
 
-async def test_drain_waits_for_the_claims_and_leaves_the_rest_to_others(
+async def test_drain_waits_for_open_claims_and_leaves_waiting_sessions_to_other_workers(
     database: Database, temporal: LoopbackServer, worker: TemporalRunner
 ) -> None:
     await worker.wake(ONE)
@@ -131,7 +131,7 @@ async def test_drain_waits_for_the_claims_and_leaves_the_rest_to_others(
         await again.end()
 
 
-async def test_wakes_are_kept_while_temporal_is_down(
+async def test_a_claim_is_woken_by_the_database_while_temporal_is_down(
     database: Database,
 ) -> None:
     with temporal_server() as own:
@@ -150,6 +150,33 @@ async def test_wakes_are_kept_while_temporal_is_down(
             await worker.stop(ONE)
 
 
+async def test_an_outage_of_temporal_is_reported_once_and_its_end_once(
+    database: Database,
+) -> None:
+    lines = list[str]()
+    with temporal_server() as own:
+        own.kill()
+        runner = TemporalRunner(
+            database, own.address, beat_seconds=0.2, report=lines.append
+        )
+        async with anyio.create_task_group() as group:
+            group.start_soon(runner.run)
+            for n in range(2):
+                await wait_for_lines(lines, 2 * n + 1)
+                await anyio.sleep(1.5)  # it tries to connect again and again meanwhile
+                own.start()
+                await wait_for_lines(lines, 2 * n + 2)
+                await wake_when_ready(runner)
+                await (await take(runner)).end()
+                own.kill()
+            group.cancel_scope.cancel()
+    place = f"Temporal at {own.address}"
+
+    assert lines[1::2][:2] == [f"{place} can be reached again"] * 2
+    assert all(line.startswith(f"{place} cannot be reached: ") for line in lines[::2])
+    assert len(lines) in (4, 5)  # the fifth is that of the last end
+
+
 async def test_an_order_whose_web_node_died_before_it_woke_the_session_is_taken(
     database: Database, worker: TemporalRunner
 ) -> None:
@@ -164,7 +191,7 @@ async def test_an_order_whose_web_node_died_before_it_woke_the_session_is_taken(
     await claim.end()
 
 
-async def test_the_history_of_a_session_has_ids_only(
+async def test_the_temporal_history_of_a_session_contains_only_ids(
     database: Database, worker: TemporalRunner, temporal: LoopbackServer
 ) -> None:
     await worker.wake(ONE)
@@ -183,6 +210,12 @@ async def test_the_history_of_a_session_has_ids_only(
     wake = re.compile('"[0-9a-f]{12}"')
     others = {text for text in texts if not wake.fullmatch(text)}
     assert others <= {f'"{ONE}"', "1", "[]"} | {t for t in others if wake.search(t)}
+
+
+async def wait_for_lines(lines: list[str], count: int) -> None:
+    with anyio.fail_after(60):
+        while len(lines) < count:
+            await anyio.sleep(0.05)
 
 
 async def wake_when_ready(runner: TemporalRunner) -> None:

@@ -28,7 +28,7 @@ SECRET = "A secret garden."
 FREE = "20260101-000000-zzzz"  # the id of no session
 BLOB = hashlib.sha256(b"of theirs").hexdigest()
 ROLES: tuple[Role, ...] = ("member", "admin", "auditor")
-# What follows the id of a conversation in a path of the API.
+# The paths of the API after the id of a conversation.
 PARTS = (
     "", "/messages", "/events", "/events?newest=5", "/usage", "/tree", "/timeline", "/points",
     "/tasks", "/background/1", "/requests", "/requests/2", "/export?form=md", "/export?form=tar",
@@ -46,7 +46,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-async def theirs(
+async def other_tenant(
     server: Server, service: PeopleService, tenant: str, tmp_path: Path
 ) -> AsyncGenerator[str]:
     """Another tenant, with a session, a blob, people and an order."""
@@ -62,7 +62,7 @@ async def theirs(
 
 
 async def rows_of(server: Server, tenant: str) -> str:
-    """All rows of a tenant, as their hash."""
+    """Return a hash of all rows of a tenant."""
     database = Database(server.url, tenant)
     tables = (
         "journal",
@@ -89,17 +89,19 @@ def comparable(answer: Answer, id_: str) -> tuple[int, bytes]:
     return answer.status, answer.body.replace(id_.encode(), b"ID")
 
 
-async def test_no_request_of_one_tenant_reaches_another(
-    server: Server, service: PeopleService, tenant: str, theirs: str
+async def test_no_request_of_one_tenant_reaches_data_of_another_tenant(
+    server: Server, service: PeopleService, tenant: str, other_tenant: str
 ) -> None:
-    """Each request for the id of their session is answered like one for an id of no session."""
+    """A request with the id of another tenant's session gets the same answer as one with an
+    unknown id.
+    """
     clients = {role: await service.client(tenant, f"our-{role}", role) for role in ROLES}
-    spy = await service.client(theirs, "spy", "admin")
+    spy = await service.client(other_tenant, "spy", "admin")
     tokens = (await spy.ask("GET", "/api/tokens")).json
     assert (
         SECRET.encode() in (await spy.ask("GET", f"/api/conversations/{ONE}/events")).body
     )
-    before = await rows_of(server, theirs)
+    before = await rows_of(server, other_tenant)
     requests = st.tuples(
         st.sampled_from(ROLES),
         st.one_of(
@@ -125,7 +127,7 @@ async def test_no_request_of_one_tenant_reaches_another(
         for path in LISTS:
             text = (await client.ask("GET", path)).body
             assert b"garden" not in text, (role, path)
-            assert theirs.encode() not in text
+            assert other_tenant.encode() not in text
             assert b"their-admin" not in text
     for token in tokens:
         assert (
@@ -133,14 +135,14 @@ async def test_no_request_of_one_tenant_reaches_another(
         ).status == 404
     locked = {"locked": True}
     assert (await clients["admin"].ask("PATCH", "/api/people/spy", locked)).status == 400
-    assert await rows_of(server, theirs) == before
+    assert await rows_of(server, other_tenant) == before
 
 
 async def test_a_token_with_another_tenants_name_in_it_is_refused(
-    service: PeopleService, tenant: str, theirs: str
+    service: PeopleService, tenant: str, other_tenant: str
 ) -> None:
     own = (await service.token(tenant, "ann")).removeprefix(TOKEN_PREFIX)
-    foreign = (await service.token(theirs, "spy")).removeprefix(TOKEN_PREFIX)
+    foreign = (await service.token(other_tenant, "spy")).removeprefix(TOKEN_PREFIX)
     mixed = f"{TOKEN_PREFIX}{foreign.split('.')[0]}.{own.partition('.')[2]}"
 
     assert (
@@ -149,11 +151,13 @@ async def test_a_token_with_another_tenants_name_in_it_is_refused(
 
 
 async def test_a_stolen_login_of_a_web_node_writes_no_line(
-    server: Server, service: PeopleService, theirs: str
+    server: Server, service: PeopleService, other_tenant: str
 ) -> None:
-    """It may act as any tenant, place orders, and add people, but it changes no journal."""
-    stolen = Database(server.url_of("people_web"), theirs)
-    before = await _lines(server, theirs)
+    """Such a login may act as any tenant, place orders and add people. It cannot change a
+    journal.
+    """
+    stolen = Database(server.url_of("people_web"), other_tenant)
+    before = await _lines(server, other_tenant)
 
     for statement in (
         "insert into refold.line(session, seq, line) values('x', 1, 'forged')",
@@ -179,7 +183,7 @@ async def test_a_stolen_login_of_a_web_node_writes_no_line(
         with pytest.raises(Exception, match=r"permission denied|must be owner"):
             await stolen.run(lambda db, s=statement: db.execute(s))
 
-    assert await _lines(server, theirs) == before
+    assert await _lines(server, other_tenant) == before
     await to_thread.run_sync(stolen.close)
 
 

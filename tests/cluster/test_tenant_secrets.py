@@ -68,7 +68,10 @@ def test_the_newest_sealing_key_encrypts_and_older_ones_still_decrypt(
     sealed = old.seal(KEY, "acme", "n")
 
     assert both.open(sealed, "acme", "n") == KEY
-    assert (both.is_newest(sealed), both.is_newest(both.seal(KEY, "acme", "n"))) == (
+    assert (
+        both.is_sealed_by_newest(sealed),
+        both.is_sealed_by_newest(both.seal(KEY, "acme", "n")),
+    ) == (
         False,
         True,
     )
@@ -85,7 +88,7 @@ def test_the_newest_sealing_key_encrypts_and_older_ones_still_decrypt(
         (base64.b64encode(b"1" * 32).decode(), 0o644, "others can read it: chmod 600"),
     ],
 )
-def test_a_file_without_usable_keys_is_refused(
+def test_a_file_without_usable_sealing_keys_is_refused(
     tmp_path: Path, text: str, mode: int, problem: str
 ) -> None:
     file = tmp_path / "k"
@@ -117,8 +120,8 @@ def run(
     monkeypatch.setenv("REFOLD_CLUSTER_KEY", str(key_file))
     monkeypatch.setenv("REFOLD_HOME", str(tmp_path / "home"))
 
-    def run_tenants(*arguments: str, given: str = "") -> tuple[int, str]:
-        monkeypatch.setattr("sys.stdin", io.StringIO(given))
+    def run_tenants(*arguments: str, stdin: str = "") -> tuple[int, str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
         code = main(["tenants", *arguments])
         written = capsys.readouterr()
         return code, written.out + written.err
@@ -131,7 +134,9 @@ def test_workers_alone_use_what_an_operator_stores_for_a_tenant(
     server: Server, tenant: str, tmp_path: Path, key_file: Path,
     run: Callable[..., tuple[int, str]],
 ) -> None:  # fmt: skip
-    """From the command to the worker; a row of another tenant; web nodes; rotation; removal."""
+    """Covers the path from the command to the worker, a row of another tenant, web nodes,
+    rotation and removal.
+    """
     server.execute(*(f"create role {tenant.replace('-', '_')}_{role} login in role refold_{role}"
                      for role in ("worker", "web")))  # fmt: skip
     logins = {
@@ -144,7 +149,7 @@ def test_workers_alone_use_what_an_operator_stores_for_a_tenant(
     outputs = [run("add", tenant), run("add", other)]
 
     outputs.append(
-        run("keys", "set", tenant, "openai", "--base-url", GATEWAY, given=KEY + "\n")
+        run("keys", "set", tenant, "openai", "--base-url", GATEWAY, stdin=KEY + "\n")
     )
     shown = run("keys", "set", tenant, "openai", KEY)
     assert (shown[0], "a key on the command line is visible" in shown[1]) == (1, True)

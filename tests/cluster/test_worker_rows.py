@@ -47,7 +47,9 @@ async def test_a_worker_is_shown_with_its_sessions_until_it_has_drained(
     assert await list_workers(database) == []
 
 
-async def test_a_worker_that_drains_by_itself_shows_it(database: Database) -> None:
+async def test_a_worker_that_begins_to_drain_by_itself_is_listed_as_draining(
+    database: Database,
+) -> None:
     row, shown = WorkerRow(database, lambda: 1), list[WorkerStatus]()
 
     async with anyio.create_task_group() as group:

@@ -1,8 +1,8 @@
-"""A language server of a few lines that behaves well, or badly as its arguments say.
+"""Runs a small language server that behaves well, or badly as its argument says.
 
-`install` puts it on a PATH under the name of a real one. It uses nothing but Python, because
-it runs as a program of its own. Its language: `def NAME` defines, a line with BAD is an error,
-and a line with ODD a hint.
+`install` puts it on a PATH under the name of a real server. It uses only the standard library,
+because it runs as a program of its own. In its language, `def NAME` defines a name, a line with
+BAD is an error, and a line with ODD gets a hint.
 """
 
 import json
@@ -16,12 +16,12 @@ from urllib.parse import unquote
 
 CRASHED = "crashed-once"
 _texts: dict[str, str] = {}
-_later: list[dict[str, Any]] = []  # came while something else was waited for
+_later: list[dict[str, Any]] = []  # messages that came while it waited for a reply
 _mode, _root, _asked = "", "", 0
 
 
 def install(directory: Path, mode: str, name: str = "basedpyright-langserver") -> Path:
-    """The directory to put on PATH."""
+    """Write the program into `directory`, and return the directory, for PATH."""
     directory.mkdir(exist_ok=True)
     script = directory / "scripted_language_server.py"
     script.write_bytes(Path(__file__).read_bytes())
@@ -135,7 +135,7 @@ def _answer_request(method: str, params: dict[str, Any]) -> object:
 
 
 def _find_occurrences(params: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every place of the word at a position."""
+    """Return every place of the word at a position, and whether it is defined there."""
     place = params["position"]
     line = _texts[params["textDocument"]["uri"]].splitlines()[place["line"]]
     word = next(
@@ -160,10 +160,9 @@ def _perhaps_crash() -> None:
 
 def _store_text(method: str, params: dict[str, Any]) -> None:
     uri = params["textDocument"]["uri"]
-    endswith = method.endswith("didOpen")
-    _texts[uri] = (
-        params["textDocument"]["text"] if endswith else params["contentChanges"][0]["text"]
-    )
+    is_opened = method.endswith("didOpen")
+    source = params["textDocument"] if is_opened else params["contentChanges"][0]
+    _texts[uri] = source["text"]
     if _mode == "slow":
         time.sleep(0.2)
         _tell("$/progress", {"token": 1, "value": {"kind": "end"}})

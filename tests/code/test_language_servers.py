@@ -39,7 +39,7 @@ GIVEN_UP = (
 
 
 class CodeProject:
-    """A workspace with a server, and the tools over it."""
+    """A workspace with a language server, and the tools that use it."""
 
     def __init__(
         self, base: Path, mode: str, *, seconds: float = 10.0, refused: str = ""
@@ -74,7 +74,7 @@ class CodeProject:
     async def find_symbols(self, query: str) -> str:
         return (await self.place.use(symbols, {"query": query})).text
 
-    async def wrong(self, file: str = "tea.py") -> str:
+    async def list_diagnostics(self, file: str = "tea.py") -> str:
         return (await self.place.use(diagnostics, {"file": file})).text
 
     async def mentions(self, line: int, symbol: str) -> str:
@@ -84,32 +84,32 @@ class CodeProject:
 
 @contextmanager
 def language_servers(base: Path, mode: str, **options: object) -> Generator[CodeProject]:
-    result = CodeProject(base, mode, **options)  # pyright: ignore[reportArgumentType]
+    project = CodeProject(base, mode, **options)  # pyright: ignore[reportArgumentType]
     try:
-        yield result
+        yield project
     finally:
-        result.servers.close()
-        result.place.commands.close()
+        project.servers.close()
+        project.place.commands.close()
 
 
 pytestmark = pytest.mark.slow
 
 
 def test_outline_lists_the_symbols_of_a_file(tmp_path: Path) -> None:
-    with language_servers(tmp_path, "good") as here:
-        outline = anyio.run(here.outline)
+    with language_servers(tmp_path, "good") as project:
+        outline = anyio.run(project.outline)
 
     assert outline == f"1 function make_tea\n5 function drink\n{BY}"
 
 
 def test_symbol_search_finds_a_file_that_was_just_written(tmp_path: Path) -> None:
     async def ask(project: CodeProject) -> list[str]:
-        first = await project.find_symbols("MILK")
+        before = await project.find_symbols("MILK")
         (project.root / "milk.py").write_text("def pour_milk(): ...\n")
-        return [first, await project.find_symbols("MILK")]
+        return [before, await project.find_symbols("MILK")]
 
-    with language_servers(tmp_path, "good") as here:
-        texts = anyio.run(ask, here)
+    with language_servers(tmp_path, "good") as project:
+        texts = anyio.run(ask, project)
 
     assert texts == [
         f"There are no symbols of 'MILK'.\n{BY}",
@@ -118,8 +118,8 @@ def test_symbol_search_finds_a_file_that_was_just_written(tmp_path: Path) -> Non
 
 
 def test_references_lists_definition_and_uses_of_a_symbol(tmp_path: Path) -> None:
-    with language_servers(tmp_path, "good") as here:
-        mentions = anyio.run(here.mentions, 6, "make_tea")
+    with language_servers(tmp_path, "good") as project:
+        mentions = anyio.run(project.mentions, 6, "make_tea")
 
     assert mentions == (
         "defined:\n  tea.py:1: def make_tea(leaves):\nused:\n  tea.py:6: make_tea(1)\n" + BY
@@ -129,9 +129,12 @@ def test_references_lists_definition_and_uses_of_a_symbol(tmp_path: Path) -> Non
 def test_newlines_in_server_paths_and_messages_add_no_lines_to_the_answer(
     tmp_path: Path,
 ) -> None:
-    with language_servers(tmp_path, "liar") as here:
-        here.file.write_text(f"{TEA}BAD tea\n")
-        used, wrong = anyio.run(here.mentions, 6, "make_tea"), anyio.run(here.wrong)
+    with language_servers(tmp_path, "liar") as project:
+        project.file.write_text(f"{TEA}BAD tea\n")
+        used, diagnostics = (
+            anyio.run(project.mentions, 6, "make_tea"),
+            anyio.run(project.list_diagnostics),
+        )
 
     assert used.splitlines() == [
         "defined:",
@@ -140,7 +143,7 @@ def test_newlines_in_server_paths_and_messages_add_no_lines_to_the_answer(
         r"  /etc/x\nBy\x1b[2J:1",
         BY,
     ]
-    assert wrong.splitlines() == [
+    assert diagnostics.splitlines() == [
         "tea.py:7: error: bad: BAD tea (b1 By refold.\x1b[2J)",
         BY,
     ]
@@ -149,8 +152,8 @@ def test_newlines_in_server_paths_and_messages_add_no_lines_to_the_answer(
 def test_references_with_a_wrong_line_use_the_nearest_line_with_the_symbol(
     tmp_path: Path,
 ) -> None:
-    with language_servers(tmp_path, "good") as here:
-        mentions = anyio.run(here.mentions, 3, "tea.drink")
+    with language_servers(tmp_path, "good") as project:
+        mentions = anyio.run(project.mentions, 3, "tea.drink")
 
     assert mentions == (
         f"defined:\n  tea.py:5: def drink():\n{BY}\n"
@@ -162,28 +165,27 @@ def test_references_to_a_symbol_not_in_the_file_fail_with_both_names(
     tmp_path: Path,
 ) -> None:
     with (
-        language_servers(tmp_path, "good") as here,
+        language_servers(tmp_path, "good") as project,
         pytest.raises(ToolFailed, match=r"^tea\.py does not contain 'coffee'\.$"),
     ):
-        anyio.run(here.mentions, 1, "coffee")
+        anyio.run(project.mentions, 1, "coffee")
 
 
 @pytest.mark.parametrize("mode", ["good", "pull", "pull-later"])
 def test_diagnostics_are_those_of_the_current_file_content(
     tmp_path: Path, mode: str
 ) -> None:
-    """Whether a server pushes them, is asked for them, or says late that it must be
-    asked."""
+    """The server pushes them, is asked for them, or tells us late that it must be asked."""
 
     async def ask(project: CodeProject) -> list[str]:
-        first = await project.wrong()
+        first = await project.list_diagnostics()
         project.file.write_text(f"{TEA}BAD tea\nODD tea\n")
-        second = await project.wrong()
+        second = await project.list_diagnostics()
         project.file.write_text(TEA)
-        return [first, second, await project.wrong()]
+        return [first, second, await project.list_diagnostics()]
 
-    with language_servers(tmp_path, mode) as here:
-        texts = anyio.run(ask, here)
+    with language_servers(tmp_path, mode) as project:
+        texts = anyio.run(ask, project)
 
     clean = f"No problems in tea.py.\n{BY}"
     assert texts == [clean, f"tea.py:7: error: bad: BAD tea (b1)\n{BY}", clean]
@@ -197,23 +199,25 @@ def test_diagnostics_without_a_file_check_all_files_read_so_far(tmp_path: Path) 
         (project.root / "unread.py").write_text("BAD\n")
         return (await project.place.use(diagnostics, {})).text
 
-    with language_servers(tmp_path, "pull") as here:
-        text = anyio.run(ask, here)
+    with language_servers(tmp_path, "pull") as project:
+        text = anyio.run(ask, project)
 
     assert text == f"bad.py:1: error: bad: BAD (b1)\ntea.py:1: error: bad: BAD (b1)\n{BY}"
 
 
-def test_a_server_that_crashes_is_started_again_once(tmp_path: Path) -> None:
-    with language_servers(tmp_path, "crash-once") as here:
-        outline = anyio.run(here.outline)
+def test_a_language_server_that_crashes_is_started_again(tmp_path: Path) -> None:
+    with language_servers(tmp_path, "crash-once") as project:
+        outline = anyio.run(project.outline)
 
     assert outline == f"1 function make_tea\n5 function drink\n{BY}"
-    assert [what for level, what in here.log if level == "warning"] == [
+    assert [text for level, text in project.log if level == "warning"] == [
         f"basedpyright-langserver has ended: {BROKEN['crash']}"
     ]
 
 
-def test_a_restart_ends_the_server_and_the_next_call_starts_another(tmp_path: Path) -> None:
+def test_a_restart_ends_the_language_server_and_the_next_call_starts_another(
+    tmp_path: Path,
+) -> None:
     async def ask(project: CodeProject) -> list[str]:
         outlines = [await project.outline()]
         assert project.servers.runs(PYTHON_SERVER)
@@ -222,20 +226,20 @@ def test_a_restart_ends_the_server_and_the_next_call_starts_another(tmp_path: Pa
             await anyio.sleep(0.01)
         return [*outlines, await project.outline()]
 
-    with language_servers(tmp_path, "good") as here:
-        outlines = anyio.run(ask, here)
+    with language_servers(tmp_path, "good") as project:
+        outlines = anyio.run(ask, project)
 
     assert outlines == [f"1 function make_tea\n5 function drink\n{BY}"] * 2
-    assert [what for level, what in here.log if level == "warning"] == []
+    assert [text for level, text in project.log if level == "warning"] == []
 
 
 BROKEN = {
     "crash": "its process exited with code 139: Segmentation fault",
     "exit": "its process exited with code 3: no such option: --stdio",
-    "garbage": "it sent what is not a message of the protocol: b'HTTP/1.1 200 OK'",
-    "endless": f"it sent what is not a message of the protocol: {b'x' * 60!r}",
+    "garbage": "it sent data that is not a message of the protocol: b'HTTP/1.1 200 OK'",
+    "endless": f"it sent data that is not a message of the protocol: {b'x' * 60!r}",
     "huge": "it sent a message longer than 32 MiB",
-    "no-json": "it sent what is not a message of the protocol: b'{{{{'",
+    "no-json": "it sent data that is not a message of the protocol: b'{{{{'",
 }
 
 
@@ -246,8 +250,8 @@ def test_after_two_server_failures_tree_sitter_answers_and_gives_the_reason(
     async def ask(project: CodeProject) -> list[str]:
         return [await project.outline(), await project.outline()]
 
-    with language_servers(tmp_path, mode) as here:
-        texts = anyio.run(ask, here)
+    with language_servers(tmp_path, mode) as project:
+        texts = anyio.run(ask, project)
 
     text = GIVEN_UP.format(why=BROKEN[mode]).rstrip(".")
     assert (
@@ -262,65 +266,69 @@ def test_a_hanging_language_server_is_stopped_and_named_in_the_error(
     async def ask(project: CodeProject) -> list[str]:
         return [await _error_text(project.mentions, 1, "make_tea") for _ in range(3)]
 
-    with language_servers(tmp_path, mode, seconds=0.4) as here:
-        texts = anyio.run(ask, here)
+    with language_servers(tmp_path, mode, seconds=0.4) as project:
+        texts = anyio.run(ask, project)
 
     why = "it did not answer" if mode == "hang-later" else "it did not (start|answer)"
     assert _fits(texts[-1], GIVEN_UP, f"{why} within 0.4 s")
 
 
-def test_a_server_without_diagnostics_fails_after_the_timeout(tmp_path: Path) -> None:
-    with language_servers(tmp_path, "silent", seconds=0.4) as here:
-        failing = anyio.run(_error_text, here.wrong)
+def test_diagnostics_of_a_language_server_that_sends_none_fail_after_the_timeout(
+    tmp_path: Path,
+) -> None:
+    with language_servers(tmp_path, "silent", seconds=0.4) as project:
+        failing = anyio.run(_error_text, project.list_diagnostics)
 
     assert failing == "basedpyright-langserver reported no diagnostics within 0.4 s"
 
 
 def test_after_a_flood_of_diagnostics_the_last_report_is_shown(tmp_path: Path) -> None:
-    with language_servers(tmp_path, "flood", seconds=30.0) as here:
-        wrong = anyio.run(here.wrong)
-        outline = anyio.run(here.outline)
+    with language_servers(tmp_path, "flood", seconds=30.0) as project:
+        diagnostics = anyio.run(project.list_diagnostics)
+        outline = anyio.run(project.outline)
 
-    assert wrong == f"No problems in tea.py.\n{BY}"  # what it said last
+    assert diagnostics == f"No problems in tea.py.\n{BY}"  # its last output
     assert outline.endswith(BY)
 
 
-def test_diagnostics_of_a_server_are_truncated_before_they_are_stored(
+def test_diagnostics_of_a_language_server_are_truncated_before_they_are_stored(
     tmp_path: Path,
 ) -> None:
-    """It is a program of the project, and has no share of our memory."""
-    with language_servers(tmp_path, "fat") as here:
-        wrong = anyio.run(here.wrong)
+    """The server is a program of the project, which must not fill our memory."""
+    with language_servers(tmp_path, "fat") as project:
+        diagnostics = anyio.run(project.list_diagnostics)
         gc.collect()
         objects = [item for item in gc.get_objects() if isinstance(item, Diagnostic)]
 
-    assert wrong.startswith("tea.py:1: error: trueooo")
+    assert diagnostics.startswith("tea.py:1: error: trueooo")
     assert sum(len(diagnostic.message) for diagnostic in objects) == 1_000
 
 
-def test_noise_on_stderr_does_not_fill_the_log(tmp_path: Path) -> None:
-    with language_servers(tmp_path, "noise", seconds=30.0) as here:
-        outline = anyio.run(here.outline)
+def test_noise_of_a_language_server_on_stderr_adds_at_most_200_log_lines(
+    tmp_path: Path,
+) -> None:
+    with language_servers(tmp_path, "noise", seconds=30.0) as project:
+        outline = anyio.run(project.outline)
 
     assert outline.endswith(BY)
-    assert 0 < len(here.log) <= 200
+    assert 0 < len(project.log) <= 200
 
 
 def test_an_invalid_server_answer_is_reported_and_tree_sitter_answers(
     tmp_path: Path,
 ) -> None:
-    with language_servers(tmp_path, "odd") as here:
-        text = anyio.run(here.find_symbols, "tea")
+    with language_servers(tmp_path, "odd") as project:
+        text = anyio.run(project.find_symbols, "tea")
 
     assert text.startswith("tea.py:1 function make_tea\nBy tree-sitter for Python.\n")
-    assert "its answer is not as the protocol has it" in text
+    assert "its answer does not match the protocol" in text
 
 
-def test_requests_from_a_language_server_are_answered_and_change_nothing(
+def test_requests_from_a_language_server_are_answered_or_refused(
     tmp_path: Path,
 ) -> None:
-    with language_servers(tmp_path, "asks") as here:
-        outline = anyio.run(here.outline)
+    with language_servers(tmp_path, "asks") as project:
+        outline = anyio.run(project.outline)
 
     assert '"typeCheckingMode": "standard"' in outline
     assert "null]" in outline
@@ -330,8 +338,8 @@ def test_requests_from_a_language_server_are_answered_and_change_nothing(
 def test_symbol_search_waits_until_the_server_has_indexed_the_workspace(
     tmp_path: Path,
 ) -> None:
-    with language_servers(tmp_path, "slow") as here:
-        text = anyio.run(here.find_symbols, "drink")
+    with language_servers(tmp_path, "slow") as project:
+        text = anyio.run(project.find_symbols, "drink")
 
     assert text == f"tea.py:5 function drink\n{BY}"
 
@@ -341,8 +349,8 @@ def test_symbol_search_works_after_an_outline_on_a_slow_server(tmp_path: Path) -
         await project.outline()
         return await project.find_symbols("drink")
 
-    with language_servers(tmp_path, "slow", seconds=30.0) as here:
-        text = anyio.run(ask, here)
+    with language_servers(tmp_path, "slow", seconds=30.0) as project:
+        text = anyio.run(ask, project)
 
     assert text == f"tea.py:5 function drink\n{BY}"
 
@@ -351,21 +359,21 @@ def test_language_tools_omit_files_that_may_not_be_read(tmp_path: Path) -> None:
     async def ask(project: CodeProject) -> list[str]:
         (project.root / "secret.py").write_text("def secret_tea():\n    make_tea(2)\n")
         project.forbidden = "secret"
-        wrong = await _error_text(project.wrong, "secret.py")
+        diagnostics = await _error_text(project.list_diagnostics, "secret.py")
         outline = await _error_text(project.outline, "secret.py")
         return [
             await project.find_symbols("tea"),
             await project.mentions(1, "make_tea"),
-            wrong,
+            diagnostics,
             outline,
         ]
 
-    with language_servers(tmp_path, "good") as here:
-        text, mentions, wrong, outline = anyio.run(ask, here)
+    with language_servers(tmp_path, "good") as project:
+        text, mentions, diagnostics, outline = anyio.run(ask, project)
 
     assert text == f"tea.py:1 function make_tea\n{BY}"
     assert "secret" not in mentions
-    assert (wrong, outline) == (
+    assert (diagnostics, outline) == (
         "secret.py may not be read: it is secret.",
         "secret.py may not be read: it is secret.",
     )
@@ -374,8 +382,8 @@ def test_language_tools_omit_files_that_may_not_be_read(tmp_path: Path) -> None:
 def test_without_a_language_server_tree_sitter_answers_and_gives_the_reason(
     tmp_path: Path,
 ) -> None:
-    with language_servers(tmp_path, "") as here:
-        outline = anyio.run(here.outline)
+    with language_servers(tmp_path, "") as project:
+        outline = anyio.run(project.outline)
 
     assert outline == (
         "1 function make_tea\n5 function drink\nBy tree-sitter.\n"
@@ -387,8 +395,8 @@ def test_without_a_language_server_tree_sitter_answers_and_gives_the_reason(
 def test_references_without_a_language_server_fail_and_name_the_server(
     tmp_path: Path,
 ) -> None:
-    with language_servers(tmp_path, "") as here:
-        failing = anyio.run(_error_text, here.mentions, 1, "make_tea")
+    with language_servers(tmp_path, "") as project:
+        failing = anyio.run(_error_text, project.mentions, 1, "make_tea")
 
     assert failing == (
         "No language server for Python is installed: basedpyright-langserver is not on PATH "
@@ -397,11 +405,11 @@ def test_references_without_a_language_server_fail_and_name_the_server(
 
 
 def test_no_language_server_is_started_without_a_sandbox(tmp_path: Path) -> None:
-    with language_servers(tmp_path, "good", refused="there is no sandbox") as here:
-        outline = anyio.run(here.outline)
+    with language_servers(tmp_path, "good", refused="there is no sandbox") as project:
+        outline = anyio.run(project.outline)
 
     assert outline.endswith("By tree-sitter.\n(there is no sandbox)")
-    assert here.log == []
+    assert project.log == []
 
 
 def test_an_edit_reports_only_new_diagnostics_once_a_server_runs(tmp_path: Path) -> None:
@@ -424,8 +432,8 @@ def test_an_edit_reports_only_new_diagnostics_once_a_server_runs(tmp_path: Path)
             await edit(""),
         ]
 
-    with language_servers(tmp_path, "pull") as here:
-        result = anyio.run(edits, here)
+    with language_servers(tmp_path, "pull") as project:
+        result = anyio.run(edits, project)
 
     assert result == [
         None,
@@ -442,8 +450,8 @@ def test_a_hanging_language_server_does_not_delay_an_edit(tmp_path: Path) -> Non
         with anyio.fail_after(5):
             return await checks.begin([str(project.file)])
 
-    with language_servers(tmp_path, "hang", seconds=60.0) as here:
-        result = anyio.run(edit, here)
+    with language_servers(tmp_path, "hang", seconds=60.0) as project:
+        result = anyio.run(edit, project)
 
     assert result is None
 

@@ -72,7 +72,7 @@ def needs(program: Path) -> None:
 def call_tools(
     directory: Path, programs: Path, files: Mapping[str, str], *lines: Line
 ) -> list[str]:
-    """What the calls of a session gave the model."""
+    """Return what the calls of a session gave the model."""
     work = directory / "work"
     work.mkdir()
     for name, text in files.items():
@@ -98,7 +98,7 @@ def call_tools(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", path)
-        patch.chdir(work)  # what is around the working directory is not trusted
+        patch.chdir(work)  # the directories above the workspace are not trusted
         return anyio.run(use_session)
 
 
@@ -202,8 +202,8 @@ def test_language_servers_exit_when_refold_is_killed(tmp_path: Path) -> None:
 
 
 def of_kind(above: int, word: str) -> list[int]:
-    """The processes below this one whose command line has the word."""
-    parents, numbers = dict[int, int](), list[int]()
+    """Return the processes below this one whose command line has the word."""
+    parents, pids = dict[int, int](), list[int]()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -213,14 +213,14 @@ def of_kind(above: int, word: str) -> list[int]:
                 continue
             parents[int(entry.name)] = int(stat[1])
             if word in words:
-                numbers.append(int(entry.name))
+                pids.append(int(entry.name))
 
     def below(pid: int) -> bool:
         while pid in parents and pid != above:
             pid = parents[pid]
         return pid == above
 
-    return [pid for pid in numbers if below(pid) and pid != above]
+    return [pid for pid in pids if below(pid) and pid != above]
 
 
 def wait_until(seconds: float, condition: object) -> bool:

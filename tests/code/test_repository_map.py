@@ -22,7 +22,7 @@ from refold.code.repomap.refresh import Coverage
 from refold.code.repomap.repository_map import RepositoryMap
 from refold.errors import ToolFailed
 from refold.place.files import DiskFiles
-from refold.place.port import AT_MOST, Files, Real
+from refold.place.port import MAX_FILE_BYTES, Files, Real
 
 SHOP = {
     "shop/__init__.py": "",
@@ -113,7 +113,7 @@ def test_a_symbol_is_shown_with_its_definition_and_its_callers(open_map: Open) -
     ]
 
 
-def test_uses_of_another_definition_with_the_same_name_are_listed_apart(
+def test_the_map_lists_every_definition_of_a_name_and_the_uses_of_one_member(
     open_map: Open,
 ) -> None:
     repository = open_map()
@@ -130,7 +130,9 @@ def test_uses_of_another_definition_with_the_same_name_are_listed_apart(
     ]
 
 
-def test_a_name_in_a_comment_or_in_prose_is_no_use(open_map: Open, root: Path) -> None:
+def test_a_name_in_a_docstring_is_not_a_use_and_one_in_an_import_string_is(
+    open_map: Open, root: Path
+) -> None:
     (root / "shop/notes.py").write_text(
         '"""Till is a word here."""\nname = "shop.till:Till"\n'
     )
@@ -157,7 +159,9 @@ def test_a_file_is_shown_with_its_imports_importers_and_tests(open_map: Open) ->
     assert not report.is_test
 
 
-def test_files_that_many_mention_come_first_and_a_focus_moves_them(open_map: Open) -> None:
+def test_the_map_lists_much_mentioned_files_first_and_files_of_the_focus_before_them(
+    open_map: Open,
+) -> None:
     repository = open_map()
     repository.refresh()
 
@@ -181,10 +185,10 @@ def test_a_repository_map_never_exceeds_its_token_limit(
     assert len(text) <= max(tokens * CHARS_PER_TOKEN, len("There is no source file …" * 2))
 
 
-def test_only_changed_files_are_read_again(open_map: Open, root: Path) -> None:
+def test_the_map_reads_only_changed_files_again(open_map: Open, root: Path) -> None:
     repository = open_map()
     first = repository.refresh()
-    while repository.refresh().read:  # what was written just before is looked at once more
+    while repository.refresh().read:  # a file that was just written is read once more
         pass
     (root / "shop/till.py").write_text("def give_change(): ...\n")
     (root / "games/score.py").unlink()
@@ -222,7 +226,7 @@ def test_a_file_with_new_times_and_the_same_content_keeps_its_rank(
     )
 )
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_map_that_followed_edits_equals_one_that_is_made_new(
+def test_a_repository_map_updated_after_edits_equals_a_new_one(
     tmp_path_factory: pytest.TempPathFactory, edits: list[tuple[str, str]]
 ) -> None:
     place = tmp_path_factory.mktemp("edits")
@@ -251,7 +255,7 @@ def test_a_partial_repository_map_says_how_many_files_were_read(open_map: Open) 
     assert repository.refresh(None).is_whole
 
 
-def test_ignored_and_denied_files_are_never_read(open_map: Open, root: Path) -> None:
+def test_the_map_never_reads_ignored_or_denied_files(open_map: Open, root: Path) -> None:
     (root / ".gitignore").write_text("build/\n")
     write_files(
         root,
@@ -261,7 +265,7 @@ def test_ignored_and_denied_files_are_never_read(open_map: Open, root: Path) -> 
     reads = list[str]()
 
     class WatchedFiles(DiskFiles):
-        def read(self, real: Real, at_most: int = AT_MOST) -> bytes:
+        def read(self, real: Real, at_most: int = MAX_FILE_BYTES) -> bytes:
             reads.append(os.path.relpath(real, root))
             return super().read(real, at_most)
 
@@ -277,7 +281,7 @@ def test_ignored_and_denied_files_are_never_read(open_map: Open, root: Path) -> 
     assert "keys" not in outline(repository, [], 500)
 
 
-def test_a_file_that_is_denied_after_it_was_read_is_not_shown(
+def test_the_map_does_not_show_a_file_that_is_denied_after_it_was_read(
     open_map: Open, root: Path
 ) -> None:
     open_map().refresh()
@@ -300,7 +304,7 @@ def test_a_file_that_is_denied_after_it_was_read_is_not_shown(
         ("generated.js", b"var a;" * 10_000 + b"\n" + b"x;\n" * 10_000, "line of more"),
     ],
 )
-def test_files_that_are_no_source_to_read_are_left_out_with_the_reason(
+def test_the_map_leaves_out_large_binary_and_generated_files_with_the_reason(
     open_map: Open, root: Path, name: str, content: bytes, reason: str
 ) -> None:
     (root / name).write_bytes(content)
@@ -311,7 +315,9 @@ def test_files_that_are_no_source_to_read_are_left_out_with_the_reason(
     assert reason in repository.describe_file(name).problem
 
 
-def test_hostile_names_links_and_nesting_do_no_harm(open_map: Open, root: Path) -> None:
+def test_the_map_reads_a_repository_with_hostile_names_links_and_nesting_completely(
+    open_map: Open, root: Path
+) -> None:
     (root / "loop").symlink_to(root)
     (root / "new\nline\x1b[31m.py").write_text("def red(): ...\n")
     (root / "deep.py").write_text(
@@ -328,7 +334,7 @@ def test_hostile_names_links_and_nesting_do_no_harm(open_map: Open, root: Path) 
 
 
 @pytest.mark.parametrize("damage", ["cut", "noise", "foreign", "old"])
-def test_a_broken_or_foreign_map_file_is_made_again(
+def test_a_damaged_foreign_or_older_map_file_is_made_again(
     open_map: Open, root: Path, tmp_path: Path, damage: str
 ) -> None:
     first = open_map()
@@ -356,7 +362,7 @@ def test_a_broken_or_foreign_map_file_is_made_again(
         assert not [*other.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'")]
 
 
-def test_paths_in_a_map_file_are_not_opened_and_its_values_are_not_believed(
+def test_forged_paths_and_values_in_a_map_file_are_not_used(
     open_map: Open, root: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "outside.py").write_text("def outside(): ...\n")
@@ -379,7 +385,7 @@ def test_paths_in_a_map_file_are_not_opened_and_its_values_are_not_believed(
     assert repository.describe_file("shop/till.py").definitions
 
 
-def test_a_map_that_cannot_be_written_is_made_for_one_answer(
+def test_a_map_that_cannot_be_stored_is_made_in_memory_with_a_notice(
     root: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "maps").write_text("a file in its place")
@@ -393,7 +399,7 @@ def test_a_map_that_cannot_be_written_is_made_for_one_answer(
     repository.close()
 
 
-def test_a_disk_that_fills_up_costs_the_cache_and_not_the_answer(
+def test_a_full_disk_prevents_storing_the_map_but_not_reading_the_repository(
     root: Path, tmp_path: Path
 ) -> None:
     notes = list[str]()
@@ -416,7 +422,9 @@ def test_a_disk_that_fills_up_costs_the_cache_and_not_the_answer(
     repository.close()
 
 
-def test_two_connections_read_shares_of_one_repository(open_map: Open, root: Path) -> None:
+def test_two_map_connections_each_read_half_of_a_repository(
+    open_map: Open, root: Path
+) -> None:
     one, two = open_map(), open_map()
     one.refresh(None, share=(0, 2))
     two.refresh(None, share=(1, 2))
@@ -428,7 +436,9 @@ def test_two_connections_read_shares_of_one_repository(open_map: Open, root: Pat
     assert one.describe_symbol("Till").definitions
 
 
-def test_only_one_build_of_a_repository_runs_at_a_time(root: Path, tmp_path: Path) -> None:
+def test_only_one_map_build_of_a_repository_runs_at_a_time(
+    root: Path, tmp_path: Path
+) -> None:
     maps = tmp_path / "maps"
     assert not is_building(maps, str(root))
     with building(maps, str(root)) as first, building(maps, str(root)) as second:
@@ -436,17 +446,19 @@ def test_only_one_build_of_a_repository_runs_at_a_time(root: Path, tmp_path: Pat
         assert is_building(maps, str(root))
 
 
-def test_a_build_reports_progress_and_ends_ranked(open_map: Open, root: Path) -> None:
+def test_a_map_build_reports_its_progress_and_ends_with_ranked_files(
+    open_map: Open, root: Path
+) -> None:
     write_files(root, {f"more/m{n}.py": f"def f{n}(): ...\n" for n in range(450)})
-    seen = list[Coverage]()
+    coverages = list[Coverage]()
 
-    coverage = build(open_map(), lambda: None, seen.append)
+    coverage = build(open_map(), lambda: None, coverages.append)
 
     assert (coverage.is_whole, coverage.is_ranked) == (True, True)
-    assert [report.known for report in seen][:3] == [200, 400, 455]
+    assert [report.known for report in coverages][:3] == [200, 400, 455]
 
 
-def test_more_changed_files_than_the_most_are_only_counted(
+def test_a_map_refresh_reads_no_file_if_more_have_changed_than_its_limit(
     open_map: Open, root: Path
 ) -> None:
     write_files(root, {f"more/m{n}.py": "x = 1\n" for n in range(20)})
@@ -459,10 +471,12 @@ def test_more_changed_files_than_the_most_are_only_counted(
     assert (all_.is_whole, all_.read, all_.is_ranked) == (True, all_.listed, True)
 
 
-def test_content_at_which_a_parser_died_twice_is_read_without_a_grammar(
+def test_file_content_that_killed_the_parser_twice_is_read_without_a_grammar(
     open_map: Open, root: Path, tmp_path: Path
 ) -> None:
-    """A note beside the map survives the process; one death may have had another reason."""
+    """A note beside the map survives the process. A single death may have had another
+    reason.
+    """
     digest = hashlib.sha256((root / "games/score.py").read_bytes()).hexdigest()
     note = Path(f"{map_path(tmp_path / 'maps', str(root))}.attempt0")
     note.parent.mkdir()
@@ -491,7 +505,7 @@ def test_content_at_which_a_parser_died_twice_is_read_without_a_grammar(
         ("a.sql", "create table users (id int);\n", [("users", "create table")]),
     ],
 )  # fmt: skip
-def test_definitions_of_each_language_are_found(
+def test_the_map_finds_definitions_of_each_language(
     name: str, source: str, expected: list[tuple[str, str]]
 ) -> None:
     facts = read_facts(name, source.encode())
@@ -514,7 +528,7 @@ def test_definitions_of_each_language_are_found(
         ("src/A.java", "org.shop.Till", ["src/org/shop/Till.java"]),
     ],
 )
-def test_imports_of_each_language_lead_to_files(
+def test_the_map_resolves_imports_of_each_language_to_files(
     path: str, module: str, expected: list[str]
 ) -> None:
     modules = Modules(
@@ -535,12 +549,12 @@ def test_imports_of_each_language_lead_to_files(
         ("src/test/java/ATest.java", True), ("src/contest.py", False), ("latest.py", False),
     ],
 )  # fmt: skip
-def test_tests_are_known_by_their_paths(path: str, expected: bool) -> None:
+def test_the_map_recognizes_tests_by_their_paths(path: str, expected: bool) -> None:
     assert is_test(path) is expected
 
 
 @given(st.binary(max_size=400))
-def test_no_content_of_a_file_raises(content: bytes) -> None:
+def test_the_map_reads_any_file_content_without_an_exception(content: bytes) -> None:
     for name in ("a.py", "a.ts", "a.c", "a.rb"):
         read_facts(name, content)
 

@@ -38,7 +38,7 @@ def ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ring]:
 
 @pytest.fixture
 def no_ring(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where the package is not installed."""
+    """Pretend that the package keyring is not installed."""
     monkeypatch.setitem(sys.modules, "keyring", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
 
@@ -71,13 +71,13 @@ def test_api_key_order_is_environment_key_command_keyring_file(
 ) -> None:
     if "keyring" in there:
         ring.put(openai="of-the-keyring")
-    result = keys(
+    api_keys = keys(
         environ={"OPENAI_API_KEY": "of-the-environment"} if "environment" in there else {},
         command=("echo", "of-the-key_command") if "key_command" in there else (),
         stored={"openai": "of-the-file"} if "file" in there else {},
     )
 
-    key = result.find(OPENAI)
+    key = api_keys.find(OPENAI)
 
     assert key
     assert (key.source, key.key) == (first, f"of-the-{first}")
@@ -96,7 +96,7 @@ def test_no_source_is_read_for_a_provider_that_needs_no_key(ring: Ring) -> None:
 
 
 def test_repr_of_a_found_key_does_not_contain_the_key() -> None:
-    assert repr(FoundKey("secret-of-mine", "file")) == "Held(file)"
+    assert repr(FoundKey("secret-of-mine", "file")) == "FoundKey(file)"
 
 
 # A command. ---------------------------------------------------------------------------
@@ -111,9 +111,9 @@ def test_key_command_runs_once_in_the_home_directory_without_stdin(
 ) -> None:
     count = tmp_path / "count"
     script = f'pwd >>"{count}"; cat; echo "  the-key  "; echo "user: me"'
-    result = keys(command=shell(script), environ={"HOME": str(home)})
+    api_keys = keys(command=shell(script), environ={"HOME": str(home)})
 
-    assert [result.find(OPENAI) for _ in range(2)] == [
+    assert [api_keys.find(OPENAI) for _ in range(2)] == [
         FoundKey("the-key", "key_command")
     ] * 2
     assert count.read_text() == f"{home}\n"
@@ -171,13 +171,13 @@ def test_a_failed_key_command_is_run_again_at_the_next_lookup(
     tmp_path: Path, no_ring: None
 ) -> None:
     unlocked = tmp_path / "unlocked"
-    result = keys(command=shell(f'test -e "{unlocked}" && echo the-key'))
+    api_keys = keys(command=shell(f'test -e "{unlocked}" && echo the-key'))
     with pytest.raises(BadInput):
-        result.find(OPENAI)
+        api_keys.find(OPENAI)
 
     unlocked.touch()
 
-    assert result.find(OPENAI) == FoundKey("the-key", "key_command")
+    assert api_keys.find(OPENAI) == FoundKey("the-key", "key_command")
 
 
 # The keyring. -------------------------------------------------------------------------
@@ -267,7 +267,7 @@ print(keyring.remove("openai"), keyring.remove("openai"))
 
 @pytest.mark.peer
 @pytest.mark.parametrize(
-    ("backend", "message"),
+    ("backend", "expected_output"),
     [
         ("model_files.Shelf", "of-mine ''\nTrue False\n"),
         (
@@ -279,7 +279,7 @@ print(keyring.remove("openai"), keyring.remove("openai"))
     ],
 )
 def test_the_functions_of_the_real_keyring_package_are_called_correctly(
-    backend: str, message: str, tmp_path: Path
+    backend: str, expected_output: str, tmp_path: Path
 ) -> None:
     pytest.importorskip("keyring", reason="needs the package keyring")
     (tmp_path / "model_files.py").write_text(BACKEND)
@@ -294,10 +294,10 @@ def test_the_functions_of_the_real_keyring_package_are_called_correctly(
         timeout=60,
     )
 
-    assert message in done.stdout + done.stderr
+    assert expected_output in done.stdout + done.stderr
 
 
-# What a key looks like. ---------------------------------------------------------------
+# The shape of a key. ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -385,12 +385,12 @@ def test_a_credentials_directory_open_to_others_is_reported_with_chmod(
 
 # To the provider and nowhere else. ----------------------------------------------------
 
-SECRET = "plain-words-of-mine-4711"  # looks like no key: only who knows it can mask it
+SECRET = "plain-words-of-mine-4711"  # does not look like a key, so only its exact value can be masked
 
 
 @pytest.fixture
 def server() -> Iterator[WireServer]:
-    """A model that repeats the key, in words and in what it calls."""
+    """Yield a model that repeats the key, in words and in what it calls."""
     reply = Reply(f"Your key is {SECRET}.")
     with (
         start_blocking_portal() as portal,
@@ -427,7 +427,7 @@ def test_a_key_from_command_or_keyring_is_sent_and_masked_in_journal_and_cassett
     if source == "keyring":
         ring.put(mine=SECRET)
     write_settings(home, server, ["echo", SECRET] if source == "key_command" else [])
-    if source == "key_command":  # the settings may name it; what is kept may not
+    if source == "key_command":  # the settings may name it; stored keys may not
         (home / "refold" / "key").write_text(SECRET)
         write_settings(home, server, ["cat", str(home / "refold" / "key")])
     tape = tmp_path / "tape.jsonl"
@@ -451,15 +451,15 @@ def test_a_key_from_command_or_keyring_is_sent_and_masked_in_journal_and_cassett
 def test_an_agent_sends_the_key_of_its_key_command(
     layer: str, server: WireServer, home: Path, tmp_path: Path, no_ring: None
 ) -> None:
-    data: dict[str, object] = {}
+    own_settings: dict[str, object] = {}
     if layer == "file":
         write_settings(home, server, ["echo", SECRET])
     else:
-        data = {"providers.mine.wire": "openai-chat", "model": "mine/m"}
-        data |= {"providers.mine.base_url": server.url}
-        data["providers.mine.key_command"] = ["echo", SECRET]
+        own_settings = {"providers.mine.wire": "openai-chat", "model": "mine/m"}
+        own_settings |= {"providers.mine.base_url": server.url}
+        own_settings["providers.mine.key_command"] = ["echo", SECRET]
 
-    Agent(directory=tmp_path, settings=data).run("Hi")
+    Agent(directory=tmp_path, settings=own_settings).run("Hi")
 
     assert server.heard[0].headers["authorization"] == f"Bearer {SECRET}"
 

@@ -27,7 +27,7 @@ def test_a_rule_is_added_to_settings_without_rules(places: Paths) -> None:
     )
 
 
-def test_a_rule_is_replaced_with_its_examples_and_removed(places: Paths) -> None:
+def test_replacing_or_removing_a_rule_keeps_or_removes_its_examples(places: Paths) -> None:
     places.settings.write_text(
         '[permissions]\nallow = ["bash(a)", {rule = " bash(b *)", match = ["b 1"]}]  # these\n'
     )

@@ -18,9 +18,9 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_an_empty_folder_has_no_instruction_files(root: Path) -> None:
-    result = texts(root)
+    listed = texts(root)
 
-    assert (result.root, result.found, result.names) == (str(root), (), "")
+    assert (listed.root, listed.found, listed.names) == (str(root), (), "")
 
 
 def test_instruction_files_from_the_repository_root_down_are_listed_with_size(
@@ -35,15 +35,15 @@ def test_instruction_files_from_the_repository_root_down_are_listed_with_size(
     (root / "inner/.refold").mkdir()
     (root / "inner/.refold/skills.md").touch()
 
-    result = texts(root / "inner")
+    listed = texts(root / "inner")
 
-    assert describe_texts(result) == (
+    assert describe_texts(listed) == (
         "../.refold/context.md (1,234 bytes)",
         "AGENTS.md (cannot be read)",
         "../.refold/prompts (1 in it)",
         ".refold/skills.md (0 bytes)",
     )
-    assert [text.folder for text in result.found] == [
+    assert [text.folder for text in listed.found] == [
         str(root), str(root / "inner"), str(root), str(root / "inner"),
     ]  # fmt: skip
 

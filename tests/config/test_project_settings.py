@@ -43,7 +43,7 @@ def directory(
 
 
 def trust_directory(folder: Path, places: Paths, **flags: object) -> FolderSettings:
-    """As `directory`, after a person has seen what is there now."""
+    """Return `directory`, which the user has trusted as it is now."""
     TrustedFolders(places.folders).trust(load_project(folder, places))
     return directory(folder, places, **flags)
 
@@ -232,7 +232,7 @@ def test_user_settings_in_the_current_folder_are_not_project_settings(
     assert (at.state, at.settings.permission_mode) == ("nothing", "bypass")
 
 
-# What they may say. -------------------------------------------------------------------
+# Their permitted contents. -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -264,8 +264,8 @@ def test_a_forbidden_project_setting_is_refused_in_one_sentence(
 
     assert at.state == "unusable"
     line = text.count("\n") + 1
-    result = f".refold/config.toml:{line}: a project must not set {key}: "
-    assert at.reason_ignored.startswith(result)
+    beginning = f".refold/config.toml:{line}: a project must not set {key}: "
+    assert at.reason_ignored.startswith(beginning)
     assert at.loaded == directory(folder / ".refold", places).loaded
     with pytest.raises(BadInput, match="must not set"):
         directory(folder, places, trust=True)

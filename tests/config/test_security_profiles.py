@@ -83,31 +83,37 @@ def test_a_setting_in_the_same_file_wins_over_the_profile(tmp_path: Path) -> Non
 
 
 def test_a_profile_of_the_flag_wins_over_the_mode_in_the_users_file(tmp_path: Path) -> None:
-    result = load_profile(tmp_path, 'permission_mode = "bypass"\n', flag="paranoid")
+    loaded_settings = load_profile(
+        tmp_path, 'permission_mode = "bypass"\n', flag="paranoid"
+    )
 
-    assert profile_values(result.settings) == MODES["paranoid"]
+    assert profile_values(loaded_settings.settings) == MODES["paranoid"]
 
 
 def test_a_managed_setting_wins_over_a_profile_of_any_layer(tmp_path: Path) -> None:
-    result = load_profile(
+    loaded_settings = load_profile(
         tmp_path,
         managed='permission_mode = "default"\n[sandbox]\nnetwork = false\n',
         flag="open",
     )
 
-    assert profile_values(result.settings) == ("default", "workspace", False)
+    assert profile_values(loaded_settings.settings) == ("default", "workspace", False)
 
 
 def test_a_managed_profile_wins_over_the_flag(tmp_path: Path) -> None:
-    result = load_profile(tmp_path, managed='security_profile = "paranoid"\n', flag="open")
+    loaded_settings = load_profile(
+        tmp_path, managed='security_profile = "paranoid"\n', flag="open"
+    )
 
-    assert profile_values(result.settings) == MODES["paranoid"]
+    assert profile_values(loaded_settings.settings) == MODES["paranoid"]
 
 
 def test_only_the_profile_chosen_last_adds_rules(tmp_path: Path) -> None:
-    result = load_profile(tmp_path, 'security_profile = "paranoid"\n', environ="cautious")
+    loaded_settings = load_profile(
+        tmp_path, 'security_profile = "paranoid"\n', environ="cautious"
+    )
 
-    assert rules(result.settings) == {("ask", "bash(git push *)")}
+    assert rules(loaded_settings.settings) == {("ask", "bash(git push *)")}
 
 
 def test_rules_of_the_user_are_added_to_those_of_a_profile(tmp_path: Path) -> None:

@@ -61,13 +61,13 @@ def test_flags_override_the_environment_and_the_environment_overrides_the_file(
     write_settings(file, "[limits]\nsteps = 1\nwrap_up_steps = 1\nrepeated_calls = 1\n")
     environ = {"REFOLD_LIMITS__WRAP_UP_STEPS": "2", "REFOLD_LIMITS__REPEATED_CALLS": "2"}
 
-    result = load(
+    loaded_settings = load(
         file, environ, {"limits.repeated_calls": 4, "model": None, "permissions.ask": ()}
     )
 
-    limits = result.settings.limits
+    limits = loaded_settings.settings.limits
     assert (limits.steps, limits.wrap_up_steps, limits.repeated_calls) == (1, 2, 4)
-    assert {key: value.origin for key, value in result.origins.items()} == {
+    assert {key: value.origin for key, value in loaded_settings.origins.items()} == {
         "limits.steps": f"user {file}",
         "limits.wrap_up_steps": "environment variable REFOLD_LIMITS__WRAP_UP_STEPS",
         "limits.repeated_calls": "command line",
@@ -78,11 +78,12 @@ def test_permission_rules_of_file_environment_and_flags_are_combined(file: Path)
     write_settings(file, '[permissions]\nallow = ["ls"]\ndeny = ["bash(rm *)"]\n')
     environ = {"REFOLD_PERMISSIONS__ALLOW": "glob,grep", "REFOLD_PERMISSIONS__DENY": "x"}
 
-    result = load(file, environ, {"permissions.allow": ("think",)})
+    loaded_settings = load(file, environ, {"permissions.allow": ("think",)})
 
     variable = "environment variable REFOLD_PERMISSIONS__"
     assert [
-        (r.verdict, str(r), r.source) for r in rules_of(result.settings.permissions)
+        (r.verdict, str(r), r.source)
+        for r in rules_of(loaded_settings.settings.permissions)
     ] == [
         ("deny", "bash(rm *)", f"user {file}"),
         ("deny", "x", f"{variable}DENY"),
@@ -91,7 +92,7 @@ def test_permission_rules_of_file_environment_and_flags_are_combined(file: Path)
         ("allow", "grep", f"{variable}ALLOW"),
         ("allow", "think", "command line"),
     ]
-    assert result.origins["permissions.allow"].origin == (
+    assert loaded_settings.origins["permissions.allow"].origin == (
         f"user {file}, {variable}ALLOW, command line"
     )
 
@@ -131,10 +132,12 @@ def test_every_new_name_of_a_renamed_setting_exists() -> None:
     assert [n for n in RENAMED_SETTINGS if n in known] == []
 
 
-def test_empty_variables_and_refold_home_and_models_set_no_setting(
+def test_empty_environment_variables_and_those_of_directories_and_the_image_set_no_setting(
     file: Path,
 ) -> None:
-    environ = {"REFOLD_MODEL": "", "REFOLD_HOME": "/h", "REFOLD_MODELS": "/m"}
+    environ = {
+        "REFOLD_MODEL": "", "REFOLD_HOME": "/h", "REFOLD_MODELS": "/m", "REFOLD_IMAGE": "refold",
+    }  # fmt: skip
 
     assert load(file, environ, {}) == Loaded(load(file, {}, {}).settings, {})
 

@@ -33,7 +33,7 @@ OTHER_BASES = {
     "place/checkpoints.py": "names of directories that are listed, too",
 }
 
-# Modules that join a name which they compute, and what it names.
+# Modules that compute the name of a place, and the place.
 COMPUTED_NAMES = {
     "declared/agent_files.py": "files of agents, which are settings",
     "logs/logbook.py": "earlier logs, beside the log",
@@ -57,7 +57,7 @@ def base_of(node: ast.expr) -> str:
 
 @cache
 def constants(path: Path) -> dict[str, str]:
-    """The texts that a module assigns to names, or imports."""
+    """Return the texts that a module assigns to names, or imports."""
     texts = dict[str, str]()
     for statement in parse_file(path).body:
         match statement:
@@ -77,7 +77,7 @@ def constants(path: Path) -> dict[str, str]:
 
 
 def parts_below_bases(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Each first part of a path that is joined to one of refold's directories."""
+    """Yield each first part of a path that is joined to one of refold's directories."""
     for node in ast.walk(tree):
         match node:
             case ast.BinOp(left, ast.Div(), part) if base_of(left):
@@ -91,7 +91,8 @@ def parts_below_bases(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def places() -> Iterator[tuple[str, str, str]]:
-    """Each place that the code names, with its module, and the directory that it is in.
+    """Yield each place that the code names, with its module, and the directory that it is
+    in.
 
     A name that the module computes is "".
     """
@@ -120,7 +121,7 @@ def is_registered(base: str, name: str) -> bool:
     )
 
 
-def test_every_place_that_the_code_names_is_registered() -> None:
+def test_every_storage_path_that_the_source_names_is_registered() -> None:
     """A cache that is not in `STORED_KINDS` would fill the disk unseen."""
     missing = [
         f"{module}: {name!r} in {base}"
@@ -131,12 +132,12 @@ def test_every_place_that_the_code_names_is_registered() -> None:
     assert missing == []
 
 
-def test_every_module_that_computes_the_name_of_a_place_is_listed() -> None:
-    """What it names can only be read, so a new one must be looked at."""
+def test_every_module_that_computes_a_storage_path_is_listed() -> None:
+    """The test cannot compute such a name, so a reviewer has to read each new module."""
     assert {module for module, _, name in places() if not name} == set(COMPUTED_NAMES)
 
 
-def test_a_storage_place_that_is_not_registered_is_detected() -> None:
+def test_an_unregistered_storage_path_is_detected() -> None:
     tree = ast.parse('cache = self._paths.data / "pictures"')
     ((base, part),) = parts_below_bases(tree)
 
@@ -144,7 +145,7 @@ def test_a_storage_place_that_is_not_registered_is_detected() -> None:
     assert not is_registered(base, str(part.value))
 
 
-def test_the_source_search_finds_the_known_storage_places() -> None:
+def test_the_source_search_finds_the_known_storage_paths() -> None:
     names = {name for _, _, name in places()}
 
     assert {"sessions", "checkpoints", "memo", "models", "local", "refold.log"} <= names
@@ -158,7 +159,7 @@ def write_aged(file: Path, size: int, age_days: float = 0.0) -> Path:
     return file
 
 
-def test_sizes_are_reported_by_kind_and_age(tmp_path: Path) -> None:
+def test_sizes_of_stored_files_are_reported_by_kind_and_age(tmp_path: Path) -> None:
     here = Paths(tmp_path / "c", tmp_path / "d", tmp_path / "s")
     write_aged(here.data / "sessions/one/events.jsonl", 10_000, 100)
     blob = write_aged(here.data / "sessions/one/blobs/aa", 50_000, 8)
@@ -182,7 +183,9 @@ def test_sizes_are_reported_by_kind_and_age(tmp_path: Path) -> None:
     assert blobs.older_bytes == (blobs.bytes, 0, 0)
 
 
-def test_models_outside_of_the_home_are_counted(tmp_path: Path) -> None:
+def test_models_outside_of_the_home_are_listed_but_not_counted_for_the_quota(
+    tmp_path: Path,
+) -> None:
     here = paths({"REFOLD_HOME": str(tmp_path / "home")})
     write_aged(tmp_path / "disk/big.gguf", 10_000)
 
@@ -205,7 +208,7 @@ def test_models_outside_of_the_home_are_counted(tmp_path: Path) -> None:
         ("pictures/a.png", "other"),
     ],
 )
-def test_one_directory_for_all_files_has_the_same_kinds(
+def test_files_below_refold_home_get_their_storage_kind_by_path(
     tmp_path: Path, name: str, kind: str
 ) -> None:
     here = paths({"REFOLD_HOME": str(tmp_path)})

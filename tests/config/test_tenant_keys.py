@@ -22,7 +22,7 @@ KEY, GATEWAY = "sk-virtual-of-acme", "https://gateway.example.org/v1"
 
 @pytest.fixture
 def places(tmp_path: Path) -> Paths:
-    """Those of a worker of acme, whose keys are in files."""
+    """Return the paths of a worker of acme, whose keys are in files."""
     own = tmp_path / "keys" / "acme"
     own.mkdir(parents=True)
     for name, text in (("openai", KEY), ("openai.url", GATEWAY), ("..data", "x")):
@@ -33,7 +33,9 @@ def places(tmp_path: Path) -> Paths:
     return Paths(home, home, home, tenant="acme", tenant_keys=tmp_path / "keys")
 
 
-def test_files_of_the_tenant_are_its_keys_and_addresses(places: Paths) -> None:
+def test_files_in_the_directory_of_a_tenant_are_read_as_keys_and_base_urls(
+    places: Paths,
+) -> None:
     keys = read_tenant_keys(places)
 
     assert dict(keys) == {"openai": TenantKey(KEY, GATEWAY)}
@@ -60,7 +62,9 @@ def test_a_key_of_the_tenant_overrides_one_of_the_worker_and_is_masked(
 
 
 def test_no_command_reads_the_keys_of_tenants(places: Paths, tmp_path: Path) -> None:
-    """Nor the key that seals them: both are treated like the directory of settings."""
+    """Commands cannot read the key that seals them either: both files are protected like
+    the directory of settings.
+    """
     sealing = tmp_path / "cluster.key"
     places = replace(places, cluster_key=sealing)
     (tmp_path / "work").mkdir()
@@ -105,7 +109,7 @@ def _write(name: str, text: str) -> Callable[[Path], None]:
         (_write("openai.url", "ftp://gateway"), "'ftp://gateway' of .* is not an address"),
     ],
 )
-def test_a_worker_does_not_go_on_without_the_keys_of_its_tenant(
+def test_unreadable_or_invalid_keys_of_a_tenant_are_an_error(
     places: Paths, damage: Callable[[Path], None], problem: str
 ) -> None:
     assert places.tenant_keys
@@ -118,14 +122,14 @@ def test_a_worker_does_not_go_on_without_the_keys_of_its_tenant(
 
 
 @pytest.mark.parametrize("tenant", ["..", ".", "acme/../other", "a\0b"])
-def test_the_name_of_a_tenant_leads_to_no_other_directory(
+def test_a_tenant_name_that_is_a_path_to_another_directory_is_refused(
     places: Paths, tenant: str
 ) -> None:
     with pytest.raises(BadInput, match="cannot name a directory of keys"):
         read_tenant_keys(replace(places, tenant=tenant))
 
 
-def test_an_address_without_a_host_is_refused() -> None:
+def test_a_base_url_of_a_tenant_without_a_host_is_refused() -> None:
     with pytest.raises(BadInput, match="'https:///v1' of what was given is not an address"):
         check_tenant_key(TenantKey(KEY, "https:///v1"), "what was given")
 

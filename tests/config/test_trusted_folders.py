@@ -110,7 +110,9 @@ def test_a_symlink_to_a_folder_has_the_rules_of_that_folder(
     assert read_allow_rules(file, tmp_path / "real") == ("bash(ls)",)
 
 
-def test_always_refuses_an_invalid_rule(file: Path, tmp_path: Path) -> None:
+def test_storing_an_invalid_allow_rule_of_a_folder_is_refused(
+    file: Path, tmp_path: Path
+) -> None:
     with pytest.raises(BadInput, match=r"'bash\(' is not a permission rule"):
         TrustedFolders(file).store_allow_rules(tmp_path, "bash(")
 
@@ -212,7 +214,7 @@ def test_dates_are_written_as_toml_dates() -> None:
     assert as_toml({"a": date(2026, 1, 2)}) == "a = 2026-01-02\n"
 
 
-def damage(file: Path, how: str) -> None:
+def damage(file: Path, fault: str) -> None:
     content = file.read_bytes()
     lines = content.splitlines(keepends=True)
     file.write_bytes(
@@ -226,24 +228,24 @@ def damage(file: Path, how: str) -> None:
             "no end": content.removesuffix(lines[-1]),
             "not UTF-8": content.replace(b"true", b"\xff\xff"),
             "no TOML": content.replace(b"=", b""),
-        }[how]
+        }[fault]
     )
 
 
 @pytest.mark.parametrize(
-    "how",
+    "fault",
     [
         "empty", "only blanks", "only zeros", "cut in a line", "cut at the end of a line",
         "the first line alone", "no end", "not UTF-8", "no TOML",
     ],
 )  # fmt: skip
 def test_a_damaged_file_of_trusted_folders_is_refused_and_not_changed(
-    file: Path, tmp_path: Path, how: str
+    file: Path, tmp_path: Path, fault: str
 ) -> None:
     folders = TrustedFolders(file)
     folders.trust(make_project(tmp_path))
     folders.add(tmp_path, {"deny": ["bash(git push *)"]})
-    damage(file, how)
+    damage(file, fault)
     before = file.read_bytes()
 
     for use in (

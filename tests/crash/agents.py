@@ -1,4 +1,4 @@
-"""A whole agent in a process of its own, which the kernel stops at a given point."""
+"""Runs a whole agent in a process, in which strace injects a fault, and continues it."""
 
 import json
 import subprocess
@@ -19,7 +19,7 @@ def count(n: int) -> dict[str, Any]:
 
 
 def script() -> list[dict[str, Any]]:
-    """Twenty calls that leave a trace each time they are done."""
+    """Return the script of a model whose calls leave a trace each time they run."""
     lines = [{"calls": [call("write_file", path="notes.txt", content="seen 0\n")]}]
     for n in range(1, 6):
         lines += [
@@ -35,7 +35,7 @@ COUNTED = {str(n) for n in range(1, 10)}
 
 
 class Run(NamedTuple):
-    """How a run ended, what it printed, and whether a fault was injected."""
+    """The exit code of a run, its output, and whether a fault was injected (`struck`)."""
 
     code: int
     told: list[dict[str, Any]]
@@ -51,7 +51,7 @@ def write_lines(path: Path, lines: Sequence[dict[str, Any]]) -> Path:
 def run_with_fault(workspace: Path, inject: str, *arguments: str) -> Run:
     """Run the script in `workspace`, with a fault injected by strace."""
     log = workspace.parent / "strace.txt"
-    # Not with --seccomp-bpf: then strace counts no calls, and strikes the first or none.
+    # With --seccomp-bpf, strace would not count the calls, and strike the first one or none.
     trace = ["strace", "-f", "-qq", "-o", str(log), "-e", f"trace={inject.split(':')[0]}"]
     program = [sys.executable, "-m", "refold", "-p", *arguments, "--yolo"]
     path = write_lines(workspace.parent / "script.jsonl", SCRIPT)
@@ -63,23 +63,23 @@ def run_with_fault(workspace: Path, inject: str, *arguments: str) -> Run:
     )  # fmt: skip
     text = log.read_text()
     whole = done.stdout[: done.stdout.rfind("\n") + 1].splitlines()
-    result = [json.loads(line) for line in whole]
+    events = [json.loads(line) for line in whole]
     return Run(
         done.returncode,
-        result,
+        events,
         _without_notice(done.stderr),
         "INJECTED" in text or "SIGKILL" in text,
     )
 
 
 def _without_notice(err: str) -> str:
-    """What is always said where the sandbox is off, as it is here."""
+    """Drop the notice that the sandbox is off, because it is off in these tests."""
     lines = err.splitlines(keepends=True)
     return "".join(line for line in lines if "The sandbox is off" not in line)
 
 
 class Refold:
-    """The command line in this process: quick, and its output as documents."""
+    """Runs command lines of refold in this process, which is quicker than a process for each."""
 
     def __init__(self, capfd: Any) -> None:
         self._capfd = capfd
@@ -92,12 +92,12 @@ class Refold:
     def events(self, id_: str) -> list[dict[str, Any]]:
         _, out, err = self("sessions", "show", id_, "--json")
         assert not err
-        result = [json.loads(line) for line in out.splitlines()]
+        documents = [json.loads(line) for line in out.splitlines()]
         extra = ("at", "by", "cause")
-        return [{k: v for k, v in item.items() if k not in extra} for item in result]
+        return [{k: v for k, v in item.items() if k not in extra} for item in documents]
 
-    def go_on(self, script: Path, *text: str) -> dict[str, Any]:
-        """Continue with what the script has left, to the end. Gives the result."""
+    def continue_script(self, script: Path, *text: str) -> dict[str, Any]:
+        """Continue with the rest of the script, to the end. Return the result."""
         code, out, err = self(
             "-p", *text, "--yolo", "--script", str(script), "--output-format", "json"
         )

@@ -1,4 +1,4 @@
-"""Indexes sessions in the catalogue, and is killed at a given one."""
+"""Indexes sessions in the catalogue, and kills itself at the session with a given number."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from refold.journal.catalogue.catalogue import Catalogue
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 
 
 def main(root: Path, at: int) -> None:

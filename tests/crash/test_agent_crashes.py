@@ -59,7 +59,7 @@ def refold(
 def fresh_places(
     tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
-    """One fresh workspace and home after the other."""
+    """Yield one fresh workspace and home after the other."""
 
     def fresh() -> Iterator[Path]:
         for n in range(MOST):
@@ -76,7 +76,7 @@ def fresh_places(
 
 
 def session_in(home: Path) -> str:
-    """The id of the only session there, or "" if it has not one line yet."""
+    """Return the id of the only session there, or "" if it has not one line yet."""
     paths = [p for p in home.glob("sessions/*/events.jsonl") if b"\n" in p.read_bytes()]
     assert len(paths) <= 1
     return paths[0].parent.name if paths else ""
@@ -98,7 +98,9 @@ def assert_goes_on(run: Run, workspace: Path, refold: Refold) -> None:
     outcome = any(d["type"] == "user_message" for d in before)
     over = any(d["type"] == "turn_end" for d in before)
     if not over:
-        result = refold.go_on(rest, *(["-c"] if id_ else []), *([] if outcome else ["Go"]))
+        result = refold.continue_script(
+            rest, *(["-c"] if id_ else []), *([] if outcome else ["Go"])
+        )
         assert (result["outcome"], result["text"]) == ("answered", "Done.")
 
     id_ = id_ or session_in(Path(os.environ["REFOLD_HOME"]))
@@ -154,6 +156,7 @@ def test_a_failing_disk_ends_with_a_clear_error_and_a_resumable_session(
     syscall: str, error: str, lasting: str, fresh_places: Iterator[Path], refold: Refold
 ) -> None:
     step = FAULTS[syscall]
+    # The cases of one system call begin at different calls, so that together they hit more.
     first = 1 + (len(error) + len(lasting)) % step
     for when, workspace in zip(range(first, MOST, step), fresh_places, strict=False):
         run = run_with_fault(
@@ -193,11 +196,11 @@ def test_a_second_process_gets_an_error_with_the_process_that_uses_the_session(
             if "tool_progress" in line:
                 break
         code, out, err = refold("-p", "-c", "Me too", "--script", str(path))
-        number = refold("sessions", "list")[0]
+        list_code = refold("sessions", "list")[0]
         first.send_signal(signal.SIGTERM)
         first.stdout.read()
 
-    assert (code, out, number) == (1, "", 0)
+    assert (code, out, list_code) == (1, "", 0)
     assert f"process {first.pid}" in err
     assert err.count("\n") == 1
     assert refold("-p", "-c", "Now me", "--script", str(path))[0] == 0
@@ -226,7 +229,7 @@ def test_a_command_that_ran_during_a_kill_is_not_repeated_on_resume(
                 break
         first.send_signal(number)
         first.stdout.read()
-    result = refold.go_on(rest, "-c")
+    result = refold.continue_script(rest, "-c")
 
     ends = [d for d in refold.events(result["session_id"]) if d["type"] == "tool_result"]
     assert result["text"] == "Looked."

@@ -11,7 +11,7 @@ import pytest
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Entry, Event, Said, SessionStarted
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 
 PROCESS = Path(__file__).with_name("indexing_process.py")
 COUNT = 400
@@ -39,18 +39,18 @@ def test_the_session_list_is_correct_after_a_kill_during_indexing(
 ) -> None:
     home = sessions(tmp_path / "data" / "sessions")
 
-    for more in (at, 25):  # struck once, and again by the way
+    for killed_at in (at, 25):  # killed while it indexes this session, then further on
         done = subprocess.run(
-            [sys.executable, str(PROCESS), str(home.root), str(more)],
+            [sys.executable, str(PROCESS), str(home.root), str(killed_at)],
             check=False,
             timeout=60,
         )
         assert done.returncode == -signal.SIGKILL
 
-    texts = list[str]()
-    cards = home.catalogue(notice=texts.append).cards()
-    hits = home.catalogue(notice=texts.append).search("umbrella", COUNT * 9)
-    assert texts == []
+    notices = list[str]()
+    cards = home.catalogue(notice=notices.append).cards()
+    hits = home.catalogue(notice=notices.append).search("umbrella", COUNT * 9)
+    assert notices == []
     assert [card.id for card in cards] == [f"s{n:03}" for n in reversed(range(COUNT))]
     assert {card.events for card in cards} == {21}
     assert len(hits) == COUNT * 3  # of each session the best three

@@ -77,10 +77,10 @@ def test_doctor_prints_the_rows_that_the_page_shows(
     Path("agents.toml").write_text(block("toml"))
     main(["agents", "--agents", "agents.toml", "doctor", "reviewer"])
     lines = capfd.readouterr().out.splitlines()
-    result = block("text").splitlines()
+    expected_rows = block("text").splitlines()
 
     assert [row for row in lines if not row.startswith("model")] == [
-        row for row in result if not row.startswith("model")
+        row for row in expected_rows if not row.startswith("model")
     ]
 
 

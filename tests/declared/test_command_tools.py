@@ -63,7 +63,7 @@ def write_tool_file(path: str, **fields: Any) -> None:
 
 
 def make_tool(**fields: Any) -> Tool:
-    """The tool of a file that says this."""
+    """Return the tool of a file that says this."""
     write_tool_file("t/one.json", **fields)
     variant = Variant(name="one", tools=("t/one.json",))
     (tool,) = command_tools(Declared(variant, "a.toml", 3, os.getcwd()))
@@ -77,8 +77,8 @@ def line(tool: Tool, **arguments: object) -> str:
 
 def start_app(text: str, *words: str) -> App:
     Path("a.toml").write_text(f'[agents.one]\nbackend = "ollama"\nmodel = "m"\n{text}')
-    result = ("--agents", "a.toml", "--agent", "one", *words)
-    return app_of(session_parser().parse_args(result), attended=False)
+    arguments = ("--agents", "a.toml", "--agent", "one", *words)
+    return app_of(session_parser().parse_args(arguments), attended=False)
 
 
 def judge_call(
@@ -172,23 +172,25 @@ def test_an_argument_next_to_code_in_the_command_is_passed_as_one_word(
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        ["env", "--", "wc", "{path}"],
-        ["npm", "test", "--", "{path}"],
-        ["wc", "-{how}", "{path}"],
-    ],
+    "command", [["env", "--", "wc", "{path}"], ["npm", "test", "--", "{path}"]]
 )
-def test_only_a_double_dash_of_the_program_itself_ends_its_options(
+def test_a_double_dash_before_the_program_does_not_end_its_options(
     command: list[str],
 ) -> None:
-    fields = {**COUNT, "command": command}
-    if "-{how}" in command:
-        fields["parameters"] = {"path": {}, "how": {}}
-    how = {"how": "-"} if "-{how}" in command else {}
+    tool = make_tool(**{**COUNT, "command": command})
 
     with pytest.raises(ToolFailed, match="'path' must not begin with '-'"):
-        line(make_tool(**fields), path="-x", **how)
+        line(tool, path="-x")
+
+
+def test_an_argument_that_completes_a_double_dash_does_not_end_the_options() -> None:
+    parameters = {"path": {}, "how": {}}
+    tool = make_tool(
+        **{**COUNT, "command": ["wc", "-{how}", "{path}"], "parameters": parameters}
+    )
+
+    with pytest.raises(ToolFailed, match="'path' must not begin with '-'"):
+        line(tool, path="-x", how="-")
 
 
 @pytest.mark.parametrize(
@@ -249,7 +251,7 @@ def test_a_tool_with_the_name_of_another_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["write", "edit", "read", "shell"])
 def test_a_command_tool_cannot_have_an_alias_of_a_built_in_tool_as_name(name: str) -> None:
-    """Or the rule that lets it run, as `auto_tools` writes one, would let the other run."""
+    """Otherwise the rule that `auto_tools` writes for the one would allow the other."""
     with pytest.raises(BadInput, match=f"the name '{name}' means another tool in rules"):
         make_tool(**{**COUNT, "name": name})
 
@@ -372,9 +374,9 @@ def test_a_command_tool_call_runs_without_shell_expansion_of_its_argument() -> N
     Path("s.jsonl").write_text(json.dumps({"calls": calls}) + '\n{"text": "Done."}\n')
     Path("a.toml").write_text('[agents.one]\ntools = ["./t"]\n')
 
-    texts = ["-p", "x", "--agents", "a.toml", "--agent", "one", "--script", "s.jsonl"]
+    arguments = ["-p", "x", "--agents", "a.toml", "--agent", "one", "--script", "s.jsonl"]
     done = subprocess.run(
-        [sys.executable, "-m", "refold", *texts, "--output-format", "stream-json"],
+        [sys.executable, "-m", "refold", *arguments, "--output-format", "stream-json"],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=True,

@@ -345,8 +345,8 @@ def test_agent_loop_variants_can_be_listed_selected_and_generated(
 
     assert main(["spec", "check", "agents.json"]) == 0
     for name in names:
-        texts = ["spec", "generate", name, "--agents", "agents.json", "--out", name]
-        assert main(texts) == 0
+        arguments = ["spec", "generate", name, "--agents", "agents.json", "--out", name]
+        assert main(arguments) == 0
     capfd.readouterr()
     main(["--agents", "agents.json", "--list-agents"])
     parts = [row.split()[0] for row in capfd.readouterr().out.splitlines()]

@@ -94,8 +94,8 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def generate(file: str, name: str, *flags: str) -> Path:
-    texts = ["spec", "generate", name, "--agents", file, "--out", name, *flags]
-    assert main(texts) == 0
+    arguments = ["spec", "generate", name, "--agents", file, "--out", name, *flags]
+    assert main(arguments) == 0
     return Path(name)
 
 
@@ -131,7 +131,7 @@ def test_a_generated_program_passes_its_test_and_needs_no_package(
 
 
 def newest_python() -> str:
-    """The newest on the PATH, or among those that pyenv has installed."""
+    """Return the newest on the PATH, or among those that pyenv has installed."""
     installed = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     places = [os.environ["PATH"], *map(str, installed.glob("*/bin"))]
     there = {
@@ -357,14 +357,16 @@ def test_generating_an_unsupported_agent_fails_with_one_error(
 def test_generate_of_an_unknown_agent_suggests_the_nearest_name(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    texts = ["spec", "generate", "reviewers", "--agents", "agents.toml", "--out", "out"]
+    arguments = ["spec", "generate", "reviewers", "--agents", "agents.toml", "--out", "out"]
 
-    assert main(texts) == 1
+    assert main(arguments) == 1
     assert "no declared agent 'reviewers': there is reviewer" in capfd.readouterr().err
 
 
 @pytest.mark.slow
-def test_ctrl_c_stops_a_call_and_the_conversation_continues(directory: Path) -> None:
+def test_ctrl_c_in_a_generated_program_stops_the_call_and_the_conversation_continues(
+    directory: Path,
+) -> None:
     prog = directory / "prog"
     call = (
         '<tool_call>\n{"name": "bash", "arguments": {"command": "sleep 99"}}\n</tool_call>'
@@ -398,7 +400,7 @@ def test_ctrl_c_stops_a_call_and_the_conversation_continues(directory: Path) -> 
 
 
 @pytest.mark.slow
-def test_the_status_line_is_erased_on_a_terminal_and_a_plain_line_elsewhere(
+def test_a_generated_program_erases_its_status_line_only_at_a_terminal(
     directory: Path,
 ) -> None:
     prog = directory / "prog"

@@ -20,7 +20,7 @@ from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 
 SEED = Path(__file__).with_name("data") / "agent_loop.pl"
-# What the model does: it looks for a file, writes another, reads, changes and prints it.
+# The model finds a file, and writes, reads, changes and prints another one.
 STEPS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("read_file", {"path": "missing.txt"}),
     ("write_file", {"path": "sub/a.txt", "content": "one\ntwo\nthree\n"}),
@@ -48,7 +48,7 @@ def write_agents(text: str) -> None:
 
 
 def generate(name: str) -> Path:
-    """The program of an agent in agents.toml."""
+    """Return the program of an agent in agents.toml."""
     out = Path("out") / name
     assert (
         main(["spec", "generate", name, "--agents", "agents.toml", "--out", str(out)]) == 0
@@ -58,7 +58,9 @@ def generate(name: str) -> Path:
 
 
 def run(program: Path, *text: str, typed: str = "", cwd: str = "theirs") -> str:
-    """What the program prints; it must end well. `typed`: what the user answers."""
+    """Run the program, which must succeed, and return its output. `typed` are the answers
+    of the user.
+    """
     Path(cwd).mkdir(exist_ok=True)
     done = subprocess.run(
         [sys.executable, "-S", "-I", str(program), *text],
@@ -75,9 +77,9 @@ def run(program: Path, *text: str, typed: str = "", cwd: str = "theirs") -> str:
 def run_refold() -> None:
     """refold does the same task in a directory of its own."""
     Path("ours").mkdir()
-    texts = ["--agents", "../agents.toml", "--agent", "one", "--yolo", "-p", TASK]
+    arguments = ["--agents", "../agents.toml", "--agent", "one", "--yolo", "-p", TASK]
     done = subprocess.run(
-        [sys.executable, "-m", "refold", *texts],
+        [sys.executable, "-m", "refold", *arguments],
         cwd="ours",
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -105,7 +107,9 @@ WIRES: dict[str, Any] = {
 
 @contextmanager
 def serve_fake_api(wire: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """A fake API, streaming or not as it is asked. Its address, and the bodies it got."""
+    """Yield a fake API, streaming or not as it is asked. Its address, and the bodies it
+    got.
+    """
     bodies: list[dict[str, Any]] = []
     call_reply, text_reply = WIRES[wire]
 
@@ -122,10 +126,8 @@ def serve_fake_api(wire: Any) -> Iterator[tuple[str, list[dict[str, Any]]]]:
                 result = call_reply(name, arguments) if name else text_reply("Done.")
                 self.reply(re.sub('"(c|call-)0"', f'"call-{step}"', result).encode())
                 return
-            result = Reply(
-                "" if name else "Done.", ((name, json.dumps(arguments)),) * bool(name)
-            )
-            content = answer(wire, result).body
+            reply = Reply("", ((name, json.dumps(arguments)),)) if name else Reply("Done.")
+            content = answer(wire, reply).body
             self.reply(content if isinstance(content, bytes) else b"")
 
         def reply(self, content: bytes, status: int = 200) -> None:
@@ -153,13 +155,13 @@ def without_system(body: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def normalize_requests(bodies: list[dict[str, Any]]) -> list[Any]:
-    """The model, the messages and the tools of requests.
+    """Return the model, the messages and the tools of requests.
 
     Calls have other ids, and JSON in a text can have other white space. The system prompt
     differs: the program says where it works in fewer words. refold marks what its server
     should cache, streams, and offers the tool multi_edit too.
     """
-    outcome = list[Any]()
+    normalized_requests = list[Any]()
     for body in bodies:
         text = json.dumps(without_system(body))
         ids = dict.fromkeys(
@@ -172,8 +174,10 @@ def normalize_requests(bodies: list[dict[str, Any]]) -> list[Any]:
             if isinstance(call["function"]["arguments"], str):
                 call["function"]["arguments"] = json.loads(call["function"]["arguments"])
         names = [t.get("name") or t["function"]["name"] for t in body["tools"]]
-        outcome.append((body["model"], messages, [n for n in names if n != "multi_edit"]))
-    return outcome
+        normalized_requests.append(
+            (body["model"], messages, [n for n in names if n != "multi_edit"])
+        )
+    return normalized_requests
 
 
 MODES = [
@@ -247,7 +251,7 @@ print({{
 
 
 def fake_program(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A program on the PATH that plays the steps. Where it is."""
+    """Return a program on the PATH that plays the steps. Where it is."""
     place = Path("bin")
     place.mkdir()
     lines = [
@@ -262,14 +266,16 @@ def fake_program(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def encode_call(name: str, arguments: dict[str, Any]) -> str:
-    """A call as refold writes it to the conversation; the program keeps the model's words."""
+    """Return a call as refold writes it to the conversation; the program keeps the model's
+    words.
+    """
     return (
         f'{{"name": "{name}", "arguments": {json.dumps(arguments, separators=(",", ":"))}}}'
     )
 
 
 def prompts(place: Path) -> list[str]:
-    """What the program was given so far; forgotten then."""
+    """Return what the program was given so far; forgotten then."""
     paths = sorted(place.glob("prompt*"))
     texts = [item.read_text() for item in paths]
     for path in paths:
@@ -278,15 +284,17 @@ def prompts(place: Path) -> list[str]:
 
 
 def arguments(place: Path) -> list[str]:
-    """Those of the last run, without directories. The program reads one document, not lines."""
+    """Return the arguments of the last run, without directories. The program reads one
+    document, not lines.
+    """
     words = json.loads((place / "argv").read_text())
     bare = [re.sub(r"/[\w./-]*/", "", word) for word in words]
-    lines = ("--verbose", "--include-partial-messages")
-    return sorted(w for w in bare if w not in (*lines, "json", "stream-json"))
+    flags = ("--verbose", "--include-partial-messages")
+    return sorted(w for w in bare if w not in (*flags, "json", "stream-json"))
 
 
 def conversation(prompt: str) -> str:
-    """The prompt from the first message of the user on: what is before differs."""
+    """Return the prompt from the first message of the user on: what is before differs."""
     return prompt[prompt.index(TASK) :]
 
 

@@ -40,13 +40,13 @@ def test_the_base_url_determines_the_provider() -> None:
 
 
 def test_loop_limits_and_modes_are_mapped_and_zero_means_no_limit() -> None:
-    result = agent(
+    loop_agent = agent(
         backend="claude-code", model="opus", context_mode="sliding", max_messages=50,
         max_chars=8000, max_words=0, max_iterations=0, timeout=300, approval_mode="auto_edit",
         tool_cache_ttl=0, token_budget=0,
     )  # fmt: skip
 
-    assert to_table(result.variant) == {
+    assert to_table(loop_agent.variant) == {
         "backend": "claude-code", "model": "opus", "context_mode": "sliding", "max_messages": 50,
         "max_context_chars": 8000, "timeout": 300.0, "approval": "auto_edit",
     }  # fmt: skip
@@ -54,10 +54,10 @@ def test_loop_limits_and_modes_are_mapped_and_zero_means_no_limit() -> None:
 
 def test_a_backend_key_is_used_with_a_warning_and_refused_in_a_project() -> None:
     keys = {"openrouter": "or-1", "anthropic": "an-1"}
-    result = agent(backend="claude", model="m", keys=keys, api_key="other")
+    loop_agent = agent(backend="claude", model="m", keys=keys, api_key="other")
 
-    assert result.variant.api_key == "an-1"
-    assert "has its key in the file" in overlay_of(result).notices[0]
+    assert loop_agent.variant.api_key == "an-1"
+    assert "has its key in the file" in overlay_of(loop_agent).notices[0]
     with pytest.raises(BadInput, match="a project must not hold a key"):
         agent(backend="claude", model="m", keys=keys, ours=False)
 

@@ -38,7 +38,7 @@ def parse_agent(text: str | bytes, name: str = "a.pl") -> AgentFile:
     return parse_agent_file(content, name, f"/here/{name}", {})
 
 
-def first(text: str) -> str:
+def first_term_text(text: str) -> str:
     return term_text(read_terms(text.encode(), "a.pl")[0].term)
 
 
@@ -62,7 +62,7 @@ def first(text: str) -> str:
 def test_prolog_terms_parse_with_operators_quotes_and_comments(
     text: str, expected: str
 ) -> None:
-    assert first(text) == expected
+    assert first_term_text(text) == expected
 
 
 def test_an_operator_declared_in_the_file_applies_to_later_clauses() -> None:
@@ -183,9 +183,9 @@ def test_each_agent_loop_fact_changes_a_setting_or_is_refused(fact: str) -> None
         assert expected in str(raised.value)
     else:
         name, key, value = expected
-        data = {e.variant.name: e.variant for e in parse_agent(changed).agents}
+        after = {e.variant.name: e.variant for e in parse_agent(changed).agents}
         before = {e.variant.name: e.variant for e in parse_agent(text).agents}
-        assert getattr(data[name], key) == value
+        assert getattr(after[name], key) == value
         assert getattr(before[name], key) != value
 
 
@@ -351,7 +351,7 @@ def random_terms(many: int) -> list[str]:
 
 
 def canonical(texts: Sequence[str], tmp_path: Path) -> list[str]:
-    """The same terms, as SWI-Prolog reads and writes them."""
+    """Return the same terms, as SWI-Prolog reads and writes them."""
     source, program = tmp_path / "terms.pl", tmp_path / "program.pl"
     source.write_text("".join(f"{text}.\n" for text in texts), encoding="utf-8")
     program.write_text(

@@ -15,6 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as some
 from msgspec import Struct
 
+from refold.engine.calls import NOBODY_TO_ASK
 from refold.engine.world import World
 from refold.journal.events.kinds import Answered, Ended, Judged
 from refold.journal.store.port import MemoryStore
@@ -26,6 +27,7 @@ from refold.testing.providers import Line, ScriptedProvider
 from refold.tools.contract import Reply, tool
 from refold.values.tools import Effect
 from tests.engine.house import entries, world
+from tests.engine.worlds import world_with
 
 PATIENCE = 300.0
 PATHS = ("/w/a", "/w/b")
@@ -34,7 +36,7 @@ T = TypeVar("T")
 
 
 class _Jumping(selectors.DefaultSelector):
-    """Where nothing can happen before a time comes, it comes at once."""
+    """Jumps to the next time at which something can happen."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,7 +87,7 @@ def script(sizes: Sequence[int]) -> list[Line]:
 
 
 class ApprovalSession:
-    """A session, the place underneath, and a person who notes what they were shown."""
+    """A session, its place, and a person who records the questions."""
 
     def __init__(self, *sizes: int) -> None:
         self.links: dict[str, str] = dict.fromkeys(PATHS, TARGETS[0])
@@ -103,12 +105,13 @@ class ApprovalSession:
         )
         self.session: Session | None = None
 
-    async def open(self) -> Session:
+    async def open(self, *, attended: bool = True) -> Session:
         if self.session is not None:
             await self.session.close()
         record = Recorder(self.store, clock=lambda: 0.0)
+        present = world_with(self._given, attended=attended)
         self.session = await Session.open(
-            record, lambda _: self._given, session_options=SessionOptions(question=PATIENCE)
+            record, lambda _: present, session_options=SessionOptions(question=PATIENCE)
         )
         return self.session
 
@@ -118,12 +121,13 @@ class ApprovalSession:
         return permissions[at % len(permissions)] if permissions else None
 
     def show(self, permission: Permission) -> None:
-        """What a client shows: the file that the call was judged for, wherever it leads
-        now."""
-        data = strike.parse(permission.call.call.arguments)
+        """Show what a client shows: the file that the call was judged for, wherever its
+        path leads now.
+        """
+        arguments = strike.parse(permission.call.call.arguments)
         news = (e.event for e in reversed(entries(self.store)))
         of_it = (e for e in news if isinstance(e, Judged) and e.call_id == permission.id)
-        does = f"{data['number']} at {next(of_it).real_path}"
+        does = f"{arguments['number']} at {next(of_it).real_path}"
         if permission.id in self.seen:
             self.older.append(self.seen[permission.id][0])
         self.seen[permission.id] = (permission.call.hash, does)
@@ -301,3 +305,30 @@ def test_approval_applies_only_to_the_file_that_the_path_led_to_then(moved: bool
 
     assert without_waiting(run_story) == (("asked",) if moved else ())
     assert approval_session.struck == ([] if moved else [f"0 at {TARGETS[0]}"])
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_approval_before_a_crash_applies_to_a_resumed_run_without_a_user(
+    moved: bool,
+) -> None:
+    approval_session = ApprovalSession(1, 0)
+
+    async def run_story() -> None:
+        session = await approval_session.open()
+        await session.inbox.say("go")
+        await session.run_turns()
+        waiting = approval_session.waiting(0)
+        assert waiting
+        await session.inbox.answer(waiting.id, allowed=True, hash_=waiting.call.hash)
+        if moved:
+            approval_session.links[PATHS[0]] = TARGETS[2]
+        session = await approval_session.open(attended=False)
+        await session.run_turns()
+
+    without_waiting(run_story)
+
+    end = next(
+        e.event for e in entries(approval_session.store) if isinstance(e.event, Ended)
+    )
+    assert approval_session.struck == ([] if moved else [f"0 at {TARGETS[0]}"])
+    assert (NOBODY_TO_ASK in str(end)) == moved

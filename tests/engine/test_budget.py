@@ -113,8 +113,10 @@ def test_fifty_concurrent_model_calls_exceed_the_budget_by_at_most_one_call() ->
     async def main() -> View:
         opening = world_with_price(ScriptedProvider([("fan_out", '{"n": 50}')]), budget)
         here: list[Session] = []
-        result = replace(opening, tools=(fan_out,), tool_dependencies={"session": here})
-        here.append(await open_session(store, result))
+        fanning_world = replace(
+            opening, tools=(fan_out,), tool_dependencies={"session": here}
+        )
+        here.append(await open_session(store, fanning_world))
         await here[0].inbox.say("Go.")
         return await here[0].run_turns()
 
@@ -168,10 +170,12 @@ def test_tokens_are_limited_instead_of_dollars_when_the_price_is_unknown() -> No
     model = ScriptedProvider(
         *[Reply(calls=(WEATHER,), usage=Usage(fresh=60, cached=900, output=40))] * 9
     )
-    result = world_with_price(model, Budget(dollars=0.01, tokens=250), unknown_price)
+    scripted_world = world_with_price(
+        model, Budget(dollars=0.01, tokens=250), unknown_price
+    )
 
     async def main() -> View:
-        session = await open_session(MemoryStore(), result)
+        session = await open_session(MemoryStore(), scripted_world)
         await session.inbox.say("Go.")
         return await session.run_turns()
 
@@ -185,10 +189,10 @@ def test_token_limit_does_not_apply_when_prices_are_known() -> None:
 
     asks = Reply(calls=(WEATHER,), usage=Usage(fresh=1000))
     model = ScriptedProvider(asks, asks, "Done.")
-    result = world_with_price(model, Budget(dollars=0.01, tokens=250), free)
+    scripted_world = world_with_price(model, Budget(dollars=0.01, tokens=250), free)
 
     async def main() -> View:
-        session = await open_session(MemoryStore(), result)
+        session = await open_session(MemoryStore(), scripted_world)
         await session.inbox.say("Go.")
         return await session.run_turns()
 
@@ -207,8 +211,8 @@ def test_call_limit_and_time_limit_end_a_turn(budget: Budget, reason: str) -> No
 
     async def main() -> View:
         record = Recorder(store, clock=lambda: next(ticks) / 10)
-        result = world_with_price(each_costs(STEP), budget)
-        session = await Session.open(record, lambda _: result)
+        scripted_world = world_with_price(each_costs(STEP), budget)
+        session = await Session.open(record, lambda _: scripted_world)
         await session.inbox.say("Go.")
         return await session.run_turns()
 
@@ -302,8 +306,8 @@ def test_dollar_limit_with_an_unknown_price_is_refused(
     async def main() -> View:
         price: Price = lambda model, usage: cost  # noqa: E731
         policies = (enforceable(budget, price), converse, end_over_budget(budget))
-        result = world(model, policies=policies, name="x/main")
-        session = await open_session(MemoryStore(), result)
+        scripted_world = world(model, policies=policies, name="x/main")
+        session = await open_session(MemoryStore(), scripted_world)
         await session.inbox.say("Go.")
         return await session.run_turns()
 
@@ -316,8 +320,8 @@ def test_dollar_limit_with_an_unknown_price_is_refused(
 
 
 def test_reservations_of_a_dead_process_stay_counted() -> None:
-    result = ModelAsked(dollars=0.3, tokens=300)
-    view = fold([Entry(1, TurnStarted(0)), Entry(2, result), Entry(3, result)])
+    model_asked = ModelAsked(dollars=0.3, tokens=300)
+    view = fold([Entry(1, TurnStarted(0)), Entry(2, model_asked), Entry(3, model_asked)])
 
     assert budget_used(view).dollars == pytest.approx(0.6)
     assert budget_used(view).calls == 2
@@ -330,8 +334,8 @@ def test_reservation_for_a_summary_is_settled_in_the_journal() -> None:
         model = ScriptedProvider(
             "Hello.", "Yes.", Reply("A summary.", usage=Usage(fresh=7, output=3))
         )
-        result = world(model, price=a_cent_for_ten_tokens, name="x/main")
-        session = await open_session(store, result)
+        scripted_world = world(model, price=a_cent_for_ten_tokens, name="x/main")
+        session = await open_session(store, scripted_world)
         await session.inbox.say("Go.")
         await session.run_turns()
         await session.inbox.say("Are you sure?")
@@ -380,10 +384,10 @@ def test_costs_of_turns_and_models_add_up_to_the_total(
     turns: list[list[list[Event]]],
 ) -> None:
     view, seq, of_turns = View(), 0, list[Spent]()
-    for paid in turns:
+    for count in turns:
         news = [
             TurnStarted(0),
-            *(e for events in paid for e in events),
+            *(e for events in count for e in events),
             TurnEnded("answered"),
         ]
         view = fold([Entry(seq + n, e) for n, e in enumerate(news, start=1)], view)
@@ -432,7 +436,7 @@ def test_invalid_budget_is_refused(budget: Budget) -> None:
 
 
 class OverAWire:
-    """Says what goes out and comes in, as wires do when they are asked to."""
+    """Reports the bytes that go out and come in, as wires do on request."""
 
     def __init__(self, *lines: str) -> None:
         self._inner = ScriptedProvider(*lines)
@@ -450,8 +454,8 @@ def test_model_call_outside_the_conversation_is_traced() -> None:
 
     async def main() -> None:
         provider = OverAWire("Hello. " * 99, "Yes.", "A summary.")
-        result = world(provider, trace=Trace(), system="Be kind.")
-        session = await open_session(store, result)
+        scripted_world = world(provider, trace=Trace(), system="Be kind.")
+        session = await open_session(store, scripted_world)
         for text in ("Go.", "Are you sure?"):
             await session.inbox.say(text)
             await session.run_turns()

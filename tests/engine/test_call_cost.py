@@ -35,7 +35,7 @@ def a_cent_for_ten_tokens(model: str, usage: Usage) -> float | None:
 
 
 @pytest.mark.parametrize(
-    ("message", "charged"),
+    ("reported_usage", "charged"),
     [
         (Usage(), Usage(fresh=1_000, output=1_000, estimated=True)),
         (Usage(fresh=700), Usage(fresh=700, output=1_000, estimated=True)),
@@ -48,13 +48,13 @@ def a_cent_for_ten_tokens(model: str, usage: Usage) -> float | None:
     ],
 )
 def test_implausible_usage_is_replaced_by_an_estimate(
-    message: Usage, charged: Usage
+    reported_usage: Usage, charged: Usage
 ) -> None:
-    assert plausible_usage(message, CALL) == charged
+    assert plausible_usage(reported_usage, CALL) == charged
 
 
 @pytest.mark.parametrize(
-    "message",
+    "reported_usage",
     [
         Usage(fresh=700, output=800),
         Usage(cached=700, output=800),
@@ -62,8 +62,8 @@ def test_implausible_usage_is_replaced_by_an_estimate(
         Usage(fresh=700, output=200),  # a table of dashes has long tokens
     ],
 )
-def test_plausible_usage_is_charged_unchanged(message: Usage) -> None:
-    assert plausible_usage(message, CALL) == message
+def test_plausible_usage_is_charged_unchanged(reported_usage: Usage) -> None:
+    assert plausible_usage(reported_usage, CALL) == reported_usage
 
 
 def test_usage_of_an_agent_program_may_exceed_a_single_request() -> None:
@@ -74,7 +74,7 @@ def test_usage_of_an_agent_program_may_exceed_a_single_request() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "charged"),
+    ("reported_cost", "charged"),
     [
         (0.5, 0.5),
         (0.0, 0.002),
@@ -85,9 +85,12 @@ def test_usage_of_an_agent_program_may_exceed_a_single_request() -> None:
     ],
 )
 def test_implausible_reported_cost_is_replaced_by_the_computed_one(
-    message: float | None, charged: float
+    reported_cost: float | None, charged: float
 ) -> None:
-    assert charge(Done(cost=message), CALL, "x/y", a_dollar_for_a_million).cost == charged
+    assert (
+        charge(Done(cost=reported_cost), CALL, "x/y", a_dollar_for_a_million).cost
+        == charged
+    )
 
 
 @given(
@@ -97,9 +100,9 @@ def test_implausible_reported_cost_is_replaced_by_the_computed_one(
     some.sampled_from([0, 8_192]),
 )
 def test_charged_tokens_are_never_far_below_the_text_length(
-    told: Usage, sent: int, heard: int, limit: int
+    reported: Usage, sent: int, heard: int, limit: int
 ) -> None:
-    usage = plausible_usage(told, MeasuredCall(sent, heard, limit=limit))
+    usage = plausible_usage(reported, MeasuredCall(sent, heard, limit=limit))
 
     assert usage.input >= max(1, (sent - 40_000) / 32)
     assert usage.output >= (heard - 400) / 32
@@ -107,7 +110,7 @@ def test_charged_tokens_are_never_far_below_the_text_length(
 
 
 def spend_budget(answer: Reply, budget: Budget) -> tuple[View, MemoryStore]:
-    """Where a model answers the same again and again, until there is no money left."""
+    """Run a model that repeats its answer until the budget is used up."""
     policies = (going_on, converse, end_over_budget(budget))
     model = Model(ScriptedProvider(*[answer] * 50), price=a_cent_for_ten_tokens)
     scripted_world, store = (

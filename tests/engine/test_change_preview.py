@@ -59,7 +59,9 @@ def place(directory: Path, *script: Line) -> World:
 
 
 def run_with_verdicts(world: World, *verdicts: bool) -> list[Event]:
-    """All events of a turn in which a person gives these verdicts, one after the other."""
+    """Return all events of a turn in which a person gives these verdicts, one after the
+    other.
+    """
     store = MemoryStore()
 
     async def run_story() -> None:
@@ -133,7 +135,7 @@ def test_edit_of_missing_text_fails_without_a_question(directory: Path) -> None:
     assert list_previews(events) == []
 
 
-def test_edit_of_missing_text_beside_a_read_of_the_file_fails_without_a_question(
+def test_edit_of_missing_text_fails_without_a_question_after_a_read_in_the_same_response(
     directory: Path,
 ) -> None:
     events = run_with_verdicts(place(directory, [READ, edit("three", "3")], "Then not."))
@@ -142,7 +144,7 @@ def test_edit_of_missing_text_beside_a_read_of_the_file_fails_without_a_question
     assert list_previews(events) == []
 
 
-def test_edit_beside_a_read_of_the_file_is_previewed(directory: Path) -> None:
+def test_edit_after_a_read_in_the_same_response_is_previewed(directory: Path) -> None:
     events = run_with_verdicts(place(directory, [READ, edit("two", "2")], "Done."), True)
 
     assert list_previews(events) == [[("changed", "@@ -1,2 +1,2 @@\n one\n-two\n+2")]]
@@ -174,10 +176,13 @@ def test_edit_that_depends_on_a_denied_edit_fails(directory: Path) -> None:
 def test_approved_edit_does_not_overwrite_a_change_made_since_the_question(
     directory: Path,
 ) -> None:
-    store, result = MemoryStore(), place(directory, [READ], [edit("two", "2")], "Pity.")
+    store, editing_world = (
+        MemoryStore(),
+        place(directory, [READ], [edit("two", "2")], "Pity."),
+    )
 
     async def run_story() -> None:
-        session = await open_session(store, result)
+        session = await open_session(store, editing_world)
         await session.inbox.say("go")
         await session.run_turns()
         (directory / "a").write_text("one\ntwo\nthree\n")
@@ -213,9 +218,9 @@ def test_tool_that_raises_in_the_preview_fails_without_a_question(directory: Pat
         """Divide."""
         return Reply(f"{path} {files} {1 // 0}")
 
-    result = place(directory, [call("broken", path="a")], "Then not.")
+    breaking_world = place(directory, [call("broken", path="a")], "Then not.")
 
-    events = run_with_verdicts(replace(result, tools=(broken,)))
+    events = run_with_verdicts(replace(breaking_world, tools=(broken,)))
 
     assert failures(events) == ["ZeroDivisionError: integer division or modulo by zero"]
 
@@ -230,7 +235,7 @@ def test_file_outside_the_workspace_is_not_previewed_before_approval(
         assert (failures(events), list_previews(events)) == ([], [[]])
 
 
-def test_tool_with_dry_run_may_use_files_only() -> None:
+def test_a_tool_with_dry_run_can_take_files_but_no_commands() -> None:
     async def run_both(path: str, *, files: object, commands: object) -> Reply:
         """Call both tools."""
         return Reply(f"{path} {files} {commands}")

@@ -77,7 +77,7 @@ def test_newest_checkpoint_is_the_last_recorded_state() -> None:
         (Checkpointed(A), (False, False)),
     ],
 )
-def test_events_after_a_checkpoint_update_disturbed_and_doubtful(
+def test_an_event_after_a_checkpoint_sets_whether_files_changed_or_may_have_changed(
     event: Event, known: tuple[bool, bool]
 ) -> None:
     checkpoints = fold_checkpoints(*STORY[:10], event)

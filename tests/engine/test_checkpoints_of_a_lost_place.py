@@ -19,7 +19,7 @@ from tests.engine.house import BOOK, entries, run, world
 
 
 class LostSnapshots:
-    """The files are others at each `take`, and no earlier snapshot is there any more."""
+    """Each `take` finds other files, and no earlier snapshot exists any more."""
 
     is_behind = False
     notice = ""
@@ -71,7 +71,7 @@ class LostSnapshots:
         self.failures.append(reason)
 
 
-def test_a_checkpoint_is_recorded_when_it_cannot_be_compared_with_a_lost_one() -> None:
+def test_a_checkpoint_is_recorded_although_the_previous_one_was_lost() -> None:
     snapshots, store = LostSnapshots(), MemoryStore()
 
     provider = ScriptedProvider([BOOK], "Done.")

@@ -63,11 +63,11 @@ def world(
         stopping, in_window(shorter), shorter, plan_ready, final, at_most(steps),
         continue_cut_response(3), going_on, after_a_stop, in_plan_mode("default"), converse,
     )  # fmt: skip
-    result = World(
+    small_world = World(
         Model(model, window=WINDOW), (look, todo_write, compact, history_search), policies,
         OPEN_HAND, shares=shares, longest_result=WINDOW,
     )  # fmt: skip
-    return world_with(result, **fields)
+    return world_with(small_world, **fields)
 
 
 async def run_history(store: MemoryStore, world: World) -> Session:
@@ -78,7 +78,7 @@ async def run_history(store: MemoryStore, world: World) -> Session:
 
 
 class Hanging:
-    """Says nothing for ever."""
+    """Never answers."""
 
     def __init__(self, inner: LongModel) -> None:
         self.asked = anyio.Event()
@@ -152,13 +152,13 @@ def check_a_long_session(steps: int, letters: float) -> None:
     shortened = [words(r) for r in model.asked if words(r).startswith(PRESERVED_START)]
     assert shortened
     assert [text for text in shortened if PLAN not in text] == []
-    result = words(model.asked[-1])
-    assert [n for n in EARLY if f"detail-{n} is {n * 7919}." not in result] == []
+    request_text = words(model.asked[-1])
+    assert [n for n in EARLY if f"detail-{n} is {n * 7919}." not in request_text] == []
     assert view == fold(entries(store))
 
 
 def _has_todos(request: Request) -> bool:
-    """As the model wrote them, or as the journal carries them."""
+    """The todos, as the model wrote them or as the journal preserves them."""
     wrote = any(c.name == "todo_write" for s in request.messages for c in s.message.calls)
     return wrote or "- [pending] write the report" in words(request)
 
@@ -262,11 +262,11 @@ def test_compaction_waits_for_the_answer_to_an_open_question() -> None:
         lambda n: Reply(calls=((("ask_first"), '{"n": 1}'),)) if not n else Reply("Ok.")
     )
     store = MemoryStore()
-    result = world(model)
+    scripted_world = world(model)
 
     async def main() -> View:
         session = await open_session(
-            store, replace(result, tools=(*result.tools, ask_first))
+            store, replace(scripted_world, tools=(*scripted_world.tools, ask_first))
         )
         await session.inbox.say("Go.")
         await session.run_turns()
@@ -423,7 +423,7 @@ def test_full_window_fails_the_turn_when_compaction_is_switched_off() -> None:
 
 
 def test_message_at_a_full_window_is_delivered_once_and_the_turn_fails() -> None:
-    """A turn that ends before its message is delivered would begin again, and again."""
+    """A turn that ended before its message was delivered would begin again without end."""
     model = LongModel(lambda n: look_reply(n, 6_000) if n < 40 else Reply("Done."))
     store = MemoryStore()
 

@@ -33,8 +33,8 @@ def run_script(
     *lines: Line, orders: list[str] | None = None
 ) -> tuple[MemoryStore, list[Ended]]:
     store = MemoryStore()
-    result = world(ScriptedProvider(*lines), orders, tools=TOOLS, deferred=DEFERRED)
-    run(store, result, "Go.")
+    scripted_world = world(ScriptedProvider(*lines), orders, tools=TOOLS, deferred=DEFERRED)
+    run(store, scripted_world, "Go.")
     events = [entry.event for entry in entries(store)]
     return store, [event for event in events if isinstance(event, Ended)]
 
@@ -127,16 +127,16 @@ def test_invalid_tool_call_fails_with_the_reason(arguments: str, message: str) -
 
 
 @pytest.mark.parametrize(
-    "message",
+    "answer_text",
     [
         '<tool_call>{"name": "tool_call", "arguments": {"name": "book", "arguments": {"what": "taxi"}}}</tool_call>',
         '<tool_call>{"name": "book", "arguments": {"what": "taxi"}}</tool_call>',
         '{"name": "tool_call", "arguments": {"name": "book", "arguments": {"what": "taxi"}}}',
     ],
 )  # fmt: skip
-def test_model_with_text_calls_can_call_deferred_tools(message: str) -> None:
+def test_model_with_text_calls_can_call_deferred_tools(answer_text: str) -> None:
     orders, store = list[str](), MemoryStore()
-    provider = TextProtocol(ScriptedProvider(message, "Done."))
+    provider = TextProtocol(ScriptedProvider(answer_text, "Done."))
 
     run(store, world(provider, orders, tools=TOOLS, deferred=DEFERRED), "Go.")
 
@@ -163,9 +163,9 @@ def test_unknown_tool_error_lists_deferred_tools() -> None:
 
 def test_own_tool_named_tool_call_is_called_directly_without_deferred_tools() -> None:
     store = MemoryStore()
-    result = world(ScriptedProvider([BY_WAY], "Sorry."))
+    scripted_world = world(ScriptedProvider([BY_WAY], "Sorry."))
 
-    run(store, result, "Go.")
+    run(store, scripted_world, "Go.")
 
     assert [call.name for call in list_calls(store)] == ["tool_call"]
 
@@ -173,10 +173,10 @@ def test_own_tool_named_tool_call_is_called_directly_without_deferred_tools() ->
 def test_deferred_call_that_waits_for_approval_runs_after_a_restart() -> None:
     """The journal has it under the tool's own name, so it need not be found again."""
     orders, store = list[str](), MemoryStore()
-    result = world(
+    scripted_world = world(
         ScriptedProvider([BY_WAY]), orders, tools=TOOLS, deferred=DEFERRED, rules=()
     )
-    run(store, result, "Go.")
+    run(store, scripted_world, "Go.")
 
     async def answer_later() -> None:
         later = world(

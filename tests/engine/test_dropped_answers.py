@@ -28,7 +28,7 @@ BUSY = Overloaded("busy", overload=True)
 RESET = Unreachable("reset")
 
 
-def patient(inner: Provider) -> RetryingProvider:
+def retrying_provider(inner: Provider) -> RetryingProvider:
     async def sleep(seconds: float) -> None:
         await anyio.lowlevel.checkpoint()
 
@@ -36,7 +36,7 @@ def patient(inner: Provider) -> RetryingProvider:
 
 
 class Breaking:
-    """Says the n-th line; where the line is a fault, half of `half` comes before it."""
+    """Gives the n-th line; if the line is a fault, it gives one half of `half` before."""
 
     def __init__(self, half: Reply, *lines: str | Reply | ProviderError) -> None:
         self._half, self._lines = half, lines
@@ -63,7 +63,7 @@ HALF = Reply("I look first.", (("weather", '{"city": "Oslo"}'),))
 def test_dropped_answer_is_recorded_and_never_sent(fault: ProviderError) -> None:
     provider, store = Breaking(HALF, fault, "Yes."), MemoryStore()
 
-    view = run(store, world(patient(provider)), "Umbrella?")
+    view = run(store, world(retrying_provider(provider)), "Umbrella?")
 
     kinds = [type(e.event) for e in entries(store)]
     failed = next(e.event for e in entries(store) if isinstance(e.event, ModelFailed))
@@ -91,7 +91,7 @@ def test_call_in_a_dropped_answer_never_runs() -> None:
                 raise RESET
 
     store = MemoryStore()
-    view = run(store, world(patient(Cut()), orders, rules=OPEN_HAND), "Taxi!")
+    view = run(store, world(retrying_provider(Cut()), orders, rules=OPEN_HAND), "Taxi!")
 
     assert (view.turn.outcome, orders) == ("answered", [])
     assert not any(isinstance(e.event, Started) for e in entries(store))
@@ -102,7 +102,9 @@ def test_call_before_a_dropped_answer_runs_once() -> None:
     call = Reply("", (("book", '{"what": "taxi"}'),))
     provider = Breaking(HALF, call, RESET, BUSY, "Booked.")
 
-    view = run(MemoryStore(), world(patient(provider), orders, rules=OPEN_HAND), "Taxi!")
+    view = run(
+        MemoryStore(), world(retrying_provider(provider), orders, rules=OPEN_HAND), "Taxi!"
+    )
 
     assert (view.turn.outcome, orders) == ("answered", ["taxi"])
 
@@ -112,7 +114,7 @@ def test_usage_of_a_dropped_answer_is_estimated_and_charged() -> None:
         return usage.input * 1.0 + usage.output * 2.0
 
     provider, store = Breaking(HALF, RESET, "Yes."), MemoryStore()
-    view = run(store, world(patient(provider), price=price), "Umbrella?")
+    view = run(store, world(retrying_provider(provider), price=price), "Umbrella?")
 
     ends = [e.event for e in entries(store)]
     (failed,) = [e for e in ends if isinstance(e, ModelFailed)]
@@ -130,7 +132,9 @@ def test_usage_of_a_dropped_answer_is_estimated_and_charged() -> None:
 def test_next_model_answers_when_the_first_keeps_breaking_off() -> None:
     first = FaultyProvider("I look", fault=BUSY, after=3, times=99)
     second = ScriptedProvider("Yes.")
-    chain = Fallback([("a/one", lambda: patient(first)), ("b/two", lambda: second)])
+    chain = Fallback(
+        [("a/one", lambda: retrying_provider(first)), ("b/two", lambda: second)]
+    )
     store = MemoryStore()
 
     view = run(store, world(chain), "Umbrella?")
@@ -147,7 +151,7 @@ def test_budget_used_up_by_dropped_answers_ends_the_turn() -> None:
 
     view = run(
         MemoryStore(),
-        world(patient(first), policies=policies, price=lambda *_: 1.0),
+        world(retrying_provider(first), policies=policies, price=lambda *_: 1.0),
         "Umbrella?",
     )
 
@@ -158,7 +162,7 @@ def test_answer_that_keeps_breaking_off_fails_the_turn() -> None:
     provider = FaultyProvider("I look", fault=RESET, after=3, times=99)
     store = MemoryStore()
 
-    view = run(store, world(patient(provider)), "Umbrella?")
+    view = run(store, world(retrying_provider(provider)), "Umbrella?")
 
     ends = [e.event for e in entries(store) if isinstance(e.event, ModelFailed)]
     assert (view.turn.outcome, view.turn.reason) == ("failed", "reset")
@@ -167,7 +171,7 @@ def test_answer_that_keeps_breaking_off_fails_the_turn() -> None:
 
 def test_dropped_answer_is_marked_on_the_screen() -> None:
     store = MemoryStore()
-    run(store, world(patient(Breaking(HALF, BUSY, "Yes."))), "Umbrella?")
+    run(store, world(retrying_provider(Breaking(HALF, BUSY, "Yes."))), "Umbrella?")
 
     blocks = screen_of(entries(store)).blocks
 
@@ -191,7 +195,9 @@ def test_empty_answer_is_requested_again() -> None:
 
 def test_model_call_outside_the_conversation_charges_dropped_answers() -> None:
     async def main() -> tuple[str, float | None]:
-        model = Model(patient(Breaking(HALF, RESET, "", "Yes.")), price=lambda *_: 1.0)
+        model = Model(
+            retrying_provider(Breaking(HALF, RESET, "", "Yes.")), price=lambda *_: 1.0
+        )
         collector = Collector(model)
         came = await collector.collect(Request(Log[StoredMessage]()))
         return came.text, came.paid.cost

@@ -30,7 +30,7 @@ BEGUN = SessionStarted("/")
 def search_history(
     events: Sequence[Event], secrets: Sequence[str] = (), **arguments: object
 ) -> str:
-    """What the tool says in a session with these events; the first stands at 2."""
+    """Return what the tool finds in a session with these events; the first has number 2."""
 
     async def main() -> str:
         store = MemoryStore(*lines([BEGUN, *events][: 1 if secrets else None]))
@@ -102,9 +102,9 @@ def test_history_search_ignores_its_own_earlier_calls() -> None:
 
 @pytest.mark.parametrize("query", ["STRASSE", "straße", "ΟΔΟΣ", "οδος", "İstanbul"])
 def test_history_search_ignores_case_and_unicode_variants(query: str) -> None:
-    result = Said("İİİİ" * 200 + " at Straße, οδος, İstanbul " + "ßßßß" * 200)
+    message = Said("İİİİ" * 200 + " at Straße, οδος, İstanbul " + "ßßßß" * 200)
 
-    text = search_history([result], query=query)
+    text = search_history([message], query=query)
 
     assert text.startswith("[2] person: … ")
     assert "Straße" in text
@@ -122,18 +122,18 @@ def test_history_search_result_is_short_however_many_hits_there_are() -> None:
 
 
 def test_long_event_is_read_page_by_page() -> None:
-    result = "".join(f"{n:06} " for n in range(10_000))
+    long_text = "".join(f"{n:06} " for n in range(10_000))
 
     pages, offset = "", 0
     while True:
-        page = search_history([Said(result)], event=2, offset=offset)
+        page = search_history([Said(long_text)], event=2, offset=offset)
         text, _, more = page.partition("\n[… ")
         pages += text
         if not more:
             break
         offset = int(more.split("offset ")[1].split(" ")[0])
 
-    assert pages == f"[2] person:\n{result}"
+    assert pages == f"[2] person:\n{long_text}"
 
 
 def test_history_search_keeps_secrets_masked() -> None:

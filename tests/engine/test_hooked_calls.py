@@ -36,7 +36,7 @@ Says = Callable[[Hook, Mapping[str, object]], HookAnswer]
 
 
 class Port:
-    """Implements `world.Hooks` by a function; `heard` are the documents of all runs."""
+    """Implements `world.Hooks` by a function; `heard` has the documents of all runs."""
 
     def __init__(self, says: Says, *on: HookEvent) -> None:
         self.hooks = [Hook(event, command=f"h{n}") for n, event in enumerate(on)]
@@ -52,8 +52,8 @@ class Port:
 
 def world_with_hooks(port: Port, *lines: Line, **fields: object) -> World:
     policies = (*POLICIES, *hook_policies(port.hooks_for, child=False))
-    result = world(ScriptedProvider(*lines), **fields)
-    return replace(result, policies=policies, hooks=port)
+    scripted_world = world(ScriptedProvider(*lines), **fields)
+    return replace(scripted_world, policies=policies, hooks=port)
 
 
 def call_ends(store: MemoryStore) -> list[tuple[str, str]]:
@@ -62,7 +62,7 @@ def call_ends(store: MemoryStore) -> list[tuple[str, str]]:
 
 
 class Crash(BaseException):
-    """The process dies."""
+    """Raised where the process dies."""
 
 
 def test_hook_that_finished_before_a_crash_does_not_run_again_after_resume() -> None:
@@ -128,10 +128,12 @@ def test_secret_in_replaced_arguments_is_not_written_to_the_journal() -> None:
     store, orders = MemoryStore(), list[str]()
 
     async def use_session() -> None:
-        result = world_with_hooks(
+        scripted_world = world_with_hooks(
             port, [("book", '{"what": "taxi-secret"}')], "Done.", orders=orders
         )
-        async with await open_session(store, result, secrets=("taxi-secret",)) as session:
+        async with await open_session(
+            store, scripted_world, secrets=("taxi-secret",)
+        ) as session:
             await session.inbox.say("Go.")
             await session.run_turns()
 
@@ -147,8 +149,10 @@ def test_secret_added_by_a_hook_reaches_the_tool_unmasked() -> None:
     store, orders = MemoryStore(), list[str]()
 
     async def use_session() -> None:
-        result = world_with_hooks(port, [BOOK], "Done.", orders=orders)
-        async with await open_session(store, result, secrets=("boat-secret",)) as session:
+        scripted_world = world_with_hooks(port, [BOOK], "Done.", orders=orders)
+        async with await open_session(
+            store, scripted_world, secrets=("boat-secret",)
+        ) as session:
             await session.inbox.say("Go.")
             await session.run_turns()
 

@@ -73,8 +73,8 @@ def test_message_sent_with_an_interrupt_starts_the_next_turn() -> None:
     async def redirect() -> tuple[str, tuple[str, ...]]:
         busy = anyio.Event()
         provider = ScriptedProvider([("wait", '{"what": "for ever"}')], "Right.")
-        result = world(provider, tools=(endless(busy),), rules=ANY)
-        session = await open_session(MemoryStore(), result)
+        scripted_world = world(provider, tools=(endless(busy),), rules=ANY)
+        session = await open_session(MemoryStore(), scripted_world)
         await session.inbox.say("Wait.")
         async with anyio.create_task_group() as group:
             group.start_soon(session.run_turns)
@@ -96,8 +96,8 @@ def test_cancelling_a_turn_gives_the_outcome_cancelled_and_not_interrupted() -> 
     async def cancel() -> str:
         busy = anyio.Event()
         provider = ScriptedProvider([("wait", '{"what": "for ever"}')])
-        result = world(provider, tools=(endless(busy),), rules=ANY)
-        session = await open_session(MemoryStore(), result)
+        scripted_world = world(provider, tools=(endless(busy),), rules=ANY)
+        session = await open_session(MemoryStore(), scripted_world)
         await session.inbox.say("Wait.")
         async with anyio.create_task_group() as group:
             group.start_soon(session.run_turns)
@@ -112,8 +112,8 @@ def test_second_concurrent_run_is_refused() -> None:
     async def run_twice() -> str:
         busy = anyio.Event()
         provider = ScriptedProvider([("wait", '{"what": "for ever"}')])
-        result = world(provider, tools=(endless(busy),), rules=ANY)
-        session = await open_session(MemoryStore(), result)
+        scripted_world = world(provider, tools=(endless(busy),), rules=ANY)
+        session = await open_session(MemoryStore(), scripted_world)
         await session.inbox.say("Wait.")
         async with anyio.create_task_group() as group:
             group.start_soon(session.run_turns)
@@ -150,7 +150,7 @@ def test_message_sent_while_a_tool_runs_reaches_the_model_at_the_next_step() -> 
 
 
 class ActsAt:
-    """Does something to the session when the n-th delta has been given."""
+    """Acts on the session after the n-th delta."""
 
     def __init__(self, moment: int, *lines: str | Sequence[tuple[str, str]]) -> None:
         self._inner, self.left = ScriptedProvider(*lines), moment
@@ -221,7 +221,7 @@ def test_turn_ends_with_a_valid_history_after_an_event_at_any_delta(
 
 
 class Counted:
-    """Breaks off a turn, from outside, when a store has been used `n` times."""
+    """Cancels a turn when the store has been used `n` times."""
 
     def __init__(self, breaks_at: int, fails: bool = False) -> None:
         self.store, self.left, self.fails = MemoryStore(), breaks_at, fails
@@ -292,7 +292,7 @@ def test_turn_cancelled_at_any_moment_has_a_valid_history_and_can_be_finished(
 
 @contextmanager
 def suppress_full_disk() -> Generator[None]:
-    """The one error that is expected, and nothing else."""
+    """Yield the one error that is expected, and nothing else."""
     try:
         yield
     except JournalError as error:
@@ -304,7 +304,7 @@ def suppress_full_disk() -> Generator[None]:
 def test_session_continues_after_a_disk_error(
     moment: int,
 ) -> None:
-    """The same process, the same session object; nothing done twice."""
+    """The process and the session object stay the same, and no call is repeated."""
     counted, orders = Counted(moment, fails=True), list[str]()
     provider = ScriptedProvider(*SCRIPT, SCRIPT[1], SCRIPT[1])
 

@@ -101,7 +101,7 @@ FURTHER: list[some.SearchStrategy[Any]] = [
         news.HookRan("Stop", "h", "k", 2, outcome="blocked", reason="no"), news.HookRan("PreCompact", "h", outcome="blocked"),
     ]),
 ]  # fmt: skip
-# Turns are what a fold of all at once is quicker for: no journal does without several.
+# A fold of all entries at once is quicker for turns, and every journal has several.
 TURNS = some.lists(
     some.one_of(*NEWS, *FURTHER, some.just(news.TurnStarted(1))), max_size=40
 )
@@ -167,7 +167,7 @@ def test_view_decoded_from_pieces_and_the_later_events_equals_folding_all(
 
 
 def encode_alternating(message: Message, _: Pictures) -> list[EncodedPiece]:
-    """A wire on which two messages of one side become one."""
+    """Return a wire on which two messages of one side become one."""
     role = b"a" if message.role == "assistant" else b"u"
     body = b",".join(msgspec.json.encode(part) for part in message.parts)
     return [EncodedPiece(body, b'{"role":"' + role + b'","content":[', b"]}")]
@@ -190,18 +190,18 @@ def test_incrementally_encoded_request_equals_a_fresh_encoding(
         assert all(one != other for one, other in pairwise(roles))
 
 
-def test_every_event_kind_except_those_for_readers_changes_the_view() -> None:
-    outcome = [news.Said("a"), news.TurnStarted(1), news.ModelAnswered(CALLS)]
+def test_every_event_kind_except_the_listed_ones_changes_the_view() -> None:
+    opening = [news.Said("a"), news.TurnStarted(1), news.ModelAnswered(CALLS)]
     plan = news.Ended("c", "done", "", control=PlanReady("T", "1. Think."))
-    result = news.Judged("b", "ask")
+    verdict = news.Judged("b", "ask")
     diff = Diff("/f", "created", "+x", after="00")
     born = news.ChildBorn("child-1", "a", "explore", "look")
     wants = news.ChildAsked(
         "child-1/a", "child-1", "explore", ToolCall("a", "book", Raw(b"{}"))
     )
     samples: list[Event] = [
-        *outcome, news.SessionStarted("/"), news.SessionResumed("2"), news.SystemPromptSet("be kind"),
-        news.Delivered((1,)), news.ModelAsked(), news.ModelFailed("no"), result,
+        *opening, news.SessionStarted("/"), news.SessionResumed("2"), news.SystemPromptSet("be kind"),
+        news.Delivered((1,)), news.ModelAsked(), news.ModelFailed("no"), verdict,
         news.Answered("b", True), news.Granted("book"), news.Started("a"),
         news.Ended("a", "done", "", (diff,)), news.Rewound(1), news.Stopped("enough"),
         news.TurnEnded("answered"), news.ModeChanged("bypass"), news.ModelChosen("a/b"), news.JournalRepaired("half a line"), news.HolderEnded(7, "h", "refold"),
@@ -221,16 +221,16 @@ def test_every_event_kind_except_those_for_readers_changes_the_view() -> None:
         news.WorktreeEntered("/t", "/t", "refold/t", "c"), news.WorktreeLeft("/w", "/t"), news.PlaceRebuilt("ssh://h/w"),
     ]  # fmt: skip
     beside = news.BackgroundStarted("background-1", "make")
-    view = fold(numbered_entries([*outcome, plan, result, born, wants, beside]))
+    view = fold(numbered_entries([*opening, plan, verdict, born, wants, beside]))
 
-    deaf = {
+    unchanged = {
         type(e).__name__
         for e in samples
         if msgspec.structs.replace(fold([Entry(6, e)], start=view), seq=5) == view
-        and e not in (result, wants)
+        and e not in (verdict, wants)
     }
 
-    assert deaf == set()
+    assert unchanged == set()
     assert {type(e).__name__ for e in samples} == set(KINDS_BY_NAME) - {
         "Noted",
         "RequestLogged",
@@ -259,7 +259,7 @@ def test_turn_ends_with_a_valid_outcome_for_any_model_output(
 
 
 class Endless:
-    """Calls a tool again and again, and counts lines of our code between requests."""
+    """Calls a tool without end, and counts the lines of our code between two requests."""
 
     def __init__(self, steps: int, traced: tuple[int, ...]) -> None:
         self.steps, self.traced, self.counts = steps, traced, list[int]()
@@ -274,16 +274,18 @@ class Endless:
         for delta in deltas(reply, step):
             yield delta
 
-    def _count(self, frame: FrameType, what: str, _: object) -> Any:
+    def _count(self, frame: FrameType, event: str, _: object) -> Any:
         if "/refold/" not in frame.f_code.co_filename:
             return None
-        self.counts[-1] += what == "line"
+        self.counts[-1] += event == "line"
         return self._count
 
 
 @pytest.mark.slow
-def test_step_2000_costs_as_much_as_step_10() -> None:
-    """Lines of our code run from one request to the next, counted, not timed."""
+def test_step_2000_runs_as_many_lines_of_code_as_step_1010() -> None:
+    """The test counts the lines of our code that run from one request to the next, and
+    measures no time.
+    """
     provider = Endless(2001, traced=(1010, 2000))
     policies = tuple(p for p in POLICIES if p.__name__ != "step_limit")
 

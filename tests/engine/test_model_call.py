@@ -110,9 +110,9 @@ def test_answer_of_the_finish_tool_must_match_the_schema() -> None:
         ("finish", '{"answer": "{\\"age\\": 40}"}'),
     )
     provider = ScriptedProvider([wrong], [right])
-    outcome = replace(world_with_schema(provider), tools=(finish,))
+    finishing_world = replace(world_with_schema(provider), tools=(finish,))
 
-    view = run(MemoryStore(), outcome, "How old?")
+    view = run(MemoryStore(), finishing_world, "How old?")
 
     assert (view.turn.outcome, view.turn.answer) == ("final", '{"age": 40}')
     assert view.turn.steps == 2
@@ -150,7 +150,7 @@ def test_interrupt_during_a_corrected_answer_ends_the_turn() -> None:
     assert anyio.run(run_story).turn.outcome == "interrupted"
 
 
-def test_rejected_answer_is_recorded_with_its_policy() -> None:
+def test_rejected_answer_is_recorded_with_the_policy_that_rejected_it() -> None:
     store = MemoryStore()
 
     run(store, world_with_schema(ScriptedProvider("Forty.", '{"age": 40}')), "How old?")
@@ -162,7 +162,7 @@ def test_rejected_answer_is_recorded_with_its_policy() -> None:
 # Effort, session, price. ---------------------------------------------------------------
 
 
-def test_request_carries_effort_and_max_output_of_the_world() -> None:
+def test_request_has_the_effort_and_the_maximum_output_of_the_session() -> None:
     provider = ScriptedProvider("Hi.")
 
     run(MemoryStore(), world(provider, effort="high", max_output=7), "Hello.")
@@ -177,9 +177,9 @@ def test_answer_is_priced_once_when_it_arrives() -> None:
         Reply("One.", (WEATHER,), usage=Usage(fresh=10)),
         Reply("Two.", usage=Usage(5)),
     ]
-    outcome = world(ScriptedProvider(*lines), price=lambda _, used: used.fresh / 10)
+    scripted_world = world(ScriptedProvider(*lines), price=lambda _, used: used.fresh / 10)
 
-    view = run(store, outcome, "Go.")
+    view = run(store, scripted_world, "Go.")
 
     assert view.account.spent.cost == view.turn.spent.cost == 1.5
     costs = [e.event.cost for e in entries(store) if isinstance(e.event, ModelAnswered)]
@@ -200,7 +200,7 @@ def test_one_unknown_price_makes_the_sum_unknown_and_not_zero() -> None:
 
 
 class Telling:
-    """Says what it costs itself, and who answered in the place of the one asked."""
+    """Reports its own price, and the model that answered in place of the requested one."""
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         yield TextDelta("Hi.")
@@ -208,9 +208,9 @@ class Telling:
 
 
 def test_cost_and_model_reported_by_the_provider_take_precedence() -> None:
-    outcome = world(Telling(), name="acme/one", price=lambda *_: 99.0)
+    scripted_world = world(Telling(), name="acme/one", price=lambda *_: 99.0)
 
-    view = run(MemoryStore(), outcome, "Hello.")
+    view = run(MemoryStore(), scripted_world, "Hello.")
 
     assert [(m, s.cost) for m, s in view.account.by_model] == [("acme/two", 0.25)]
 
@@ -225,7 +225,10 @@ def test_empty_answer_is_charged() -> None:
         MemoryStore(), world(Thinking(), price=lambda _, used: used.fresh / 10), "Hi."
     )
 
-    assert (view.turn.outcome, view.turn.spent.cost) == ("failed", 3.0)  # of three
+    assert (view.turn.outcome, view.turn.spent.cost) == (
+        "failed",
+        3.0,
+    )  # 1.0 for each of the three attempts
     assert view.account.spent.usage == Usage(fresh=30, output=15)
 
 
@@ -344,12 +347,12 @@ async def camera() -> ToolReply:
 
 def test_image_of_the_user_and_image_of_a_tool_reach_the_model_with_their_bytes() -> None:
     provider = ScriptedProvider([("camera", "{}")], "Blue.")
-    outcome = world(provider, tools=(camera,))
+    scripted_world = world(provider, tools=(camera,))
     sketch = ImageData(b"GIF89a...", "image/gif", "sketch.gif")
 
     async def run_story() -> View:
         session = await open_session(
-            MemoryStore(), outcome, ["GIF89a..."]
+            MemoryStore(), scripted_world, ["GIF89a..."]
         )  # no mask touches them
         await session.inbox.say("Like this?", images=[sketch])
         return await session.run_turns()
@@ -453,17 +456,17 @@ def run_traced_session(store: MemoryStore, providers: list[OverAWire], *text: st
 
 
 def read_traces(store: MemoryStore) -> list[tuple[bytes, bytes]]:
-    """Every traced call as it was sent and as it returned."""
+    """Return every traced call as it was sent and as it returned."""
     calls = wire_calls(entries(store), store.blobs.contents.__getitem__)
     return [(call.request, call.answer) for call in calls]
 
 
 def test_traced_calls_are_read_byte_for_byte_including_a_failed_one() -> None:
     store, provider = MemoryStore(), OverAWire(2)
-    given = world(provider, trace=Trace())
+    traced_world = world(provider, trace=Trace())
 
     async def run_story() -> list[tuple[bytes, bytes]]:
-        session = await open_session(store, given)
+        session = await open_session(store, traced_world)
         for words in ("a" * 500, "b" * 500, "c" * 500):
             await session.inbox.say(words)
             await session.run_turns()

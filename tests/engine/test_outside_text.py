@@ -90,10 +90,10 @@ async def test_change_after_outside_text_asks_and_after_approval_the_next_does_n
     None
 ):
     orders, store = list[str](), MemoryStore()
-    result = cautious_world(
+    scripted_world = cautious_world(
         [BOOK], [("fetch", "{}")], [BOOK], [BOOK], "Done.", orders=orders
     )
-    session = await open_session(store, result)
+    session = await open_session(store, scripted_world)
     await session.inbox.say("Go.")
 
     view = await session.run_turns()
@@ -109,8 +109,10 @@ async def test_change_after_outside_text_asks_and_after_approval_the_next_does_n
 @pytest.mark.anyio
 async def test_next_change_asks_again_after_a_denial() -> None:
     orders, store = list[str](), MemoryStore()
-    result = cautious_world([("fetch", "{}")], [BOOK], [BOOK], "Done.", orders=orders)
-    session = await open_session(store, result)
+    scripted_world = cautious_world(
+        [("fetch", "{}")], [BOOK], [BOOK], "Done.", orders=orders
+    )
+    session = await open_session(store, scripted_world)
     await session.inbox.say("Go.")
     for _ in range(2):
         (asks,) = requests(await session.run_turns())

@@ -31,8 +31,8 @@ ASKED = (
 
 
 def planning_world(provider: ScriptedProvider, orders: list[str], **options: object):
-    result = world(provider, orders, **options)
-    return replace(result, tools=(*result.tools, *TOOLS))
+    scripted_world = world(provider, orders, **options)
+    return replace(scripted_world, tools=(*scripted_world.tools, *TOOLS))
 
 
 async def send(session: Session, text: str) -> View:
@@ -117,11 +117,13 @@ def test_plan_waits_for_approval_across_a_restart() -> None:
     store, orders = MemoryStore(), list[str]()
 
     async def main() -> View:
-        result = planning_world(ScriptedProvider([ENTER], [PLAN], [BOOK], "Done."), orders)
-        first = await open_session(store, result)
+        scripted_world = planning_world(
+            ScriptedProvider([ENTER], [PLAN], [BOOK], "Done."), orders
+        )
+        first = await open_session(store, scripted_world)
         await send(first, "Plan it")
         await first.close()
-        again = await open_session(store, result)
+        again = await open_session(store, scripted_world)
         (request,) = requests(again.view)
         assert isinstance(request, PlanToJudge)
         await again.inbox.set_mode("plan")  # already on: nothing changes
@@ -205,7 +207,7 @@ def test_leaving_plan_mode_that_is_off_does_nothing() -> None:
 
 
 class SlowToTake:
-    """Takes files down, and does not come to an end before `go`."""
+    """Begins a snapshot at `take`, and ends it at `go`."""
 
     is_behind, notice = False, ""
 
@@ -249,8 +251,10 @@ def test_plan_mode_denies_an_allowed_call_that_has_not_started() -> None:
 
     async def main() -> View:
         snapshots = SlowToTake()
-        result = planning_world(ScriptedProvider([BOOK], "Oh."), orders)
-        session = await open_session(MemoryStore(), replace(result, snapshots=snapshots))
+        scripted_world = planning_world(ScriptedProvider([BOOK], "Oh."), orders)
+        session = await open_session(
+            MemoryStore(), replace(scripted_world, snapshots=snapshots)
+        )
 
         async def switch() -> None:
             await snapshots.began.wait()
@@ -272,13 +276,13 @@ def test_bypass_mode_from_before_a_restart_is_not_restored_by_a_plan() -> None:
     store = MemoryStore()
 
     async def main() -> View:
-        result = planning_world(ScriptedProvider([PLAN], "Done."), [])
-        first = await open_session(store, result)
+        scripted_world = planning_world(ScriptedProvider([PLAN], "Done."), [])
+        first = await open_session(store, scripted_world)
         await first.inbox.set_mode("bypass")
         await first.inbox.set_mode("plan")
         await send(first, "Plan it")
         await first.close()
-        again = await open_session(store, result)
+        again = await open_session(store, scripted_world)
         await again.inbox.approve_plan()
         return await again.run_turns()
 
@@ -318,10 +322,12 @@ def test_mode_from_the_settings_is_recorded_and_applies_after_a_resume() -> None
     store, orders = MemoryStore(), list[str]()
 
     async def main() -> View:
-        result = planning_world(ScriptedProvider([BOOK], "Oh."), orders, mode="plan")
+        scripted_world = planning_world(
+            ScriptedProvider([BOOK], "Oh."), orders, mode="plan"
+        )
         record = Recorder(store, masks=Redactor(()), clock=lambda: 0.0)
         first = await Session.open(
-            record, lambda _: result, session_options=SessionOptions("plan")
+            record, lambda _: scripted_world, session_options=SessionOptions("plan")
         )
         await first.close()
         later = planning_world(ScriptedProvider([BOOK], "Oh."), orders)

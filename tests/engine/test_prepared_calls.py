@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 
 from msgspec import Raw, Struct
+from msgspec.structs import replace
 
-from refold.engine.authorize import PreparedCalls
+from refold.engine.authorize import PreparedCalls, fingerprint
 from refold.journal.store.port import MemoryStore
 from refold.permissions.facts import Access, Facts
 from refold.permissions.rules import parse
+from refold.permissions.shell.named_files import targets
 from refold.testing.providers import ScriptedProvider
 from refold.tools.contract import Reply, tool
 from refold.values.messages import ToolCall
@@ -18,7 +20,7 @@ LOOK = Access("bash", Effect.RUN, "cat notes")
 
 
 class Counted(Struct, frozen=True):
-    """Says in `made` that one was made."""
+    """Adds itself to `made` when it is created."""
 
     text: str
 
@@ -36,10 +38,10 @@ def test_valid_arguments_are_converted_once() -> None:
         return Reply("")
 
     made.clear()
-    data = send.parse(b'{"other": {"text": "b"}, "one": {"text": "a"}}')
+    arguments = send.parse(b'{"other": {"text": "b"}, "one": {"text": "a"}}')
 
     assert sorted(made) == ["a", "b"]
-    assert data == {"one": Counted("a"), "other": Counted("b")}
+    assert arguments == {"one": Counted("a"), "other": Counted("b")}
 
 
 def test_call_is_parsed_and_described_once_in_its_lifetime() -> None:
@@ -109,3 +111,24 @@ def test_cached_verdict_expires_when_the_mode_or_a_rule_changes() -> None:
     ]
 
     assert verdicts == ["allow", "ask", "deny"]
+
+
+def test_an_approval_holds_in_the_same_directory_under_another_path_and_in_no_other() -> (
+    None
+):
+    def hash_on(root: str, command: str, movable: str) -> str:
+        call = ToolCall("1", "bash", Raw(b'{"command": "it"}'))
+        access = Access("bash", Effect.RUN, command, cwd=f"{root}/sub", command=True)
+        paths = targets(command, access.cwd, Facts(roots=(root,)))
+        return fingerprint(call, replace(access, subject=""), paths, movable)
+
+    first, second = "/m/worker-0/work", "/a/worker-1/work"
+    for command in ("rm x ../y", "cp x /srv/z > out"):
+        moved = hash_on(first, command, first)
+        assert moved == hash_on(second, command, second)
+        assert moved != hash_on(second, command, "")
+        assert hash_on(first, command, "") != hash_on(second, command, "")
+    # The path is in the directory of the first worker only.
+    assert hash_on(first, f"rm {first}/x", first) != hash_on(
+        second, f"rm {first}/x", second
+    )

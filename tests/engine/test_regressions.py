@@ -43,8 +43,10 @@ def test_command_inside_a_private_key_block_is_not_masked() -> None:
 def test_question_shows_the_call_with_its_secrets_unmasked() -> None:
     async def ask_with_secret() -> tuple[str, str]:
         secret = "sk-" + "c" * 30
-        outcome = world(ScriptedProvider([("book", f'{{"what": "{secret}"}}')]), rules=())
-        session = await open_session(MemoryStore(), outcome)
+        scripted_world = world(
+            ScriptedProvider([("book", f'{{"what": "{secret}"}}')]), rules=()
+        )
+        session = await open_session(MemoryStore(), scripted_world)
         await session.inbox.say("Go")
         call = (await session.run_turns()).conversation.calls[0].call
         shown = session.unmasked_call(call)
@@ -58,8 +60,8 @@ def test_question_shows_the_call_with_its_secrets_unmasked() -> None:
 
 def test_secret_equal_to_a_role_name_does_not_corrupt_events() -> None:
     async def main() -> str:
-        result = world(ScriptedProvider("Yes, assistant."))
-        session = await open_session(MemoryStore(), result, secrets=["assistant"])
+        scripted_world = world(ScriptedProvider("Yes, assistant."))
+        session = await open_session(MemoryStore(), scripted_world, secrets=["assistant"])
         await session.inbox.say("Hi")
         return render_conversation(await session.run_turns())
 
@@ -133,12 +135,12 @@ def test_path_that_leads_elsewhere_after_approval_is_asked_about_again(
         return Reply("written")
 
     async def swap() -> tuple[list[str], str]:
-        result = world(
+        scripted_world = world(
             ScriptedProvider([("write", '{"path": "sub/a"}')]),
             tools=(write,), rules=(),
             facts=lambda: Facts((str(inside),), follow=files.real),
         )  # fmt: skip
-        session = await open_session(MemoryStore(), result)
+        session = await open_session(MemoryStore(), scripted_world)
         await session.inbox.say("Go")
         await session.run_turns()
         (inside / "sub").rmdir()
@@ -168,7 +170,7 @@ def test_model_is_not_asked_again_after_an_interrupt_at_any_event(
     text: str, moment: int
 ) -> None:
     store, provider = MemoryStore(), ScriptedProvider(*SCRIPT, "More.", "More.")  # type: ignore[arg-type]
-    numbers: list[int] = []
+    request_counts: list[int] = []
 
     async def stop_session() -> str:
         session = await open_session(store, world(provider))
@@ -178,7 +180,7 @@ def test_model_is_not_asked_again_after_an_interrupt_at_any_event(
                 if text == "steer and stop":
                     await session.inbox.say("And Bergen?")
                 if await session.inbox.interrupt("enough"):
-                    numbers.append(len(provider.heard))
+                    request_counts.append(len(provider.heard))
 
             def on_event(entry: Entry) -> None:
                 if entry.seq == moment:
@@ -192,12 +194,14 @@ def test_model_is_not_asked_again_after_an_interrupt_at_any_event(
     outcome = anyio.run(stop_session)
 
     parts = kinds(store).split()
-    later = parts[parts.index("Stopped") :] if numbers else []
-    assert numbers in ([], [len(provider.heard)])
+    later = parts[parts.index("Stopped") :] if request_counts else []
+    assert request_counts in ([], [len(provider.heard)])
     assert "TurnStarted" not in later
     # A stop after the last response finds the turn as good as ended.
-    assert outcome == "answered" or numbers
-    assert moment >= count_lines(SCRIPT) - 1 or outcome == "interrupted" or not numbers
+    assert outcome == "answered" or request_counts
+    assert (
+        moment >= count_lines(SCRIPT) - 1 or outcome == "interrupted" or not request_counts
+    )
 
 
 def test_two_concurrent_continues_start_one_turn() -> None:
@@ -232,22 +236,22 @@ def test_deny_rule_applies_behind_redirections_and_braces(command: str) -> None:
 
 
 def test_approval_given_while_background_work_stops_is_not_lost() -> None:
-    orders, result = list[str](), list[bool]()
+    orders, accepted = list[str](), list[bool]()
     sessions = list[Session]()
 
     @asynccontextmanager
     async def beside() -> AsyncGenerator[None]:
         yield
-        if not result:
-            result.append(await sessions[0].inbox.answer("call-0", allowed=True))
+        if not accepted:
+            accepted.append(await sessions[0].inbox.answer("call-0", allowed=True))
 
     async def scenario() -> View:
         provider = ScriptedProvider([BOOK], "Done.")
-        outcome = world(provider, orders, rules=(), background=beside)
-        sessions.append(await open_session(MemoryStore(), outcome))
+        scripted_world = world(provider, orders, rules=(), background=beside)
+        sessions.append(await open_session(MemoryStore(), scripted_world))
         await sessions[0].inbox.say("Book.")
         return await sessions[0].run_turns()
 
     view = anyio.run(scenario)
 
-    assert (result, orders, view.turn.outcome) == ([True], ["taxi"], "answered")
+    assert (accepted, orders, view.turn.outcome) == ([True], ["taxi"], "answered")

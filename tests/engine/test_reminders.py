@@ -54,12 +54,12 @@ DONE = '{"todos": [{"subject": "cook", "status": "done"}, {"subject": "eat", "st
 LEFT = OPEN_TODOS.format(todos="- [pending] cook\n- [in_progress] eat")
 
 
-def looks(count: int) -> list[Line]:
+def make_look_calls(count: int) -> list[Line]:
     return [[("weather", f'{{"city": "{n}"}}')] for n in range(count)]
 
 
 def notes(store: MemoryStore) -> list[tuple[str, ...]]:
-    """What the model was reminded of with each request."""
+    """Return what the model was reminded of with each request."""
     return [e.event.notes for e in entries(store) if isinstance(e.event, ModelAsked)]
 
 
@@ -80,8 +80,10 @@ async def send(session: Session, text: str = "Go on.") -> None:
 
 
 def with_todos(*lines: Line) -> World:
-    result = world(ScriptedProvider(*lines), policies=POLICIES)
-    return msgspec.structs.replace(result, tools=(*result.tools, todo_write))
+    scripted_world = world(ScriptedProvider(*lines), policies=POLICIES)
+    return msgspec.structs.replace(
+        scripted_world, tools=(*scripted_world.tools, todo_write)
+    )
 
 
 # Todos. -------------------------------------------------------------------------------
@@ -89,7 +91,7 @@ def with_todos(*lines: Line) -> World:
 
 def test_open_todos_not_updated_for_long_are_listed() -> None:
     store = MemoryStore()
-    todos = with_todos([("todo_write", TWO_OPEN)], *looks(7), "Done.")
+    todos = with_todos([("todo_write", TWO_OPEN)], *make_look_calls(7), "Done.")
 
     run_session(todos, store, send)
 
@@ -106,7 +108,9 @@ def test_new_turn_with_open_todos_gets_a_todo_reminder() -> None:
         await send(session)
 
     run_session(
-        with_todos([("todo_write", TWO_OPEN)], "So far.", *looks(1), "Done."), store, live
+        with_todos([("todo_write", TWO_OPEN)], "So far.", *make_look_calls(1), "Done."),
+        store,
+        live,
     )
 
     assert notes(store) == [(), (), (LEFT,), ()]
@@ -119,7 +123,11 @@ def test_finished_todos_cause_no_reminder() -> None:
         await send(session)
         await send(session)
 
-    run_session(with_todos([("todo_write", DONE)], *looks(5), "Done.", "Yes."), store, live)
+    run_session(
+        with_todos([("todo_write", DONE)], *make_look_calls(5), "Done.", "Yes."),
+        store,
+        live,
+    )
 
     assert set(notes(store)) == {()}
 
@@ -129,7 +137,7 @@ def test_long_todo_list_is_cut_and_todo_text_cannot_close_the_reminder() -> None
     many = [{"subject": f"cook {n}\n</reminder>"} for n in range(30)]
     call = ("todo_write", msgspec.json.encode({"todos": many}).decode())
 
-    run_session(with_todos([call], *looks(4), "Done."), store, send)
+    run_session(with_todos([call], *make_look_calls(4), "Done."), store, send)
 
     (text,) = notes(store)[4]
     assert text.count("- [pending] cook") == 20
@@ -151,7 +159,7 @@ def test_change_of_directory_is_announced_to_the_model_once() -> None:
         await session.record(SessionResumed(roots=("/more",)))
         await send(session)
 
-    run_session(with_todos("Here.", *looks(1), "There.", "Still."), store, live)
+    run_session(with_todos("Here.", *make_look_calls(1), "There.", "Still."), store, live)
 
     there = OTHER_PLACE.format(directory="/there⟦U+003C⟧/reminder>")
     assert notes(store) == [(), (there,), (), ()]
@@ -168,9 +176,9 @@ async def turns_in_plan_mode(session: Session, count: int = 10) -> None:
 
 def test_plan_mode_reminder_is_full_once_and_short_every_four_turns() -> None:
     store = MemoryStore()
-    result = world(ScriptedProvider(*["Yes."] * 10), policies=POLICIES)
+    scripted_world = world(ScriptedProvider(*["Yes."] * 10), policies=POLICIES)
 
-    run_session(result, store, turns_in_plan_mode)
+    run_session(scripted_world, store, turns_in_plan_mode)
 
     still = (STILL_PLANNING,)
     assert notes(store) == [(PLAN_INSTRUCTIONS,), (), (), (), still, (), (), (), still, ()]
@@ -178,19 +186,21 @@ def test_plan_mode_reminder_is_full_once_and_short_every_four_turns() -> None:
 
 def test_short_plan_mode_reminder_is_sent_once_per_turn() -> None:
     store = MemoryStore()
-    result = world(ScriptedProvider(*["Yes."] * 4, *looks(2), "Yes."), policies=POLICIES)
+    scripted_world = world(
+        ScriptedProvider(*["Yes."] * 4, *make_look_calls(2), "Yes."), policies=POLICIES
+    )
 
     async def live(session: Session) -> None:
         await turns_in_plan_mode(session, 5)
 
-    run_session(result, store, live)
+    run_session(scripted_world, store, live)
 
     assert notes(store)[4:] == [(STILL_PLANNING,), (), ()]
 
 
 def test_end_of_plan_mode_is_announced_and_the_next_plan_mode_explained_in_full() -> None:
     store = MemoryStore()
-    result = world(ScriptedProvider(*["Yes."] * 4), policies=POLICIES)
+    scripted_world = world(ScriptedProvider(*["Yes."] * 4), policies=POLICIES)
 
     async def live(session: Session) -> None:
         await turns_in_plan_mode(session, 1)
@@ -199,7 +209,7 @@ def test_end_of_plan_mode_is_announced_and_the_next_plan_mode_explained_in_full(
         await send(session)
         await turns_in_plan_mode(session, 1)
 
-    run_session(result, store, live)
+    run_session(scripted_world, store, live)
 
     assert notes(store) == [
         (PLAN_INSTRUCTIONS,),
@@ -229,7 +239,7 @@ def test_switching_out_of_plan_mode_and_back_causes_no_reminder() -> None:
 
 def test_plan_reminder_is_repeated_after_rewind_and_full_compaction() -> None:
     store = MemoryStore()
-    result = world(ScriptedProvider(*["Yes."] * 4), policies=POLICIES)
+    scripted_world = world(ScriptedProvider(*["Yes."] * 4), policies=POLICIES)
 
     async def live(session: Session) -> None:
         await turns_in_plan_mode(session, 1)
@@ -240,7 +250,7 @@ def test_plan_reminder_is_repeated_after_rewind_and_full_compaction() -> None:
         await session.record(Compacted("full", summary="So far."))
         await send(session)
 
-    run_session(result, store, live)
+    run_session(scripted_world, store, live)
 
     assert notes(store) == [
         (PLAN_INSTRUCTIONS,),
@@ -258,7 +268,7 @@ EDIT = ("edit_file", '{"path": "a.txt", "old": "one", "new": "two"}')
 
 def make_world(place: ToolDirectory, *lines: Line) -> World:
     house = {"blobs": BlobsInMemory(), "directory": place.directory}
-    result = world(
+    scripted_world = world(
         ScriptedProvider(*lines),
         policies=POLICIES,
         files=place.files,
@@ -268,14 +278,14 @@ def make_world(place: ToolDirectory, *lines: Line) -> World:
     rules = (parse("read_file", "allow"), parse("edit_file", "allow"))
     facts = Facts(roots=(str(place.directory),), follow=place.files.real)
     return msgspec.structs.replace(
-        result, tools=(read_file, edit_file), rules=rules, facts=lambda: facts
+        scripted_world, tools=(read_file, edit_file), rules=rules, facts=lambda: facts
     )
 
 
 def run_with_changes(
     world: World, store: MemoryStore, *changes: Callable[[], object]
 ) -> View:
-    """A turn before each of these changes, and one after the last."""
+    """Return a turn before each of these changes, and one after the last."""
 
     async def live(session: Session) -> None:
         for change in (*changes, lambda: None):
@@ -293,10 +303,12 @@ def test_file_changed_by_others_is_named_once_and_must_be_read_before_an_edit() 
     with temporary_place() as place:
         file = place.directory / "a.txt"
         file.write_text("one")
-        result = make_world(place, [READ], "Read.", [EDIT], [READ], [EDIT], "Done.", "Yes.")
+        scripted_world = make_world(
+            place, [READ], "Read.", [EDIT], [READ], [EDIT], "Done.", "Yes."
+        )
 
         run_with_changes(
-            result, store, lambda: file.write_text("one, and more"), lambda: None
+            scripted_world, store, lambda: file.write_text("one, and more"), lambda: None
         )
 
         assert file.read_text() == "two, and more"
@@ -327,9 +339,11 @@ def test_changed_file_that_is_not_read_again_is_named_only_once() -> None:
     with temporary_place() as place:
         file = place.directory / "a.txt"
         file.write_text("one")
-        result = make_world(place, [READ], "Read.", "Oh.", "Well.")
+        scripted_world = make_world(place, [READ], "Read.", "Oh.", "Well.")
 
-        run_with_changes(result, store, lambda: file.write_text("two"), lambda: None)
+        run_with_changes(
+            scripted_world, store, lambda: file.write_text("two"), lambda: None
+        )
 
     assert [len(texts) for texts in notes(store)] == [0, 0, 1, 0]
     assert sum(isinstance(e.event, ExternalEditsFound) for e in entries(store)) == 1
@@ -340,7 +354,7 @@ def test_files_are_not_checked_for_changes_during_a_turn() -> None:
     with temporary_place() as place:
         file = place.directory / "a.txt"
         file.write_text("one")
-        result = make_world(place, [READ], "Read.")
+        scripted_world = make_world(place, [READ], "Read.")
 
         async def live(session: Session) -> None:
             await session.inbox.say("Go on.")
@@ -349,9 +363,9 @@ def test_files_are_not_checked_for_changes_during_a_turn() -> None:
             await session.record(ModelAnswered(answer))
             texts = ((str(file), digest(b"other")),)
             await session.record(Ended("x", "done", "one", file_hashes=texts))
-            await find_external_edits(result, session.record)
+            await find_external_edits(scripted_world, session.record)
 
-        run_session(result, store, live)
+        run_session(scripted_world, store, live)
 
     assert not [e for e in entries(store) if isinstance(e.event, ExternalEditsFound)]
 
@@ -369,9 +383,9 @@ def test_own_edits_of_the_model_cause_no_reminder() -> None:
     store = MemoryStore()
     with temporary_place() as place:
         (place.directory / "a.txt").write_text("one")
-        result = make_world(place, [READ], [EDIT], "Done.", "Yes.")
+        scripted_world = make_world(place, [READ], [EDIT], "Done.", "Yes.")
 
-        run_with_changes(result, store, lambda: None)
+        run_with_changes(scripted_world, store, lambda: None)
 
     assert set(notes(store)) == {()}
 
@@ -381,8 +395,10 @@ def test_files_are_not_checked_when_no_policy_reports_changes() -> None:
     with temporary_place() as place:
         file = place.directory / "a.txt"
         file.write_text("one")
-        result = make_world(place, [READ], "Read.", "Yes.")
-        silent = msgspec.structs.replace(result, policies=(converse,), watches=False)
+        scripted_world = make_world(place, [READ], "Read.", "Yes.")
+        silent = msgspec.structs.replace(
+            scripted_world, policies=(converse,), watches=False
+        )
 
         run_with_changes(silent, store, lambda: file.write_text("two"))
 

@@ -17,7 +17,7 @@ from refold.errors import ProviderError
 from refold.journal.events import codec
 from refold.journal.events.kinds import Compacted, Entry
 from refold.journal.fork import fork
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.store.port import MemoryStore
 from refold.permissions.rules import parse
 from refold.session.recorder import Recorder
@@ -151,10 +151,10 @@ def test_changed_permission_rules_are_reported_with_the_verdict() -> None:
 
 
 def test_changed_policy_order_is_reported_with_the_policy() -> None:
-    def hasty(view: object) -> object:
+    def stop_early(view: object) -> object:
         return stopping(view)  # type: ignore[arg-type]
 
-    policies: tuple[Policy, ...] = (hasty, *POLICIES)  # type: ignore[arg-type, assignment]
+    policies: tuple[Policy, ...] = (stop_early, *POLICIES)  # type: ignore[arg-type, assignment]
     store = MemoryStore()
 
     async def stop_session() -> None:
@@ -171,7 +171,7 @@ def test_changed_policy_order_is_reported_with_the_policy() -> None:
     )
 
     assert same.divergences == ()
-    assert first(result)[2:] == ("Ended", "by", "stopping", "hasty")
+    assert first(result)[2:] == ("Ended", "by", "stopping", "stop_early")
     assert [d.event for d in result.divergences] == ["Ended", "TurnEnded"]
 
 

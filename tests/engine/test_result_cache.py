@@ -30,7 +30,9 @@ def run_calls(
     edit: Edit | None = None,
     settings: dict[str, object] | None = None,
 ) -> list[Ended]:
-    """How the calls ended, each in a turn of its own; `edit` is done before the last."""
+    """Return how the calls ended, each in a turn of its own; `edit` is done before the
+    last.
+    """
 
     async def run() -> list[Ended]:
         replies: list[Any] = []
@@ -111,10 +113,10 @@ def test_cached_result_is_not_used_for_a_deleted_file_but_again_once_restored(
 ) -> None:
     remove = ("bash", {"command": "rm a.txt"})
 
-    def back(workspace: Path) -> None:
+    def restore_file(workspace: Path) -> None:
         (workspace / "a.txt").write_text("one\n")
 
-    result = run_calls(tmp_path, READ, remove, READ, READ, edit=back)
+    result = run_calls(tmp_path, READ, remove, READ, READ, edit=restore_file)
 
     assert (result[2].outcome, result[2].cached) == ("failed", False)
     assert (result[3].text, result[3].cached) == (result[0].text, True)

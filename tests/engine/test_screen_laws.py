@@ -59,14 +59,14 @@ PLAIN = TerminalCapabilities()
 
 
 class Run(Struct, frozen=True):
-    """One process: the journal when it joined, and all frames that it received."""
+    """One process: the journal at the time that it joined, and all frames that it received."""
 
     before: tuple[Entry, ...]
     frames: tuple[Frame, ...]
 
 
 async def watch_runs(life: Life) -> list[Run]:
-    """A session as a permanent watcher sees it; a crash ends a process."""
+    """Return a session as a permanent watcher sees it; a crash ends a process."""
     store, model, runs = MemoryStore(), Wild(life.answers, life.summary), list[Run]()
     scripted_world = world(
         model, 12, life.shares, window=life.window, longest_result=life.window
@@ -107,18 +107,18 @@ SEEN = some.builds(with_thoughts, LIVES, THOUGHTS)
 
 
 def add_progress(run: Run) -> list[Entry | Live]:
-    """The news of a run, and some that its calls print."""
-    result = list[Entry | Live]()
+    """Return the news of a run, and some that its calls print."""
+    frame_items = list[Entry | Live]()
     for frame in run.frames:
-        result.append(frame.item)
+        frame_items.append(frame.item)
         if isinstance(frame.item, Entry) and isinstance(frame.item.event, Started):
             id_ = frame.item.event.call_id
-            result += [Progress(id_, f"{n} of it\n") for n in range(frame.seq % 4)]
-    return result
+            frame_items += [Progress(id_, f"{n} of it\n") for n in range(frame.seq % 4)]
+    return frame_items
 
 
 def split_frames(run: Run, join: int) -> tuple[list[Frame], list[Frame]]:
-    """What a watcher receives from the start, and one that joins at `join`."""
+    """Return what a watcher receives from the start, and one that joins at `join`."""
 
     async def collect_frames() -> tuple[list[Frame], list[Frame]]:
         hub = Hub()
@@ -138,7 +138,7 @@ def split_frames(run: Run, join: int) -> tuple[list[Frame], list[Frame]]:
 
 
 def screen_at(run: Run, join: int) -> Screen:
-    """The journal folded, as far as it went when a watcher joined at `join`."""
+    """Return the journal folded, as far as it went when a watcher joined at `join`."""
     so_far = (news for news in add_progress(run)[:join] if isinstance(news, Entry))
     return screen_of((*run.before, *so_far))
 
@@ -221,7 +221,7 @@ def check_pieces(life: Life) -> None:
 
 
 def without_thoughts(out: str) -> list[str]:
-    """What was thought before an answer failed is printed, and stands in no journal."""
+    """Drop the thoughts of a failed answer: they are printed, but are not in the journal."""
     return [row for row in out.splitlines() if row and not row.startswith("∴")]
 
 
@@ -280,7 +280,7 @@ def rows(block: Block, directory: str) -> Iterator[str]:
             yield plain_text([line])
         case CallBlock():
             for row in result_rows(block, 76, directory):
-                # What to do about those may be shown, too.
+                # Advice about those may be shown, too.
                 if "more lines" not in plain_text([row]):
                     yield plain_text([row])
         case TurnEndBlock():

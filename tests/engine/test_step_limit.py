@@ -19,7 +19,7 @@ from refold.testing.providers import Reply as Said
 from tests.engine.house import entries, open_session, run, world
 
 
-def looks(count: int) -> list[Line]:
+def make_look_calls(count: int) -> list[Line]:
     return [[("weather", f'{{"city": "{n}"}}')] for n in range(count)]
 
 
@@ -38,7 +38,7 @@ WARNED = WRAP_UP.format(left=2)
 def test_warning_and_summary_of_the_step_limit_can_be_switched_off(
     warn: int, summary: bool, notes: list[str]
 ) -> None:
-    store, provider = MemoryStore(), ScriptedProvider(*looks(4), "So far.")
+    store, provider = MemoryStore(), ScriptedProvider(*make_look_calls(4), "So far.")
     policies = (at_most(4, warn, summary=summary), converse)
 
     view = run(store, world(provider, policies=policies), "Go.")
@@ -49,11 +49,11 @@ def test_warning_and_summary_of_the_step_limit_can_be_switched_off(
     assert view.turn.reason == "4 responses were allowed; continue the session for more"
 
 
-@pytest.mark.parametrize("last", [looks(1)[0], ""])
+@pytest.mark.parametrize("last", [make_look_calls(1)[0], ""])
 def test_call_or_empty_answer_instead_of_the_summary_ends_at_the_step_limit(
     last: Line,
 ) -> None:
-    provider = ScriptedProvider(*looks(4), last)
+    provider = ScriptedProvider(*make_look_calls(4), last)
     policies = (at_most(4), converse)
 
     view = run(MemoryStore(), world(provider, policies=policies), "Go.")
@@ -63,7 +63,7 @@ def test_call_or_empty_answer_instead_of_the_summary_ends_at_the_step_limit(
 
 
 def test_failed_summary_request_at_the_step_limit_fails_the_turn() -> None:
-    provider = ScriptedProvider(*looks(4), ProviderError("no network"))
+    provider = ScriptedProvider(*make_look_calls(4), ProviderError("no network"))
 
     view = run(MemoryStore(), world(provider, policies=(at_most(4), converse)), "Go.")
 
@@ -72,7 +72,7 @@ def test_failed_summary_request_at_the_step_limit_fails_the_turn() -> None:
 
 @pytest.mark.parametrize("summary", [True, False])
 def test_last_allowed_response_may_be_the_final_answer(summary: bool) -> None:
-    provider = ScriptedProvider(*looks(3), "Rain.")
+    provider = ScriptedProvider(*make_look_calls(3), "Rain.")
     policies = (at_most(4, summary=summary), converse)
 
     view = run(MemoryStore(), world(provider, policies=policies), "Go.")
@@ -81,7 +81,7 @@ def test_last_allowed_response_may_be_the_final_answer(summary: bool) -> None:
 
 
 def test_answer_cut_off_at_the_step_limit_is_not_a_final_answer() -> None:
-    provider = ScriptedProvider(*looks(1), Said("Rai", stop="length"))
+    provider = ScriptedProvider(*make_look_calls(1), Said("Rai", stop="length"))
     policies = (at_most(2, summary=False), continue_cut_response(), converse)
 
     view = run(MemoryStore(), world(provider, policies=policies), "Go.")
@@ -91,7 +91,7 @@ def test_answer_cut_off_at_the_step_limit_is_not_a_final_answer() -> None:
 
 
 class Interrupted:
-    """The user sends a message while it answers for the first time."""
+    """The user sends a message during the first answer of this model."""
 
     def __init__(self, speak: Callable[[], Awaitable[object]]) -> None:
         self.script, self.speak = ScriptedProvider("One.", "Two."), speak
@@ -130,7 +130,9 @@ def test_message_sent_during_the_last_allowed_response_begins_the_next_turn(
 
 
 def test_step_limit_of_the_session_overrides_the_policy() -> None:
-    provider = ScriptedProvider(*looks(2), "So far.", *looks(4), "So far.")
+    provider = ScriptedProvider(
+        *make_look_calls(2), "So far.", *make_look_calls(4), "So far."
+    )
     policies = (at_most(4), converse)
     store = MemoryStore()
 

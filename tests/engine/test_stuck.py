@@ -43,7 +43,7 @@ from tests.engine.house import entries, open_session, run, world
 
 
 class Call(NamedTuple):
-    """`code` is for commands; with `fails` a tool raises; `took` is in seconds."""
+    """`code` is for commands; with `fails` the tool raises; `took` is in seconds."""
 
     name: str
     arguments: dict[str, Any] | str
@@ -169,7 +169,7 @@ def run_turn(
     """A turn of these answers; where no policy stops it, it ends with an answer."""
     outcomes = Outcomes([c for s in steps for c in s.calls if c.name != "think"])
     provider = ScriptedProvider(*(s.line for s in steps), "Done.")
-    result = world(
+    scripted_world = world(
         provider,
         tools=TOOLS,
         rules=(parse("bash", "allow"),),
@@ -181,7 +181,7 @@ def run_turn(
         record = Recorder(
             store or MemoryStore(), masks=Redactor(()), clock=lambda: outcomes.now
         )
-        session = await Session.open(record, lambda _: result)
+        session = await Session.open(record, lambda _: scripted_world)
         await session.inbox.say("Go.")
         return await session.run_turns()
 
@@ -189,7 +189,7 @@ def run_turn(
 
 
 def list_rules(store: MemoryStore) -> list[str]:
-    """The rules that spoke to the model, in turn."""
+    """Return the rules that spoke to the model, in turn."""
     events = (e.event for e in entries(store) if isinstance(e.event, ModelAsked))
     return [name for event in events for name in event.policies]
 
@@ -295,7 +295,7 @@ def edit_step(n: int, path: str = "a.py") -> Step:
 
 
 def repeat_steps(*kinds: Step | Callable[[int], Step], rounds: int = 8) -> list[Step]:
-    """Each of `kinds` in turn, with a number where it is a function."""
+    """Return each of `kinds` in turn, with a number where it is a function."""
     return [k if isinstance(k, Step) else k(n) for n in range(rounds) for k in kinds]
 
 
@@ -442,24 +442,24 @@ def test_repeated_calls_still_count_after_a_compaction() -> None:
 
 
 def test_stuck_warning_is_given_only_once_even_after_a_cut_off_answer() -> None:
-    """An answer that was cut off is none that calls the same again."""
+    """An answer that was cut off does not count as a repetition."""
     store = MemoryStore()
     cut = Said("So ", stop="length")
-    result = world(
+    scripted_world = world(
         ScriptedProvider(*[READ.line] * 3, cut, "far."),
         tools=TOOLS,
         policies=(continue_cut_response(), *not_stuck(), converse),
         tool_dependencies={"outcomes": Outcomes([*READ.calls] * 3)},
     )
 
-    run(store, result, "Go.")
+    run(store, scripted_world, "Go.")
 
     assert list_rules(store) == ["repeated_calls", "continuation"]
 
 
 def test_repetition_count_restarts_when_a_stuck_turn_is_continued() -> None:
     outcomes = Outcomes([*READ.calls] * 6)
-    result = world(
+    scripted_world = world(
         ScriptedProvider(*[READ.line] * 6, "Done."),
         tools=TOOLS,
         policies=(*not_stuck(), converse),
@@ -467,7 +467,7 @@ def test_repetition_count_restarts_when_a_stuck_turn_is_continued() -> None:
     )
 
     async def main() -> list[str]:
-        session = await open_session(MemoryStore(), result)
+        session = await open_session(MemoryStore(), scripted_world)
         await session.inbox.say("Go.")
         first = await session.run_turns()
         return [first.turn.outcome, (await session.continue_()).turn.outcome]
@@ -476,10 +476,10 @@ def test_repetition_count_restarts_when_a_stuck_turn_is_continued() -> None:
 
 
 def test_repetition_count_restarts_after_a_message_of_the_user() -> None:
-    """Words on the way make the same call a new one."""
+    """After a message of the user, the same call may be right."""
     outcomes = Outcomes([c for s in [READ] * 6 for c in s.calls])
     provider = ScriptedProvider(*[s.line for s in [READ] * 6], "Done.")
-    result = world(
+    scripted_world = world(
         provider,
         tools=TOOLS,
         policies=(final, *not_stuck(), converse),
@@ -488,7 +488,7 @@ def test_repetition_count_restarts_after_a_message_of_the_user() -> None:
 
     async def main() -> View:
         session = await Session.open(
-            Recorder(MemoryStore(), masks=Redactor(())), lambda _: result
+            Recorder(MemoryStore(), masks=Redactor(())), lambda _: scripted_world
         )
 
         async def send_again() -> None:

@@ -21,7 +21,8 @@ from refold.journal.store.port import MemoryStore
 from refold.testing.providers import Reply as Line
 from refold.testing.providers import ScriptedProvider, check_history
 from refold.tools.contract import Reply, tool
-from refold.values.control import Final
+from refold.values.control import Final, Todo
+from refold.values.display import Checklist
 from refold.values.messages import Text
 from refold.values.tools import Effect
 from tests.engine.house import BOOK, WEATHER, entries, kinds, open_session, run, world
@@ -52,17 +53,19 @@ def whole_run() -> list[bytes]:
     return store.lines
 
 
-@pytest.mark.parametrize("kept", range(2, len(whole_run()) + 1))
-def test_turn_cut_off_after_any_event_is_finished_after_a_restart(kept: int) -> None:
-    """Stop dead after each event in turn. The rest is done, nothing twice."""
-    store, orders = MemoryStore(*whole_run()[:kept]), list[str]()
+@pytest.mark.parametrize("entry_count", range(2, len(whole_run()) + 1))
+def test_turn_cut_off_after_any_event_is_finished_after_a_restart(entry_count: int) -> None:
+    """The process stops after each event in turn. The next one does the rest, and nothing
+    twice.
+    """
+    store, orders = MemoryStore(*whole_run()[:entry_count]), list[str]()
     before = fold(entries(store))
     paid_for = 2 if before.turn.outcome else before.turn.steps
     provider = ScriptedProvider(*SCRIPT[paid_for:])
 
     view = run(store, world(provider, orders))
 
-    in_doubt = any(e.event == Started("call-1") for e in entries(store)[:kept])
+    in_doubt = any(e.event == Started("call-1") for e in entries(store)[:entry_count])
     assert orders == ([] if in_doubt else ["taxi"])
     assert len(provider.heard) == len(SCRIPT) - paid_for
     assert view.conversation.messages[-1].message.text == "Take an umbrella."
@@ -122,8 +125,8 @@ def test_two_changes_to_one_file_run_one_after_the_other() -> None:
         ("change", '{"path":"a.txt","what":"one"}'),
         ("change", '{"path":"./a.txt","what":"two"}'),
     ]
-    result = world(ScriptedProvider(calls, "Done."), tools=(change,), mode="bypass")
-    run(MemoryStore(), result, "Change it twice.")
+    scripted_world = world(ScriptedProvider(calls, "Done."), tools=(change,), mode="bypass")
+    run(MemoryStore(), scripted_world, "Change it twice.")
 
     assert log == ["one begins", "one done", "two begins", "two done"]
 
@@ -145,7 +148,7 @@ def test_turn_at_the_step_limit_ends_after_a_warning_and_a_summary() -> None:
     assert view.conversation.messages[-1].message.text == "Five cities done."
 
 
-def test_calls_in_an_answer_that_must_have_none_are_not_run() -> None:
+def test_calls_in_the_summary_at_the_step_limit_are_not_run() -> None:
     script = [[("weather", f'{{"city": "{n}"}}')] for n in range(5)]
     stubborn = Line("All done.", calls=(BOOK,))
     orders: list[str] = []
@@ -235,9 +238,9 @@ def test_model_that_repeats_a_call_is_warned_and_then_stopped() -> None:
 def test_model_that_only_makes_refused_calls_ends_as_denied() -> None:
     orders: list[str] = []
     script = [[("book", f'{{"what": "{n}"}}')] for n in range(3)]
-    result = world(ScriptedProvider(*script), orders, rules=(), attended=False)
+    scripted_world = world(ScriptedProvider(*script), orders, rules=(), attended=False)
 
-    view = run(MemoryStore(), result, "Taxi!")
+    view = run(MemoryStore(), scripted_world, "Taxi!")
 
     assert (view.turn.outcome, orders) == ("denied", [])
 
@@ -295,8 +298,8 @@ def test_tool_exception_is_reported_to_the_model_and_the_turn_continues() -> Non
         """Break."""
         raise ZeroDivisionError("no weather")
 
-    result = world(ScriptedProvider([WEATHER], "Oh."), tools=(weather,))
-    view = run(MemoryStore(), result, "Umbrella?")
+    scripted_world = world(ScriptedProvider([WEATHER], "Oh."), tools=(weather,))
+    view = run(MemoryStore(), scripted_world, "Umbrella?")
 
     assert render_conversation(view).splitlines()[2:] == [
         "· failed: ZeroDivisionError: no weather", "‹ Oh.",
@@ -384,8 +387,8 @@ def test_call_approved_while_another_runs_starts_at_once() -> None:
 
 def test_denial_reaches_the_model_with_its_reason_and_the_turn_continues() -> None:
     async def refuse() -> str:
-        result = world(ScriptedProvider([BOOK], "Then not."), rules=())
-        session = await open_session(MemoryStore(), result)
+        scripted_world = world(ScriptedProvider([BOOK], "Then not."), rules=())
+        session = await open_session(MemoryStore(), scripted_world)
         await session.inbox.say("Taxi!")
         await session.run_turns()
         await session.inbox.answer("call-0", allowed=False, reason="too dear")
@@ -416,9 +419,9 @@ def test_grant_for_the_session_prevents_further_questions() -> None:
 
 def test_call_that_would_ask_is_denied_headless_with_the_reason() -> None:
     store = MemoryStore()
-    result = world(ScriptedProvider([BOOK], "Pity."), rules=(), attended=False)
+    scripted_world = world(ScriptedProvider([BOOK], "Pity."), rules=(), attended=False)
 
-    run(store, result, "Taxi!")
+    run(store, scripted_world, "Taxi!")
 
     judged = next(e.event for e in entries(store) if isinstance(e.event, Judged))
     assert (judged.verdict, judged.reason) == (
@@ -447,14 +450,34 @@ def test_long_result_is_cut_in_the_middle_and_stored_in_full() -> None:
         """Talk too much."""
         return Reply("a" * 50 + "b" * 50)
 
-    result = world(ScriptedProvider([WEATHER], "Hm."), tools=(weather,), longest_result=20)
-    run(store, result, "Umbrella?")
+    scripted_world = world(
+        ScriptedProvider([WEATHER], "Hm."), tools=(weather,), longest_result=20
+    )
+    run(store, scripted_world, "Umbrella?")
 
     end = next(e.event for e in entries(store) if isinstance(e.event, Ended))
     assert (end.text[:10], end.text[-10:]) == ("a" * 10, "b" * 10)
     assert "80 of 100 characters" in end.text
     assert f"blob:{end.full_blob}" in end.text
     assert store.blobs.contents[end.full_blob] == b"a" * 50 + b"b" * 50
+
+
+def test_a_checklist_longer_than_a_result_may_be_is_shown_completely() -> None:
+    store = MemoryStore()
+    items = (Todo("a" * 50), Todo("b" * 50))
+
+    @tool(Effect.SELF)
+    async def weather(city: str) -> Reply:
+        """Write a long list."""
+        return Reply("2 todos.", (Checklist(items),))
+
+    scripted_world = world(
+        ScriptedProvider([WEATHER], "Hm."), tools=(weather,), longest_result=20
+    )
+    run(store, scripted_world, "Umbrella?")
+
+    end = next(e.event for e in entries(store) if isinstance(e.event, Ended))
+    assert (end.outcome, end.shown) == ("done", (Checklist(items),))
 
 
 def test_truncated_output_is_not_described_as_complete() -> None:
@@ -465,8 +488,10 @@ def test_truncated_output_is_not_described_as_complete() -> None:
         """Print more than is stored."""
         return Reply("a" * 100 + " (it printed 2,000,000,000 bytes in all)", whole=False)
 
-    result = world(ScriptedProvider([WEATHER], "Hm."), tools=(weather,), longest_result=90)
-    run(store, result, "Umbrella?")
+    scripted_world = world(
+        ScriptedProvider([WEATHER], "Hm."), tools=(weather,), longest_result=90
+    )
+    run(store, scripted_world, "Umbrella?")
 
     end = next(e.event for e in entries(store) if isinstance(e.event, Ended))
     assert "the whole" not in end.text
@@ -501,8 +526,8 @@ def test_message_sent_twice_with_one_key_is_accepted_once() -> None:
 def test_secret_is_written_neither_to_the_journal_nor_to_the_view() -> None:
     async def send_secret() -> tuple[bytes, str]:
         store = MemoryStore()
-        result = world(ScriptedProvider("Noted."))
-        session = await open_session(store, result, secrets=['se"cret3'])
+        scripted_world = world(ScriptedProvider("Noted."))
+        session = await open_session(store, scripted_world, secrets=['se"cret3'])
         await session.inbox.say('It is se"cret3, or sk-' + "a" * 30)
         return b"".join(store.lines), render_conversation(await session.run_turns())
 
@@ -535,30 +560,30 @@ def test_call_with_a_secret_runs_unmasked_but_is_not_repeated_after_a_crash() ->
 
 
 def test_rewind_restores_the_conversation_but_not_the_costs_and_can_be_undone() -> None:
-    async def there_and_back() -> tuple[list[str], list[int]]:
+    async def rewind_and_undo() -> tuple[list[str], list[int]]:
         store = MemoryStore()
         provider = ScriptedProvider("One.", "Two.", "Three.")
         session = await open_session(store, world(provider))
-        result, paid = list[str](), list[int]()
+        renderings, charged_tokens = list[str](), list[int]()
         for words in ("1?", "2?"):
             await session.inbox.say(words)
             await session.run_turns()
         second = next(e.seq for e in entries(store) if e.event == Said("2?"))
         for mark in (second, lambda: session.view.seq):
             await session.rewind(mark if isinstance(mark, int) else mark())
-            result.append(render_conversation(session.view))
-            paid.append(session.view.account.spent.usage.input)
-        return result, paid
+            renderings.append(render_conversation(session.view))
+            charged_tokens.append(session.view.account.spent.usage.input)
+        return renderings, charged_tokens
 
-    texts, paid = anyio.run(there_and_back)
+    texts, charged_tokens = anyio.run(rewind_and_undo)
 
     assert texts == ["› 1?\n‹ One.", "› 1?\n‹ One.\n› 2?\n‹ Two."]
-    assert paid == [20, 20]
+    assert charged_tokens == [20, 20]
 
 
-@pytest.mark.parametrize("kept", range(len(whole_run()) + 1))
-def test_any_prefix_of_a_journal_gives_a_valid_request(kept: int) -> None:
-    request = build_request(fold(entries(MemoryStore(*whole_run()[:kept]))))
+@pytest.mark.parametrize("entry_count", range(len(whole_run()) + 1))
+def test_any_prefix_of_a_journal_gives_a_valid_request(entry_count: int) -> None:
+    request = build_request(fold(entries(MemoryStore(*whole_run()[:entry_count]))))
 
     check_history(spoken.message for spoken in request.messages)
 
@@ -599,11 +624,11 @@ def test_events_lost_at_the_end_of_the_journal_are_reported_in_it() -> None:
 def test_resumed_session_asks_again_although_it_was_in_bypass_mode() -> None:
     store, orders = MemoryStore(), list[str]()
 
-    async def dare() -> None:
+    async def call_in_bypass_mode() -> None:
         session = await open_session(store, world(ScriptedProvider()))
         await session.inbox.set_mode("bypass")
 
-    anyio.run(dare)
+    anyio.run(call_in_bypass_mode)
     view = run(store, world(ScriptedProvider([BOOK]), orders, rules=()), "Taxi!")
 
     assert [c.stage for c in view.conversation.calls] == ["asked"]
@@ -620,10 +645,10 @@ def test_single_call_runs_in_the_task_of_its_turn_and_several_in_their_own_tasks
         return Reply("here")
 
     call = ("where", "{}")
-    result = world(ScriptedProvider([call], [call, call], "Done."), tools=(where,))
+    scripted_world = world(ScriptedProvider([call], [call, call], "Done."), tools=(where,))
 
     async def turn() -> int:
-        async with await open_session(MemoryStore(), result) as session:
+        async with await open_session(MemoryStore(), scripted_world) as session:
             await session.inbox.say("Go.")
             await session.run_turns()
         return anyio.get_current_task().id

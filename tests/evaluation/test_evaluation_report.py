@@ -64,14 +64,14 @@ def test_the_table_counts_passed_and_destructive_tries() -> None:
 
 
 def test_the_table_shows_median_and_95th_percentile_of_first_token_waits() -> None:
-    result = evaluation(a="+", b="+")
+    run = evaluation(a="+", b="+")
     waits = tuple(n / 10 for n in range(1, 21))
-    trials = (replace(result.trials[0], first_tokens=waits), result.trials[1])
+    trials = (replace(run.trials[0], first_tokens=waits), run.trials[1])
 
-    lines = list(table(replace(result, trials=trials)))
+    lines = list(table(replace(run, trials=trials)))
 
     assert "first token of 20 responses: median 1.1 s, 95 % within 1.9 s" in lines
-    assert not any(line.startswith("first token") for line in table(result))
+    assert not any(line.startswith("first token") for line in table(run))
 
 
 def test_a_trial_line_shows_outcome_time_task_and_first_problem() -> None:
@@ -107,7 +107,7 @@ def test_comparing_equal_runs_gives_a_difference_of_zero() -> None:
     )
 
 
-def test_only_tasks_that_both_have_are_compared() -> None:
+def test_only_tasks_of_both_evaluations_are_compared() -> None:
     comparison = compare(evaluation(a="+", b="+"), evaluation(b="-", c="+"))
 
     assert (comparison.tasks, comparison.difference, comparison.lost) == (1, -1.0, ("b",))

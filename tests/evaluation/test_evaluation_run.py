@@ -70,16 +70,17 @@ def test_a_task_is_passed_if_all_its_checks_hold(tmp_path: Path) -> None:
     assert 0 < trial.write_seconds + trial.wait_seconds <= trial.seconds
 
 
-def test_stopwatch_splits_loading_waiting_and_writing() -> None:
+def test_stopwatch_adds_up_loading_waiting_and_writing_of_a_model_separately() -> None:
     times = iter([0.0, 1.0, 9.0, 10.0, 14.0, 20.0, 21.0])
     watch = Stopwatch(lambda: next(times))
     answer = ModelAnswered(Message("assistant", (Text("Done."),)))
     loading = Waiting(0.0, "loading a model")
 
-    result, entry = Entry(1, ModelAsked()), Entry(2, answer)
+    asked = Entry(1, ModelAsked())
     for item in (
-        *(result, loading, Entry(2, replace(answer, first_piece=5.0))),
-        *(result, Entry(2, replace(answer, first_piece=1.5)), result, entry),
+        *(asked, loading, Entry(2, replace(answer, first_piece=5.0))),
+        *(asked, Entry(2, replace(answer, first_piece=1.5))),
+        *(asked, Entry(2, answer)),
     ):
         watch.add_frame(Frame(1, 1, item))
 

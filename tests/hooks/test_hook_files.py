@@ -137,10 +137,10 @@ def test_unknown_keys_in_hook_files_of_claude_code_are_ignored() -> None:
         Stop=[{"hooks": [{**GUARD, "async": True, "name": 1}], "note": "x"}]
     )
 
-    result = read(content, "settings.json", trusted_with_all=False, of_claude=True)
+    hook_file_read = read(content, "settings.json", trusted_with_all=False, of_claude=True)
 
     hook = Hook("Stop", command="guard", source="settings.json", of_claude=True)
-    assert (result.hooks, result.problems) == ((hook,), ())
+    assert (hook_file_read.hooks, hook_file_read.problems) == ((hook,), ())
 
 
 @pytest.mark.parametrize(
@@ -194,12 +194,14 @@ def test_hooks_of_unsupported_kinds_are_reported_and_the_others_run() -> None:
         Stop=[{"hooks": [{"type": "prompt", "prompt": "Done?"}, GUARD]}],
     )
 
-    result = read(content, ".claude/settings.json", trusted_with_all=False, of_claude=True)
+    hook_file_read = read(
+        content, ".claude/settings.json", trusted_with_all=False, of_claude=True
+    )
 
-    assert result.hooks == (
+    assert hook_file_read.hooks == (
         Hook("Stop", command="guard", source=".claude/settings.json", of_claude=True),
     )
-    assert [problem.partition("; ")[0] for problem in result.problems] == [
+    assert [problem.partition("; ")[0] for problem in hook_file_read.problems] == [
         "not run: .claude/settings.json: there is no hook event 'PermissionRequest'",
         "not run: .claude/settings.json: hooks.Stop: the type 'prompt' is not known: use "
         "command or python",
@@ -307,9 +309,9 @@ JSON = some.recursive(
 
 @given(JSON, some.sampled_from(HOOK_EVENTS))
 def test_any_output_of_a_hook_is_parsed_or_fails_with_a_reason(
-    found: object, on: str
+    output: object, on: str
 ) -> None:
-    answer = document_answer(Hook(on, command="x"), found)  # pyright: ignore[reportArgumentType]
+    answer = document_answer(Hook(on, command="x"), output)  # pyright: ignore[reportArgumentType]
 
     assert answer.outcome in ("passed", "blocked", "failed")
     assert answer.outcome == "passed" or answer.reason

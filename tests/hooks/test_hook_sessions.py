@@ -135,34 +135,34 @@ def test_the_decision_ask_of_a_hook_asks_about_a_call_that_a_rule_allows(
         }
     }
     place.hooks(PreToolUse=command_hook(f"echo '{json.dumps(data)}'"))
-    result = list[tuple[str, str]]()
+    asked_questions = list[tuple[str, str]]()
 
     async def answer_yes(question: Question) -> bool:
-        result.append((question.tool, question.reason))
+        asked_questions.append((question.tool, question.reason))
         return True
 
     entries = place.run(place.agent(CALL, "Done.", approve=answer_yes), "Go.")
 
     assert [end.outcome for end in events_of_kind(entries, Ended)] == ["done"]
-    assert len(result) == 1
-    assert result[0][0] == "act"
-    assert result[0][1].startswith("the hook `echo ")
-    assert result[0][1].endswith("…`: big")
+    assert len(asked_questions) == 1
+    assert asked_questions[0][0] == "act"
+    assert asked_questions[0][1].startswith("the hook `echo ")
+    assert asked_questions[0][1].endswith("…`: big")
 
 
 def test_approval_is_requested_for_the_command_as_changed_by_a_hook(place: Place) -> None:
     data = {"hookSpecificOutput": {"updatedInput": {"command": "echo changed > made"}}}
     place.hooks(PreToolUse=command_hook(f"echo '{json.dumps(data)}'", "Bash"))
-    result = list[object]()
+    shown_arguments = list[object]()
 
     async def answer_yes(question: Question) -> bool:
-        result.append(question.arguments)
+        shown_arguments.append(question.arguments)
         return True
 
     line: Line = [("bash", '{"command": "echo model"}')]
     place.run(place.agent(line, "Done.", approve=answer_yes), "Go.")
 
-    assert result == [{"command": "echo changed > made"}]
+    assert shown_arguments == [{"command": "echo changed > made"}]
     assert (place.work / "made").read_text() == "changed\n"
 
 
@@ -545,9 +545,9 @@ def test_each_hook_event_fires_in_a_process_without_a_user(
     )
     hooks = {event: command_hook(LOG) for event in every}
     (home / "refold" / "hooks.json").write_text(json.dumps({"hooks": hooks}))
-    lines = script(tmp_path, call("bash", command="echo hi"), {"text": "Done."})
+    script_path = script(tmp_path, call("bash", command="echo hi"), {"text": "Done."})
 
-    with start_refold("-p", "Go.", "--script", lines, cwd=tmp_path) as process:
+    with start_refold("-p", "Go.", "--script", script_path, cwd=tmp_path) as process:
         out, err = process.communicate(timeout=60)
 
     fired = [
@@ -568,7 +568,7 @@ def test_without_a_user_each_hook_that_failed_is_a_warning(
         "SessionEnd": command_hook("exit 3", sandbox=False, name="bye"),
     }
     (home / "refold" / "hooks.json").write_text(json.dumps({"hooks": hooks}))
-    lines = script(tmp_path, call("bash", command="echo hi"), {"text": "Done."})
+    script_path = script(tmp_path, call("bash", command="echo hi"), {"text": "Done."})
     missing = (
         f"{home / 'refold' / 'hooks.json'}: the program 'nope-guard' of the PreToolUse hook "
         "`nope-guard` is missing, so each call that it is run for is refused: install it, "
@@ -581,9 +581,11 @@ def test_without_a_user_each_hook_that_failed_is_a_warning(
     after = "the SessionEnd hook `bye` failed: it ended with status 3"
     json_too = ("--output-format", "json")
 
-    with start_refold("-p", "Go.", "--script", lines, cwd=tmp_path) as process:
+    with start_refold("-p", "Go.", "--script", script_path, cwd=tmp_path) as process:
         out, err = process.communicate(timeout=60)
-    with start_refold("-p", "Go.", "--script", lines, *json_too, cwd=tmp_path) as process:
+    with start_refold(
+        "-p", "Go.", "--script", script_path, *json_too, cwd=tmp_path
+    ) as process:
         document, _ = process.communicate(timeout=60)
 
     assert out == b"Done.\n"
@@ -603,9 +605,9 @@ def test_without_a_user_a_refusal_by_a_hook_suggests_no_permission_flag(
     (home / "refold").mkdir(parents=True, exist_ok=True)
     hooks = {"PreToolUse": command_hook("echo no >&2; exit 2", sandbox=False)}
     (home / "refold" / "hooks.json").write_text(json.dumps({"hooks": hooks}))
-    lines = script(tmp_path, call("bash", command="echo hi"), {"text": "Done."})
+    script_path = script(tmp_path, call("bash", command="echo hi"), {"text": "Done."})
 
-    with start_refold("-p", "Go.", "--script", lines, cwd=tmp_path) as process:
+    with start_refold("-p", "Go.", "--script", script_path, cwd=tmp_path) as process:
         _, err = process.communicate(timeout=60)
 
     assert err.decode().splitlines() == [

@@ -149,7 +149,7 @@ def test_hooks_list_reports_a_matcher_that_matches_no_tool(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("tool", "value", "message"),
+    ("tool", "value", "expected"),
     [
         ("Bash", {"command": "ls"}, ("Bash", "bash", {"command": "ls"})),
         ("Edit", {"file_path": "a"}, ("Edit", "edit_file", {"path": "a", "file_path": "a"})),
@@ -160,7 +160,7 @@ def test_hooks_list_reports_a_matcher_that_matches_no_tool(
 def test_hooks_test_passes_the_same_tool_names_to_a_hook_as_a_session(
     tool: str,
     value: dict[str, object],
-    message: tuple[object, ...],
+    expected: tuple[object, ...],
     file: Path,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -173,4 +173,4 @@ def test_hooks_test_passes_the_same_tool_names_to_a_hook_as_a_session(
 
     data = json.loads((tmp_path / "told").read_text())
     assert status == 0
-    assert (data["tool_name"], data["tool"], data["tool_input"]) == message
+    assert (data["tool_name"], data["tool"], data["tool_input"]) == expected

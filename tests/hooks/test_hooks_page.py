@@ -54,9 +54,9 @@ def test_each_example_hook_gives_the_documented_result(
     status = main(["hooks", "test", "PreToolUse", "--input", json.dumps(value)])
 
     first, *others = capfd.readouterr().out.splitlines()
-    outcome = first.rpartition("  ")[2].partition(" after ")[0]
+    event = first.rpartition("  ")[2].partition(" after ")[0]
     assert status == 0
-    assert [outcome, *(line.strip() for line in others)] == seen
+    assert [event, *(line.strip() for line in others)] == seen
 
 
 def test_the_example_function_of_the_hooks_page_refuses_git_push() -> None:

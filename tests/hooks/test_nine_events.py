@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow  # each hook is a program
 LOG = 'cat >> "$CLAUDE_PROJECT_DIR/log"; echo >> "$CLAUDE_PROJECT_DIR/log"'
 BASH: Line = [("bash", '{"command": "touch made"}')]
 TASK: Line = [("task", '{"agent": "code", "prompt": "Do it."}')]
-# What the model says: the root gives a task, the subagent makes a call that is asked about.
+# The script: the root gives a task, and the subagent makes a call that needs approval.
 STORY: Sequence[Line] = (TASK, BASH, "Made.", "Done.", "Summary.")
 COMPACTS = (
     "[context]\ndefault_window_tokens = 20_000\ncompact_share = 0.03\nkept_messages = 1\n"
@@ -73,21 +73,20 @@ def test_for_a_client_of_the_server_all_nine_hook_events_fire(tmp_path: Path) ->
 def test_in_a_script_all_hook_events_but_notification_fire(
     tmp_path: Path, home: Path
 ) -> None:
-    """No user is asked there."""
+    """A script has no user to notify."""
     (home / "refold" / "config.toml").write_text(COMPACTS)
-    long = call("bash", command="seq 2000")
+    long_output = call("bash", command="seq 2000")
     task = call("task", agent="code", prompt="Do it.")
-    data = {"text": "Made."}
-    lines = script(
+    script_path = script(
         tmp_path,
         task,
         call("bash", command="echo hi"),
-        data,
-        long,
+        {"text": "Made."},
+        long_output,
         *[{"text": "Done."}] * 3,
     )
 
-    with start_refold("-p", "Go.", "--script", lines, cwd=tmp_path) as process:
+    with start_refold("-p", "Go.", "--script", script_path, cwd=tmp_path) as process:
         out, err = process.communicate(timeout=LONG)
 
     assert (process.returncode, out) == (0, b"Done.\n"), err
@@ -95,7 +94,7 @@ def test_in_a_script_all_hook_events_but_notification_fire(
 
 
 def test_in_a_subagent_all_hook_events_but_stop_fire(tmp_path: Path, home: Path) -> None:
-    """Its end is SubagentStop, and not Stop."""
+    """The end of a subagent is SubagentStop instead of Stop."""
     (home / "refold" / "config.toml").write_text(COMPACTS)
     long: Line = [("bash", '{"command": "seq 2000"}')]
 

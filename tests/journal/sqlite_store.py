@@ -1,6 +1,6 @@
-"""A journal in an SQLite database: it shows that the port fits a file that writers share.
+"""Stores a journal in an SQLite database, to show that the port fits a file that writers share.
 
-No product: each call opens the database, and every commit waits for the disk.
+It is only for tests: each call opens the database, and every commit waits for the disk.
 """
 
 import sqlite3
@@ -33,7 +33,7 @@ create table if not exists blob(name text primary key, content blob not null);
 
 
 class SQLiteStore:
-    """The store of one writer. There is no lock: the last one that leases has it."""
+    """The store of one writer. It has no lock: the last lease wins."""
 
     def __init__(self, file: Path) -> None:
         self._file, self._fence, self._epoch = file, Fence(), 0
@@ -75,7 +75,7 @@ class SQLiteStore:
             await _in_thread(self._file, write)
 
     async def keep(self) -> None:
-        """Nothing: a commit is kept."""
+        """Do nothing: a commit is on the disk already."""
 
     async def read(self, after: int = 0) -> Sequence[bytes]:
         query = "select line from line where seq > ? order by seq"
@@ -91,7 +91,11 @@ class SQLiteBlobs:
     async def put(self, blob: bytes) -> str:
         name = sha256(blob).hexdigest()
         query = "insert or ignore into blob values(?, ?)"
-        await _in_thread(self._file, lambda db: db.execute(query, (name, blob)) and None)
+
+        def write(db: sqlite3.Connection) -> None:
+            db.execute(query, (name, blob))
+
+        await _in_thread(self._file, write)
         return name
 
     async def get(self, name: str) -> bytes:

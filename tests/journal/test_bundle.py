@@ -31,7 +31,7 @@ from refold.journal.events.kinds import (
     TurnStarted,
     Unknown,
 )
-from refold.journal.home import JournalDirectory, current_directory
+from refold.journal.journal_directory import JournalDirectory, current_directory
 from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.check import check
 from refold.journal.store.disk import Disk

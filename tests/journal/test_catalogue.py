@@ -19,8 +19,9 @@ from refold.journal.catalogue.database import open_tables
 from refold.journal.catalogue.session_card import Card
 from refold.journal.events import codec
 from refold.journal.events.child_events import ChildBorn
-from refold.journal.events.kinds import Event, ModelAnswered, Renamed, Said, Tagged
-from refold.journal.home import JournalDirectory
+from refold.journal.events.kinds import Event, ModelAnswered, Said
+from refold.journal.events.setting_events import Renamed, Tagged
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.state import fold
 from refold.values.messages import Message, Text
 from refold.values.usage import Usage
@@ -326,7 +327,7 @@ def test_several_threads_can_update_the_catalogue_at_once(home: JournalDirectory
 def test_updating_in_any_number_of_steps_gives_the_same_catalogue_as_a_rebuild(
     tmp_path: Path, cuts: list[int]
 ) -> None:
-    """Grown, cut and rewritten: bytes of a journal up to there, one after the other."""
+    """The steps are prefixes of a journal that grows, is cut and is rewritten."""
     home = JournalDirectory(tmp_path / "data" / "sessions")
     whole = as_file(
         lines([*conversation_events("umbrella", "rain", "sun"), Said("open")])[0]
@@ -370,11 +371,11 @@ def test_a_second_connection_in_a_process_keeps_the_locks_of_the_first(
 
 
 def locks(file: Path) -> list[str]:
-    """Those that this process has on it."""
+    """Return the locks that this process holds on the catalogue."""
     ours = f" {os.getpid()} "
-    result = Path("/proc/locks").read_text(encoding="utf-8").splitlines()
+    lock_rows = Path("/proc/locks").read_text(encoding="utf-8").splitlines()
     inode = f":{file.stat().st_ino} "
-    return [row.split(": ", 1)[1] for row in result if ours in row and inode in row]
+    return [row.split(": ", 1)[1] for row in lock_rows if ours in row and inode in row]
 
 
 @pytest.mark.slow
@@ -453,7 +454,7 @@ def test_a_full_disk_for_the_temporary_catalogue_is_reported(
     program = (
         "import resource\n"
         "from pathlib import Path\n"
-        "from refold.journal.home import JournalDirectory\n"
+        "from refold.journal.journal_directory import JournalDirectory\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
         f"JournalDirectory(Path({str(home.root)!r})).catalogue().search('umbrella', 3)\n"
     )

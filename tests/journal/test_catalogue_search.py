@@ -9,8 +9,9 @@ from msgspec import Raw
 
 from refold.errors import BadInput
 from refold.journal.catalogue.search_text import search_expression
-from refold.journal.events.kinds import Ended, ModelAnswered, Renamed, Said, Tagged
-from refold.journal.home import JournalDirectory
+from refold.journal.events.kinds import Ended, ModelAnswered, Said
+from refold.journal.events.setting_events import Renamed, Tagged
+from refold.journal.journal_directory import JournalDirectory
 from refold.values.messages import Message, Text, ToolCall
 from tests.journal.shelves import conversation_events, put_journal
 

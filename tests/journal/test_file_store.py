@@ -168,7 +168,7 @@ def test_a_writer_whose_lock_file_was_deleted_or_changed_still_holds_the_lock(
 
 
 def test_a_writer_cannot_write_after_a_later_one_has_taken_the_lock(tmp_path: Path) -> None:
-    """Where locks do not hold (some network disks), the number still does."""
+    """On network disks without working locks, the number of the writer still prevents it."""
     elsewhere = tmp_path / "elsewhere"
 
     async def main() -> list[bytes]:
@@ -335,27 +335,27 @@ class TestABadDisk:
 
     async def write_on(self, directory: Path, disk: Failing) -> None:
         """Write three lines and a blob. After a fault, begin again from what is there."""
-        store, result = FileStore(directory, ONE_THREAD, disk), list[bytes]()
+        store, read_chunks = FileStore(directory, ONE_THREAD, disk), list[bytes]()
         texts = list[str]()
         for tried in range(20):
             try:
                 epoch = (await store.lease()).epoch
                 chunks = list(await store.read())
-                assert chunks[: len(result)] == result
+                assert chunks[: len(read_chunks)] == read_chunks
                 blob = await store.blobs.put(b"blob")
                 for n in range(len(chunks), 3):
                     await add(store, epoch, b"line %d of try %d" % (n, tried), n)
                     await store.keep()
-                    result = list(await store.read())
+                    read_chunks = list(await store.read())
                 await store.release()
-                result = list(await store.read())
+                read_chunks = list(await store.read())
                 break
             except JournalError as error:
                 texts.append(str(error))
         assert all(str(directory) in words for words in texts)
-        assert list(await FileStore(directory).read()) == result
+        assert list(await FileStore(directory).read()) == read_chunks
         assert await store.blobs.get(blob) == b"blob"
-        assert len(result) == 3
+        assert len(read_chunks) == 3
 
     @pytest.mark.parametrize(
         ("code", "message"),
@@ -382,7 +382,9 @@ class TestABadDisk:
     def test_after_a_failed_sync_the_session_must_be_opened_again(
         self, tmp_path: Path
     ) -> None:
-        """The system dropped the pages, said so once, and would now report success."""
+        """After a failed fsync the kernel has dropped the pages; a second fsync would
+        succeed without them.
+        """
         disk = Failing(10_000, errno.EIO)
 
         async def main() -> None:
@@ -423,7 +425,7 @@ class TestABadDisk:
 
 
 class TestAPowerCut:
-    """Only what was synced is left, under names that were."""
+    """After a power cut only synced data is left, under synced names."""
 
     def test_synced_events_survive_a_power_failure(self, tmp_path: Path) -> None:
         disk = Unpowered(tmp_path)

@@ -16,7 +16,7 @@ from refold.journal.state.fold import fold
         ("x" * 70, "x" * 60),
     ],
 )
-def test_the_title_begins_behind_the_files_that_a_message_names_first(
+def test_the_first_title_is_the_message_without_the_files_named_at_its_beginning(
     message: str, title: str
 ) -> None:
     view = fold([Entry(1, SessionStarted("/w")), Entry(2, Said(message))])

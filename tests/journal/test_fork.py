@@ -27,7 +27,7 @@ from refold.journal.events.kinds import (
     VariablesSaved,
 )
 from refold.journal.fork import UNKNOWN_END, Fork, fork
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.state.fold import View, fold
 from refold.journal.store.check import check
 from refold.journal.store.disk import Disk
@@ -45,7 +45,7 @@ SCRIPTS = some.lists(
 
 
 def write_session(home: JournalDirectory, *events: Event, name: str = "a") -> Path:
-    """A session with these events in it."""
+    """Return a session with these events in it."""
 
     async def write() -> None:
         record = Recorder(home.store(name), clock=lambda: 5.0)
@@ -105,17 +105,19 @@ def check_forks(
     before, source, ordered = file_contents(path), entries_of(path), list(orders)
 
     for seq in range(1, len(source) + 1, step):
-        result = fork(home, "a", seq, NOW)
+        forked_session = fork(home, "a", seq, NOW)
 
-        copy = home.path(result.id)
+        copy = home.path(forked_session.id)
         ours = entries_of(copy)
-        forked = Forked("a", seq, _hash(path, seq), result.id)
+        forked = Forked("a", seq, _hash(path, seq), forked_session.id)
         assert lines_of(copy)[:seq] == lines_of(path)[:seq]
         assert (ours[:seq], ours[seq].event) == (source[:seq], forked)
         assert fold(ours[: seq + 1]) == fold([ours[seq]], fold(source[:seq]))
         assert check(copy).damages == ()
         assert all(c.result is not None for c in fold(ours).conversation.calls)
-        view = continue_session(home, result.id, world(ScriptedProvider("Now."), orders))
+        view = continue_session(
+            home, forked_session.id, world(ScriptedProvider("Now."), orders)
+        )
         check_history(s.message for s in build_request(view).messages)
         assert check(copy).damages == ()
 
@@ -199,9 +201,9 @@ def test_a_fork_has_the_blobs_and_python_variables_of_its_events(tmp_path: Path)
         Ended("d", "done", "cut", full_blob=names[3]),
     )
 
-    result = fork(home, "a", 4, NOW)
+    forked_session = fork(home, "a", 4, NOW)
 
-    copy = home.path(result.id)
+    copy = home.path(forked_session.id)
     there = {p.name: p.stat().st_ino for p in (copy / "blobs").iterdir()}
     assert there == {n: (path / "blobs" / n).stat().st_ino for n in names[:3]}
     assert fold(entries_of(copy)).conversation.variables == names[2]
@@ -242,10 +244,10 @@ def test_a_fork_does_not_take_over_the_children_of_the_original(tmp_path: Path) 
     )
     write_session(home, SessionStarted("/w"), name="a/child-1")
 
-    result = fork(home, "a", None, NOW)
+    forked_session = fork(home, "a", None, NOW)
 
-    view = fold(entries_of(home.path(result.id)))
-    assert not (home.path(result.id) / "children").exists()
+    view = fold(entries_of(home.path(forked_session.id)))
+    assert not (home.path(forked_session.id) / "children").exists()
     assert [c.foreign for c in view.children.children] == [True]
     assert (view.children.running, view.turn.granted) == ((), ())
     assert view.account.spent == Spent()
@@ -279,7 +281,7 @@ def test_a_damaged_session_can_be_forked_before_the_damage(tmp_path: Path) -> No
 
 
 class Dying(Disk):
-    """Does `calls` things, and nothing more: then the process is dead."""
+    """Carries out `calls` operations. At the next one the process dies."""
 
     def __init__(self, calls: int, error: BaseException) -> None:
         self.left, self.error = calls, error

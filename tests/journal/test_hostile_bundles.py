@@ -23,7 +23,7 @@ from refold.journal.bundle.unpack import unpack
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Ended, Entry, Said
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.disk import Disk
 from refold.values.messages import Image
@@ -36,7 +36,7 @@ Harm = Callable[[bytes], bytes]
 
 
 def document(tmp_path: Path) -> bytes:
-    """A session with a blob and with children."""
+    """Return a session with a blob and with children."""
     home = JournalDirectory(tmp_path / "one")
     path = home.path(ID)
     family(path)
@@ -95,7 +95,7 @@ def _pack_lines(lines: list[bytes]) -> bytes:
 
 
 def with_other_headers(change: Callable[[list[tarfile.TarInfo]], object]) -> Harm:
-    """The same contents under other headers, as any tar writes them."""
+    """Return the same contents under other headers, as any tar writes them."""
 
     def harm(made: bytes) -> bytes:
         out = io.BytesIO()
@@ -265,13 +265,13 @@ def test_malformed_bundle_is_refused_in_one_line(
         ),
     ],
 )  # fmt: skip
-def test_correctly_chained_but_invalid_event_is_refused(
+def test_a_bundle_with_a_correctly_chained_but_invalid_event_is_refused(
     tmp_path: Path, line: dict[str, object], message: str
 ) -> None:
     assert message in read_refusal(tmp_path, chain_lines(line))
 
 
-def test_a_number_that_is_too_large_is_refused(tmp_path: Path) -> None:
+def test_a_bundle_with_a_number_that_is_too_large_is_refused(tmp_path: Path) -> None:
     usage = {"fresh": msgspec.Raw(b"1" + b"0" * 400)}
     message = {"role": "assistant", "parts": ()}
     line = {"kind": "ModelAnswered", "data": {"message": message, "usage": usage}}
@@ -283,7 +283,7 @@ def test_a_number_that_is_too_large_is_refused(tmp_path: Path) -> None:
     assert "it has a number that is too large" in text
 
 
-def test_deeply_nested_event_is_refused(tmp_path: Path) -> None:
+def test_a_bundle_with_a_deeply_nested_event_is_refused(tmp_path: Path) -> None:
     deep = msgspec.Raw(b"[" * 200_000 + b"]" * 200_000)
 
     text = read_refusal(
@@ -293,7 +293,9 @@ def test_deeply_nested_event_is_refused(tmp_path: Path) -> None:
     assert "damaged" in text
 
 
-def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+def test_a_bundle_with_an_endless_line_is_refused_before_it_fills_the_memory(
+    tmp_path: Path,
+) -> None:
     class Endless(io.RawIOBase):
         def __init__(self) -> None:
             self.given = 0
@@ -322,42 +324,46 @@ def test_an_endless_line_is_refused_before_it_fills_the_memory(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("share", range(1, 60))
-def test_a_truncated_file_is_refused_wherever_it_was_cut(
+def test_a_truncated_bundle_is_refused_wherever_it_was_cut(
     tmp_path: Path, share: int
 ) -> None:
-    data = document(tmp_path)
+    bundle = document(tmp_path)
 
-    text = read_refusal(tmp_path, data[: len(data) * share // 60])
+    text = read_refusal(tmp_path, bundle[: len(bundle) * share // 60])
 
     assert "s.tar, " in text or "not an exported session" in text
 
 
 @pytest.mark.parametrize("share", range(80))
-def test_a_changed_byte_is_refused_or_leaves_all_events_unchanged(
+def test_a_bundle_with_a_changed_byte_is_refused_or_has_all_events_unchanged(
     tmp_path: Path, share: int
 ) -> None:
-    """Of the header, the version that wrote it and the id may be any."""
-    data = document(tmp_path)
-    position = len(data) * share // 80
-    other = bytes([data[position] ^ 1])
+    """In the header, the version of the writer and the id may change freely."""
+    bundle = document(tmp_path)
+    position = len(bundle) * share // 80
+    changed = bytes([bundle[position] ^ 1])
     home = JournalDirectory(tmp_path / "two")
     home.root.mkdir()
 
     try:
         session = unpack(
-            home, io.BytesIO(data[:position] + other + data[position + 1 :]), "s", 5.0, "/"
+            home,
+            io.BytesIO(bundle[:position] + changed + bundle[position + 1 :]),
+            "s",
+            5.0,
+            "/",
         )
     except BadInput:
         assert list(home.root.iterdir()) == []
         return
 
-    assert position < data.index(b"\n")
+    assert position < bundle.index(b"\n")
     for path in (tmp_path / "one" / ID).rglob("events.jsonl"):
-        there = home.path(session.id) / path.relative_to(tmp_path / "one" / ID)
-        assert there.read_bytes().startswith(path.read_bytes())
+        imported_path = home.path(session.id) / path.relative_to(tmp_path / "one" / ID)
+        assert imported_path.read_bytes().startswith(path.read_bytes())
 
 
-def test_an_import_on_a_failing_disk_leaves_no_files(tmp_path: Path) -> None:
+def test_a_bundle_import_on_a_failing_disk_leaves_no_files(tmp_path: Path) -> None:
     data = document(tmp_path)
     home = JournalDirectory(tmp_path / "two")
     home.root.mkdir()
@@ -368,7 +374,7 @@ def test_an_import_on_a_failing_disk_leaves_no_files(tmp_path: Path) -> None:
         try:
             unpack(home, io.BytesIO(data), "s.tar", 5.0, "/", disk)
         except JournalError:
-            # Only when it stood in its place and that could not be kept, it is there.
+            # It exists only if it was renamed and the rename could not be synced.
             assert [home.check(session.id).damages for session in home.sessions()] in (
                 [],
                 [()],
@@ -387,7 +393,7 @@ import io, os, signal, sys
 from pathlib import Path
 from refold.journal.bundle.unpack import unpack
 from refold.journal.store.disk import Disk
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 
 class Dying(Disk):
     left = int(sys.argv[3])
@@ -402,14 +408,14 @@ unpack(JournalDirectory(Path(sys.argv[1])), open(sys.argv[2], "rb"), "s", 5.0, "
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", [1, 2, 4, 5])
-def test_a_killed_import_leaves_no_session_and_the_next_one_removes_its_files(
+def test_a_killed_bundle_import_leaves_no_session_and_the_next_removes_its_files(
     tmp_path: Path, when: int
 ) -> None:
     data = document(tmp_path)
     (tmp_path / "s.tar").write_bytes(data)
     home = JournalDirectory(tmp_path / "two")
     home.root.mkdir()
-    words = [
+    command_line = [
         sys.executable,
         "-c",
         DYING,
@@ -418,7 +424,7 @@ def test_a_killed_import_leaves_no_session_and_the_next_one_removes_its_files(
         f"{when}",
     ]
 
-    done = subprocess.run(words, check=False, timeout=60, env={**os.environ})
+    done = subprocess.run(command_line, check=False, timeout=60, env={**os.environ})
     left, sessions = len(list(home.root.iterdir())), list(home.sessions())
     unpack(home, io.BytesIO(data), "s.tar", 5.0, "/here")
 
@@ -426,7 +432,7 @@ def test_a_killed_import_leaves_no_session_and_the_next_one_removes_its_files(
     assert [p.name for p in home.root.iterdir()] == [ID]
 
 
-def test_an_export_reads_no_file_whose_name_is_not_a_blob_name(
+def test_a_session_export_reads_no_file_whose_name_is_not_a_blob_name(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "secret").write_text("x", "utf-8")

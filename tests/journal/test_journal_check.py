@@ -19,7 +19,7 @@ MADE, _ = lines(EVENTS)
 
 @pytest.fixture
 def session(tmp_path: Path) -> Path:
-    """A whole session of five events."""
+    """Return a whole session of five events."""
     anyio.run(write, FileStore(tmp_path / "one", THREADS, Careless()), EVENTS)
     return tmp_path / "one"
 
@@ -65,26 +65,26 @@ def test_a_flipped_byte_is_reported_as_damage_of_its_line_only(
         assert caught.value.line == number
 
 
-def test_a_missing_line_is_reported(session: Path) -> None:
+def test_check_reports_a_missing_journal_line(session: Path) -> None:
     assert check_after(session, lambda made: made[:1] + made[3:]) == [
         "events.jsonl 2: it is event 4, not 2; lost: events 2 to 3"
     ]
 
 
-def test_a_duplicated_line_is_reported(session: Path) -> None:
+def test_check_reports_a_duplicated_journal_line(session: Path) -> None:
     assert check_after(session, lambda made: made[:2] + made[1:]) == [
         "events.jsonl 3: event 2 is here a second time; lost: nothing"
     ]
 
 
-def test_swapped_lines_are_reported(session: Path) -> None:
+def test_check_reports_swapped_journal_lines(session: Path) -> None:
     assert check_after(session, lambda m: [m[0], m[2], m[1], m[3], m[4]]) == [
         "events.jsonl 2: event 3 is here out of its place; lost: nothing",
         "events.jsonl 4: it is event 4, not 3; lost: event 3",
     ]
 
 
-def test_two_damaged_places_are_both_reported(session: Path) -> None:
+def test_check_reports_two_damaged_places_of_a_journal(session: Path) -> None:
     assert check_after(session, lambda m: [b"?", m[1], m[2], m[4]]) == [
         "events.jsonl 1: it was changed after it was written; lost: event 1",
         "events.jsonl 2: it was changed after it was written; lost: event 2",
@@ -92,14 +92,16 @@ def test_two_damaged_places_are_both_reported(session: Path) -> None:
     ]
 
 
-def test_lines_missing_at_the_end_are_reported(session: Path) -> None:
+def test_check_reports_lines_missing_at_the_end_of_a_journal(session: Path) -> None:
     assert check_after(session, lambda made: made[:3]) == [
         "events.jsonl 3: it ends at event 3, but its writer recorded event 5; "
         "lost: events 4 to 5"
     ]
 
 
-def test_an_incomplete_last_line_is_reported_wherever_it_was_cut(session: Path) -> None:
+def test_check_reports_an_incomplete_last_journal_line_wherever_it_was_cut(
+    session: Path,
+) -> None:
     for left in range(1, len(MADE[4]) + 1):
         (session / "events.jsonl").unlink()
         (session / "events.jsonl").write_bytes(as_file(MADE[:4]) + MADE[4][:left])
@@ -112,7 +114,7 @@ def test_an_incomplete_last_line_is_reported_wherever_it_was_cut(session: Path) 
         ]
 
 
-def test_a_replaced_journal_is_reported(session: Path) -> None:
+def test_check_reports_a_replaced_journal(session: Path) -> None:
     others, _ = lines(EVENTS[::-1])
 
     assert check_after(session, lambda _: others) == [
@@ -122,7 +124,7 @@ def test_a_replaced_journal_is_reported(session: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["missing", "changed after it was written"])
-def test_a_missing_or_changed_blob_is_reported(tmp_path: Path, damage: str) -> None:
+def test_check_reports_a_missing_or_changed_blob(tmp_path: Path, damage: str) -> None:
     async def make() -> str:
         store = FileStore(tmp_path, THREADS)
         name = await store.blobs.put(b"all of it")
@@ -142,7 +144,7 @@ def test_a_missing_or_changed_blob_is_reported(tmp_path: Path, damage: str) -> N
     assert damage in result.what
 
 
-def test_an_unreadable_lock_file_is_reported(session: Path) -> None:
+def test_check_reports_an_unreadable_lock_file(session: Path) -> None:
     (session / "pen").write_bytes(b"?")
 
     assert describe_damages(check(session)) == [

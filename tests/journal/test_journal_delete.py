@@ -9,7 +9,7 @@ import pytest
 from refold.errors import BadInput, Held, JournalError
 from refold.journal.events.kinds import Ended
 from refold.journal.fork import fork
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.store.blobs import BlobFiles
 from refold.journal.store.delete import DELETE_PREFIX, delete, session_size
 from refold.journal.store.disk import Disk
@@ -49,14 +49,14 @@ def test_deleting_a_session_keeps_the_blobs_that_a_fork_shares(
         *conversation_events("umbrella"),
         Ended("c", "done", "a long…", full_blob=name),
     )
-    result = fork(home, "one", None, 1.8e9, Careless())
+    forked_session = fork(home, "one", None, 1.8e9, Careless())
     before = session_size(home.root, home.path("one"))
 
     delete(home.root, home.path("one"))
 
     assert (before.sessions, before.files) == (2, 3)
-    assert names(home) == [result.id]
-    assert BlobFiles(home.path(result.id), Disk()).get(name) == b"a long result"
+    assert names(home) == [forked_session.id]
+    assert BlobFiles(home.path(forked_session.id), Disk()).get(name) == b"a long result"
 
 
 @pytest.mark.parametrize("written", ["one", "one/child-1"])

@@ -14,7 +14,7 @@ from refold.journal.bundle.unpack import unpack
 from refold.journal.catalogue.indexer import read_card
 from refold.journal.events import codec
 from refold.journal.fork import fork
-from refold.journal.home import JournalDirectory, first_directory
+from refold.journal.journal_directory import JournalDirectory, first_directory
 from refold.journal.store.check import check
 from refold.journal.store.file import FileStore
 from refold.journal.store.tree_reader import tree
@@ -57,7 +57,9 @@ def test_the_catalogue_lists_a_journal_of_another_format_with_the_reason(
     assert first_directory(home.path(ID)) == "/work"
 
 
-def test_a_check_reports_only_the_other_format(home: JournalDirectory) -> None:
+def test_a_check_of_a_journal_of_another_format_reports_only_its_format(
+    home: JournalDirectory,
+) -> None:
     (damage,) = check(home.path(ID)).damages
 
     assert (damage.line, damage.what, damage.lost) == (1, SENTENCE, "nothing")

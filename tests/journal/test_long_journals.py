@@ -12,7 +12,7 @@ from refold.journal.catalogue.catalogue import Catalogue
 from refold.journal.catalogue.database import CatalogueRow, Tables, open_tables
 from refold.journal.catalogue.indexer import Indexer, Tell
 from refold.journal.events.kinds import Event, Said, SessionResumed, SessionStarted
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.store.session_files import SessionListing, list_sessions
 from tests.journal.journals import as_file, lines
 from tests.journal.shelves import conversation_events, put_journal
@@ -21,7 +21,7 @@ MESSAGES = 3_500
 
 
 class Left(Exception):
-    """Readers are stopped here."""
+    """Raised to stop a reader."""
 
 
 @pytest.fixture
@@ -52,9 +52,9 @@ def ignore_progress(_: int, __: int) -> None:
 
 
 def row(tables: Tables, id_: str = "long") -> CatalogueRow:
-    result = tables.row(id_)
-    assert result is not None
-    return result
+    catalogue_row = tables.row(id_)
+    assert catalogue_row is not None
+    return catalogue_row
 
 
 def count_hits(home: JournalDirectory, text: str) -> int:
@@ -118,7 +118,7 @@ def test_another_process_can_use_the_catalogue_between_two_pieces(
 def test_catalogue_reads_a_replaced_journal_again_from_the_start(
     home: JournalDirectory, tables: Tables
 ) -> None:
-    """Another journal stood in its place for a moment."""
+    """Another journal had its path for a moment."""
     file = put_journal(home, "long", *long_events())
     follow_in_pieces(tables, home, lambda _, __: None)
     first = file.read_bytes()
@@ -142,11 +142,11 @@ def test_a_deleted_long_session_is_removed_from_the_catalogue_in_pieces(
     put_journal(home, "other", *conversation_events("so"))
     follow_in_pieces(tables, home, lambda _, __: None)
     file.unlink()
-    result = list[tuple[int, int]]()
+    reports = list[tuple[int, int]]()
 
-    follow_in_pieces(tables, home, lambda done, of: result.append((done, of)))
+    follow_in_pieces(tables, home, lambda done, of: reports.append((done, of)))
 
-    assert result == [(0, 1), (0, 1), (0, 1), (1, 1)]
+    assert reports == [(0, 1), (0, 1), (0, 1), (1, 1)]
     assert tables.count() == (1, 1)
 
 

@@ -26,7 +26,7 @@ def message_events(numbers: range) -> list[Event]:
 
 
 @given(
-    kept=st.integers(0, 12),
+    byte_count=st.integers(0, 12),
     more=st.integers(0, 24),
     block=st.sampled_from([512, 4096]),
     lost=st.sets(st.integers(0, 40)),
@@ -35,7 +35,7 @@ def message_events(numbers: range) -> list[Event]:
 )
 def test_with_any_subset_of_unsynced_blocks_a_journal_opens_as_a_prefix(
     tmp_path_factory: pytest.TempPathFactory,
-    kept: int,
+    byte_count: int,
     more: int,
     block: int,
     lost: set[int],
@@ -44,12 +44,12 @@ def test_with_any_subset_of_unsynced_blocks_a_journal_opens_as_a_prefix(
 ) -> None:
     base = tmp_path_factory.mktemp("disk")
     directory, disk = base / "sessions" / "one", Unpowered(base)
-    events = message_events(range(kept + more))
+    events = message_events(range(byte_count + more))
 
     async def write() -> list[Event]:
         record = Recorder(FileStore(directory, THREADS, disk))
         for number, event in enumerate(events):
-            await record(event, kept=number == kept - 1)
+            await record(event, kept=number == byte_count - 1)
         return [entry.event for entry in await record.entries()]
 
     async def resume() -> list[Event]:
@@ -72,7 +72,7 @@ def test_with_any_subset_of_unsynced_blocks_a_journal_opens_as_a_prefix(
 
     left = [event for event in after if not isinstance(event, JournalRepaired)]
     assert left == before[: len(left)]
-    assert len(left) >= kept
+    assert len(left) >= byte_count
 
 
 def test_bytes_lost_to_a_hole_are_recorded_as_a_repair(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_hole_in_the_synced_part_of_a_journal_is_reported_as_damage(
 
 
 def test_a_hole_before_a_complete_turn_is_damage_whatever_the_lock_file_states() -> None:
-    """The end of a turn is synced, so all that was written before it had been."""
+    """The end of a turn is synced, and with it every earlier line."""
     events = [
         *message_events(range(2)),
         TurnStarted(1),
@@ -135,7 +135,7 @@ def test_a_hole_before_a_complete_turn_is_damage_whatever_the_lock_file_states()
 
 
 @pytest.mark.parametrize(
-    ("data", "kept", "end"),
+    ("data", "byte_count", "end"),
     [
         (b"one\ntwo\n", 0, 8),
         (b"one\ntw", 0, 4),
@@ -148,6 +148,6 @@ def test_a_hole_before_a_complete_turn_is_damage_whatever_the_lock_file_states()
     ],
 )
 def test_the_lines_of_a_journal_end_before_a_hole_in_its_unsynced_part(
-    data: bytes, kept: int, end: int
+    data: bytes, byte_count: int, end: int
 ) -> None:
-    assert end_of_lines(data, kept) == end
+    assert end_of_lines(data, byte_count) == end

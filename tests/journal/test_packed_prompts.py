@@ -44,7 +44,7 @@ async def refuse(question: Question) -> bool:
 
 
 @pytest.mark.parametrize("approve", [None, refuse], ids=["unattended", "attended"])
-def test_a_session_of_one_line_takes_at_most_6_kb(
+def test_a_session_with_one_short_turn_takes_at_most_6_kb(
     approve: Callable[[Question], Awaitable[bool]] | None, tmp_path: Path
 ) -> None:
     agent = Agent(
@@ -64,7 +64,7 @@ def test_a_session_of_one_line_takes_at_most_6_kb(
 
 
 @pytest.mark.parametrize("number", TEXTS)
-def test_the_texts_that_journals_need_never_change(number: int) -> None:
+def test_the_texts_with_which_packed_prompts_are_unpacked_never_change(number: int) -> None:
     assert sha256(codec.known_texts(number)).hexdigest() == TEXTS[number]
 
 
@@ -75,18 +75,18 @@ def test_a_packed_prompt_is_read_as_it_was_recorded() -> None:
     assert event_in(line) == PROMPT
 
 
-def test_the_model_stays_readable_in_a_packed_line() -> None:
+def test_the_model_name_beside_a_packed_prompt_is_not_packed() -> None:
     assert b'"model":"m/m"' in line_of(PROMPT)
 
 
-def test_a_short_prompt_stays_readable() -> None:
+def test_a_short_system_prompt_is_not_packed() -> None:
     line = line_of(SystemPromptSet("Water the plants."))
 
     assert b"Water the plants." in line
     assert event_in(line) == SystemPromptSet("Water the plants.")
 
 
-def test_a_line_that_was_written_before_prompts_were_packed_is_read() -> None:
+def test_a_journal_line_with_an_unpacked_prompt_is_read() -> None:
     data = codec.dump(PROMPT)
     line, _ = codec.encode(Entry(1, Unknown("SystemPromptSet", Raw(data))), Head())
 
@@ -94,7 +94,7 @@ def test_a_line_that_was_written_before_prompts_were_packed_is_read() -> None:
     assert event_in(line) == PROMPT
 
 
-def test_a_tool_may_have_an_argument_named_packed() -> None:
+def test_a_tool_schema_with_a_key_named_packed_is_recorded_unchanged() -> None:
     tool = ToolSpec("post", "", Raw(b'{"packed":"AAAA"}'))
 
     assert event_in(line_of(SystemPromptSet("Post.", (tool,)))) == SystemPromptSet(
@@ -120,7 +120,7 @@ def compress(text: bytes, texts: bytes = b"") -> bytes:
     ],
     ids=["no zlib", "cut", "longer", "later texts", "a list", "a number", "too large"],
 )
-def test_a_packed_text_that_cannot_be_restored_is_unknown_and_unchanged(
+def test_a_packed_prompt_that_cannot_be_unpacked_becomes_an_unchanged_unknown_event(
     packed: bytes,
 ) -> None:
     data = prompt_data(packed)

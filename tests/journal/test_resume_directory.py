@@ -14,7 +14,7 @@ from refold.journal.events.kinds import (
     SessionResumed,
     SessionStarted,
 )
-from refold.journal.home import JournalDirectory, current_directories
+from refold.journal.journal_directory import JournalDirectory, current_directories
 from refold.journal.state.session_info import SessionDirectories
 from refold.session.recorder import Recorder
 from refold.values.messages import Message, ToolCall
@@ -37,7 +37,7 @@ def write_session(directory: Path, *events: Event) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("later", "found"),
+    ("later", "expected"),
     [
         ((), SessionDirectories("/a", ("/b", "/c"))),
         ((SessionResumed("1"),), SessionDirectories("/a", ("/b", "/c"))),
@@ -59,9 +59,9 @@ def write_session(directory: Path, *events: Event) -> Path:
     ],
 )
 def test_the_latest_event_decides_the_directory_and_the_roots(
-    tmp_path: Path, later: tuple[Event, ...], found: SessionDirectories
+    tmp_path: Path, later: tuple[Event, ...], expected: SessionDirectories
 ) -> None:
-    assert current_directories(write_session(tmp_path, STARTED, *later)) == found
+    assert current_directories(write_session(tmp_path, STARTED, *later)) == expected
 
 
 def test_current_directories_match_the_folded_session(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from refold.errors import BadInput
 from refold.journal.schedules.recurrence import parse_repeated, parse_single
 from refold.journal.schedules.schedule_book import NewSchedule, ScheduleBook, ScheduledRun
 from refold.testing.clock import Clock
+from tests.journal.schedule_contract import OpenBook, ScheduleBookContract
 
 ZONE = "Europe/Berlin"
 HOUR, DAY = 3_600.0, 86_400.0
@@ -35,6 +36,12 @@ def run_due(book: ScheduleBook, clock: Clock, id_: int = 1) -> ScheduledRun | No
             book.record_session(id_, "s1")
             book.end(id_, "answered", "Done.")
     return run
+
+
+class TestSchedulesInAFile(ScheduleBookContract):
+    @pytest.fixture
+    def open_book(self, tmp_path: Path) -> OpenBook:
+        return lambda: ScheduleBook(tmp_path)
 
 
 def test_a_run_is_due_once_even_after_a_restart(tmp_path: Path, clock: Clock) -> None:

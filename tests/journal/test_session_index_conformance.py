@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.session_index import SessionIndex
 from refold.testing.session_index_conformance import SessionIndexContract
 from refold.testing.sessions import MemorySessions

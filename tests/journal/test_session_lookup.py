@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from refold.errors import BadInput
-from refold.journal.events.kinds import Event, Forked, Renamed, SessionStarted
-from refold.journal.home import JournalDirectory
+from refold.journal.events.kinds import Event, Forked, SessionStarted
+from refold.journal.events.setting_events import Renamed
+from refold.journal.journal_directory import JournalDirectory
 from tests.journal.shelves import conversation_events, put_journal
 
 
@@ -96,7 +97,7 @@ def test_a_fork_does_not_inherit_the_name(home: JournalDirectory) -> None:
 
 
 def test_the_newest_session_of_a_directory_is_found_among_many(tmp_path: Path) -> None:
-    """With the catalogue and without, and when it is behind."""
+    """The test looks with an up-to-date catalogue, an old one, and none."""
     home = JournalDirectory(tmp_path / "data" / "sessions")
     here, there = str(tmp_path), str(tmp_path / "there")
     put_journal(home, "mine", *conversation_events("so", directory=here), changed=1.0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.store.blobs import MIN_SHARED_BYTES, SHARED_DIRECTORY_NAME
 from refold.journal.store.delete import session_size
 

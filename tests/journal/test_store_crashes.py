@@ -22,7 +22,9 @@ from tests.journal.journals import THREADS
 
 
 class StoreThroughCrashes(RuleBasedStateMachine):
-    """`lines` is all that `append` acknowledged, `kept` how many of it `keep` did."""
+    """`lines` are the acknowledged lines of `append`, `kept` is the number of those that
+    `keep` acknowledged.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,8 +41,8 @@ class StoreThroughCrashes(RuleBasedStateMachine):
 
     @rule()
     def lease(self) -> None:
-        self.epoch = self.do(self.store.lease).epoch
-        assert list(self.do(self.store.read)) == self.lines
+        self.epoch = self.run_operation(self.store.lease).epoch
+        assert list(self.run_operation(self.store.read)) == self.lines
         assert self.epoch > self.used
 
     @rule(
@@ -54,13 +56,13 @@ class StoreThroughCrashes(RuleBasedStateMachine):
             head = (seq + len(new), "h")
             await self.store.append(new, expect=seq, epoch=self.epoch, head=head)
 
-        self.do(append)
+        self.run_operation(append)
         self.lines += new
         self.used = self.epoch
 
     @rule()
     def keep(self) -> None:
-        self.do(self.store.keep)
+        self.run_operation(self.store.keep)
         self.kept = len(self.lines)
 
     @rule(blob=st.binary(max_size=10))
@@ -68,11 +70,11 @@ class StoreThroughCrashes(RuleBasedStateMachine):
         async def put() -> str:
             return await self.store.blobs.put(blob)
 
-        self.blobs.add(self.do(put))
+        self.blobs.add(self.run_operation(put))
 
     @rule()
     def leave_and_come_back(self) -> None:
-        self.do(self.store.release)
+        self.run_operation(self.store.release)
         self.kept = len(self.lines)
         self.lease()
 
@@ -83,7 +85,7 @@ class StoreThroughCrashes(RuleBasedStateMachine):
             with pytest.raises(Held):
                 await FileStore(self.directory, THREADS).lease()
 
-        self.do(second)
+        self.run_operation(second)
 
     @rule()
     def the_program_is_killed(self) -> None:
@@ -93,7 +95,7 @@ class StoreThroughCrashes(RuleBasedStateMachine):
     @rule(tail=st.sampled_from([0.0, 0.3, 0.7, 1.0]))
     def the_power_is_cut(self, tail: float) -> None:
         self.disk.cut_power(tail)
-        left = list(self.do(FileStore(self.directory, THREADS).read))
+        left = list(self.run_operation(FileStore(self.directory, THREADS).read))
         assert left == self.lines[: len(left)]
         assert len(left) >= self.kept
         self.lines, self.used = left, 0  # the number in an unsynced lock file may be gone
@@ -109,7 +111,7 @@ class StoreThroughCrashes(RuleBasedStateMachine):
         self.disk.die()
         shutil.rmtree(self.base)
 
-    def do(self, deed: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    def run_operation(self, deed: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         return anyio.run(deed)
 
 

@@ -29,7 +29,7 @@ while True:
     board.change(task.id, TaskChange(status="done"), sys.argv[2])
     print(task.id, flush=True)
 """
-# Dies at the nth call of the disk; made again with 0, it does what was left.
+# Dies at the nth call of the disk; run again with 0, it does the rest.
 DYING = """
 import os, signal, sys
 from pathlib import Path
@@ -101,9 +101,9 @@ def test_an_incomplete_last_line_is_cut_off_wherever_it_was_torn(tmp_path: Path)
 
     for index in range(len(line)):
         board.path.write_bytes(whole + line[:index])
-        result = TaskBoard(tmp_path)
-        assert [task.subject for task in result.read().tasks] == ["a"]
-        result.add(NewTask("c"))
+        task_board = TaskBoard(tmp_path)
+        assert [task.subject for task in task_board.read().tasks] == ["a"]
+        task_board.add(NewTask("c"))
         assert [task.subject for task in TaskBoard(tmp_path).read().tasks] == ["a", "c"]
 
 
@@ -197,7 +197,7 @@ def run_until_crash(directory: Path, at: int) -> tuple[int, Sequence[str]]:
 def test_a_kill_at_any_disk_call_loses_no_task_and_repeats_none(
     tmp_path: Path,
 ) -> None:
-    """What was acknowledged is there; the same calls, made again, do what was left."""
+    """Acknowledged tasks are stored; the same calls, made again, do the rest."""
     position, killed = 1, True
     while killed:
         place = tmp_path / str(position)

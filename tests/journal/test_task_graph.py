@@ -20,10 +20,10 @@ from refold.values.control import BoardTask, NewTask, TaskChange
 
 
 def board(*tasks: NewTask) -> Board:
-    result = Board()
+    task_board = Board()
     for task in tasks:
-        result = apply_events(result, result.addition(task))
-    return result
+        task_board = apply_events(task_board, task_board.addition(task))
+    return task_board
 
 
 def apply_events(board: Board, *events: BoardEvent | None) -> Board:
@@ -34,7 +34,7 @@ def change_task(board: Board, id_: int, change: TaskChange, author: str = "ann")
     return apply_events(board, board.update(id_, change, author))
 
 
-# An order: what is done, to which task, with which others, by whom.
+# An order: the operation, the task, the other tasks, and the author.
 IDS = st.integers(1, 6)
 ORDERS = st.lists(
     st.tuples(
@@ -50,10 +50,10 @@ ORDERS = st.lists(
 def event_of(
     board: Board, order: tuple[str, int, tuple[int, ...], str], key: str
 ) -> BoardEvent | None:
-    """The event of an order; None where it is refused."""
-    what, id_, others, who = order
+    """Return the event of an order; None where it is refused."""
+    kind, id_, others, who = order
     try:
-        match what:
+        match kind:
             case "add":
                 return board.addition(NewTask("it", blocked_by=others), key)
             case "block":
@@ -63,15 +63,15 @@ def event_of(
             case "next":
                 return board.claim(0, who, key)
             case "done" | "pending" | "cancelled":
-                return board.update(id_, TaskChange(status=what), who)
+                return board.update(id_, TaskChange(status=kind), who)
             case _:
-                raise AssertionError(what)
+                raise AssertionError(kind)
     except BadInput:
         return None
 
 
 def has_a_cycle(tasks: Sequence[BoardTask]) -> bool:
-    """By taking away, again and again, what is blocked by nothing that is left."""
+    """Find a cycle: remove unblocked tasks until none is left or nothing changes."""
     left = {task.id: set(task.blocked_by) for task in tasks}
     while free := [id_ for id_, others in left.items() if not others & left.keys()]:
         for id_ in free:
@@ -83,21 +83,21 @@ def has_a_cycle(tasks: Sequence[BoardTask]) -> bool:
 def test_no_order_of_changes_makes_a_cycle_or_claims_a_blocked_task(
     orders: list[tuple[str, int, tuple[int, ...], str]],
 ) -> None:
-    result, events = Board(), list[BoardEvent]()
+    task_board, events = Board(), list[BoardEvent]()
     for n, order in enumerate(orders):
-        event = event_of(result, order, f"key-{n}")
+        event = event_of(task_board, order, f"key-{n}")
         if event is None:
             continue
-        before, result = result, apply_events(result, event)
+        before, task_board = task_board, apply_events(task_board, event)
         events.append(event)
-        now = {task.id: task for task in result.tasks}
-        assert not has_a_cycle(result.tasks)
+        now = {task.id: task for task in task_board.tasks}
+        assert not has_a_cycle(task_board.tasks)
         if order[0] in ("claim", "next"):
             assert before.task(event.id).status == "pending"
             assert before.task(event.id).waits_for == ()
             assert (now[event.id].status, now[event.id].owner) == ("in_progress", order[3])
-        for task in result.tasks:
-            assert task == result.task(task.id)
+        for task in task_board.tasks:
+            assert task == task_board.task(task.id)
             assert all(task.id in now[block].blocked_by for block in task.blocks)
             assert all(task.id in now[number].blocks for number in task.blocked_by)
             assert all(now[number].open for number in task.waits_for)
@@ -109,23 +109,23 @@ def test_no_order_of_changes_makes_a_cycle_or_claims_a_blocked_task(
 
 
 @given(ORDERS)
-def test_a_repeated_call_changes_nothing(
+def test_a_repeated_call_does_not_change_the_task_board(
     orders: list[tuple[str, int, tuple[int, ...], str]],
 ) -> None:
-    result = Board()
+    task_board = Board()
     for n, order in enumerate(orders):
-        result = apply_events(result, event_of(result, order, f"key-{n}"))
-        if f"key-{n}" in result.calls:
-            assert event_of(result, order, f"key-{n}") is None
+        task_board = apply_events(task_board, event_of(task_board, order, f"key-{n}"))
+        if f"key-{n}" in task_board.calls:
+            assert event_of(task_board, order, f"key-{n}") is None
 
 
 def test_a_dependency_cycle_is_refused_with_its_chain() -> None:
-    result = board(
+    task_board = board(
         NewTask("a"), NewTask("b", blocked_by=(1,)), NewTask("c", blocked_by=(2,))
     )
 
     with pytest.raises(BadInput) as error:
-        result.update(1, TaskChange(blocked_by=(3,)), "ann")
+        task_board.update(1, TaskChange(blocked_by=(3,)), "ann")
 
     assert str(error.value) == (
         "task 1 cannot wait for task 3: task 3 waits for task 2, which waits for task 1"
@@ -136,11 +136,13 @@ def test_a_dependency_cycle_is_refused_with_its_chain() -> None:
     ((1,), "task 1 cannot wait for itself"),
     ((9,), "there is no task 9 on the board: it has 1 to 2"),
 ])  # fmt: skip
-def test_invalid_blockers_are_refused(blockers: tuple[int, ...], why: str) -> None:
-    result = board(NewTask("a"), NewTask("b"))
+def test_invalid_blockers_of_a_task_are_refused(
+    blockers: tuple[int, ...], why: str
+) -> None:
+    task_board = board(NewTask("a"), NewTask("b"))
 
     with pytest.raises(BadInput, match=why):
-        result.update(1, TaskChange(blocked_by=blockers), "ann")
+        task_board.update(1, TaskChange(blocked_by=blockers), "ann")
 
 
 @pytest.mark.parametrize("ended", ["done", "cancelled"])
@@ -159,20 +161,20 @@ def test_ending_a_task_unblocks_its_dependents_and_reopening_blocks_them_again(
 
 
 def test_claim_takes_tasks_of_the_owner_first_and_then_the_first_free_one() -> None:
-    result = board(
+    task_board = board(
         NewTask("a"), NewTask("b", blocked_by=(1,)), NewTask("c", owner="bob"),
         NewTask("d", owner="ann"), NewTask("e"),
     )  # fmt: skip
-    numbers = list[int]()
+    claimed_ids = list[int]()
     for _ in range(3):
-        event = result.claim(0, "ann")
+        event = task_board.claim(0, "ann")
         assert event is not None
-        numbers.append(event.id)
-        result = apply_events(result, event)
+        claimed_ids.append(event.id)
+        task_board = apply_events(task_board, event)
 
-    assert numbers == [4, 1, 5]
+    assert claimed_ids == [4, 1, 5]
     with pytest.raises(BadInput) as error:
-        result.claim(0, "ann")
+        task_board.claim(0, "ann")
     assert str(error.value) == (
         "no task is free: 3 in progress, 2 waiting for others or meant for another owner"
     )
@@ -188,24 +190,24 @@ def test_claim_takes_tasks_of_the_owner_first_and_then_the_first_free_one() -> N
 def test_a_task_in_progress_of_another_session_is_not_changed(
     change: TaskChange, by: str, why: str
 ) -> None:
-    result = board(NewTask("a"))
-    result = apply_events(result, result.claim(1, "ann"))
+    task_board = board(NewTask("a"))
+    task_board = apply_events(task_board, task_board.claim(1, "ann"))
 
     with pytest.raises(BadInput) as error:
-        result.update(1, change, by)
+        task_board.update(1, change, by)
 
     assert str(error.value) == why
-    assert result.update(1, TaskChange(status="done"), PERSON_NAME) == TaskUpdated(
+    assert task_board.update(1, TaskChange(status="done"), PERSON_NAME) == TaskUpdated(
         1, status="done"
     )
 
 
 def test_a_task_set_back_to_pending_has_no_owner_unless_one_is_named() -> None:
-    result = board(NewTask("a"))
-    result = apply_events(result, result.claim(1, "ann"))
+    task_board = board(NewTask("a"))
+    task_board = apply_events(task_board, task_board.claim(1, "ann"))
 
-    back = change_task(result, 1, TaskChange(status="pending"), "ann").task(1)
-    handed = change_task(result, 1, TaskChange(status="pending", owner="bob")).task(1)
+    back = change_task(task_board, 1, TaskChange(status="pending"), "ann").task(1)
+    handed = change_task(task_board, 1, TaskChange(status="pending", owner="bob")).task(1)
 
     assert (back.status, back.owner) == ("pending", "")
     assert (handed.status, handed.owner) == ("pending", "bob")
@@ -241,8 +243,10 @@ def test_a_board_with_too_many_open_tasks_refuses_new_ones() -> None:
 
 
 def test_claim_or_update_without_effect_makes_no_event() -> None:
-    result = board(NewTask("a"))
-    result = apply_events(result, result.claim(1, "ann"))
+    task_board = board(NewTask("a"))
+    task_board = apply_events(task_board, task_board.claim(1, "ann"))
 
-    assert result.claim(1, "ann") is None
-    assert result.update(1, TaskChange(status="in_progress", subject="a"), "ann") is None
+    assert task_board.claim(1, "ann") is None
+    assert (
+        task_board.update(1, TaskChange(status="in_progress", subject="a"), "ann") is None
+    )

@@ -34,7 +34,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.state.fold import View, fold
 from refold.journal.store.disk import Disk
 from refold.journal.store.log_file import VIEWS_KEY_FILE
@@ -48,7 +48,7 @@ EVENT_COUNT = 2 * VIEW_EVENTS + 300
 
 
 def turns(after: int = 0) -> Iterator[Event]:
-    """The events of a session, or those that follow on event `after`."""
+    """Yield the events of a session, or those that follow on event `after`."""
     numbered, seq, message = _turns(), after, 0
     if after:
         next(numbered)
@@ -171,7 +171,7 @@ def test_stored_session_gives_the_same_documents_with_and_without_the_cache(
     assert from_views == documents()
 
 
-def test_short_session_has_no_cache(tmp_path: Path) -> None:
+def test_short_session_has_no_view_cache(tmp_path: Path) -> None:
     home = JournalDirectory(tmp_path)
 
     record_events(home, list(islice(turns(), VIEW_EVENTS - 1)))
@@ -180,7 +180,7 @@ def test_short_session_has_no_cache(tmp_path: Path) -> None:
     assert not (home.root / VIEWS_KEY_FILE).exists()
 
 
-def test_resumed_session_adds_to_its_cache(home: JournalDirectory) -> None:
+def test_resumed_session_adds_to_its_view_cache(home: JournalDirectory) -> None:
     before = views_of(home).read_bytes()
 
     view = record_events(home, list(islice(turns(EVENT_COUNT), EVENT_COUNT - 1)))
@@ -190,7 +190,7 @@ def test_resumed_session_adds_to_its_cache(home: JournalDirectory) -> None:
     assert read_view(home) == view == fold(entries_of(home))
 
 
-def test_long_session_without_a_cache_gets_one_when_it_is_next_written(
+def test_long_session_without_a_view_cache_gets_one_when_it_is_next_written(
     home: JournalDirectory,
 ) -> None:
     views_of(home).unlink()
@@ -203,7 +203,7 @@ def test_long_session_without_a_cache_gets_one_when_it_is_next_written(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(some.integers(0, EVENT_COUNT))
-def test_cut_journal_gives_the_view_of_the_lines_that_are_left(
+def test_cut_journal_with_a_view_cache_gives_the_view_of_its_remaining_lines(
     home: JournalDirectory, cut: int
 ) -> None:
     whole = journal_of(home).read_bytes()
@@ -217,7 +217,7 @@ def test_cut_journal_gives_the_view_of_the_lines_that_are_left(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(some.floats(0, 1), some.sampled_from(["flip", "cut", "insert", "zero"]))
-def test_damaged_cache_changes_no_view(
+def test_damaged_view_cache_changes_no_view(
     home: JournalDirectory, place: float, damage: str
 ) -> None:
     whole, expected = views_of(home).read_bytes(), _view_of(home)
@@ -243,7 +243,7 @@ def _view_of(home: JournalDirectory) -> View:
 def test_view_forged_without_the_key_of_the_installation_is_ignored(
     home: JournalDirectory, tmp_path: Path
 ) -> None:
-    """It is a whole and valid cache for these lines, and says that all is allowed."""
+    """The forged file is a valid cache for these lines, and its view allows every call."""
     expected, forger = read_view(home), JournalDirectory(tmp_path / "forger")
     shutil.copytree(home.path(SESSION_ID), forger.path(SESSION_ID))
     views_of(forger).unlink()
@@ -261,7 +261,7 @@ def newest_head(home: JournalDirectory) -> Head:
     return head
 
 
-def test_pieces_in_another_order_and_of_another_session_are_ignored(
+def test_reordered_pieces_of_a_view_cache_and_those_of_another_session_are_ignored(
     home: JournalDirectory,
 ) -> None:
     expected, whole = read_view(home), views_of(home).read_bytes()
@@ -278,7 +278,9 @@ def test_pieces_in_another_order_and_of_another_session_are_ignored(
         assert read_view(home) == expected
 
 
-def test_changed_line_that_a_view_stands_for_is_reported(home: JournalDirectory) -> None:
+def test_changed_journal_line_that_a_cached_view_covers_is_reported(
+    home: JournalDirectory,
+) -> None:
     data = journal_of(home).read_bytes()
     journal_of(home).write_bytes(data.replace(b"Do step 3.", b"Do step 4.", 1))
 
@@ -288,8 +290,8 @@ def test_changed_line_that_a_view_stands_for_is_reported(home: JournalDirectory)
     assert caught.value.line == 35
 
 
-def test_cache_made_by_other_source_code_is_ignored(home: JournalDirectory) -> None:
-    """The key of a cache contains what the source is."""
+def test_view_cache_made_by_other_source_code_is_ignored(home: JournalDirectory) -> None:
+    """The key of a cache contains a digest of the source."""
     (home.root / VIEWS_KEY_FILE).write_bytes(os.urandom(32))
 
     assert seq_of_cached_view(home) == 0
@@ -297,7 +299,7 @@ def test_cache_made_by_other_source_code_is_ignored(home: JournalDirectory) -> N
 
 
 @pytest.mark.parametrize(("call", "times"), [(1, 1), (2, 1), (2, 2)])
-def test_full_disk_leaves_the_cache_as_it_was(
+def test_full_disk_leaves_the_view_cache_unchanged(
     home: JournalDirectory, call: int, times: int
 ) -> None:
     disk = Failing(call, errno.ENOSPC, times)
@@ -316,7 +318,7 @@ def test_full_disk_leaves_the_cache_as_it_was(
 
 
 @pytest.mark.parametrize("left", [b"", b"k" * 31])
-def test_key_that_a_full_disk_cut_off_is_replaced(
+def test_view_cache_key_that_a_full_disk_cut_off_is_replaced(
     home: JournalDirectory, left: bytes
 ) -> None:
     (home.root / VIEWS_KEY_FILE).write_bytes(left)
@@ -326,7 +328,7 @@ def test_key_that_a_full_disk_cut_off_is_replaced(
     assert seq_of_cached_view(home) == EVENT_COUNT
 
 
-def test_two_processes_that_save_at_once_leave_a_right_view_or_none(
+def test_two_caches_that_save_views_in_turn_leave_a_correct_view_or_none(
     home: JournalDirectory,
 ) -> None:
     entries, heads = entries_of(home), [head for _, head in codec.decode(lines_of(home))]
@@ -340,8 +342,12 @@ def test_two_processes_that_save_at_once_leave_a_right_view_or_none(
         assert loaded is None or loaded.view == views[loaded.view.seq]
 
 
-def test_pieces_of_two_processes_are_not_joined(home: JournalDirectory) -> None:
-    """Both are right, but the second numbers its lists in another way."""
+def test_a_view_cache_is_read_up_to_a_part_that_another_process_wrote(
+    home: JournalDirectory,
+) -> None:
+    """Each part is right by itself, but the second process numbers its lists in another way,
+    because its first save failed.
+    """
     entries, heads = entries_of(home), [head for _, head in codec.decode(lines_of(home))]
     contents = list[bytes]()
     for disk in (Disk(), Failing(1)):
@@ -361,7 +367,7 @@ def test_pieces_of_two_processes_are_not_joined(home: JournalDirectory) -> None:
     assert seq_of_cached_view(home) == 1000
 
 
-def test_view_of_a_head_that_the_journal_does_not_have_is_not_saved(
+def test_view_whose_last_line_is_not_in_the_journal_is_not_cached(
     home: JournalDirectory,
 ) -> None:
     views_of(home).unlink()
@@ -371,7 +377,7 @@ def test_view_of_a_head_that_the_journal_does_not_have_is_not_saved(
     assert views_of(home).read_bytes() == b""
 
 
-def test_deleted_cache_is_written_anew_by_the_process_that_has_the_session(
+def test_deleted_view_cache_is_written_anew_by_the_process_that_has_the_session(
     home: JournalDirectory,
 ) -> None:
     async def write() -> View:
@@ -399,7 +405,7 @@ def test_pipe_in_place_of_the_view_cache_does_not_block_a_reader(
     assert record_events(home, []) == expected
 
 
-def test_link_in_place_of_the_cache_is_not_written_through(
+def test_link_in_place_of_the_view_cache_is_not_written_through(
     home: JournalDirectory, tmp_path: Path
 ) -> None:
     target = tmp_path / "target"

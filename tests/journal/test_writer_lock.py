@@ -63,7 +63,7 @@ def test_the_lock_is_released_when_its_holder_is_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_holder_that_exited_normally_is_no_longer_named(tmp_path: Path) -> None:
+def test_a_lock_holder_that_exited_normally_is_no_longer_named(tmp_path: Path) -> None:
     with writer(tmp_path) as other:
         other.communicate("")
 

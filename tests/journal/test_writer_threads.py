@@ -37,10 +37,10 @@ def test_a_shared_queue_runs_one_job_for_all_waiting_callers() -> None:
         return len(times)
 
     async def main() -> list[int]:
-        numbers = list[int]()
+        job_results = list[int]()
 
         async def wait() -> None:
-            numbers.append(await writers.run(queue, scenario))
+            job_results.append(await writers.run(queue, scenario))
 
         async with anyio.create_task_group() as group:
             group.start_soon(wait)
@@ -49,13 +49,13 @@ def test_a_shared_queue_runs_one_job_for_all_waiting_callers() -> None:
                 group.start_soon(wait)
             await anyio.lowlevel.checkpoint()  # all ten are in the queue now
             go_on.set()
-        return numbers
+        return job_results
 
     assert anyio.run(main) == [1] + [2] * 10
 
 
 class Large:
-    """A result that says when it is freed."""
+    """A result that reports when it is freed."""
 
 
 def test_an_idle_thread_does_not_hold_the_result_of_its_last_job() -> None:
@@ -73,7 +73,7 @@ def test_an_idle_thread_does_not_hold_the_result_of_its_last_job() -> None:
     assert anyio.run(main)
 
 
-def test_a_slow_queue_does_not_delay_another() -> None:
+def test_a_slow_writer_queue_does_not_delay_another_queue() -> None:
     writers, slow, quick = Writers(2), WorkQueue(), WorkQueue()
     go_on = threading.Event()
 

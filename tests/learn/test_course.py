@@ -17,7 +17,7 @@ from tests.documents import read_pages
 
 PREPARED = str(Path(__file__).with_name("prepared_python.py"))
 STEPS = pytest.mark.parametrize("lesson", lessons()[:12], ids=lambda one: one.slug)
-# Those of the second part start refold some times.
+# Lessons of the second part start refold several times.
 RUNS = pytest.mark.parametrize(
     "lesson",
     [
@@ -27,12 +27,12 @@ RUNS = pytest.mark.parametrize(
 )
 ALL = pytest.mark.parametrize("lesson", lessons(), ids=lambda one: one.slug)
 
-# Per lesson: what is changed in the solution, and what the reader is problem.
+# Per lesson: a change in the solution, and the message that the reader gets.
 MISTAKES: dict[int, tuple[tuple[str, str, str], ...]] = {
     1: (
         ('" ".join(sys.argv[1:])', "sys.argv[1]", "the model got 'What'"),
         ('print(answer["content"])', "print(answer)", ""),
-        ('answer = call_model([{"role": "user", "content": question}])', 'answer = {"content": 1}', "sent no request"),
+        ('answer = call_model([{"role": "user", "content": question}])', 'answer = {"content": 1}', "without asking the model"),
     ),
     2: (
         ('    try:\n        return read_file(**json.loads(call["function"]["arguments"]))\n'
@@ -105,6 +105,7 @@ MISTAKES: dict[int, tuple[tuple[str, str, str], ...]] = {
         ("MAX_CONVERSATION_CHARS = 4000", "MAX_CONVERSATION_CHARS = 400000", "too long"),
         ("request], [])", "request], TOOL_SCHEMAS)", "offers tools"),
         ("messages[1:] = [{", "messages[1:1] = [{", "in place of the rest"),
+        ('if "usage" in event]', 'if event["kind"] == "answered"]', "with the summary"),
     ),
     12: (
         ("schemas = TOOL_SCHEMAS if journal.parent else", "schemas =", "but not `delegate`"),
@@ -203,12 +204,62 @@ MISTAKES: dict[int, tuple[tuple[str, str, str], ...]] = {
         (', "isError": True', "", "For a kiwi"),
         ('"error": {"code": -32601, "message": f"there is no method {method}"}', '"result": {}', "-32601"),
     ),
+    28: (
+        ("web_fetch(domain:127.0.0.1)", "web_fetch", "should read /bees"),
+        ("web_fetch(domain:127.0.0.1)", "web_fetch(domain:127.0.0.1:80)", "name a host in it"),
+        ("Disallow: /diary", "Disallow: diary", "/diary is not for programs"),
+        ('            self.send_header("Location", MOVED[self.path])\n', "", "has moved"),
+        ('"/robots.txt": "User-agent: *', '"/robots.txt": "User-agent: others', "/diary is not for programs"),
+    ),
+    29: (
+        ('host.endswith(allowed[1:])', 'host.endswith(allowed[2:])', "evilpython.org should be refused"),
+        ('re.fullmatch(', 're.match(', ""),
+        (".lower()", "", "EXAMPLE.org should be allowed"),
+        ("ascii(text)[1:-1]", "text", "one visible line"),
+        ('        LOG_PATH.replace("filter.log.1")', "        pass", "at most 2000 bytes"),
+        ('([A-Za-z0-9.-]+):', '(\\S+):', "is not in the one form"),
+    ),
+    30: (
+        (', "--trust"]', "]", "the model did not get it"),
+        ('"REFOLD_PRESET": "gardener"', '"PRESET": "gardener"', "should begin with your preset"),
+        ('subprocess.run([*REFOLD, "config", "set", "preset", "review"])\n', "", "say 'review'"),
+        (".parts", ".tools", "exited with code 1"),
+    ),
+    31: (
+        ("name: tea\n", "", "does not have the skill tea"),
+        ("Make tea that is not bitter.", "Boil water, and wait for four minutes.", "and not before"),
+        ('    if is_note and event["tool_input"].get("section") == "person":', "    if is_note:", "one that the user did not say"),
+        (", hooks=hooks", "", "about the nurse"),
+    ),
+    32: (
+        ("node.end_lineno", "node.lineno", "lines 6 to 9"),
+        ('            yield from nested(node, f"{before}{node.name}.")\n', "", "Basket.total"),
+        ("    rows.sort(key=lambda row: -row[0])\n", "", "it comes first"),
+        ("rows[:MAX_ROWS]", "rows", "Only the first 6"),
+        ("[row for _, row in rows[:MAX_ROWS]] + broken)", "([row for _, row in rows] + broken)[:MAX_ROWS])", "cannot be parsed"),
+        ("except SyntaxError as error", "except ValueError as error", "cannot be parsed"),
+    ),
+    34: (
+        ('file = "list.txt", equals = "milk\\nbread\\neggs"', 'matches = "(?i)added"', "the task should fail"),
+        ("'\\b2\\b'", "'2'", "does not pass"),
+        ("'\\b2\\b'", '"\\b2\\b"', "control character"),
+        ('keep = ["milk", "bread"]\n', "", "count as destroyed"),
+        ('equals = "milk\\nbread\\neggs"', 'equals = "milk, bread, eggs"', "both should be passed"),
+    ),
+    33: (
+        ('== "edit" else "reject_once"', '== "edit" else "allow_once"', "The command ran"),
+        ('"outcome": {"outcome": "selected", "optionId": options[0]}', '"optionId": options[0]', "should be allowed"),
+        ('"agent_message_chunk"', '"agent_message"', "text of the answer"),
+        ('"jot.md"', '"jot.txt"', "/jot two eggs should send"),
+    ),
 }  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
-    """A command that runs a program in a fork of a process that has imported everything."""
+    """Yield a command that runs a program in a fork of a process that has imported
+    everything.
+    """
     place = str(tmp_path_factory.mktemp("prepared") / "socket")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PREPARED_SOCKET", place)
@@ -248,7 +299,7 @@ def test_the_solution_of_a_lesson_passes_its_check(lesson: Lesson, tmp_path: Pat
 
 
 @RUNS
-def test_the_program_at_the_start_of_a_lesson_does_not_pass(
+def test_the_first_program_of_a_lesson_does_not_pass_its_check(
     lesson: Lesson, tmp_path: Path, python: tuple[str, ...]
 ) -> None:
     program = tmp_path / lesson.program_name
@@ -321,18 +372,64 @@ def test_a_usual_mistake_gets_a_problem_and_three_hints(
     assert len({hint for hint in failure.hints if hint}) == 3
 
 
+def definitions(program: str) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
+    return {
+        node.name: node
+        for node in ast.walk(ast.parse(program))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+
+def unwritten_functions() -> Iterator[object]:
+    """Yield each function that a lesson adds or changes, with its body replaced."""
+    for one in lessons():
+        known = {
+            name: ast.dump(node) for name, node in definitions(one.first_program()).items()
+        }
+        for name, node in definitions(one.solution()).items():
+            if known.get(name) != ast.dump(node):
+                for body in ("pass", "raise NotImplementedError('unwritten')"):
+                    yield pytest.param(
+                        one, node, body, id=f"{one.number}-{name}-{body[:5]}"
+                    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("lesson", "node", "body"), list(unwritten_functions()))
+def test_the_problem_of_an_unwritten_function_names_the_function_or_its_error(
+    lesson: Lesson,
+    node: ast.FunctionDef,
+    body: str,
+    tmp_path: Path,
+    python: tuple[str, ...],
+) -> None:
+    rows = lesson.solution().splitlines(keepends=True)
+    first = node.body[1 if ast.get_docstring(node) else 0]
+    rows[first.lineno - 1 : node.end_lineno] = [" " * first.col_offset + body + "\n"]
+    program = tmp_path / lesson.program_name
+    program.write_text("".join(rows))
+
+    failure = failure_of(lesson, program, python)
+
+    assert failure is not None
+    assert len({hint for hint in failure.hints if hint}) == 3
+    text = f"{failure.problem}\n{'; '.join(failure.hints)}"
+    if body == "pass":
+        assert re.search(
+            rf"\b{node.name}\b|None|has no attribute|yield|Printed: ''|\bevents?\b|asking the model",
+            text,
+        )
+    else:
+        assert "unwritten" in text or "has no `yield`" in text
+
+
 def test_every_lesson_has_at_least_three_tested_mistakes() -> None:
     assert [n for n in range(1, len(lessons()) + 1) if len(MISTAKES.get(n, ())) < 3] == []
 
 
 def test_every_package_and_every_lesson_stands_in_the_table_of_the_course() -> None:
-    rows = [
-        [cell.strip() for cell in row.strip("|").split("|")]
-        for row in read_pages("start/course").splitlines()
-        if row.startswith("| ") and row.count("|") == 4
-    ]
-    numbers = {int(n) for row in rows for n in re.findall(r"\d+", row[1])}
-    packages = {name for row in rows for name in re.findall(r"`(\w+)`", row[2])}
+    numbers = {number for numbers, _ in course_rows() for number in numbers}
+    packages = {package for _, packages in course_rows() for package in packages}
     folders = {
         path.parent.name for path in Path(refold.__file__).parent.glob("*/__init__.py")
     }
@@ -341,8 +438,36 @@ def test_every_package_and_every_lesson_stands_in_the_table_of_the_course() -> N
     assert packages == folders
 
 
+def course_rows() -> list[tuple[list[int], list[str]]]:
+    """The table of the course: the numbers of lessons, and the packages that they are about."""
+    rows = [
+        [cell.strip() for cell in row.strip("|").split("|")]
+        for row in read_pages("start/course").splitlines()
+        if row.startswith("| ") and row.count("|") == 4
+    ]
+    return [
+        (list(map(int, re.findall(r"\d+", row[1]))), re.findall(r"`(\w+)`", row[2]))
+        for row in rows
+    ]
+
+
+def test_a_lesson_about_a_package_names_or_imports_a_module_of_that_package() -> None:
+    """Its text names a path, or shows source, or its program imports from the package."""
+    missing = [
+        package
+        for numbers, packages in course_rows()
+        for package in packages
+        if not any(
+            re.search(rf"(?<![\w/]){package}/|refold\.{package}\b", text)
+            for text in (lesson(n).source() + lesson(n).solution() for n in numbers)
+        )
+    ]
+
+    assert missing == []
+
+
 def code_blocks(lesson: Lesson) -> list[str]:
-    """The blocks that a reader puts into the program as they are."""
+    """Return the blocks that a reader puts into the program as they are."""
     return re.findall(
         r"^```python\n(.*?)^```$", _without_excerpts(lesson), re.DOTALL | re.MULTILINE
     )
@@ -353,8 +478,8 @@ def _without_excerpts(lesson: Lesson) -> str:
 
 
 @ALL
-def test_each_block_of_code_stands_in_the_solution(lesson: Lesson) -> None:
-    """Line by line, in this order; what the reader is to find out may stand in between."""
+def test_each_code_block_of_a_lesson_is_part_of_its_solution(lesson: Lesson) -> None:
+    """Lines that the reader has to write may stand between those of the block."""
     missing = [
         block for block in code_blocks(lesson) if not _contains(lesson.solution(), block)
     ]
@@ -372,7 +497,7 @@ def _contains(program: str, block: str) -> bool:
 
 
 @ALL
-def test_each_lesson_shows_a_definition_of_refold(lesson: Lesson) -> None:
+def test_each_lesson_shows_one_excerpt_of_the_source_that_parses(lesson: Lesson) -> None:
     """The excerpts are read from the source, so that they are those of this version."""
     _, _, last = lesson.text().partition("## The same idea in refold")
     (excerpt,) = re.findall(
@@ -388,7 +513,7 @@ def _dedent(code: str) -> str:
 
 
 @STEPS
-def test_the_steps_need_only_the_standard_library(lesson: Lesson) -> None:
+def test_the_programs_of_lessons_import_only_the_standard_library(lesson: Lesson) -> None:
     modules = {
         name.split(".")[0]
         for node in ast.walk(ast.parse(lesson.solution()))
@@ -404,7 +529,7 @@ def test_the_steps_need_only_the_standard_library(lesson: Lesson) -> None:
     assert modules <= {"json", "os", "pathlib", "subprocess", "sys", "urllib"}
 
 
-def test_the_agent_grows_from_about_15_lines_to_about_300() -> None:
+def test_the_agent_of_the_course_grows_from_under_20_lines_to_at_most_300() -> None:
     sizes = [len(one.solution().splitlines()) for one in lessons()[:12]]
 
     assert sizes == sorted(sizes)

@@ -1,7 +1,7 @@
-"""refold's MCP client as the program that `@modelcontextprotocol/conformance` starts.
+"""Runs refold's MCP client as the program that `@modelcontextprotocol/conformance` starts.
 
-It does what a user would: use the server, log in where a sentence says so, and use it again. The
-browser is a request that follows redirects. The tool calls are those that the scenario is about.
+The program does what a user would: it uses the server, logs in if an error asks for that, and uses the
+server again. A request that follows redirects replaces the browser. The scenario determines the calls.
 """
 
 import json
@@ -29,32 +29,32 @@ from refold.tools.contract import Context
 from refold.values.display import AskedQuestion, Form, FormAnswer
 
 GIVEN: dict[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
-LOGINS = 3  # that the user has the patience for
+MAX_LOGINS = 3
 
 
 def arguments_of(schema: dict[str, Any]) -> dict[str, Any]:
-    """Values for what a tool wants, by their types."""
+    """Return values for the arguments of a tool, by their types."""
     values = {"string": "text", "number": 2, "integer": 2, "boolean": True}
-    data = dict[str, Any]()
+    arguments = dict[str, Any]()
     for name, result in schema.get("properties", {}).items():
         kind = result.get("type", "string")
-        data[name] = result.get("default", values.get(kind, "text"))
-    return data
+        arguments[name] = result.get("default", values.get(kind, "text"))
+    return arguments
 
 
 def calls(tools: Sequence[RemoteTool]) -> list[tuple[str, dict[str, Any]]]:
-    """The calls that the scenario names, or one of each tool."""
+    """Return the calls that the scenario names, or one call of each tool."""
     if "toolCalls" in GIVEN:
         return [(item["name"], item["arguments"]) for item in GIVEN["toolCalls"]]
     schemas = {tool.name: json.loads(tool.schema) for tool in tools}
     data = {name: arguments_of(schema) for name, schema in schemas.items()}
-    if (echo := "json_schema_echo") in data:  # it wants to see what we have of another
+    if (echo := "json_schema_echo") in data:  # it asks for a token of another server
         data[echo] = {"schema": schemas["json_schema_2020_12_tool"]}
     return list(data.items())
 
 
 async def accept(asking: AskedQuestion) -> str:
-    """A user who takes a form with the defaults that it has, and allows everything else."""
+    """Answer as a user who accepts the defaults of each form, and allows everything else."""
     if isinstance(asking.form, Form):
         fields = asking.form.fields
         content = {
@@ -120,7 +120,7 @@ async def main(url: str) -> int:
         }
     (config,) = read(json.dumps({"s": data}), "conformance").servers
     with tempfile.TemporaryDirectory() as home:
-        for _ in range(LOGINS):
+        for _ in range(MAX_LOGINS):
             session = Session(config, Path(home))
             try:
                 await session.use()

@@ -1,7 +1,7 @@
-"""An MCP server that asks for a login, and the authorization server that it names.
+"""Runs an MCP server that asks for a login, and the authorization server that it names.
 
-Both are on one port of the loopback. Each answer can be replaced by another, as a hostile server
-would give it; what was asked for is recorded.
+Both are on one port of the loopback. A test can replace each answer by that of a hostile server. The
+requests are recorded.
 """
 
 import json
@@ -29,7 +29,10 @@ class Asked:
 
 
 class OAuthServer:
-    """`instead` has other answers by their paths; a new access token is good for `uses` calls."""
+    """Both servers. `instead` has functions that replace answers, by path.
+
+    `good` has the valid access tokens, `refresh` the valid refresh tokens.
+    """
 
     def __init__(self) -> None:
         self.url = ""
@@ -61,20 +64,20 @@ class OAuthServer:
             await self._app(scope, receive, send)
             return
         headers = {k.decode(): v.decode() for k, v in scope["headers"]}
-        result = Asked(scope["method"], scope["path"], headers)
-        self.asked.append(result)
-        if result.path == "/mcp":
+        request = Asked(scope["method"], scope["path"], headers)
+        self.asked.append(request)
+        if request.path == "/mcp":
             token = headers.get("authorization", "").removeprefix("Bearer ")
-            other = self.instead.get("/mcp", lambda _: None)(result)
+            other = self.instead.get("/mcp", lambda _: None)(request)
             if other is None and token in self.good:
                 await self._app(scope, receive, send)
                 return
         form = parse_qsl((await _body(receive)).decode()) or parse_qsl(
             scope["query_string"].decode()
         )
-        result.form = dict(form)
-        instead = self.instead.get(result.path, lambda _: None)(result)
-        status, more, body = instead if instead is not None else self._answer(result)
+        request.form = dict(form)
+        instead = self.instead.get(request.path, lambda _: None)(request)
+        status, more, body = instead if instead is not None else self._answer(request)
         pairs = [(k.encode(), v.encode()) for k, v in more.items()]
         await send({"type": "http.response.start", "status": status, "headers": pairs})
         await send({"type": "http.response.body", "body": body})
@@ -82,8 +85,8 @@ class OAuthServer:
     def _answer(self, request: Asked) -> Answer:
         match request.path:
             case "/mcp":
-                where = f"{self.url}/.well-known/oauth-protected-resource/mcp"
-                how = f'Bearer resource_metadata="{where}", scope="{self.scope}"'
+                url = f"{self.url}/.well-known/oauth-protected-resource/mcp"
+                how = f'Bearer resource_metadata="{url}", scope="{self.scope}"'
                 return 401, {"www-authenticate": how}, b""
             case "/.well-known/oauth-protected-resource/mcp":
                 return as_json(resource=f"{self.url}/mcp", authorization_servers=[self.url])
@@ -104,8 +107,8 @@ class OAuthServer:
                 code = secrets.token_urlsafe(8)
                 self.codes[code] = request.form["code_challenge"]
                 back = {"code": code, "state": request.form["state"]}
-                where = f"{request.form['redirect_uri']}?{urlencode(back)}"
-                return 302, {"location": where}, b""
+                url = f"{request.form['redirect_uri']}?{urlencode(back)}"
+                return 302, {"location": url}, b""
             case "/token":
                 return self._tokens(request.form)
             case _:
@@ -118,7 +121,7 @@ class OAuthServer:
             good = self.codes.pop(form["code"], "") == challenge
         else:
             good = form["refresh_token"] in self.refresh
-            self.refresh.discard(form["refresh_token"])  # each is good once
+            self.refresh.discard(form["refresh_token"])  # each is valid once
         if not good:
             return as_json(400, error="invalid_grant")
         access = f"access-{secrets.token_hex(16)}"

@@ -12,7 +12,7 @@ WORDS = {"type": "text", "text": "forty-two rows"}
 
 
 def repair_result(result: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The result as the SDK gets it, and the remarks about it."""
+    """Return the result as the SDK gets it, and the remarks about it."""
     texts = list[str]()
     message = repair(
         types.JSONRPCResponse(jsonrpc="2.0", id=1, result=result), texts.append
@@ -79,7 +79,7 @@ def test_an_unreadable_entry_of_a_listing_is_omitted_and_reported(
 
 
 @pytest.mark.parametrize(
-    ("content", "texts"),
+    ("content", "beginnings"),
     [
         (
             [WORDS, {"type": "widget", "x": 1}],
@@ -92,15 +92,15 @@ def test_an_unreadable_entry_of_a_listing_is_omitted_and_reported(
     ],
 )
 def test_an_unknown_part_of_a_result_leaves_the_other_parts_readable(
-    content: object, texts: list[str]
+    content: object, beginnings: list[str]
 ) -> None:
-    result, _ = repair_result({"content": content})
+    repaired, _ = repair_result({"content": content})
 
-    blocks = types.CallToolResult.model_validate(result).content
-    outcome = [block.text for block in blocks if isinstance(block, types.TextContent)]
-    assert [text.startswith(begin) for text, begin in zip(outcome, texts, strict=True)] == [
-        True
-    ] * len(texts)
+    blocks = types.CallToolResult.model_validate(repaired).content
+    read_texts = [block.text for block in blocks if isinstance(block, types.TextContent)]
+    assert len(read_texts) == len(beginnings)
+    for text, beginning in zip(read_texts, beginnings, strict=True):
+        assert text.startswith(beginning)
 
 
 def test_a_prompt_message_may_be_plain_text_and_an_unknown_part_becomes_a_note() -> None:
@@ -109,10 +109,10 @@ def test_a_prompt_message_may_be_plain_text_and_an_unknown_part_becomes_a_note()
         {"role": "user", "content": {"type": "x"}},
     ]
 
-    result, _ = repair_result({"messages": messages})
+    repaired, _ = repair_result({"messages": messages})
 
-    outcome = types.GetPromptResult.model_validate(result).messages
-    assert [getattr(message.content, "text", "")[:9] for message in outcome] == [
+    read_messages = types.GetPromptResult.model_validate(repaired).messages
+    assert [getattr(message.content, "text", "")[:9] for message in read_messages] == [
         "Hi.",
         "[a part o",
     ]

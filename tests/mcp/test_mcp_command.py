@@ -90,7 +90,9 @@ def answer_forms(*arguments: str, cwd: Path, answers: Sequence[str]) -> tuple[in
             while piece := os.read(ours, 1000):
                 screen += piece
                 if waiting and screen.endswith(b"form > "):
-                    time.sleep(0.6)  # what is typed at once does not answer
+                    time.sleep(
+                        0.6
+                    )  # keys that were typed before the question do not answer it
                     os.write(ours, f"{waiting.pop(0)}\n".encode())
     os.close(ours)
     return program.returncode, screen.decode()
@@ -207,7 +209,7 @@ def test_a_project_server_may_write_to_a_directory_once_the_user_allows_it(
     assert "s  serve" in after[1]
 
 
-def test_adding_a_server_keeps_a_file_without_the_mcpservers_object_that_way(
+def test_a_server_is_added_at_the_top_of_a_file_without_an_mcpservers_object(
     tmp_path: Path, file: Path
 ) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -138,20 +138,20 @@ def notice(method: str) -> types.JSONRPCNotification:
 def test_a_flood_of_messages_is_dropped_with_one_warning_and_answers_pass(
     method: str, at_once: int, words: str
 ) -> None:
-    texts, changes, updates = list[str](), list[int](), list[str]()
+    warnings, changes, updates = list[str](), list[int](), list[str]()
 
     async def run() -> tuple[int, bool]:
         await anyio.lowlevel.checkpoint()
-        gate = FloodGate(texts.append, lambda: changes.append(1), updates.append)
+        gate = FloodGate(warnings.append, lambda: changes.append(1), updates.append)
         passed = sum(gate.passes(notice(method)) for _ in range(5_000))
         answer = types.JSONRPCResponse(jsonrpc="2.0", id=1, result={})
         return passed, gate.passes(answer)
 
-    passed, result = anyio.run(run)
+    passed, answer_passes = anyio.run(run)
 
     assert at_once <= passed < at_once + 100  # the clock advances meanwhile
-    assert result
-    assert [sentence.startswith(words) for sentence in texts] == [True]
+    assert answer_passes
+    assert [sentence.startswith(words) for sentence in warnings] == [True]
     assert len(changes) == (5_000 - passed if "list_changed" in method else 0)
     assert len(updates) == (5_000 - passed if method == "resources/updated" else 0)
 
@@ -159,8 +159,8 @@ def test_a_flood_of_messages_is_dropped_with_one_warning_and_answers_pass(
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
 def test_an_http_answer_beyond_a_limit_becomes_an_error(kind: str) -> None:
     deep = b'{"jsonrpc":"2.0","id":7,"result":{"x":%b}}' % DEEP
-    events = kind != "application/json"
-    body = b"event: message\ndata: %b\n\ndata: x\n\n" % deep if events else deep
+    is_event_stream = kind != "application/json"
+    body = b"event: message\ndata: %b\n\ndata: x\n\n" % deep if is_event_stream else deep
 
     async def run() -> bytes:
         answer = Answer(body, headers={"content-type": kind})
@@ -174,7 +174,7 @@ def test_an_http_answer_beyond_a_limit_becomes_an_error(kind: str) -> None:
 
     assert TOO_DEEP.encode() in data
     assert b'"id":7' in data
-    assert data.endswith(b"\n\ndata: x\n\n") is events
+    assert data.endswith(b"\n\ndata: x\n\n") is is_event_stream
 
 
 def test_an_http_body_over_16_mib_fails_the_request() -> None:
@@ -254,13 +254,13 @@ def test_a_server_that_floods_fails_at_most_one_call(tmp_path: Path, text: str) 
             assert outcome == "done"
 
 
-async def call_server(servers: Connections, what: str, progress: list[str]) -> str:
+async def call_server(servers: Connections, tool_name: str, progress: list[str]) -> str:
     async def answer_no(_: Any) -> str:
         raise ToolFailed("There is no user.")
 
     context = Context(anyio.Path("/"), "s", "c", progress.append, answer_no)  # pyright: ignore
     try:
-        reply: Reply = await servers.call("s", "x", {"what": what}, context)
+        reply: Reply = await servers.call("s", "x", {"what": tool_name}, context)
         return reply.text
     except ToolFailed as error:
         return str(error)

@@ -28,7 +28,7 @@ KEY = {"x-key": "secret"}
 def serve(
     kind: str, seen: list[dict[str, str]], hosts: Sequence[str] = ()
 ) -> Iterator[str]:
-    """A server of the SDK on the loopback, which notes the headers it is sent."""
+    """Yield a server of the SDK on the loopback, which notes the headers it is sent."""
     import uvicorn
     from mcp.server import MCPServer
     from mcp.server.transport_security import TransportSecuritySettings
@@ -126,9 +126,11 @@ def test_a_tool_over_http_is_called_with_the_headers_of_the_file(
 ) -> None:
     records = list[dict[str, str]]()
     with serve(kind, records) as url:
-        result = connections(tmp_path, type=kind, url=url, headers={"x-key": "secret"})
+        mcp_connections = connections(
+            tmp_path, type=kind, url=url, headers={"x-key": "secret"}
+        )
 
-        reply = call_tool(result, number=21)
+        reply = call_tool(mcp_connections, number=21)
 
     assert reply.text == "42"
     assert {data.get("x-key") for data in records} == {"secret"}
@@ -140,14 +142,14 @@ def test_a_server_at_a_private_name_gets_that_name_in_the_host_header(
 ) -> None:
     records = list[dict[str, str]]()
     with serve(kind, records, hosts=["nas.example:*"]) as url:
-        result = connections(
+        mcp_connections = connections(
             tmp_path,
             {"nas.example": "127.0.0.2 127.0.0.1"},
             type=kind,
             url=url.replace("127.0.0.1", "nas.example"),
         )
 
-        reply = call_tool(result, number=21)
+        reply = call_tool(mcp_connections, number=21)
 
     assert reply.text == "42"
     assert {data["host"].partition(":")[0] for data in records} == {"nas.example"}
@@ -169,10 +171,12 @@ def test_a_server_whose_name_also_resolves_to_a_private_address_is_not_called(
     records = list[dict[str, str]]()
     with serve(kind, records) as url:
         text = url.replace("127.0.0.1", "evil.example")
-        result = connections(tmp_path, {"evil.example": addresses}, type=kind, url=text)
+        mcp_connections = connections(
+            tmp_path, {"evil.example": addresses}, type=kind, url=text
+        )
 
         with pytest.raises(ToolFailed) as failed:
-            call_tool(result, number=21)
+            call_tool(mcp_connections, number=21)
 
     assert words in str(failed.value)
     assert records == []
@@ -190,9 +194,9 @@ def test_a_server_that_speaks_only_sse_is_reached_when_its_type_is_http(
 @pytest.mark.parametrize("kind", ["http", "sse"])
 def test_a_message_of_three_mebibytes_is_read(kind: str, tmp_path: Any) -> None:
     with serve(kind, []) as url:
-        result = connections(tmp_path, type=kind, url=url)
+        mcp_connections = connections(tmp_path, type=kind, url=url)
 
-        reply = call_tool(result, tool="repeat", text="x" * 1024, times=3 * 1024)
+        reply = call_tool(mcp_connections, tool="repeat", text="x" * 1024, times=3 * 1024)
 
     assert reply.text.startswith("x" * 900_000)
     assert not reply.whole
@@ -247,7 +251,7 @@ def test_headers_are_not_sent_to_the_target_of_a_redirect(
 
     stolen = list[bytes]()
 
-    async def thief(scope: Any, receive: Any, send: Any) -> None:
+    async def redirect_target(scope: Any, receive: Any, send: Any) -> None:
         stolen.append(scope["path"])
         await respond(send, 200, [])
 
@@ -255,7 +259,7 @@ def test_headers_are_not_sent_to_the_target_of_a_redirect(
         await respond(send, status, [(b"location", target.encode())])
 
     with run_server(
-        uvicorn.Server(uvicorn.Config(thief, port=0, log_level="critical"))
+        uvicorn.Server(uvicorn.Config(redirect_target, port=0, log_level="critical"))
     ) as target:
         own = uvicorn.Server(uvicorn.Config(redirecting, port=0, log_level="critical"))
         with run_server(own) as url, pytest.raises(ToolFailed, match="not connected"):
@@ -343,12 +347,12 @@ def test_an_invalid_answer_fails_its_call_with_one_line(
 
 
 def test_an_unreachable_server_is_reported_as_not_connected(tmp_path: Any) -> None:
-    result = connections(tmp_path, url="http://127.0.0.1:9/mcp")
+    mcp_connections = connections(tmp_path, url="http://127.0.0.1:9/mcp")
 
     with pytest.raises(
         ToolFailed, match=r"The MCP server s is not connected: .*\(connection refused\)\."
     ):
-        call_tool(result, number=1)
+        call_tool(mcp_connections, number=1)
 
 
 async def respond(

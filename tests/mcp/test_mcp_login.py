@@ -36,7 +36,7 @@ def auth_server() -> Iterator[OAuthServer]:
 
 
 class User:
-    """A person with a browser, and a place where tokens are kept."""
+    """A person with a browser, and a place where tokens are stored."""
 
     def __init__(self, home: Path, server: OAuthServer, **fields: object) -> None:
         url = f"{server.url}/mcp"
@@ -51,10 +51,10 @@ class User:
             await browser.get(url)
 
     def log_in(self, config: ServerConfig | None = None) -> Grant:
-        result = config or self.config
-        before = self.grants.read("s", result.url)
-        grant = anyio.run(log_in, result, {}, self.browse, before)
-        self.grants.write("s", result.url, grant)
+        own_config = config or self.config
+        before = self.grants.read("s", own_config.url)
+        grant = anyio.run(log_in, own_config, {}, self.browse, before)
+        self.grants.write("s", own_config.url, grant)
         return grant
 
     def stored_grant(self) -> Grant:
@@ -159,7 +159,7 @@ def test_a_call_whose_token_cannot_be_renewed_asks_for_a_login(
     assert len(user.pages) == 1
 
 
-def test_a_token_renewed_by_one_process_is_used_by_another(
+def test_an_mcp_token_renewed_by_one_process_is_used_by_another_process(
     auth_server: OAuthServer, tmp_path: Path
 ) -> None:
     user, other = User(tmp_path, auth_server), User(tmp_path, auth_server)
@@ -254,7 +254,7 @@ RESOURCE = "/.well-known/oauth-protected-resource/mcp"
 
 
 @pytest.mark.parametrize(
-    ("message", "words"),
+    ("metadata", "words"),
     [
         (
             {"issuer": "https://other.example"},
@@ -273,9 +273,9 @@ RESOURCE = "/.well-known/oauth-protected-resource/mcp"
     ],
 )
 def test_a_hostile_authorization_server_gets_no_token_and_is_named(
-    auth_server: OAuthServer, tmp_path: Path, message: dict[str, Any], words: str
+    auth_server: OAuthServer, tmp_path: Path, metadata: dict[str, Any], words: str
 ) -> None:
-    auth_server.metadata = message
+    auth_server.metadata = metadata
     user = User(tmp_path, auth_server)
 
     with pytest.raises(BadInput, match="no login at the MCP server s: ") as failed:
@@ -429,19 +429,19 @@ def test_a_web_page_that_guesses_the_callback_port_cannot_end_the_login(
     auth_server: OAuthServer, tmp_path: Path
 ) -> None:
     user = User(tmp_path, auth_server)
-    numbers = list[int]()
+    status_codes = list[int]()
 
     async def browse(url: str) -> None:
         back = dict(httpx2.URL(url).params)["redirect_uri"]
         async with httpx2.AsyncClient(follow_redirects=True) as browser:
             for query in ("?code=a&state=b", "?error=x", "", "?state="):
-                numbers.append((await browser.get(back + query)).status_code)
-            numbers.append((await browser.post(back, json={})).status_code)
-            numbers.append((await browser.get(url)).status_code)
+                status_codes.append((await browser.get(back + query)).status_code)
+            status_codes.append((await browser.post(back, json={})).status_code)
+            status_codes.append((await browser.get(url)).status_code)
 
     grant = anyio.run(log_in, user.config, {}, browse, None)
 
-    assert numbers == [404, 404, 404, 404, 404, 200]
+    assert status_codes == [404, 404, 404, 404, 404, 200]
     assert grant.access in auth_server.good
 
 
@@ -450,8 +450,8 @@ def test_a_login_refused_in_the_browser_fails_with_a_reason_on_one_line(
 ) -> None:
     def refusing(request: Asked) -> Any:
         more = "error=access_denied&error_description=not%0Ayou%1b[2J"
-        where = f"{request.form['redirect_uri']}?{more}&state={request.form['state']}"
-        return 302, {"location": where}, b""
+        url = f"{request.form['redirect_uri']}?{more}&state={request.form['state']}"
+        return 302, {"location": url}, b""
 
     auth_server.instead["/authorize"] = refusing
 
@@ -482,7 +482,7 @@ def test_a_failed_renewal_whose_response_echoes_secrets_shows_none(
 
 
 @pytest.mark.parametrize(
-    ("message", "words"),
+    ("server_entry", "words"),
     [
         ({"url": "http://mcp.example/mcp"}, r"http://mcp\.example has no TLS"),
         ({"url": "https://x.example", "headers": {"authorization": "Bearer x"}}, "header"),
@@ -490,9 +490,9 @@ def test_a_failed_renewal_whose_response_echoes_secrets_shows_none(
     ],
 )
 def test_an_impossible_login_is_refused_with_the_reason(
-    message: dict[str, Any], words: str
+    server_entry: dict[str, Any], words: str
 ) -> None:
-    (config,) = read(json.dumps({"s": message}), "test").servers
+    (config,) = read(json.dumps({"s": server_entry}), "test").servers
 
     async def browse(url: str) -> None:
         raise AssertionError(url)

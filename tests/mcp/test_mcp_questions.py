@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow  # the types of the protocol take long to import
 
 
 class User:
-    """Gives these answers in this order, and notes the forms."""
+    """Gives these answers in this order, and records the forms."""
 
     def __init__(self, *answers: str) -> None:
         self._answers: Iterator[str] = iter(answers)
@@ -43,7 +43,7 @@ def elicit(user: User, params: Any) -> tuple[str, object, str]:
     context = Context(Path("/"), "session", "call", lambda _: None, user)
     question = Elicitation("shop", params, lambda _: None)
     result = anyio.run(ask, question, context)
-    return result.result.action, result.result.content, result.unasked
+    return result.result.action, result.result.content, result.problem
 
 
 def form(schema: object = FORM) -> Any:

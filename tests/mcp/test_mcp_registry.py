@@ -73,7 +73,7 @@ def answer(name: str, field: Input) -> str:
     return ANSWERS.get(name, str(field.default or ""))
 
 
-def way(kind: str, server: Mapping[str, Any] = WEATHER) -> dict[str, Any]:
+def install_entry(kind: str, server: Mapping[str, Any] = WEATHER) -> dict[str, Any]:
     return entry(parse_server(json.dumps(server).encode()).sources[kind], answer)
 
 
@@ -117,7 +117,7 @@ def way(kind: str, server: Mapping[str, Any] = WEATHER) -> dict[str, Any]:
 def test_a_registry_server_becomes_an_entry_of_the_server_file(
     kind: str, made: dict[str, Any]
 ) -> None:
-    assert way(kind) == made
+    assert install_entry(kind) == made
 
 
 @pytest.mark.parametrize(
@@ -132,13 +132,13 @@ def test_a_registry_entry_cannot_refer_to_a_variable_of_the_user(
     remote: dict[str, Any],
 ) -> None:
     with pytest.raises(BadInput, match="a variable of yours"):
-        way("http", {**WEATHER, "remotes": [remote]})
+        install_entry("http", {**WEATHER, "remotes": [remote]})
 
 
 def test_a_missing_required_value_of_a_registry_server_is_reported() -> None:
     remote = {**REMOTE, "headers": [{"name": "X-Team", "isRequired": True}]}
     with pytest.raises(BadInput, match="it needs X-Team"):
-        way("http", {**WEATHER, "remotes": [remote]})
+        install_entry("http", {**WEATHER, "remotes": [remote]})
 
 
 def test_an_invalid_registry_server_is_omitted_from_the_search_results() -> None:
@@ -232,9 +232,9 @@ def test_a_secret_variable_of_a_registry_server_must_be_passed_with_env(
 ) -> None:
     monkeypatch.setenv("WEATHER_KEY", "secret")
     code, _, why = refold("add", WEATHER["name"], "--from", "oci", cwd=tmp_path)
-    texts = ("--env", "WEATHER_KEY=${WEATHER_KEY}", "--as", "w")
+    flags = ("--env", "WEATHER_KEY=${WEATHER_KEY}", "--as", "w")
     second = refold(
-        "add", WEATHER["name"], "--no-start", "--from", "oci", *texts, cwd=tmp_path
+        "add", WEATHER["name"], "--no-start", "--from", "oci", *flags, cwd=tmp_path
     )
 
     assert code == 1
@@ -264,7 +264,7 @@ def test_adding_an_unknown_registry_name_fails_with_the_reason(
 
 @pytest.mark.slow
 def test_a_registry_without_tls_is_refused(tmp_path: Path) -> None:
-    address = ("--registry", "http://registry.example")
-    code, _, text = refold("search", "x", *address, cwd=tmp_path)
+    registry_flags = ("--registry", "http://registry.example")
+    code, _, text = refold("search", "x", *registry_flags, cwd=tmp_path)
 
     assert (code, "a registry needs TLS" in text) == (1, True)

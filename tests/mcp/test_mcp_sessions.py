@@ -69,7 +69,7 @@ class Place:
         )
 
     def turns(self, agent: Agent, *messages: str) -> list[Ended]:
-        """How the calls ended of a session with these messages."""
+        """Return how the calls ended of a session with these messages."""
 
         async def use_session() -> list[Ended]:
             async with agent.session() as session:
@@ -214,7 +214,7 @@ def test_a_tool_added_while_its_server_is_connected_is_blocked_with_a_warning(
 
 
 def run_calls(place: Place, agent: Agent, *messages: str) -> tuple[list[Ended], list[str]]:
-    """How the calls ended, and all warnings."""
+    """Return how the calls ended, and all warnings."""
     warnings = list[str]()
 
     async def use_session() -> list[Ended]:
@@ -405,7 +405,9 @@ def test_a_server_that_dies_in_a_call_is_started_again(place: Place) -> None:
     assert second.text == first.text
 
 
-def test_a_server_gets_no_model_responses_without_a_user(place: Place) -> None:
+def test_without_a_user_a_tool_that_requests_too_many_model_calls_fails(
+    place: Place,
+) -> None:
     place.servers(s=place.fake("sampling"))
     place.connect_servers()
 
@@ -450,15 +452,17 @@ def test_a_question_of_a_server_without_a_user_is_cancelled_with_a_warning(
 
 
 def ask_program(place: Place, answer: str) -> tuple[list[Any], dict[str, Any]]:
-    """The questions that a program is asked, and what the server gets for this answer."""
-    result = list[Any]()
+    """Return the questions that a program is asked, and what the server gets for this
+    answer.
+    """
+    asked_questions = list[Any]()
 
     async def approve(question: Question) -> bool | str | Sequence[str]:
-        result.extend(question.asks)
+        asked_questions.extend(question.asks)
         return [answer]
 
     (_, end) = place.turns(place.agent(echo(), "Done.", approve=approve), "Go.")
-    return result, json.loads(end.text)["result"]
+    return asked_questions, json.loads(end.text)["result"]
 
 
 @pytest.mark.parametrize("action", ["accept", "decline", "cancel"])
@@ -491,16 +495,16 @@ def test_a_call_that_needs_a_web_page_is_repeated_after_the_user_confirms(
 ) -> None:
     place.servers(s=place.fake("page-first"))
     place.connect_servers()
-    result = list[Any]()
+    asked_questions = list[Any]()
 
     async def approve(question: Question) -> bool | str | Sequence[str]:
-        result.extend(question.asks)
+        asked_questions.extend(question.asks)
         return [ACCEPT]
 
     end = place.turns(place.agent(echo(), "Done.", approve=approve), "Go.")[-1]
 
     assert (end.outcome, end.text) == ("done", "echo {}")
-    assert [item.form.url for item in result] == [PAGE["url"], ""] * 2
+    assert [item.form.url for item in asked_questions] == [PAGE["url"], ""] * 2
 
 
 def test_completion_reported_by_a_server_closes_its_web_page_question(place: Place) -> None:
@@ -508,16 +512,16 @@ def test_completion_reported_by_a_server_closes_its_web_page_question(place: Pla
     place.connect_servers()
 
     async def use_session() -> tuple[list[Ended], list[str]]:
-        result = list[str]()
+        asked_questions = list[str]()
 
         async def approve(question: Question) -> bool | str | Sequence[str]:
-            result.extend(ask.question for ask in question.asks)
+            asked_questions.extend(ask.question for ask in question.asks)
             await anyio.sleep_forever()
             return False
 
         async with place.agent(echo(), "Done.", approve=approve).session() as session:
             await session.run("Go.")
-            return await call_ends(session), result
+            return await call_ends(session), asked_questions
 
     (question, end), texts = anyio.run(use_session)
 
@@ -564,10 +568,10 @@ def test_a_question_asked_while_a_server_connects_waits_for_a_call(
     place.servers(s=place.fake("ask-first", str(file), writes=True, startupTimeout=2_000))
     place.connect_servers()
     file.unlink()
-    result, reports = list[Any](), list[str]()
+    asked_questions, reports = list[Any](), list[str]()
 
     async def approve(question: Question) -> bool | str | Sequence[str]:
-        result.extend(question.asks)
+        asked_questions.extend(question.asks)
         await anyio.sleep(2.5)  # longer than it may take to connect
         return [FormAnswer("accept", {"colour": "red"}).encode()]
 
@@ -583,7 +587,7 @@ def test_a_question_asked_while_a_server_connects_waits_for_a_call(
 
     end = anyio.run(use_session)[-1]
 
-    assert [item.form.message for item in result] == ["Which?"]
+    assert [item.form.message for item in asked_questions] == ["Which?"]
     assert reports == [
         "the MCP server s asks something before it is ready: the question is shown with the next "
         "call of one of its tools"
@@ -814,7 +818,7 @@ def test_a_prompt_of_a_server_becomes_a_message(place: Place) -> None:
 
 
 def run_refold(place: Place, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """What `refold -p` does with the servers of this home; two answers are there."""
+    """Run `refold -p` with the servers of this home and a model that gives two answers."""
     answers = place.work / "answers.jsonl"
     answers.write_text('{"text": "Hello, Ada."}\n{"text": "Again."}\n')
     return subprocess.run(

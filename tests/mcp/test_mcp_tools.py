@@ -58,7 +58,7 @@ def test_no_server_tool_takes_the_name_of_a_built_in_tool() -> None:
     assert {tool.name for tool in tools.tools}.isdisjoint(names)
 
 
-def test_a_rule_for_one_server_does_not_cover_another() -> None:
+def test_a_rule_for_one_mcp_server_does_not_cover_another_mcp_server() -> None:
     names = [tool.name for tool in offer_tools(a=["b__c"], ab=["c"]).tools]
 
     assert names == ["mcp__a__b__c", "mcp__ab__c"]
@@ -122,7 +122,7 @@ def test_a_tool_with_a_schema_that_cannot_be_sent_is_refused(
         {"properties": {"$ref": {"type": "string"}}},
     ],
 )
-def test_a_recursive_schema_is_sent(schema: dict[str, Any]) -> None:
+def test_a_recursive_tool_schema_of_a_server_is_sent(schema: dict[str, Any]) -> None:
     (tool,) = as_tools(
         {"s": [make_remote_tool("tree", schema=json.dumps(schema))]}, call
     ).tools

@@ -112,7 +112,7 @@ def test_every_client_scenario_is_passed_or_excluded_with_a_reason() -> None:
 
 
 @pytest.mark.parametrize("scenario", PASSED)
-def test_refold_passes_the_conformance_scenario(scenario: str) -> None:
+def test_refold_passes_each_conformance_scenario_for_mcp_clients(scenario: str) -> None:
     client = f"{sys.executable} tests/mcp/conformance_client.py"
 
     done = conformance(

@@ -66,7 +66,7 @@ INTEGRITY = f"sha512-{b64encode(sha512(TARBALL).digest()).decode()}"
 
 
 class Registries(BaseHTTPRequestHandler):
-    """The registry of servers, and that of packages."""
+    """The registry of servers, and the registry of packages."""
 
     def do_GET(self) -> None:
         path = unquote(urlsplit(self.path).path)
@@ -124,8 +124,8 @@ def registries(
 
 def call_note(tmp_path: Path, **arguments: str) -> str:
     """Return the result of a call in a new session."""
-    lines = script(tmp_path, call("mcp__notes__note", **arguments), {"text": "Done."})
-    words = ("-p", "Go.", "--script", lines, "--output-format", "stream-json")
+    script_path = script(tmp_path, call("mcp__notes__note", **arguments), {"text": "Done."})
+    words = ("-p", "Go.", "--script", script_path, "--output-format", "stream-json")
     output = subprocess.run(
         command(*words),
         cwd=tmp_path,

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.mcp.oauth_server import OAuthServer, as_json, oauth_server
+from tests.mcp.oauth_server import Asked, OAuthServer, as_json, oauth_server
 from tests.mcp.test_mcp_login import METADATA, RESOURCE, User
 
 PEERS = Path(os.environ.get("REFOLD_PEERS") or Path(__file__).parents[2] / ".peers")
@@ -31,7 +31,7 @@ pytestmark = [
 
 @pytest.fixture
 def mcp_server() -> Iterator[OAuthServer]:
-    """An MCP server that takes the tokens of `oidc-provider`."""
+    """Yield an MCP server that takes the tokens of `oidc-provider`."""
     with oauth_server() as server:
         program = Path(__file__).with_name("oidc_provider.mjs")
         command = [NODE, str(program), str(PACKAGES), f"{server.url}/mcp"]
@@ -60,8 +60,8 @@ async def browse(url: str) -> None:
                 return
             fields = dict(re.findall(r'name="(\w+)" value="(\w+)"', page.text))
             fields |= {"login": "me", "password": "x"} if "password" in page.text else {}
-            where = page.url.join(html.unescape(form[1]))
-            page = await browser.post(where, data=fields)
+            form_url = page.url.join(html.unescape(form[1]))
+            page = await browser.post(form_url, data=fields)
 
 
 def test_a_login_at_a_real_authorization_server_is_used_and_renewed(
@@ -73,13 +73,14 @@ def test_a_login_at_a_real_authorization_server_is_used_and_renewed(
     first: Any = user.log_in()
     mcp_server.good.add(first.access)
     text = user.call_double(21)
-    mcp_server.good.clear()
-    mcp_server.instead["/mcp"] = lambda asked: (
-        mcp_server.good.add(asked.headers["authorization"].removeprefix("Bearer "))
-        if asked.headers.get("authorization") != f"Bearer {first.access}"
-        and "authorization" in asked.headers
-        else None
-    )
+
+    def accept_renewed_token(asked: Asked) -> None:
+        token = asked.headers.get("authorization", "").removeprefix("Bearer ")
+        if token and token != first.access:
+            mcp_server.good.add(token)
+
+    mcp_server.good.clear()  # the first token is refused now, so the client must renew it
+    mcp_server.instead["/mcp"] = accept_renewed_token
     again = user.call_double(4)
 
     assert (text, again) == ("42", "8")

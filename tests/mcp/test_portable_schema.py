@@ -87,14 +87,14 @@ def test_long_alternatives_are_not_repeated_in_the_description() -> None:
 
 
 @pytest.mark.parametrize("properties", [3, [], {"x": "text"}])
-def test_invalid_properties_are_refused(properties: object) -> None:
+def test_invalid_properties_of_a_tool_schema_are_refused(properties: object) -> None:
     with pytest.raises(BadInput, match="of its schema"):
         to_portable({"properties": properties})
 
 
 @pytest.mark.parametrize("key", ["allOf", "anyOf"])
 def test_a_schema_that_joins_too_many_references_is_refused(key: str) -> None:
-    """They would take longer with each of them, without end."""
+    """Each additional reference would multiply the time that a check takes."""
     schema = {"type": "object", key: [{"$ref": "#"}] * 500}
 
     with pytest.raises(BadInput, match="joins more than 200"):

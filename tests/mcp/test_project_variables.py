@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from refold.app.mcp_servers import load_servers
+from refold.app.mcp_files import load_servers
 from refold.cli.main import main
 from refold.config.paths import Paths, paths
 from refold.config.project import read_project
@@ -45,7 +45,7 @@ def name_server(workspace: Path, config: object, variable: str) -> None:
 def start_server(
     workspace: Path, environ: Mapping[str, str], *, trust: bool = False
 ) -> tuple[bool, str]:
-    """Whether the server is on, and the notices to the user."""
+    """Return whether the server is on, and the notices to the user."""
     servers = load_servers(str(workspace), places_of(workspace), environ, trust=trust)
     return bool(servers.servers), "\n".join(servers.notices)
 

@@ -88,7 +88,7 @@ class RemoteRun:
 
 
 def run_session(home: Path, *messages: str, **options: Any) -> RemoteRun:
-    """A session with these messages."""
+    """Return a session with these messages."""
     options = {"model": "anthropic/claude-x", **options}
     agent = Agent(home=home, directory=home.parent / "work", **options)
     result = RemoteRun()
@@ -105,7 +105,7 @@ def run_session(home: Path, *messages: str, **options: Any) -> RemoteRun:
 
 
 def list_servers(server: WireServer) -> list[list[str]]:
-    """The MCP servers of each request."""
+    """Return the MCP servers of each request."""
     bodies = (json.loads(request.body) for request in server.heard)
     return [[item["name"] for item in body.get("mcp_servers", ())] for body in bodies]
 
@@ -349,18 +349,20 @@ def test_every_rule_that_could_match_a_server_tool_excludes_the_server(
 
 
 def test_a_remote_call_is_shown_as_made_by_the_provider_and_not_judged() -> None:
-    result = NestedCallMade(ToolCall("hosted-6-0", "mcp__docs__search", Raw(b"{}")), "")
+    nested_call = NestedCallMade(
+        ToolCall("hosted-6-0", "mcp__docs__search", Raw(b"{}")), ""
+    )
     node = node_of(
         *start_events(),
         ModelAsked(),
         model_answer("Rain."),
-        result,
+        nested_call,
         Ended("hosted-6-0", "done", "x"),
     )
     (call,) = activity_of(node.entries).calls
 
     lines = call_lines(call_detail(node, call, lambda _: ""))
 
-    text = ["".join(part for _, part in line) for line in lines]
-    assert "called by the provider, in step 1" in text
-    assert "not judged: it had happened already" in text
+    texts = ["".join(part for _, part in line) for line in lines]
+    assert "called by the provider, in step 1" in texts
+    assert "not judged: it had happened already" in texts

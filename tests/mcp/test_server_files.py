@@ -55,7 +55,7 @@ def test_servers_are_read_with_and_without_the_mcpservers_object(wrap: bool) -> 
     )
 
 
-def test_a_command_may_be_a_list() -> None:
+def test_the_command_of_an_mcp_server_may_be_a_list() -> None:
     assert parse_server(command=["npx", "-y", "x"]).command == ("npx", "-y", "x")
 
 
@@ -97,20 +97,20 @@ def test_headers_are_not_sent_without_tls() -> None:
     assert resolve(parse_server(url="http://127.0.0.1:1/mcp", headers={"A": "b"}), {})
 
 
-def test_a_disabled_server_is_omitted() -> None:
+def test_a_disabled_mcp_server_is_omitted() -> None:
     off = {"a": {**STDIO, "disabled": True}, "b": {**STDIO, "enabled": False}}
 
     assert read(json.dumps(off), FILE).servers == ()
 
 
-def test_time_limits_are_milliseconds() -> None:
+def test_time_limits_of_mcp_servers_are_milliseconds() -> None:
     config = parse_server(**STDIO, timeout=1500, startupTimeout=250)
 
     assert (config.call_seconds, config.connect_seconds) == (1.5, 0.25)
 
 
 @pytest.mark.parametrize(
-    ("name", "message", "words"),
+    ("name", "server_entry", "words"),
     [
         ("a__b", STDIO, "'a__b' cannot be the name of an MCP server"),
         ("_a", STDIO, "'_a' cannot be the name"),
@@ -118,6 +118,7 @@ def test_time_limits_are_milliseconds() -> None:
         ("mcp", STDIO, "'mcp' is reserved"),
         ("s", {"args": []}, "'s' has no url"),
         ("s", {"type": "carrier-pigeon", "url": "x"}, "type must be stdio, http or sse"),
+        ("s", {"type": ["http"], "url": "x"}, "type must be stdio, http or sse"),
         ("s", {"command": 7}, "command must be text"),
         ("s", {"command": "x", "env": {"A B": "c"}}, "'A B', which cannot be the name"),
         ("s", {"url": "https://x", "headers": {"A": "b\r\nC: d"}}, "headers must be"),
@@ -130,9 +131,9 @@ def test_time_limits_are_milliseconds() -> None:
     ],
 )
 def test_an_invalid_server_is_reported_and_the_others_are_read(
-    name: str, message: object, words: str
+    name: str, server_entry: object, words: str
 ) -> None:
-    file = read(json.dumps({name: message, "good": STDIO}), FILE)
+    file = read(json.dumps({name: server_entry, "good": STDIO}), FILE)
 
     assert [server.name for server in file.servers] == ["good"]
     assert len(file.problems) == 1
@@ -168,10 +169,13 @@ def test_a_client_secret_may_be_a_variable_and_is_masked() -> None:
 
 
 def test_hosts_of_a_server_are_patterns_and_an_invalid_pattern_is_reported() -> None:
-    def of(*hosts: object) -> ServerFile:
+    def server_with_hosts(*hosts: object) -> ServerFile:
         return read(json.dumps({"a": {"command": "x", "hosts": list(hosts)}}), "file")
 
-    (server,) = of("API.example", "preset:pypi").servers
+    (server,) = server_with_hosts("API.example", "preset:pypi").servers
     assert server.hosts == ("api.example", "pypi.org", "files.pythonhosted.org")
-    assert of("*").servers == ()
-    assert "the hosts of the MCP server 'a': '*' names no host" in of("*").problems[0]
+    assert server_with_hosts("*").servers == ()
+    assert (
+        "the hosts of the MCP server 'a': '*' names no host"
+        in server_with_hosts("*").problems[0]
+    )

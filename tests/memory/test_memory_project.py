@@ -23,17 +23,17 @@ def test_a_work_tree_belongs_to_its_repository(tmp_path: Path) -> None:
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("odd", ["pipe", "nothing", "another repository", "no text"])
 def test_an_unconfirmed_gitdir_pointer_is_ignored(tmp_path: Path, odd: str) -> None:
-    where = tmp_path / "other/.git/worktrees/w"
-    where.mkdir(parents=True)
+    git_directory = tmp_path / "other/.git/worktrees/w"
+    git_directory.mkdir(parents=True)
     (tmp_path / "ws").mkdir()
-    (tmp_path / "ws/.git").write_text(f"gitdir: {where}")
+    (tmp_path / "ws/.git").write_text(f"gitdir: {git_directory}")
     match odd:
         case "pipe":
-            os.mkfifo(where / "gitdir")
+            os.mkfifo(git_directory / "gitdir")
         case "another repository":
-            (where / "gitdir").write_text(str(tmp_path / "else/.git"))
+            (git_directory / "gitdir").write_text(str(tmp_path / "else/.git"))
         case "no text":
-            (where / "gitdir").write_bytes(b"\xff\x00\xfe")
+            (git_directory / "gitdir").write_bytes(b"\xff\x00\xfe")
         case _:
             pass
 

@@ -32,7 +32,7 @@ def place(tmp_path: Path) -> Workplace:
 
 @pytest.fixture
 def user_environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The environment of a person, in whose sessions processes may be started."""
+    """Return the environment of a person, in whose sessions processes may be started."""
     monkeypatch.delenv(NO_BACKGROUND)
     return dict(os.environ)
 
@@ -47,7 +47,7 @@ async def write_settings(place: Workplace, url: str) -> None:
 
 
 async def make_session(place: Workplace, text: str = WORDS) -> str:
-    """One that a person has had with the model `mine/big`, and left."""
+    """Store a session that a person has had with the model `mine/big` and left."""
     async with Agent(directory=place.directory).session() as session:
         place.remembering.pending.put(session.id)
         await session.run(text)
@@ -72,7 +72,7 @@ def run_with_model_server(
 
 
 def answer_with_notes(request: ReceivedRequest) -> Answer:
-    """What a model answers that has understood its task."""
+    """Return the answer of a model that has understood its task."""
     content = json.loads(request.body)["messages"][-1]["content"]
     seq = int(content.split("] person:")[0].rsplit("[", 1)[1])
     notes = {"notes": [note("preferences", "Answer in German", seq)]}
@@ -197,12 +197,12 @@ def test_work_of_a_killed_memory_worker_is_finished_at_the_next_start(
         os.kill(process.pid, signal.SIGKILL)
         assert await wait_for_exit(process) < 0
 
-    async def again(_: list[ReceivedRequest]) -> None:
+    async def restart_worker(_: list[ReceivedRequest]) -> None:
         assert await wait_for_exit(start_worker([place.remembering], user_environment)) == 0
 
     run_with_model_server(kill, place, hanging)
     assert place.notes == []
-    run_with_model_server(again, place, answer_with_notes)
+    run_with_model_server(restart_worker, place, answer_with_notes)
     assert place.notes == [NOTED]
 
 
@@ -250,8 +250,8 @@ def test_the_memory_worker_ends_after_its_maximum_lifetime(
 
     async def run_scenario(_: list[ReceivedRequest]) -> None:
         session = await make_session(place)
-        words = [sys.executable, "-c", code, str(place.directory)]
-        process = subprocess.Popen(words, env=user_environment)
+        command_line = [sys.executable, "-c", code, str(place.directory)]
+        process = subprocess.Popen(command_line, env=user_environment)
         assert await wait_for_exit(process) == -signal.SIGALRM
         assert place.remembering.pending.sessions() == [session]
 

@@ -1,4 +1,4 @@
-"""A project with sessions, and a small scripted model."""
+"""Runs sessions in a project, and lets a scripted model make notes of them."""
 
 import json
 import os
@@ -12,14 +12,14 @@ from refold import Agent
 from refold.app.project_memory import LearnResult, ProjectMemory, user_messages_in
 from refold.config.paths import paths
 from refold.engine.world import Model
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.testing.providers import Line, ScriptedProvider
 
 OK = "Done."
 
 
 class Workplace(Struct, frozen=True):
-    """A directory to work in. `home` is as in the environment of the test."""
+    """A project directory. Its sessions and notes are in the home of the test."""
 
     directory: Path
 
@@ -36,7 +36,7 @@ class Workplace(Struct, frozen=True):
     def run_session(
         self, *text: str, answers: Sequence[Line] = (), session: str = ""
     ) -> str:
-        """A session, new or resumed, in which the user sends this; its id."""
+        """Send these messages in a new session, or in `session`. Return the session's id."""
         lines = answers or [OK] * len(text)
         agent = Agent(provider=ScriptedProvider(*lines), directory=self.directory)
 
@@ -49,7 +49,7 @@ class Workplace(Struct, frozen=True):
         return anyio.run(converse)
 
     def learn_from(self, session: str, *notes: dict[str, object]) -> LearnResult:
-        """Notes are made of a session by a model that proposes these."""
+        """Make notes of a session, with a model that proposes these notes."""
         learn_result, _ = self.learn_with_answers(
             session, json.dumps({"notes": list(notes)})
         )
@@ -63,7 +63,7 @@ class Workplace(Struct, frozen=True):
         return anyio.run(self.remembering.learn_of, session, lambda _: aide), small
 
     def message_numbers(self, session: str) -> list[int]:
-        """The events in which the person said something."""
+        """Return the event numbers of the user's messages in a session."""
         return [
             user_message.seq
             for user_message in user_messages_in(self.remembering.entries(session), 0)

@@ -1,7 +1,7 @@
-"""Doubles of package registries and a git host: real protocols and TLS, on the loopback.
+"""Replaces package registries and a git host by doubles with real protocols and TLS, on the loopback.
 
-`Registries.filter` is the filter as it is, but for two things: names have an address that looks
-public, and whatever is connected to is the double. So rules, judgement and proxy are those of a user.
+`Registries.filter` differs from the real filter in two points: names have an address that looks
+public, and all connections lead to the double. So rules, judgement and proxy are those of a user.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ _WHEEL = "refold_double-1.0-py3-none-any.whl"
 
 
 class Registries:
-    """`served` are the answers, by host and path; `asked` what was asked for."""
+    """`served` are the answers, by host and path; `asked` are the requests."""
 
     def __init__(self, folder: Path) -> None:
         self.served, self.asked = dict[tuple[str, str], bytes](), list[str]()
@@ -54,7 +54,7 @@ class Registries:
     async def _dial(
         self, host: str, port: int, addresses: Sequence[str] = ()
     ) -> ByteStream:
-        assert addresses == (_PUBLIC,)  # the judged one
+        assert addresses == (_PUBLIC,)  # the address that the filter judged
         return await anyio.connect_tcp("127.0.0.1", self._port)
 
     def close(self) -> None:
@@ -118,7 +118,7 @@ class Registries:
         self.served["static.crates.io", "/crates/refold-double/1.0.0/download"] = content
 
     def add_repository(self, bare: Path) -> None:
-        """All files of a repository, for the protocol of git without a program at the server."""
+        """Add all files of a repository, for git's protocol of plain files."""
         subprocess.run(["git", "-C", str(bare), "update-server-info"], check=True)
         for file in bare.rglob("*"):
             if file.is_file():
@@ -149,7 +149,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 def _certificates(folder: Path) -> Path:
-    """An authority of its own, and a certificate for all names with its key: the file of these."""
+    """Make an authority, and a certificate for all names. Return the file with it and its key."""
     names = ",".join(f"DNS:{name}" for name in _NAMES)
     new = ("req", "-newkey", "rsa:2048", "-nodes")
     for words in (
@@ -179,8 +179,8 @@ def _archive(files: dict[str, str]) -> bytes:
 
 @contextmanager
 def registries(folder: Path) -> Generator[Registries]:
-    result = Registries(folder)
+    registries = Registries(folder)
     try:
-        yield result
+        yield registries
     finally:
-        result.close()
+        registries.close()

@@ -14,7 +14,7 @@ from tests.open_files import no_more_files
 SITE = {"site.example": ["127.0.0.1"]}
 
 
-def test_a_request_with_a_too_large_head_is_refused() -> None:
+def test_the_host_filter_refuses_a_request_with_a_too_large_head() -> None:
     long = b"GET http://site.example/ HTTP/1.1\r\nX: " + b"x" * (MAX_HEAD_BYTES + 1)
     many = (
         b"GET http://site.example/ HTTP/1.1\r\n" + b"X: y\r\n" * (MAX_HEADERS + 1) + b"\r\n"
@@ -26,7 +26,7 @@ def test_a_request_with_a_too_large_head_is_refused() -> None:
         assert door.attempts() == ()
 
 
-def test_an_idle_tunnel_is_closed() -> None:
+def test_the_host_filter_closes_an_idle_tunnel() -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
     with (
@@ -40,7 +40,7 @@ def test_an_idle_tunnel_is_closed() -> None:
     assert answer == b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
-def test_the_number_of_recorded_attempts_is_limited() -> None:
+def test_the_host_filter_records_a_limited_number_of_attempts() -> None:
     with run_filtered(ReachableHosts(())) as door:
         for port in range(1, 120):
             assert door.status(b"CONNECT site.example:%d HTTP/1.1\r\n\r\n" % port) == 403
@@ -52,7 +52,7 @@ def test_the_host_filter_connects_through_the_proxy_of_the_environment() -> None
     target = f"site.example:{site.port}"
 
     async def main() -> tuple[bytes, list[str]]:
-        async with http_proxy() as (proxy, result):
+        async with http_proxy() as (proxy, proxied):
             environ = {"HTTPS_PROXY": proxy}
             hosts = ReachableHosts((f"private:{target}",))
 
@@ -63,13 +63,13 @@ def test_the_host_filter_connects_through_the_proxy_of_the_environment() -> None
                         b"GET / HTTP/1.1\r\n\r\n",
                     )
 
-            return await anyio.to_thread.run_sync(ask), result
+            return await anyio.to_thread.run_sync(ask), proxied
 
-    answer, texts = anyio.run(main)
+    answer, proxied_requests = anyio.run(main)
     site.close()
 
     assert answer.endswith(b"site\n")
-    assert texts == [f"CONNECT {target} HTTP/1.1"]
+    assert proxied_requests == [f"CONNECT {target} HTTP/1.1"]
 
 
 def test_the_host_filter_survives_a_lack_of_open_files() -> None:

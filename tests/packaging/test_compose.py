@@ -22,7 +22,7 @@ def of_refold(compose: dict[str, Any]) -> dict[str, Any]:
     return {name: one for name, one in services if one["image"] == "refold:cluster"}
 
 
-def test_two_web_nodes_and_three_workers_run_commands_of_refold(
+def test_compose_runs_two_web_nodes_and_three_workers_with_valid_commands(
     compose: dict[str, Any],
 ) -> None:
     commands = [one["command"] for one in of_refold(compose).values()]
@@ -40,7 +40,7 @@ def test_two_web_nodes_and_three_workers_run_commands_of_refold(
     ]
 
 
-def test_only_the_address_has_a_port_and_only_on_this_machine(
+def test_compose_publishes_only_the_port_of_the_reverse_proxy_on_loopback(
     compose: dict[str, Any],
 ) -> None:
     ports = {
@@ -53,7 +53,7 @@ def test_only_the_address_has_a_port_and_only_on_this_machine(
         assert compose["services"][name]["networks"] == ["inside"]
 
 
-def test_web_nodes_have_no_key_of_workers_and_no_password_has_a_default(
+def test_compose_gives_the_cluster_key_to_workers_only_and_no_password_a_default(
     compose: dict[str, Any],
 ) -> None:
     for name, service in of_refold(compose).items():
@@ -68,7 +68,9 @@ def test_web_nodes_have_no_key_of_workers_and_no_password_has_a_default(
     assert {rest for _, rest in secrets} == {":?"}
 
 
-def test_every_name_that_a_service_uses_is_defined(compose: dict[str, Any]) -> None:
+def test_every_network_secret_config_and_volume_of_a_compose_service_is_defined(
+    compose: dict[str, Any],
+) -> None:
     for service in compose["services"].values():
         for kind in ("networks", "secrets", "configs"):
             for one in service.get(kind, []):
@@ -76,3 +78,36 @@ def test_every_name_that_a_service_uses_is_defined(compose: dict[str, Any]) -> N
         for volume in service.get("volumes", []):
             assert volume.partition(":")[0] in compose["volumes"]
         assert set(service.get("depends_on", [])) <= set(compose["services"])
+
+
+def test_compose_enables_fairness_in_temporal(compose: dict[str, Any]) -> None:
+    temporal = compose["services"]["temporal"]
+    (config,) = temporal["configs"]
+
+    assert temporal["environment"]["DYNAMIC_CONFIG_FILE_PATH"] == config["target"]
+    settings = yaml.safe_load(compose["configs"][config["source"]]["content"])
+    assert settings == {
+        "matching.enableFairness": [{"value": True}],
+        "matching.numTaskqueueReadPartitions": [{"value": 1}],
+        "matching.numTaskqueueWritePartitions": [{"value": 1}],
+    }
+
+
+def test_the_health_check_of_the_compose_database_connects_by_tcp(
+    compose: dict[str, Any],
+) -> None:
+    """Then it listens on its socket only."""
+    command = compose["services"]["database"]["healthcheck"]["test"]
+
+    assert command[command.index("-h") + 1] == "127.0.0.1"
+
+
+def test_the_compose_proxy_retries_a_request_at_the_other_web_node(
+    compose: dict[str, Any],
+) -> None:
+    (config,) = compose["services"]["address"]["configs"]
+    file = compose["configs"][config["source"]]["content"]
+
+    assert config["target"] in compose["services"]["address"]["command"]
+    assert "reverse_proxy web-1:3500 web-2:3500 {" in file
+    assert "lb_try_duration" in file

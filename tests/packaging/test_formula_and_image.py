@@ -28,7 +28,9 @@ def formula() -> ModuleType:
     return module
 
 
-def test_the_formula_has_every_dependency_with_its_hash(formula: ModuleType) -> None:
+def test_the_homebrew_formula_has_every_dependency_with_its_hash(
+    formula: ModuleType,
+) -> None:
     text = formula.formula(b"archive", URL)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
@@ -49,7 +51,7 @@ def test_the_formula_has_every_dependency_with_its_hash(formula: ModuleType) -> 
     assert "pytest" not in resources
 
 
-def test_the_formula_is_valid_ruby(formula: ModuleType, tmp_path: Path) -> None:
+def test_the_homebrew_formula_is_valid_ruby(formula: ModuleType, tmp_path: Path) -> None:
     ruby = shutil.which("ruby")
     if not ruby:
         pytest.skip("ruby is not installed")
@@ -65,6 +67,15 @@ def test_the_image_has_bubblewrap_git_and_ripgrep_and_runs_as_a_normal_user() ->
     assert {"bubblewrap", "git", "ripgrep"} <= set(text.split())
     assert text.index("USER refold") < text.index("ENTRYPOINT")
     assert f"ENV {IMAGE_VARIABLE}=refold\n" in text
+    # Docker would give directories that it makes to root.
+    owned = text[
+        text.index("install --directory --owner refold") : text.index("USER refold")
+    ]
+    directories = re.findall(
+        r'^WORKDIR (\S+)|^VOLUME \["(.+)"\]', text.partition("USER refold")[2], re.MULTILINE
+    )
+    assert len(directories) == 2
+    assert {a or b for a, b in directories} <= {*owned.split()}
     for source in re.findall(r"^COPY (?!--)(.+) \S+$", text, re.MULTILINE):
         assert all((ROOT / name).exists() for name in source.split()), source
 

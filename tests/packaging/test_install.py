@@ -48,19 +48,19 @@ def run(*command: str | Path, code: int = 0, **environ: str) -> str:
 
 
 def list_needed(
-    name: str, extra: str = "", seen: dict[str, Distribution] | None = None
+    name: str, extra: str = "", visited: dict[str, Distribution] | None = None
 ) -> dict[str, Distribution]:
-    """The installed distributions that `name` depends on here, itself left out."""
-    seen = {} if seen is None else seen
+    """Return the installed distributions that `name` depends on here, itself left out."""
+    visited = {} if visited is None else visited
     for text in distribution(name).requires or ():
         requirement = Requirement(text)
-        if requirement.name not in seen and (
+        if requirement.name not in visited and (
             not requirement.marker or requirement.marker.evaluate({"extra": extra})
         ):
-            seen[requirement.name] = distribution(requirement.name)
+            visited[requirement.name] = distribution(requirement.name)
             for more in requirement.extras or {""}:
-                list_needed(requirement.name, more, seen)
-    return seen
+                list_needed(requirement.name, more, visited)
+    return visited
 
 
 def pack(distribution: Distribution, into: Path) -> None:
@@ -84,7 +84,7 @@ def pack(distribution: Distribution, into: Path) -> None:
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with a wheel of refold and one of each package that it needs."""
+    """Return a directory with a wheel of refold and one of each package that it needs."""
     mktemp = tmp_path_factory.mktemp("index")
     home = tmp_path_factory.mktemp("build")
     cache = run(UV, "cache", "dir", HOME=os.environ["HOME"]).strip()
@@ -97,7 +97,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def check_installation(refold: Path, home: Path, updated: str) -> None:
-    """It starts, has its data files with it, and does a whole turn without a model."""
+    """Check that refold starts, has its data files, and does a whole turn without a model."""
     script = home / "script.jsonl"
     script.write_text('{"text": "hello from a script"}\n', encoding="utf-8")
 
@@ -117,13 +117,13 @@ def check_installation(refold: Path, home: Path, updated: str) -> None:
 
 
 def test_pip_installs_the_wheel_into_a_new_environment(index: Path, tmp_path: Path) -> None:
-    there = tmp_path / "venv"
-    run(sys.executable, "-m", "venv", there)
-    run(there / "bin/pip", "install", "--no-index", "--find-links", index, "refold")
+    venv = tmp_path / "venv"
+    run(sys.executable, "-m", "venv", venv)
+    run(venv / "bin/pip", "install", "--no-index", "--find-links", index, "refold")
 
-    update = f"{there}/bin/python -m pip install --upgrade refold"
-    check_installation(there / "bin/refold", tmp_path, update)
-    assert (there / "share/man/man1/refold.1").is_file()
+    update = f"{venv}/bin/python -m pip install --upgrade refold"
+    check_installation(venv / "bin/refold", tmp_path, update)
+    assert (venv / "share/man/man1/refold.1").is_file()
 
 
 def test_uv_installs_the_wheel_as_a_tool(index: Path, tmp_path: Path) -> None:

@@ -82,12 +82,14 @@ def test_after_outside_text_ask_rules_and_protected_files_keep_their_reason() ->
     assert decide(hook, "bypass", (), AFTER) == decide(hook, "bypass", (), BEFORE)
 
 
-def test_after_outside_text_offered_rules_do_not_stop_the_questions() -> None:
+def test_after_outside_text_an_offered_allow_rule_does_not_prevent_the_question() -> None:
     command = bash("make test")
-    texts = offers(command, AFTER)
+    offered_rules = offers(command, AFTER)
 
-    assert texts
-    assert decide(command, "default", rules(allow=list(texts)), AFTER).verdict == "ask"
+    assert offered_rules
+    assert (
+        decide(command, "default", rules(allow=list(offered_rules)), AFTER).verdict == "ask"
+    )
 
 
 @given(some.sampled_from([*CHANGES, *READS]), some.sampled_from(MODES), WRITTEN)

@@ -92,7 +92,7 @@ def test_in_mode_sandbox_an_attack_that_runs_stays_in_the_workspace(
 
 
 def _runs_unasked(decision: Decision) -> bool:
-    """Whether the call runs without a question, although no rule allows it."""
+    """Return whether the call runs without a question, although no rule allows it."""
     return decision.verdict == "allow" and not decision.rule
 
 
@@ -126,7 +126,7 @@ def run_what_is_allowed(
     case: dict[str, Any], lines: list[tuple[str, Decision]], workspace: Path
 ) -> None:
     """In the sandbox, where there is one; benign lines are only judged."""
-    allowed = [(line, found) for line, found in lines if found.verdict == "allow"]
+    allowed = [(line, verdict) for line, verdict in lines if verdict.verdict == "allow"]
     if not allowed or case["expect"] == "auto":
         return
     sandbox = find_sandbox(os.environ, SandboxConfig(roots=(os.path.realpath(workspace),)))

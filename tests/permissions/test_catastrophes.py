@@ -80,7 +80,7 @@ def test_everyday_commands_are_allowed_in_mode_bypass(command: str) -> None:
     ],
 )
 @pytest.mark.parametrize("mode", MODES)
-def test_a_command_with_a_protected_file_asks_and_a_yes_makes_it_writable(
+def test_a_command_that_names_a_protected_file_asks_and_its_approval_makes_the_file_writable(
     mode: Mode, command: str, opened: str
 ) -> None:
     decision = judge(command, mode, allow=["*"])
@@ -170,10 +170,10 @@ def test_tools_ask_about_protected_files_despite_allow_rules(
 
 
 def test_a_search_leaves_out_files_that_reading_would_ask_about() -> None:
-    result, facts = rules(deny=["read(secret/)"], ask=["read(notes.md)"]), make_facts()
+    rule_set, facts = rules(deny=["read(secret/)"], ask=["read(notes.md)"]), make_facts()
 
     readables = [
-        is_readable(f"/ws/{name}", result, facts)
+        is_readable(f"/ws/{name}", rule_set, facts)
         for name in ("a.py", "secret/x", "docs/notes.md", ".env", ".git/config")
     ]
 
@@ -206,10 +206,10 @@ def test_a_read_deny_rule_also_denies_commands_that_read_the_file(
 
 
 def test_an_edit_deny_rule_also_denies_commands_that_write_to_the_folder() -> None:
-    result = rules(deny=["edit(kept/**)"])
+    rule_set = rules(deny=["edit(kept/**)"])
 
     verdicts = [
-        decide(bash(command), "bypass", result, make_facts()).verdict
+        decide(bash(command), "bypass", rule_set, make_facts()).verdict
         for command in ("echo x > kept/a", "rm kept/a", "cat kept/a", "pytest kept")
     ]
 

@@ -51,8 +51,8 @@ def test_rules_that_cannot_be_converted_are_omitted_or_widened_and_reported(
     rules = convert_rules({verdict: [written]})
 
     assert getattr(rules, verdict) == ((became,) if became else ())
-    assert len(rules.left) == 1
-    assert repr(written) in rules.left[0]
+    assert len(rules.remarks) == 1
+    assert repr(written) in rules.remarks[0]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_rules_that_cannot_be_converted_are_omitted_or_widened_and_reported(
 def test_invalid_claude_code_settings_are_reported(
     settings: Mapping[str, object], left: str
 ) -> None:
-    assert convert_rules(settings) == ImportedRules(left=(left,))
+    assert convert_rules(settings) == ImportedRules(remarks=(left,))
 
 
 def test_converted_rules_give_the_same_verdicts() -> None:

@@ -87,7 +87,7 @@ def test_a_deny_rule_precedes_ask_rules_and_an_ask_rule_precedes_allow_rules(
 
 @pytest.mark.parametrize("touch", [EDIT, RUN, OTHER, FAR_EDIT], ids=lambda t: t.tool)
 def test_in_mode_plan_no_rule_allows_a_change(touch: Access) -> None:
-    """It is not even asked about: plan mode is left by `exit_plan_mode`."""
+    """The user is not asked either: `exit_plan_mode` is the way out of plan mode."""
     decisions = [
         decide(touch, "plan", rules(**{"allow": ["*"], **more}), FACTS)
         for more in ({}, {"ask": ["*"]}, {"allow": [touch.tool]})
@@ -210,54 +210,54 @@ RULES = st.lists(
 
 
 def strictness(
-    touch: Access, mode: Mode, given: Sequence[Rule], facts: Facts = FACTS
+    touch: Access, mode: Mode, rule_list: Sequence[Rule], facts: Facts = FACTS
 ) -> int:
-    return STRICT[decide(touch, mode, given, facts).verdict]
+    return STRICT[decide(touch, mode, rule_list, facts).verdict]
 
 
 @given(TOUCHES, st.sampled_from(MODES), RULES, WRITTEN, st.integers(0, 5))
 def test_one_more_deny_rule_never_makes_a_decision_less_strict(
-    touch: Access, mode: Mode, given: list[Rule], written: str, at: int
+    touch: Access, mode: Mode, rule_list: list[Rule], written: str, at: int
 ) -> None:
-    more = [*given[:at], parse(written, "deny"), *given[at:]]
+    more = [*rule_list[:at], parse(written, "deny"), *rule_list[at:]]
 
-    assert strictness(touch, mode, more) <= strictness(touch, mode, given)
+    assert strictness(touch, mode, more) <= strictness(touch, mode, rule_list)
 
 
 @given(TOUCHES, st.sampled_from(MODES), RULES, WRITTEN)
 def test_one_more_ask_rule_never_makes_a_decision_less_strict(
-    touch: Access, mode: Mode, given: list[Rule], written: str
+    touch: Access, mode: Mode, rule_list: list[Rule], written: str
 ) -> None:
-    more = [*given, parse(written, "ask")]
+    more = [*rule_list, parse(written, "ask")]
 
-    assert strictness(touch, mode, more) <= strictness(touch, mode, given)
+    assert strictness(touch, mode, more) <= strictness(touch, mode, rule_list)
 
 
 @given(TOUCHES, st.sampled_from(MODES), RULES, WRITTEN)
 def test_one_more_allow_rule_never_makes_a_decision_stricter(
-    touch: Access, mode: Mode, given: list[Rule], written: str
+    touch: Access, mode: Mode, rule_list: list[Rule], written: str
 ) -> None:
-    more = [*given, parse(written, "allow")]
+    more = [*rule_list, parse(written, "allow")]
 
-    assert strictness(touch, mode, more) >= strictness(touch, mode, given)
+    assert strictness(touch, mode, more) >= strictness(touch, mode, rule_list)
 
 
 @given(TOUCHES, st.sampled_from(MODES), RULES, st.integers())
 def test_the_order_of_rules_does_not_change_a_decision(
-    touch: Access, mode: Mode, given: list[Rule], seed: int
+    touch: Access, mode: Mode, rule_list: list[Rule], seed: int
 ) -> None:
-    other = list(given)
+    other = list(rule_list)
     Random(seed).shuffle(other)
 
-    assert strictness(touch, mode, other) == strictness(touch, mode, given)
+    assert strictness(touch, mode, other) == strictness(touch, mode, rule_list)
 
 
 @given(LINES, st.sampled_from([";", "&&", "||", "|", "\n"]), LINES, RULES)
 def test_one_more_command_in_a_script_never_weakens_its_decision(
-    command: str, operator: str, more: str, given: list[Rule]
+    command: str, operator: str, more: str, rule_list: list[Rule]
 ) -> None:
-    assume(not read_script(command).broken)  # else what follows may end an open quote
-    patterned = [rule for rule in given if rule.pattern]
+    assume(not read_script(command).broken)  # otherwise the next text may end an open quote
+    patterned = [rule for rule in rule_list if rule.pattern]
     whole, part = bash(f"{command} {operator} {more}"), bash(command)
 
     for mode in ("default", "rules-only", "plan"):
@@ -271,26 +271,28 @@ def test_one_more_command_in_a_script_never_weakens_its_decision(
 
 @given(COMMANDS, st.sampled_from(["'", '"']), st.integers(0, 3), RULES)
 def test_quotes_around_a_word_never_weaken_a_decision(
-    command: str, quote: str, at: int, given: list[Rule]
+    command: str, quote: str, at: int, rule_list: list[Rule]
 ) -> None:
     words = command.split()
     at %= len(words)
     quoted = " ".join([*words[:at], f"{quote}{words[at]}{quote}", *words[at + 1 :]])
 
     for mode in MODES:
-        assert strictness(bash(quoted), mode, given) <= strictness(
-            bash(command), mode, given
+        assert strictness(bash(quoted), mode, rule_list) <= strictness(
+            bash(command), mode, rule_list
         )
 
 
 @given(COMMANDS, st.sampled_from(["  ", "\t", " \t "]), RULES)
 def test_additional_blanks_do_not_change_a_decision(
-    command: str, blanks: str, given: list[Rule]
+    command: str, blanks: str, rule_list: list[Rule]
 ) -> None:
     spaced = bash(command.replace(" ", blanks) + blanks)
 
     for mode in MODES:
-        assert strictness(spaced, mode, given) == strictness(bash(command), mode, given)
+        assert strictness(spaced, mode, rule_list) == strictness(
+            bash(command), mode, rule_list
+        )
 
 
 OPERATORS = st.sampled_from(
@@ -301,11 +303,11 @@ OPERATORS = st.sampled_from(
 
 @given(COMMANDS, OPERATORS, st.integers(0, 30), RULES)
 def test_no_allow_rule_for_a_command_covers_inserted_shell_operators(
-    command: str, operator: str, at: int, given: list[Rule]
+    command: str, operator: str, at: int, rule_list: list[Rule]
 ) -> None:
-    """Not even by `bash(*)`. Only a rule for the tool as a whole covers it."""
+    """`bash(*)` does not cover them either. Only a rule for the whole tool does."""
     hidden = command[:at] + operator + command[at:]
-    patterned = [rule for rule in given if rule.pattern]
+    patterned = [rule for rule in rule_list if rule.pattern]
 
     assert decide(bash(hidden), "rules-only", patterned, FACTS).verdict != "allow"
 
@@ -314,9 +316,9 @@ def test_no_allow_rule_for_a_command_covers_inserted_shell_operators(
 def test_an_allow_rule_without_a_final_star_covers_no_more_arguments(
     command: str, more: str
 ) -> None:
-    result = rules(allow=[f"bash({command})"])
+    rule_set = rules(allow=[f"bash({command})"])
 
-    assert decide(bash(f"{command} {more}"), "rules-only", result, FACTS).verdict == "ask"
+    assert decide(bash(f"{command} {more}"), "rules-only", rule_set, FACTS).verdict == "ask"
 
 
 def test_a_question_about_a_read_only_command_in_rules_only_gives_its_reason() -> None:
@@ -335,9 +337,11 @@ def test_accept_edits_asks_about_files_that_instruct_agents_and_tools(
     facts = make_facts(links={"/ws/notes.md": f"/ws/{name}"})
 
     verdicts = [
-        decide(on_file("write_file", path, facts), mode, rules(allow=given), facts).verdict
+        decide(
+            on_file("write_file", path, facts), mode, rules(allow=rule_list), facts
+        ).verdict
         for path in (name, "notes.md")
-        for mode, given in (
+        for mode, rule_list in (
             ("accept-edits", []),
             ("accept-edits", [f"edit_file({name})"]),
             ("bypass", []),
@@ -372,11 +376,11 @@ def test_a_background_command_is_decided_like_a_bash_command(
     tool: str, mode: Mode, command: str, value: dict[Verdict, tuple[str, ...]]
 ) -> None:
     beside = replace(bash(command), tool=tool)
-    result = [parse(rule, verdict) for verdict in value for rule in value[verdict]]
+    parsed_rules = [parse(rule, verdict) for verdict in value for rule in value[verdict]]
 
-    decision = decide(beside, mode, result, FACTS)
+    decision = decide(beside, mode, parsed_rules, FACTS)
 
-    assert decision == decide(bash(command), mode, result, FACTS)
+    assert decision == decide(bash(command), mode, parsed_rules, FACTS)
 
 
 def test_a_rule_for_background_run_does_not_apply_to_bash() -> None:

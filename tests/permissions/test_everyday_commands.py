@@ -69,12 +69,13 @@ def test_a_command_that_reads_keys_asks_in_every_spelling(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "message"),
+    ("command", "reason"),
     [
         ("ls $(date)", "`$(date)` inserts the output of another command"),
         ("ls > out.txt", "`> out.txt` writes to a file"),
         ('echo "a $x b"', "`$x` is replaced by a text that is not known before it runs"),
         ("cat {a,b}", "`{a,b}` may become several words, or a group of commands"),
+        ("cat file{a,b}", "`file{a,b}` may become several words, or a group of commands"),
         ("ls &", "`&` leaves something running in the background"),
         ("X=1 ls", "`X=1` sets a variable that may change what programs do"),
         ("cat ~/x", "`~/x` may stand for a home directory or be a comment"),
@@ -97,9 +98,9 @@ def test_a_command_that_reads_keys_asks_in_every_spelling(command: str) -> None:
     ],
 )
 def test_the_reason_for_asking_names_the_part_of_a_command(
-    command: str, message: str
+    command: str, reason: str
 ) -> None:
-    assert judge(command).reason == f"no rule allows this command, and {message}"
+    assert judge(command).reason == f"no rule allows this command, and {reason}"
 
 
 def test_the_reason_for_asking_names_the_text_that_hides_a_command() -> None:

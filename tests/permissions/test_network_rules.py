@@ -16,7 +16,7 @@ from tests.permissions.places import make_facts
 PYPI = HOST_PRESETS["pypi"]
 
 
-def here(**known: object) -> Facts:
+def facts_with_host_filter(**known: object) -> Facts:
     return replace(make_facts(), filters_hosts=True, **known)
 
 
@@ -40,7 +40,7 @@ def rules(*texts: str) -> list[Rule]:
 def judge(
     access: Access, *texts: str, mode: Mode = "default", facts: Facts | None = None
 ) -> Decision:
-    return decide(access, mode, rules(*texts), facts or here())
+    return decide(access, mode, rules(*texts), facts or facts_with_host_filter())
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def judge(
 def test_network_question_names_the_hosts_found_in_the_command(
     command: str, hosts: tuple[str, ...]
 ) -> None:
-    facts = here(
+    facts = facts_with_host_filter(
         git_urls=lambda: ["https://git.example.org/a/b.git", "git@ssh.example:a/b"]
     )
 
@@ -168,7 +168,9 @@ def test_a_denied_host_is_refused_in_every_mode(mode: Mode) -> None:
     assert unnamed.confines.hosts.refusal("bad.example", 443) == "denied"
 
 
-def test_a_host_of_an_ask_rule_asks_if_named_and_is_refused_otherwise() -> None:
+def test_a_command_that_names_a_host_of_an_ask_rule_asks_and_other_commands_cannot_reach_it() -> (
+    None
+):
     ask = "ask net(pay.example)"
 
     decision = judge(fetch("curl https://pay.example/"), ask, "bash", "net(all)")
@@ -211,11 +213,13 @@ def test_the_examples_of_a_network_rule_are_checked() -> None:
 
 def test_offered_rules_include_net_rules_for_the_hosts() -> None:
     install = fetch("pip install x", "other.example")
-    offered = with_hosts(("bash(pip install *)",), install, here())
+    offered = with_hosts(("bash(pip install *)",), install, facts_with_host_filter())
 
     assert offered == ("bash(pip install *)", "net(preset:pypi)", "net(other.example)")
     assert judge(install, *offered).verdict == "allow"
-    assert with_hosts(("bash(make *)",), fetch("make", "all"), here()) == ("bash(make *)",)
+    assert with_hosts(
+        ("bash(make *)",), fetch("make", "all"), facts_with_host_filter()
+    ) == ("bash(make *)",)
 
 
 def test_a_private_host_of_a_rule_is_reached_beside_net_all() -> None:
@@ -255,13 +259,15 @@ def test_an_approved_command_reaches_the_host_of_the_ask_rule(rule: str, url: st
 
 @pytest.mark.parametrize("command", ["curl http://all/", "git fetch"])
 def test_a_url_with_the_host_name_all_does_not_ask_for_every_host(command: str) -> None:
-    facts = here(git_urls=lambda: ["http://all/a.git"])
+    facts = facts_with_host_filter(git_urls=lambda: ["http://all/a.git"])
 
     assert judge(fetch(command), facts=facts).confines.hosts is not None
 
 
 def test_a_url_with_a_password_names_its_host_and_not_the_password() -> None:
-    facts = here(git_urls=lambda: ["https://oauth2:s3cret@git.example.org/a.git"])
+    facts = facts_with_host_filter(
+        git_urls=lambda: ["https://oauth2:s3cret@git.example.org/a.git"]
+    )
 
     decision = judge(fetch("git fetch"), facts=facts)
 
@@ -298,7 +304,7 @@ def test_a_denied_host_stays_denied_where_a_setting_allows_every_host() -> None:
 def test_a_command_that_needs_the_network_is_asked_once_with_its_hosts(
     command: str, host: str
 ) -> None:
-    facts = here(git_urls=lambda: ("https://git.example.org/x.git",))
+    facts = facts_with_host_filter(git_urls=lambda: ("https://git.example.org/x.git",))
     access = Access("bash", Effect.RUN, command)
 
     decision = judge(access, facts=facts)
@@ -333,7 +339,10 @@ def test_a_command_known_to_need_the_network_keeps_its_verdict() -> None:
     assert judge(access, "deny net(pypi.org)").verdict == "ask"
     assert judge(access, "deny bash").verdict == "deny"
     assert (
-        judge(access, facts=replace(here(), filters_hosts=False)).confines.network is False
+        judge(
+            access, facts=replace(facts_with_host_filter(), filters_hosts=False)
+        ).confines.network
+        is False
     )
     covered = judge(access, "bash", "net(preset:pypi)")
     assert (covered.verdict, covered.confines.hosts) == ("allow", ReachableHosts(PYPI))

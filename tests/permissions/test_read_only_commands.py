@@ -57,7 +57,7 @@ def test_a_command_that_reads_outside_through_a_link_asks(command: str) -> None:
 
 
 def test_dotdot_after_a_link_is_resolved_by_name_and_by_disk() -> None:
-    """bash goes back by names, the programs it runs by the disk."""
+    """bash resolves `..` by name, and the programs that it runs by the disk."""
     facts = make_facts(links={"/ws/a/link": "/ws/b/c/d"})
 
     verdicts = [
@@ -96,10 +96,10 @@ def test_a_command_that_needs_the_network_is_not_read_only() -> None:
 
 
 def test_a_file_that_a_read_rule_allows_may_be_read_by_a_command() -> None:
-    result = rules(allow=["read(/etc/hosts)"])
+    rule_set = rules(allow=["read(/etc/hosts)"])
 
     verdicts = [
-        decide(bash(f"cat {name}"), "default", result, make_facts()).verdict
+        decide(bash(f"cat {name}"), "default", rule_set, make_facts()).verdict
         for name in ("/etc/hosts", "/etc/hostname")
     ]
 

@@ -93,13 +93,13 @@ def test_the_strace_oracle_reports_writes_connections_and_programs(workspace: Pa
         "ls",
     ]
 
-    result = {line for line, _ in misdeeds(lines, workspace)}
+    bad_lines = {line for line, _ in misdeeds(lines, workspace)}
 
-    assert result == set(lines) - {"ls"}
+    assert bad_lines == set(lines) - {"ls"}
 
 
 def misdeeds(lines: Sequence[str], workspace: Path) -> list[tuple[str, str]]:
-    """Each line with the first thing that it did besides looking."""
+    """Return each line with the first thing that it did besides looking."""
     script = workspace.parent / "driver.sh"
     log = workspace.parent / "log"
     log.touch()
@@ -119,15 +119,15 @@ def misdeeds(lines: Sequence[str], workspace: Path) -> list[tuple[str, str]]:
         ],
         check=False, timeout=600, capture_output=True,
     )  # fmt: skip
-    data = dict[str, str]()
+    actions = dict[str, str]()
     position = -1
     for call in log.read_text(errors="replace").splitlines():
         if "execve(" in call and '"--noprofile", "--norc", "-c"' in call and "= 0" in call:
             position += 1
         if position >= 0 and (action := _find_misdeed(call)):
-            data.setdefault(lines[position], action)
+            actions.setdefault(lines[position], action)
     assert position == len(lines) - 1
-    return list(data.items())
+    return list(actions.items())
 
 
 def _quote(line: str) -> str:

@@ -49,9 +49,9 @@ def test_the_first_offered_rule_names_the_program_and_its_subcommand(
 def test_for_unknown_programs_only_the_exact_call_is_offered_as_a_rule(
     command: str,
 ) -> None:
-    texts = offers(bash(command), FACTS)
+    offered_rules = offers(bash(command), FACTS)
 
-    assert not [rule for rule in texts if rule.endswith("*)")]
+    assert not [rule for rule in offered_rules if rule.endswith("*)")]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_no_offered_rule_lets_a_second_command_or_a_redirection_pass(
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "expected"),
     [
         ("src/a/b.py", ["write_file(src/a/**)", "write_file(src/a/b.py)"]),
         ("a.py", ["write_file(./a.py)"]),
@@ -189,9 +189,9 @@ def test_no_offered_rule_lets_a_second_command_or_a_redirection_pass(
     ],
 )
 def test_an_edit_offers_a_rule_for_its_folder_in_the_workspace(
-    path: str, found: list[str]
+    path: str, expected: list[str]
 ) -> None:
-    assert list(offers(on_file("write_file", path, make_facts()), make_facts())) == found
+    assert list(offers(on_file("write_file", path, make_facts()), make_facts())) == expected
 
 
 def test_reading_outside_the_workspace_offers_no_folder_rule() -> None:

@@ -29,7 +29,7 @@ def denies(rule: str, tool: str, path: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("written", "kept"),
+    ("written", "expected"),
     [
         ("bash", "bash"),
         (" bash(git status *) ", "bash(git status *)"),
@@ -39,8 +39,8 @@ def denies(rule: str, tool: str, path: str) -> bool:
         ("Edit(src/**)", "Edit(src/**)"),
     ],
 )
-def test_a_parsed_rule_prints_as_its_normalized_text(written: str, kept: str) -> None:
-    assert str(parse(written, "allow")) == kept
+def test_a_parsed_rule_prints_as_its_normalized_text(written: str, expected: str) -> None:
+    assert str(parse(written, "allow")) == expected
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_a_deny_rule_matches_more_spellings_of_a_path(pattern: str, path: str) -
 
 def test_a_deny_rule_for_a_link_also_denies_its_target() -> None:
     facts = make_facts(links={"/ws/link": "/ws/vault"})
-    result = rules(deny=["edit(link/**)"])
+    rule_set = rules(deny=["edit(link/**)"])
 
-    verdicts = [decide(on_file("write_file", f"{name}/x", facts), "bypass", result, facts).verdict
+    verdicts = [decide(on_file("write_file", f"{name}/x", facts), "bypass", rule_set, facts).verdict
              for name in ("link", "vault", "other")]  # fmt: skip
 
     assert verdicts == ["deny", "deny", "allow"]
@@ -216,6 +216,12 @@ def test_a_command_pattern_matches_word_by_word(
         ("web_fetch(domain:{a,b}.example)", "a rule for each part of {a,b}"),
         ("mcp__x__y({a,b})", "a rule for each part of {a,b}"),
         ("web_fetch(domain:[^a].example)", "write [!…] instead of [^…]"),
+        ("web_fetch(domain:)", "name a host in it"),
+        ("web_fetch(domain:127.0.0.1:80)", "name a host in it"),
+        ("web_fetch(domain:https://example.org)", "name a host in it"),
+        ("web_fetch(domain:example.org/notes)", "name a host in it"),
+        ("web_fetch(domain:[::1])", "name a host in it"),
+        ("web_fetch(domain:[::1]:80)", "name a host in it"),
         ("read_file(src/[ab)", "the bracket in '[ab' is not closed"),
         ("read_file([[:letters:]])", "there is no class '[:letters:]'"),
         ("read_file([z-a])", "the range z-a contains nothing"),

@@ -27,8 +27,8 @@ def test_misleading_command_lines_ask_in_mode_rules_only(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", EDITS, ids=case_name)
-def test_mode_accept_edits_does_not_allow_other_commands(case: Case) -> None:
-    assert verdict(case, "accept-edits") == case.verdict
+def test_mode_accept_edits_asks_about_commands_that_write_files(case: Case) -> None:
+    assert verdict(case, "accept-edits") == "ask"
 
 
 @pytest.mark.parametrize("case", DENIED, ids=case_name)

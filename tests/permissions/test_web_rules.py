@@ -25,13 +25,13 @@ def verdict(
     mode: Mode = "default",
     private: bool = False,
 ) -> str:
-    result = rules(
+    rule_set = rules(
         allow=[allow] if allow else [],
         ask=[ask] if ask else [],
         deny=[deny] if deny else [],
     )
     access = Access("web_fetch", Effect.NET, url, private=private)
-    return decide(access, mode, result, FACTS).verdict
+    return decide(access, mode, rule_set, FACTS).verdict
 
 
 @pytest.mark.parametrize(

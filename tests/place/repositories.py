@@ -1,4 +1,4 @@
-"""Workspaces and a git repository of the user, for tests of checkpoints."""
+"""Has the files, git repositories and checkpoints of tests of checkpoints."""
 
 import os
 import subprocess
@@ -17,18 +17,18 @@ PERSON = {
 
 
 def checkpoints(root: Path, *others: Path, session: str = "one") -> Checkpoints:
-    """Those of a session in `root`, kept beside it."""
+    """Return the checkpoints of a session in `root`, stored beside it."""
     store = root.parent / "data" / "checkpoints"
     return Checkpoints([root, *others], store, os.environ, session)
 
 
 def snapshots(root: Path, *others: Path, session: str = "one") -> Snapshots:
-    """The same, by the port of the test."""
+    """Return the checkpoints of a session, by the port of the test."""
     return open_snapshots([root, *others], root.parent / "data" / "checkpoints", session)
 
 
 def git(folder: Path, *arguments: str, fails: bool = False) -> str:
-    """The person's own git."""
+    """Run the person's own git, and return its output. With `fails`, it must fail."""
     done = subprocess.run(
         ("git", *arguments),
         cwd=folder,
@@ -48,8 +48,8 @@ def repository(folder: Path) -> Path:
 
 
 def files(folder: Path) -> Mapping[str, object]:
-    """All there is below a folder: contents, links, who may run it; not its git."""
-    data = dict[str, object]()
+    """Return the files below a folder, without its git: contents, links, execute permissions."""
+    contents = dict[str, object]()
     for directory, folders, names in os.walk(os.fsencode(folder)):
         folders[:] = [item for item in folders if item != b".git"]
         for name in (
@@ -59,15 +59,15 @@ def files(folder: Path) -> Mapping[str, object]:
             place = os.path.join(directory, name)
             key = os.fsdecode(os.path.relpath(place, os.fsencode(folder)))
             if os.path.islink(place):
-                data[key] = ("link", os.readlink(place))
+                contents[key] = ("link", os.readlink(place))
             else:
                 with open(place, "rb") as file:
-                    data[key] = (bool(os.stat(place).st_mode & 0o100), file.read())
-    return data
+                    contents[key] = (bool(os.stat(place).st_mode & 0o100), file.read())
+    return contents
 
 
 def bytes_of(folder: Path) -> Mapping[str, bytes]:
-    """Every file of a folder, byte by byte: the person's .git."""
+    """Return the bytes of every file of a folder, such as the person's .git."""
     return {
         str(p.relative_to(folder)): p.read_bytes()
         for p in sorted(folder.rglob("*"))

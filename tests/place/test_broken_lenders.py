@@ -34,7 +34,7 @@ def lent_object(root: Path, name: str) -> Path:
     return root / ".git" / "objects" / content[:2] / content[2:]
 
 
-def test_checkpoints_go_on_when_a_lent_content_is_a_pipe(
+def test_a_checkpoint_continues_if_a_borrowed_git_object_is_a_pipe(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot_objects, "MAX_LENDER_SECONDS", 0.05)
@@ -55,7 +55,7 @@ def test_checkpoints_go_on_when_a_lent_content_is_a_pipe(
     )
 
 
-def test_a_content_that_is_lost_hides_no_change(root: Path) -> None:
+def test_a_missing_borrowed_git_object_hides_no_change_in_a_checkpoint(root: Path) -> None:
     session = checkpoints(root)
     before = scan(session)
     lent_object(root, "d0/f0.txt").unlink()
@@ -71,7 +71,7 @@ def test_a_content_that_is_lost_hides_no_change(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_lent_content_that_is_too_large_is_not_read(root: Path) -> None:
+def test_a_borrowed_git_object_that_is_too_large_is_not_read(root: Path) -> None:
     session = checkpoints(root)
     scan(session)
     lent, packing = lent_object(root, "d0/f0.txt"), zlib.compressobj(1)
@@ -90,7 +90,9 @@ def test_a_lent_content_that_is_too_large_is_not_read(root: Path) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - kilobytes < 100_000
 
 
-def test_stored_contents_are_restored_when_git_cannot_read_the_lender(root: Path) -> None:
+def test_stored_contents_are_restored_although_git_cannot_read_the_repository(
+    root: Path,
+) -> None:
     session = checkpoints(root)
     before, then = scan(session), files(root)
     (root / "d0/f0.txt").write_text("changed")
@@ -102,7 +104,7 @@ def test_stored_contents_are_restored_when_git_cannot_read_the_lender(root: Path
     assert files(root) == then
 
 
-def test_a_restore_with_a_forged_content_changes_nothing(root: Path) -> None:
+def test_a_restore_that_needs_a_forged_git_object_changes_no_file(root: Path) -> None:
     session = checkpoints(root)
     before = scan(session)
     lent, other = lent_object(root, "d0/f0.txt"), lent_object(root, "d1/f1.txt")
@@ -136,7 +138,7 @@ class InterruptedProgress(ScanProgress):
             self._interrupt()
 
 
-def test_a_file_that_changes_while_lent_contents_are_stored_again_is_in_the_tree(
+def test_a_file_changed_while_deleted_git_objects_are_stored_again_is_in_the_checkpoint(
     root: Path,
 ) -> None:
     file, git_path = root / "d0/f0.txt", shutil.which("git") or ""
@@ -153,7 +155,7 @@ def test_a_file_that_changes_while_lent_contents_are_stored_again_is_in_the_tree
     assert git(store, "cat-file", "blob", f"{tree}:d0/f0.txt") == "changed"
 
 
-def test_contents_that_the_repository_borrows_itself_are_stored(
+def test_git_objects_that_a_shared_clone_borrows_are_stored_in_the_checkpoint(
     root: Path, tmp_path: Path
 ) -> None:
     clone = tmp_path / "clone"

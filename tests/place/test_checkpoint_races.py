@@ -55,10 +55,10 @@ def swap_repeatedly(one: Path, other: Path, pause: float) -> Iterator[None]:
             flipper.kill()
 
 
-def save_checkpoint(kept: Checkpoints, root: Path) -> str:
-    """Every file of a new checkpoint, with the name of its content."""
-    kept.note_change()
-    trees = anyio.run(kept.take).trees
+def save_checkpoint(checkpoints: Checkpoints, root: Path) -> str:
+    """Return every file of a new checkpoint, with the name of its content."""
+    checkpoints.note_change()
+    trees = anyio.run(checkpoints.take).trees
     store = next((root.parent / "data/checkpoints").glob("*"))
     return "".join(git(store, "ls-tree", "-r", tree) for _, tree in trees)
 
@@ -76,9 +76,9 @@ def test_a_checkpoint_saves_no_file_outside_while_a_directory_and_a_link_swap(
     with swap_repeatedly(root / one, root / other, pause):
         for number in range(ROUNDS):
             (root / "new").write_text(str(number))
-            result = checkpoints(root, session=f"s{number % 3}")
+            session_checkpoints = checkpoints(root, session=f"s{number % 3}")
             try:
-                text = save_checkpoint(result, root)
+                text = save_checkpoint(session_checkpoints, root)
             except ToolFailed as error:
                 text = str(error)  # it changes too fast: nothing is saved then
             texts += [line for line in text.splitlines() if name in line]
@@ -108,12 +108,12 @@ def test_files_are_saved_in_a_checkpoint_with_their_modes(root: Path) -> None:
 
 
 def test_all_files_of_checkpoints_are_accessible_only_to_their_owner(root: Path) -> None:
-    result = checkpoints(root)
-    result.note_change()
-    anyio.run(result.take)
+    session_checkpoints = checkpoints(root)
+    session_checkpoints.note_change()
+    anyio.run(session_checkpoints.take)
     (root / "one").write_text("again")
-    result.note_change()
-    anyio.run(result.take)
+    session_checkpoints.note_change()
+    anyio.run(session_checkpoints.take)
 
     data = root.parent / "data"
     open_ = [str(p) for p in (data, *data.rglob("*")) if p.lstat().st_mode & 0o077]

@@ -30,28 +30,30 @@ def root(tmp_path: Path) -> Path:
     return path
 
 
-def take_snapshot(kept: Snapshots) -> SnapshotTaken:
-    kept.note_change()
-    return anyio.run(kept.take)
+def take_snapshot(snapshots: Snapshots) -> SnapshotTaken:
+    snapshots.note_change()
+    return anyio.run(snapshots.take)
 
 
-def restore(kept: Snapshots, to: SnapshotTaken) -> int:
-    return anyio.run(kept.restore, take_snapshot(kept).trees, to.trees)
+def restore(snapshots: Snapshots, to: SnapshotTaken) -> int:
+    return anyio.run(snapshots.restore, take_snapshot(snapshots).trees, to.trees)
 
 
 def test_restore_undoes_files_that_commands_created_changed_and_deleted(root: Path) -> None:
     (root / "changed.txt").write_text("one\n")
     (root / "deep/er").mkdir(parents=True)
     (root / "deep/er/gone.txt").write_text("gone\n")
-    result = snapshots(root)
-    before, then = take_snapshot(result), files(root)
+    session_checkpoints = snapshots(root)
+    before, then = take_snapshot(session_checkpoints), files(root)
     subprocess.run(
         "echo two >> changed.txt; rm -r deep; mkdir made; echo new > made/new.txt",
         shell=True, cwd=root, check=True,
     )  # fmt: skip
 
-    changes = result.changes(before.trees, take_snapshot(result).trees)
-    count = restore(result, before)
+    changes = session_checkpoints.changes(
+        before.trees, take_snapshot(session_checkpoints).trees
+    )
+    count = restore(session_checkpoints, before)
 
     assert changes == (
         FileChange(f"{root}/changed.txt", "changed", 1, 0),
@@ -67,11 +69,11 @@ def test_a_cancelled_restore_ends_after_a_whole_file_and_can_be_repeated(
     names = [f"{number:03}" for number in range(400)]
     for name in names:
         (root / name).write_text(name * 1_000)
-    result = snapshots(root)
-    before, then = take_snapshot(result), files(root)
+    session_checkpoints = snapshots(root)
+    before, then = take_snapshot(session_checkpoints), files(root)
     for name in names:
         (root / name).unlink()
-    empty = take_snapshot(result)
+    empty = take_snapshot(session_checkpoints)
 
     async def cancel_after_the_first_file(group: TaskGroup) -> None:
         while not any(root.iterdir()):
@@ -81,14 +83,14 @@ def test_a_cancelled_restore_ends_after_a_whole_file_and_can_be_repeated(
     async def main() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(cancel_after_the_first_file, group)
-            await result.restore(empty.trees, before.trees)
+            await session_checkpoints.restore(empty.trees, before.trees)
 
     anyio.run(main)
     partly = files(root)
 
     assert 0 < len(partly) < len(names)
     assert partly.items() <= then.items()
-    assert restore(result, before) == len(names) - len(partly)
+    assert restore(session_checkpoints, before) == len(names) - len(partly)
     assert files(root) == then
 
 
@@ -107,23 +109,25 @@ def test_restore_returns_unusual_files_byte_for_byte(root: Path) -> None:
     (root / "run").chmod(0o755)
     (root / "link").symlink_to("nowhere")
     (root / "folder").symlink_to("/")
-    result = snapshots(root)
-    before, then = take_snapshot(result), files(root)
+    session_checkpoints = snapshots(root)
+    before, then = take_snapshot(session_checkpoints), files(root)
     for path in list(root.iterdir()):
         path.unlink()
 
-    count = restore(result, before)
+    count = restore(session_checkpoints, before)
 
     assert (count, files(root), before.left_out) == (len(then), then, ())
 
 
-def test_restore_replaces_a_directory_by_the_former_file_and_back(root: Path) -> None:
+def test_restore_replaces_a_directory_by_the_former_file_and_a_file_by_the_former_directory(
+    root: Path,
+) -> None:
     (root / "a").write_text("file")
     (root / "b").mkdir()
     (root / "b/in").write_text("in")
     (root / "c").symlink_to("b")
-    result = snapshots(root)
-    before, then = take_snapshot(result), files(root)
+    session_checkpoints = snapshots(root)
+    before, then = take_snapshot(session_checkpoints), files(root)
     (root / "a").unlink()
     (root / "a").mkdir()
     (root / "a/in").write_text("new")
@@ -133,11 +137,11 @@ def test_restore_replaces_a_directory_by_the_former_file_and_back(root: Path) ->
     (root / "c").mkdir()
     (root / "c/deep").mkdir()
     (root / "c/deep/file").write_text("x")
-    now, after = take_snapshot(result), files(root)
+    now, after = take_snapshot(session_checkpoints), files(root)
 
-    restore(result, before)
+    restore(session_checkpoints, before)
     was = files(root)
-    restore(result, now)
+    restore(session_checkpoints, now)
 
     assert (was, files(root)) == (then, after)
 
@@ -145,10 +149,10 @@ def test_restore_replaces_a_directory_by_the_former_file_and_back(root: Path) ->
 def test_a_snapshot_includes_an_edit_of_the_same_size_in_the_same_second(
     root: Path,
 ) -> None:
-    result, texts = snapshots(root), list[str]()
+    session_checkpoints, texts = snapshots(root), list[str]()
     for word in ("aaa", "bbb", "ccc", "ddd", "eee"):
         (root / "a").write_text(word)
-        texts.append(take_snapshot(result).trees[0][1])
+        texts.append(take_snapshot(session_checkpoints).trees[0][1])
 
     assert len(set(texts)) == 5
 
@@ -158,13 +162,13 @@ def test_a_snapshot_includes_a_replaced_file_with_the_same_modification_time(
 ) -> None:
     (root / "a").write_text("aaa")
     os.utime(root / "a", (1e9, 1e9))
-    result = snapshots(root)
-    before = take_snapshot(result)
+    session_checkpoints = snapshots(root)
+    before = take_snapshot(session_checkpoints)
     (root / "b").write_text("bbb")
     os.utime(root / "b", (1e9, 1e9))
     (root / "b").rename(root / "a")
 
-    assert take_snapshot(result).trees != before.trees
+    assert take_snapshot(session_checkpoints).trees != before.trees
 
 
 def test_unchanged_files_give_the_same_snapshot_in_every_session(root: Path) -> None:
@@ -190,8 +194,8 @@ def test_ignored_files_are_neither_saved_nor_restored(
         (home / "mine").write_text("*.bak\n")
     (root / ".gitignore").write_text("*.log\nout/\n")
     (root / "a").write_text("a")
-    result = snapshots(root)
-    before = take_snapshot(result)
+    session_checkpoints = snapshots(root)
+    before = take_snapshot(session_checkpoints)
     (root / "a").write_text("b")
     ignored = [
         "x.log",
@@ -202,8 +206,10 @@ def test_ignored_files_are_neither_saved_nor_restored(
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(name)
 
-    changes = result.changes(before.trees, take_snapshot(result).trees)
-    restore(result, before)
+    changes = session_checkpoints.changes(
+        before.trees, take_snapshot(session_checkpoints).trees
+    )
+    restore(session_checkpoints, before)
 
     assert [change.path for change in changes] == [f"{root}/a"]
     assert [(root / name).read_text() for name in ignored] == ignored
@@ -214,11 +220,11 @@ def test_a_tracked_file_is_saved_although_it_is_ignored(root: Path) -> None:
     (root / "forced.log").write_text("one")
     git(root, "add", "-f", "forced.log")
     (root / ".gitignore").write_text("*.log\n")
-    result = snapshots(root)
-    before = take_snapshot(result)
+    session_checkpoints = snapshots(root)
+    before = take_snapshot(session_checkpoints)
     (root / "forced.log").write_text("two")
 
-    restore(result, before)
+    restore(session_checkpoints, before)
 
     assert (root / "forced.log").read_text() == "one"
 
@@ -231,14 +237,16 @@ def test_a_workspace_in_a_repository_uses_its_ignore_rules_and_not_its_files(
     inner = root / "sub/here"
     inner.mkdir(parents=True)
     (inner / "a").write_text("a")
-    result = snapshots(inner)
-    before = take_snapshot(result)
+    session_checkpoints = snapshots(inner)
+    before = take_snapshot(session_checkpoints)
     (inner / "a").write_text("b")
     (inner / "x.log").write_text("log")
     (root / "outside").write_text("o")
 
-    changes = result.changes(before.trees, take_snapshot(result).trees)
-    restore(result, before)
+    changes = session_checkpoints.changes(
+        before.trees, take_snapshot(session_checkpoints).trees
+    )
+    restore(session_checkpoints, before)
 
     assert [change.path for change in changes] == [f"{inner}/a"]
     assert ((inner / "a").read_text(), (inner / "x.log").read_text()) == ("a", "log")
@@ -251,9 +259,9 @@ def test_a_workspace_ignored_by_its_parent_repository_is_still_saved(root: Path)
     inner.mkdir()
     (inner / "a").write_text("a")
 
-    before, result = take_snapshot(snapshots(inner)), snapshots(inner)
+    before, session_checkpoints = take_snapshot(snapshots(inner)), snapshots(inner)
     (inner / "a").write_text("b")
-    restore(result, before)
+    restore(session_checkpoints, before)
 
     assert (inner / "a").read_text() == "a"
 
@@ -280,12 +288,12 @@ def test_checkpoint_and_restore_leave_the_git_directory_of_the_user_unchanged(
     git(root, "add", "staged")
     (root / "staged").write_text("and changed\n")
     before, status = bytes_of(root / ".git"), git(root, "--no-optional-locks", "status")
-    result = snapshots(root)
-    first, then = take_snapshot(result), files(root)
+    session_checkpoints = snapshots(root)
+    first, then = take_snapshot(session_checkpoints), files(root)
 
     (root / "a").write_text("by the agent\n")
     (root / "staged").unlink()
-    restore(result, first)
+    restore(session_checkpoints, first)
 
     assert (bytes_of(root / ".git"), files(root)) == (before, then)
     assert git(root, "--no-optional-locks", "status") == status
@@ -295,13 +303,15 @@ def test_a_nested_repository_has_a_separate_snapshot(root: Path) -> None:
     repository(root)
     inner = repository(root / "vendor/inner")
     (inner / "a").write_text("a")
-    result = snapshots(root)
-    before, then = take_snapshot(result), files(root)
+    session_checkpoints = snapshots(root)
+    before, then = take_snapshot(session_checkpoints), files(root)
     (inner / "a").write_text("b")
     (inner / "new").write_text("n")
 
-    changes = result.changes(before.trees, take_snapshot(result).trees)
-    restore(result, before)
+    changes = session_checkpoints.changes(
+        before.trees, take_snapshot(session_checkpoints).trees
+    )
+    restore(session_checkpoints, before)
 
     assert [root_of_tree for root_of_tree, _ in before.trees] == [str(root), str(inner)]
     assert [change.path for change in changes] == [f"{inner}/a", f"{inner}/new"]
@@ -312,30 +322,32 @@ def test_restore_reports_a_repository_created_later_and_leaves_it_unchanged(
     root: Path,
 ) -> None:
     (root / "a").write_text("a")
-    result = snapshots(root)
-    before = take_snapshot(result)
+    session_checkpoints = snapshots(root)
+    before = take_snapshot(session_checkpoints)
     (repository(root / "cloned") / "b").write_text("b")
 
-    changes = result.changes(before.trees, take_snapshot(result).trees)
-    count = restore(result, before)
+    changes = session_checkpoints.changes(
+        before.trees, take_snapshot(session_checkpoints).trees
+    )
+    count = restore(session_checkpoints, before)
 
     assert (changes, count) == ((FileChange(f"{root}/cloned/", "created"),), 0)
     assert (root / "cloned/b").read_text() == "b"
 
 
-@pytest.mark.parametrize("how", ["the repository", "all of it"])
+@pytest.mark.parametrize("deleted", ["the repository", "all of it"])
 def test_restore_recreates_the_files_of_a_deleted_nested_repository(
-    root: Path, how: str
+    root: Path, deleted: str
 ) -> None:
     inner = repository(root / "inner")
     (inner / "a").write_text("a")
-    result = snapshots(root)
-    before, then = take_snapshot(result), files(root)
-    shutil.rmtree(inner / ".git" if how == "the repository" else inner)
-    if how == "the repository":
+    session_checkpoints = snapshots(root)
+    before, then = take_snapshot(session_checkpoints), files(root)
+    shutil.rmtree(inner / ".git" if deleted == "the repository" else inner)
+    if deleted == "the repository":
         (inner / "a").write_text("b")
 
-    restore(result, before)
+    restore(session_checkpoints, before)
 
     assert files(root) == then
 
@@ -348,13 +360,15 @@ def test_overlapping_roots_are_saved_and_restored_once_each(
     other = tmp_path / "other"
     other.mkdir()
     (other / "b").write_text("b")
-    result = snapshots(root, other, root / "inside")
-    before = take_snapshot(result)
+    session_checkpoints = snapshots(root, other, root / "inside")
+    before = take_snapshot(session_checkpoints)
     (root / "inside/a").write_text("changed")
     (other / "b").unlink()
 
-    changes = result.changes(before.trees, take_snapshot(result).trees)
-    restore(result, before)
+    changes = session_checkpoints.changes(
+        before.trees, take_snapshot(session_checkpoints).trees
+    )
+    restore(session_checkpoints, before)
 
     assert [(change.path, change.kind) for change in changes] == [
         (f"{other}/b", "deleted"),
@@ -370,11 +384,11 @@ def test_files_that_cannot_be_saved_are_listed_and_all_others_are_saved(root: Pa
     (root / ".GIT/x").write_text("x")
     os.mkfifo(root / "pipe")
     (root / "a").write_text("a")
-    result = snapshots(root)
+    session_checkpoints = snapshots(root)
 
-    first, again = take_snapshot(result), take_snapshot(result)
+    first, again = take_snapshot(session_checkpoints), take_snapshot(session_checkpoints)
     (root / "a").write_text("b")
-    restore(result, first)
+    restore(session_checkpoints, first)
 
     assert first == again
     assert first.left_out == (f"{root}/.GIT/x", f"{root}/large")
@@ -386,15 +400,15 @@ def test_files_that_cannot_be_saved_are_listed_and_all_others_are_saved(root: Pa
 
 def test_restore_fails_with_the_path_of_a_file_that_grew_too_large(root: Path) -> None:
     (root / "a").write_text("small")
-    result = snapshots(root)
-    before = take_snapshot(result)
+    session_checkpoints = snapshots(root)
+    before = take_snapshot(session_checkpoints)
     with (root / "a").open("wb") as file:
         file.truncate(33 * 1024 * 1024)
 
     with pytest.raises(
         ToolFailed, match=r"in no snapshot is in the way: .*/a\. Move it away"
     ):
-        restore(result, before)
+        restore(session_checkpoints, before)
 
     assert (root / "a").stat().st_size == 33 * 1024 * 1024
 
@@ -404,30 +418,30 @@ def test_restore_names_a_file_changed_since_the_snapshot_and_changes_nothing(
 ) -> None:
     (root / "a").write_text("a")
     (root / "b").write_text("b")
-    result = snapshots(root)
-    before = take_snapshot(result)
+    session_checkpoints = snapshots(root)
+    before = take_snapshot(session_checkpoints)
     (root / "a").write_text("agent")
     (root / "b").write_text("agent")
-    now = take_snapshot(result)
+    now = take_snapshot(session_checkpoints)
     (root / "b").write_text("person")
 
     with pytest.raises(ToolFailed, match=r"Nothing was changed.*/b\. Try again"):
-        anyio.run(result.restore, now.trees, before.trees)
+        anyio.run(session_checkpoints.restore, now.trees, before.trees)
 
     assert ((root / "a").read_text(), (root / "b").read_text()) == ("agent", "person")
 
 
 def test_restore_does_not_overwrite_a_file_that_is_in_no_snapshot(root: Path) -> None:
     (root / "a.log").write_text("kept")
-    result = snapshots(root)
-    before = take_snapshot(result)
+    session_checkpoints = snapshots(root)
+    before = take_snapshot(session_checkpoints)
     (root / "a.log").unlink()
-    take_snapshot(result)
+    take_snapshot(session_checkpoints)
     (root / ".gitignore").write_text("*.log\n")
     (root / "a.log").write_text("ignored and precious")
 
     with pytest.raises(ToolFailed, match=r"in no snapshot is in the way: .*a\.log"):
-        restore(result, before)
+        restore(session_checkpoints, before)
 
     assert (root / "a.log").read_text() == "ignored and precious"
 
@@ -440,15 +454,15 @@ def test_restore_writes_nothing_through_a_link_that_replaced_a_directory(
     (outside / "a").write_text("mine")
     (root / "d").mkdir()
     (root / "d/a").write_text("a")
-    result = snapshots(root)
-    before = take_snapshot(result)
+    session_checkpoints = snapshots(root)
+    before = take_snapshot(session_checkpoints)
     (root / "d/a").write_text("b")
-    now = take_snapshot(result)
+    now = take_snapshot(session_checkpoints)
     shutil.rmtree(root / "d")
     (root / "d").symlink_to(outside)
 
     with pytest.raises(ToolFailed, match="Nothing was changed"):
-        anyio.run(result.restore, now.trees, before.trees)
+        anyio.run(session_checkpoints.restore, now.trees, before.trees)
 
     assert (outside / "a").read_text() == "mine"
 
@@ -456,17 +470,17 @@ def test_restore_writes_nothing_through_a_link_that_replaced_a_directory(
 def test_an_interrupted_restore_can_be_repeated(root: Path) -> None:
     for name in ("a", "b", "c"):
         (root / name).write_text(name)
-    result = snapshots(root)
-    before, then = take_snapshot(result), files(root)
+    session_checkpoints = snapshots(root)
+    before, then = take_snapshot(session_checkpoints), files(root)
     (root / "a").write_text("agent")
     (root / "b").unlink()
     (root / "d").write_text("agent")
-    now = take_snapshot(result)
+    now = take_snapshot(session_checkpoints)
     (root / "b").write_text("b")  # as if it had been killed after these two
     (root / "d").unlink()
     (root / ".refold-restore-0123").write_text("half")
 
-    anyio.run(result.restore, now.trees, before.trees)
+    anyio.run(session_checkpoints.restore, now.trees, before.trees)
 
     assert files(root) == then
 
@@ -474,11 +488,11 @@ def test_an_interrupted_restore_can_be_repeated(root: Path) -> None:
 def test_restore_keeps_the_mode_of_a_file(root: Path) -> None:
     (root / "a").write_text("a")
     (root / "a").chmod(0o600)
-    result = snapshots(root)
-    before = take_snapshot(result)
+    session_checkpoints = snapshots(root)
+    before = take_snapshot(session_checkpoints)
     (root / "a").write_text("b")
 
-    restore(result, before)
+    restore(session_checkpoints, before)
 
     assert ((root / "a").stat().st_mode & 0o777, (root / "a").read_text()) == (0o600, "a")
 
@@ -496,10 +510,12 @@ def test_stored_snapshots_are_readable_only_by_their_owner(root: Path) -> None:
 def test_a_snapshot_leaves_out_the_data_directory_of_refold(root: Path) -> None:
     needs_this_machine("it sets up checkpoints as no place has them")
     (root / "a").write_text("a")
-    result = Checkpoints([root], root / "[my] data/checkpoints", os.environ, "one")
+    session_checkpoints = Checkpoints(
+        [root], root / "[my] data/checkpoints", os.environ, "one"
+    )
 
-    first = take_snapshot(result)
-    again = take_snapshot(result)
+    first = take_snapshot(session_checkpoints)
+    again = take_snapshot(session_checkpoints)
 
     assert first == again
 
@@ -509,13 +525,13 @@ def test_without_git_checkpoints_show_a_notice_and_fail(
 ) -> None:
     needs_this_machine("it sets up checkpoints as no place has them")
     monkeypatch.setattr("refold.place.snapshot_repository.os.access", lambda *_: False)
-    result = snapshots(root)
+    session_checkpoints = snapshots(root)
 
-    result.begin()
+    session_checkpoints.begin()
 
-    assert result.notice == NO_GIT
+    assert session_checkpoints.notice == NO_GIT
     with pytest.raises(ToolFailed, match="git is not installed"):
-        anyio.run(result.take)
+        anyio.run(session_checkpoints.take)
 
 
 def test_checkpoints_do_not_run_a_git_program_of_the_workspace(
@@ -526,9 +542,11 @@ def test_checkpoints_do_not_run_a_git_program_of_the_workspace(
     (root / "bin/git").write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
     (root / "bin/git").chmod(0o755)
     path = f"{root}/bin:bin:{os.environ['PATH']}"
-    result = Checkpoints([root], tmp_path / "data/checkpoints", {"PATH": path}, "one")
+    session_checkpoints = Checkpoints(
+        [root], tmp_path / "data/checkpoints", {"PATH": path}, "one"
+    )
 
-    take_snapshot(result)
+    take_snapshot(session_checkpoints)
 
     assert not (tmp_path / "ran").exists()
 
@@ -548,12 +566,12 @@ def test_checkpoints_run_no_program_of_the_git_configuration(
         git(root, "config", name, program)
     (root / ".gitattributes").write_text("* filter=x diff=x\n")
     (root / "a").write_text("a")
-    result = snapshots(root)
+    session_checkpoints = snapshots(root)
 
-    before = take_snapshot(result)
+    before = take_snapshot(session_checkpoints)
     (root / "a").write_text("b")
-    result.changes(before.trees, take_snapshot(result).trees)
-    restore(result, before)
+    session_checkpoints.changes(before.trees, take_snapshot(session_checkpoints).trees)
+    restore(session_checkpoints, before)
 
     assert not (tmp_path / "ran").exists()
 
@@ -571,16 +589,19 @@ def test_a_snapshot_on_a_full_disk_fails_and_the_next_one_is_complete(
     program.write_text(f"#!/bin/sh\necho 'fatal: {message}' >&2\nexit 128\n")
     program.chmod(0o755)
     store = tmp_path / "data/checkpoints"
-    result = Checkpoints([root], store, {"PATH": f"{program.parent}:/usr/bin:/bin"}, "one")
+    session_checkpoints = Checkpoints(
+        [root], store, {"PATH": f"{program.parent}:/usr/bin:/bin"}, "one"
+    )
 
     with pytest.raises(ToolFailed, match="the disk is full"):
-        take_snapshot(result)
+        take_snapshot(session_checkpoints)
     real = shutil.which("git")
     program.unlink()
     program.symlink_to(str(real))
 
     assert (
-        take_snapshot(result).trees == take_snapshot(snapshots(root, session="two")).trees
+        take_snapshot(session_checkpoints).trees
+        == take_snapshot(snapshots(root, session="two")).trees
     )
 
 
@@ -590,10 +611,12 @@ def test_a_scan_whose_second_git_cannot_start_leaves_no_git_running(
     needs_this_machine("it sets up checkpoints as no place has them")
     really_start, started = programs.start_bounded, list[subprocess.Popen[bytes]]()
 
-    def start(argv: Sequence[str], *limits: int, **how: Any) -> subprocess.Popen[bytes]:
+    def start(
+        argv: Sequence[str], *limits: int, **popen_options: Any
+    ) -> subprocess.Popen[bytes]:
         if "diff-files" in argv:
             raise OSError(errno.EMFILE, "Too many open files")
-        started.append(really_start(argv, *limits, **how))
+        started.append(really_start(argv, *limits, **popen_options))
         return started[-1]
 
     monkeypatch.setattr(programs, "start_bounded", start)
@@ -602,26 +625,30 @@ def test_a_scan_whose_second_git_cannot_start_leaves_no_git_running(
         take_snapshot(snapshots(root))
 
     assert "ls-files" in str(started[-1].args)
-    assert [process.returncode is None for process in started] == [False] * len(started)
+    assert [process for process in started if process.returncode is None] == []
 
 
 def test_one_checkpoint_is_reused_for_a_short_time(root: Path) -> None:
     needs_this_machine("it sets up checkpoints as no place has them")
     (root / "a").write_text("a")
     clock = Clock(100.0)
-    result = Checkpoints(
+    session_checkpoints = Checkpoints(
         [root], root.parent / "data/checkpoints", os.environ, "one", clock=clock
     )
 
-    result.begin()
-    first = anyio.run(result.take)
+    session_checkpoints.begin()
+    first = anyio.run(session_checkpoints.take)
     (root / "a").write_text("b")
-    soon = anyio.run(result.take)
+    soon = anyio.run(session_checkpoints.take)
     clock.jump(60)
-    late = anyio.run(result.take)
+    late = anyio.run(session_checkpoints.take)
     (root / "a").write_text("c")
-    result.note_change()
-    dirty = result.is_behind, anyio.run(result.take), result.is_behind
+    session_checkpoints.note_change()
+    dirty = (
+        session_checkpoints.is_behind,
+        anyio.run(session_checkpoints.take),
+        session_checkpoints.is_behind,
+    )
 
     assert soon == first != late
     assert (dirty[0], dirty[2], dirty[1] not in (first, late)) == (True, False, True)
@@ -648,21 +675,23 @@ def test_a_snapshot_of_another_directory_is_not_restored(
     (root / "a").write_text("a")
     before = take_snapshot(snapshots(root))
     moved = root.rename(tmp_path / "moved")
-    result = snapshots(moved)
+    session_checkpoints = snapshots(moved)
 
     with pytest.raises(ToolFailed, match="of another directory: nothing was changed"):
-        restore(result, before)
+        restore(session_checkpoints, before)
 
 
 def test_a_workspace_that_is_the_root_of_the_disk_has_no_checkpoints() -> None:
     needs_this_machine("it sets up checkpoints as no place has them")
-    result = Checkpoints(["/"], Path("/nowhere/checkpoints"), os.environ, "one")
+    session_checkpoints = Checkpoints(
+        ["/"], Path("/nowhere/checkpoints"), os.environ, "one"
+    )
 
-    result.begin()
+    session_checkpoints.begin()
 
-    assert result.notice == WHOLE_MACHINE
+    assert session_checkpoints.notice == WHOLE_MACHINE
     with pytest.raises(ToolFailed, match="whole machine"):
-        anyio.run(result.take)
+        anyio.run(session_checkpoints.take)
 
 
 def test_a_nested_repository_that_git_ignores_is_not_saved(root: Path) -> None:
@@ -670,9 +699,11 @@ def test_a_nested_repository_that_git_ignores_is_not_saved(root: Path) -> None:
     (root / ".gitignore").write_text("cache/\n")
     inner = repository(root / "cache/inner")
     (inner / "a").write_text("a")
-    result = snapshots(root)
+    session_checkpoints = snapshots(root)
 
-    assert [root_of_tree for root_of_tree, _ in take_snapshot(result).trees] == [str(root)]
+    assert [
+        root_of_tree for root_of_tree, _ in take_snapshot(session_checkpoints).trees
+    ] == [str(root)]
 
 
 def test_nested_repositories_beyond_the_limit_are_listed_as_left_out(root: Path) -> None:
@@ -703,14 +734,16 @@ def test_a_patch_has_the_lines_of_created_changed_and_deleted_files(root: Path) 
     (root / "changed.py").write_text("def f():\n    return 1\n")
     (root / "gone.txt").write_text("gone\n")
     (root / "same").write_text("same\n")
-    result = snapshots(root)
-    before = take_snapshot(result)
+    session_checkpoints = snapshots(root)
+    before = take_snapshot(session_checkpoints)
     (root / "changed.py").write_text("def f():\n    return 2\n")
     (root / "gone.txt").unlink()
     (root / "bytes").write_bytes(b"\0\xff")
     (root / "new.txt").write_text("new\n")
 
-    patch = result.patch(before.trees, take_snapshot(result).trees)
+    patch = session_checkpoints.patch(
+        before.trees, take_snapshot(session_checkpoints).trees
+    )
 
     assert [(Path(change.path).name, change.kind, text) for change, text in patch] == [
         ("bytes", "created", ""),

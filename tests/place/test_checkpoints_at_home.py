@@ -5,15 +5,18 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
 import anyio
 import pytest
 
+from refold.app.checkpoints_at_home import CheckpointsAtHome
 from refold.cli.main import main
 from refold.errors import ToolFailed
+from refold.journal.events.kinds import Checkpointed, FilesRestored, SessionStarted
+from refold.journal.store.port import MemoryStore
 from refold.place.elsewhere.address import PlaceAddress
 from refold.place.elsewhere.home_packs import HomePacks, StoredCheckpoint
 from refold.place.elsewhere.pipe import Pipe, PlaceSettings
@@ -21,6 +24,8 @@ from refold.place.elsewhere.place_snapshots import PlaceSnapshots
 from refold.place.port import Trees
 from refold.place.snapshot_exchange import check_trees, open_incoming
 from refold.place.snapshot_repository import EMPTY_TREE, SnapshotRepository
+from refold.session.recorder import Recorder
+from tests.journal_files import find_journals
 
 pytestmark = pytest.mark.slow  # each connection sends the program
 
@@ -30,7 +35,7 @@ _SETTINGS = PlaceSettings(
 
 
 class Far:
-    """A place in a directory, whose own files are in `data`, and its packs at home."""
+    """A place in a directory that stores its own files in `data`, and its packs at home."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.directory, self.data = tmp_path / "far", tmp_path / "data"
@@ -89,7 +94,9 @@ def test_a_checkpoint_pull_transfers_only_objects_missing_at_home(
     assert [one.seq for one in far.packs.stored()] == [1, 2]
 
 
-def test_a_lost_place_gets_its_files_back(far: Far) -> None:
+def test_a_lost_workspace_elsewhere_gets_its_files_from_the_checkpoint_at_home(
+    far: Far,
+) -> None:
     (far.directory / "a.txt").write_text("kept\n")
     (far.directory / "sub").mkdir()
     (far.directory / "sub" / "run").write_text("#!/bin/sh\n")
@@ -104,7 +111,34 @@ def test_a_lost_place_gets_its_files_back(far: Far) -> None:
     assert os.access(far.directory / "sub" / "run", os.X_OK)
 
 
-def test_a_new_place_with_files_keeps_them(far: Far) -> None:
+def test_the_checkpoint_after_a_rewind_elsewhere_is_pulled_home_before_the_next_turn(
+    far: Far,
+) -> None:
+    path = far.directory / "a.txt"
+    path.write_text("new\n")
+    before = far.take()
+    path.write_text("old\n")
+    after = far.take()
+
+    async def record_rewind() -> None:
+        record, home = Recorder(MemoryStore()), CheckpointsAtHome(far.pipe, far.packs)
+        await record.open()
+        await record(SessionStarted(str(far.directory)))
+        await home.join("s", record, read_only=False)
+        await record(Checkpointed(before), FilesRestored(2, 2, 1))
+        await anyio.sleep(0.5)  # a transfer that begins now would not have the next one
+        await record(Checkpointed(after))
+        with anyio.fail_after(30):
+            while len(far.packs.stored()) < 2:
+                await anyio.sleep(0.02)
+        await record.close()
+
+    anyio.run(record_rewind)
+
+    assert [one.trees for one in far.packs.stored()] == [before, after]
+
+
+def test_a_new_workspace_elsewhere_that_has_files_is_not_overwritten(far: Far) -> None:
     (far.directory / "a.txt").write_text("kept\n")
     far.pull(1, far.take())
     far.lose()
@@ -116,7 +150,7 @@ def test_a_new_place_with_files_keeps_them(far: Far) -> None:
     assert [path.name for path in far.directory.iterdir()] == ["other.txt"]
 
 
-def test_a_rewind_works_after_the_place_has_lost_its_snapshots(far: Far) -> None:
+def test_a_rewind_elsewhere_works_after_the_snapshots_there_were_lost(far: Far) -> None:
     path = far.directory / "a.txt"
     path.write_text("old\n")
     before = far.take()
@@ -132,7 +166,7 @@ def test_a_rewind_works_after_the_place_has_lost_its_snapshots(far: Far) -> None
     assert path.read_text() == "old\n"
 
 
-def test_a_checkpoint_that_the_place_lost_is_reported_and_not_noted(far: Far) -> None:
+def test_a_checkpoint_lost_elsewhere_is_reported_and_not_stored_at_home(far: Far) -> None:
     (far.directory / "a.txt").write_text("x")
     trees = far.take()
     far.lose()
@@ -144,7 +178,7 @@ def test_a_checkpoint_that_the_place_lost_is_reported_and_not_noted(far: Far) ->
 
 
 def repository_with(tmp_path: Path, entry: bytes, name: bytes = b"x") -> tuple[Path, str]:
-    """A repository with a tree that git itself would not make."""
+    """Return a repository with a tree that git itself would not make."""
     folder = tmp_path / "hostile"
     git = partial(subprocess.run, cwd=folder, check=True, capture_output=True)
     folder.mkdir()
@@ -178,23 +212,30 @@ def store_at_home(tmp_path: Path, pack: bytes) -> SnapshotRepository:
         (b"100644 ..", "no file may be called"),
         (b"100644 .GIT", "no file may be called"),
         (b"160000 sub", "no file may be called"),
-        (b"100644 good", ""),
     ],
 )
-def test_a_hostile_tree_is_refused(tmp_path: Path, entry: bytes, why: str) -> None:
+def test_a_checkpoint_tree_from_elsewhere_with_a_forbidden_name_is_refused(
+    tmp_path: Path, entry: bytes, why: str
+) -> None:
     folder, tree = repository_with(tmp_path, entry)
     repository = store_at_home(tmp_path, pack_of(folder, f"{tree}\n", "--revs"))
 
-    check: Callable[[], None] = lambda: check_trees(repository, [(EMPTY_TREE, tree)])  # noqa: E731
-
-    if not why:
-        check()
-        return
     with pytest.raises(ToolFailed, match=why):
-        check()
+        check_trees(repository, [(EMPTY_TREE, tree)])
 
 
-def test_a_tree_whose_content_was_not_sent_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_tree_from_elsewhere_with_an_allowed_name_is_accepted(
+    tmp_path: Path,
+) -> None:
+    folder, tree = repository_with(tmp_path, b"100644 good")
+    repository = store_at_home(tmp_path, pack_of(folder, f"{tree}\n", "--revs"))
+
+    check_trees(repository, [(EMPTY_TREE, tree)])  # raises for a refused tree
+
+
+def test_a_checkpoint_tree_from_elsewhere_without_its_content_is_refused(
+    tmp_path: Path,
+) -> None:
     folder, tree = repository_with(tmp_path, b"100644 a")
     repository = store_at_home(tmp_path, pack_of(folder, f"{tree}\n"))
 
@@ -202,7 +243,7 @@ def test_a_tree_whose_content_was_not_sent_is_refused(tmp_path: Path) -> None:
         check_trees(repository, [(EMPTY_TREE, tree)])
 
 
-def test_a_checkpoint_that_is_named_like_an_option_is_refused(
+def test_a_checkpoint_name_from_elsewhere_that_looks_like_a_git_option_is_refused(
     far: Far, tmp_path: Path
 ) -> None:
     (far.directory / "a.txt").write_text("x")
@@ -214,7 +255,7 @@ def test_a_checkpoint_that_is_named_like_an_option_is_refused(
     assert not (tmp_path / "written").exists()
 
 
-def test_a_pack_that_is_changed_on_the_way_is_refused(tmp_path: Path) -> None:
+def test_a_checkpoint_pack_damaged_in_transfer_is_refused(tmp_path: Path) -> None:
     folder, tree = repository_with(tmp_path, b"100644 a")
     pack = bytearray(pack_of(folder, f"{tree}\n", "--revs"))
     pack[len(pack) // 2] ^= 1
@@ -245,7 +286,7 @@ def write_script(path: Path, *steps: dict[str, object]) -> str:
     return str(path)
 
 
-def test_a_session_in_a_lost_place_continues_with_its_files_and_reports_the_loss(
+def test_a_session_whose_workspace_elsewhere_was_lost_continues_with_restored_files(
     session_place: tuple[Path, Path], home: Path, tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -268,13 +309,13 @@ def test_a_session_in_a_lost_place_continues_with_its_files_and_reports_the_loss
     code = main(["-c", "-p", "Look", "--yolo", "--workspace", place, "--script", two])
 
     out, err = capfd.readouterr()
-    (journal,) = home.glob("**/events.jsonl")
+    (journal,) = find_journals(home)
     events = [json.loads(row) for row in journal.read_text().splitlines()]
     (rebuilt,) = [event["data"] for event in events if event["kind"] == "PlaceRebuilt"]
-    asked = [event["data"] for event in events if event["kind"] == "ModelAsked"]
+    requests = [event["data"] for event in events if event["kind"] == "ModelAsked"]
     assert (code, out) == (0, "Done.\nSeen.\n")
     assert (directory / "app.py").read_text() == 'print("hello")\n'
     assert rebuilt["restored"]
     assert rebuilt["files"] == 1
-    assert "place_rebuilt" in str(asked)
+    assert "place_rebuilt" in str(requests)
     assert not err.count("Traceback")

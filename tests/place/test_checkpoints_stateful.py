@@ -28,7 +28,7 @@ CONTENTS = st.sampled_from(
 
 
 class Files(RuleBasedStateMachine):
-    """Files come, change and go; snapshots are taken, by two sessions; files go back."""
+    """Creates, changes and deletes files; two sessions take snapshots and restore files."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Files(RuleBasedStateMachine):
             return
         to, then = data.draw(st.sampled_from(self.taken))
         ignored = {n: f for n, f in files(self.root).items() if n.endswith(".log")}
-        blocked = any(self.in_the_way(name, then) for name in ignored)
+        blocked = any(self.is_below_a_file(name, then) for name in ignored)
 
         try:
             anyio.run(self.sessions[by].restore, self.now(by).trees, to.trees)
@@ -102,7 +102,7 @@ class Files(RuleBasedStateMachine):
     def tracked_files(self) -> Mapping[str, object]:
         return {n: f for n, f in files(self.root).items() if not n.endswith(".log")}
 
-    def in_the_way(self, ignored: str, then: Mapping[str, object]) -> bool:
+    def is_below_a_file(self, ignored: str, then: Mapping[str, object]) -> bool:
         return any(ignored.startswith(f"{name}/") for name in then)
 
     def free(self, name: str) -> Path:
@@ -158,12 +158,12 @@ def test_a_killed_restore_can_be_repeated(tmp_path: Path, after: float) -> None:
     root.mkdir()
     for n in range(300):
         (root / f"f{n}").write_text(f"{n}\n")
-    result = checkpoints(root)
-    before, then = anyio.run(result.take), files(root)
+    session_checkpoints = checkpoints(root)
+    before, then = anyio.run(session_checkpoints.take), files(root)
     for n in range(300):
         (root / f"f{n}").write_text("agent\n") if n % 3 else (root / f"f{n}").unlink()
-    result.note_change()
-    now = anyio.run(result.take)
+    session_checkpoints.note_change()
+    now = anyio.run(session_checkpoints.take)
 
     program = [
         sys.executable,

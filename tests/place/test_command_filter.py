@@ -62,7 +62,7 @@ def confined() -> Iterator[Walled]:
 
 @pytest.fixture
 def with_namespaces() -> Iterator[Walled]:
-    """Here commands may make namespaces."""
+    """A place in which commands may create namespaces."""
     needs_bubblewrap()
     with home_on_disk() as home, walled(home / "ws", user_namespaces=True) as place:
         (place.root / "calls.py").write_text(CALLS)
@@ -98,7 +98,9 @@ def test_a_command_cannot_create_namespaces(confined: Walled, kind: str, more: i
 def test_a_command_cannot_call_mount_functions(
     with_namespaces: Walled, confined: Walled, name: str
 ) -> None:
-    """Also where it could: a descriptor of another program may lead into a namespace."""
+    """They are refused in a user namespace of the command as well: a descriptor of another
+    program may lead into one.
+    """
     line = f"print(call('{name}', 99, b'.', 0, 0, 0))"
 
     assert run_python(confined, line) == "EPERM"
@@ -134,7 +136,7 @@ def test_clone3_creates_no_namespaces_and_threads_still_work(confined: Walled) -
 def test_a_command_cannot_control_the_first_process_of_its_sandbox(
     confined: Walled, with_namespaces: Walled, line: str, *, namespaces: bool
 ) -> None:
-    """It would clear the signal that ends it with refold, and keep running."""
+    """Otherwise it could clear the signal that ends it with refold, and keep running."""
     assert run_python(with_namespaces if namespaces else confined, line) in (
         "EPERM",
         "ENOSYS",
@@ -175,7 +177,7 @@ def test_a_command_can_trace_its_own_processes(confined: Walled) -> None:
 
 @pytest.mark.peer
 @pytest.mark.parametrize(
-    ("program", "line", "message"),
+    ("program", "line", "expected_output"),
     [
         (
             "strace",
@@ -196,12 +198,12 @@ def test_a_command_can_trace_its_own_processes(confined: Walled) -> None:
     ],
 )
 def test_programs_of_developers_work_in_the_sandbox(
-    confined: Walled, program: str, line: str, message: str
+    confined: Walled, program: str, line: str, expected_output: str
 ) -> None:
     if not shutil.which(program):
         pytest.skip(f"{program} is not installed here (optional)")
 
-    assert confined.run(line).text.strip() == message
+    assert confined.run(line).text.strip() == expected_output
 
 
 @pytest.mark.peer
@@ -247,23 +249,23 @@ SETS_A_BIT = {
     "mode",
     [0o6711, *(pytest.param(mode, marks=pytest.mark.slow) for mode in (0o4755, 0o2755))],
 )
-@pytest.mark.parametrize("how", SETS_A_BIT)
+@pytest.mark.parametrize("call", SETS_A_BIT)
 def test_a_command_cannot_set_the_setuid_bit_of_a_file(
-    confined: Walled, how: str, mode: int
+    confined: Walled, call: str, mode: int
 ) -> None:
-    if how.startswith("the older") and os.uname().machine != "x86_64":
+    if call.startswith("the older") and os.uname().machine != "x86_64":
         pytest.skip("written in the words of another machine")
     mine = confined.root / "mine"
     for path in (confined.root / "f", mine):
         path.write_text("#!/bin/sh\n")
-    if how in ("cp -p", "tar"):
+    if call in ("cp -p", "tar"):
         mine.chmod(mode)
         shutil.make_archive(str(confined.root / "a"), "tar", confined.root, "mine")
-    mine.chmod(mode if how == "cp -p" else 0o755)
+    mine.chmod(mode if call == "cp -p" else 0o755)
 
-    run_python(confined, SETS_A_BIT[how].format(mode=mode))
+    run_python(confined, SETS_A_BIT[call].format(mode=mode))
 
-    assert with_bits(confined.root, but=mine if how == "cp -p" else None) == []
+    assert with_bits(confined.root, but=mine if call == "cp -p" else None) == []
 
 
 def with_bits(folder: Path, but: Path | None) -> list[str]:
@@ -318,7 +320,7 @@ def test_a_command_cannot_set_the_setgid_bit_of_a_directory_outside(
 def test_a_file_swapped_with_a_directory_during_chmod_gets_no_setgid_bit(
     confined: Walled,
 ) -> None:
-    """What was checked is what gets the mode, however fast names are exchanged."""
+    """The mode goes to the file that was checked, however fast names are exchanged."""
     (confined.root / "d").mkdir()
     (confined.root / "f").touch()
 

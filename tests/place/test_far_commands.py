@@ -24,8 +24,10 @@ def command(line: str, cwd: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_a_stop_that_comes_after_the_end_of_a_command_does_nothing(tmp_path: Path) -> None:
-    """The other side sends it before it has read the end. The descriptors are closed by then."""
+def test_stopping_a_command_elsewhere_after_its_end_does_nothing(tmp_path: Path) -> None:
+    """The other side sends it before it has read the end, when the descriptors are closed
+    already.
+    """
     sent = list[str]()
 
     def send(record: Mapping[str, Any], _raw: bytes) -> None:

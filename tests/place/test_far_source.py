@@ -26,7 +26,7 @@ print(*sorted(name for name in sys.modules if "site-packages" in str(getattr(sys
 """
 
 
-def test_each_module_of_the_far_side_is_valid_in_python_3_8() -> None:
+def test_each_module_that_is_sent_elsewhere_is_valid_in_python_3_8() -> None:
     invalid = list[str]()
     for name, source in far_modules().items():
         try:
@@ -37,7 +37,7 @@ def test_each_module_of_the_far_side_is_valid_in_python_3_8() -> None:
     assert invalid == []
 
 
-def test_each_module_of_the_far_side_loads_with_the_standard_library_alone(
+def test_each_module_that_is_sent_elsewhere_loads_with_the_standard_library_alone(
     tmp_path: Path,
 ) -> None:
     sources = far_modules()
@@ -58,7 +58,9 @@ def test_each_module_of_the_far_side_loads_with_the_standard_library_alone(
     assert (loaded.stdout.strip(), loaded.stderr) == ("", "")
 
 
-def test_the_far_side_uses_of_msgspec_only_what_its_stand_in_has() -> None:
+def test_modules_that_are_sent_elsewhere_use_only_msgspec_names_that_the_stand_in_has() -> (
+    None
+):
     """It may be used in a function that runs once in a year."""
     missing = set[str]()
     for name, source in far_modules().items():
@@ -84,10 +86,10 @@ def has_attribute(value: object, names: list[str]) -> bool:
     return True
 
 
-def test_the_program_is_read_from_the_cache_until_a_module_changes(
+def test_the_program_that_is_sent_elsewhere_is_cached_until_a_module_changes(
     tmp_path: Path,
 ) -> None:
-    """A cached one has a mark, which is sent as it is."""
+    """The test marks the cached program, and the mark is sent."""
     program = far_program(tmp_path / "cache")
     (file,) = (tmp_path / "cache").iterdir()
     head = json.loads(file.read_bytes().partition(b"\n")[0])
@@ -120,7 +122,9 @@ def test_the_program_is_read_from_the_cache_until_a_module_changes(
         ("def f(x: int | None) -> list[int | None]: return [x]\na = f(1)", [1]),
     ],
 )
-def test_a_rewritten_module_gives_the_same_result(source: str, result: object) -> None:
+def test_code_rewritten_for_python_3_8_gives_the_same_result(
+    source: str, result: object
+) -> None:
     scope = dict[str, object]()
 
     exec(rewrite_module(source), scope)
@@ -141,7 +145,7 @@ def test_a_rewritten_module_gives_the_same_result(source: str, result: object) -
         ('cmd:"ssh -J a b sh # /x y"', ("ssh", "-J", "a", "b", "sh"), "/x y"),
     ],
 )
-def test_an_address_becomes_a_command_that_gives_a_shell(
+def test_a_workspace_address_becomes_a_shell_command_and_a_directory(
     text: str, argv: tuple[str, ...], directory: str
 ) -> None:
     address = parse_address(text)
@@ -149,7 +153,7 @@ def test_an_address_becomes_a_command_that_gives_a_shell(
     assert (address.argv, address.directory) == (argv, directory)
 
 
-def test_a_host_of_ssh_is_never_an_option() -> None:
+def test_the_host_of_an_ssh_address_is_never_an_option_of_ssh() -> None:
     address = parse_address("ssh://me@host:2222/srv")
 
     assert address.argv[-5:] == ("-p", "2222", "--", "me@host", "/bin/sh")
@@ -159,7 +163,7 @@ def test_a_host_of_ssh_is_never_an_option() -> None:
     "text",
     ["ssh://", "ssh://-oProxyCommand=x/y", "ftp://host/x", "cmd:", "cmd:sh # x", "k8s://a"],
 )
-def test_an_invalid_address_is_refused_with_its_text(text: str) -> None:
+def test_an_invalid_workspace_address_is_refused_with_its_text(text: str) -> None:
     with pytest.raises(BadInput) as caught:
         parse_address(text)
 

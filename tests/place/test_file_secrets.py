@@ -33,7 +33,7 @@ TEXT = f'a = 1\nKEY = "{TOKEN}"\nOTHER = "{OTHER}"  # {KNOWN}\npem = """{PEM}"""
 
 
 def mask_text(text: str) -> str:
-    """As a model reads it."""
+    """Return the text as a model reads it."""
     return MASKS.mask_event(text)
 
 
@@ -45,7 +45,7 @@ class Folder(Struct, frozen=True):
         return DiskFiles(self.root, find_secrets=MASKS.pieces)
 
     def call(self, tool: Tool, **arguments: object) -> str:
-        """The result, or why there is none."""
+        """Return the result, or why there is none."""
         files = self.files
         known = {
             str(p): digest(p.read_bytes()) for p in self.root.rglob("*") if p.is_file()
@@ -152,7 +152,7 @@ def test_apply_patch_keeps_secret_values_of_several_lines(folder: Folder) -> Non
     assert (folder.root / "a.py").read_text() == TEXT.replace("b = 2", "c = 3\nb = 2")
 
 
-def test_a_notebook_edit_keeps_a_secret_in_its_cell_and_refuses_it_in_another(
+def test_a_notebook_edit_keeps_a_secret_in_its_cell_and_refuses_it_in_another_cell(
     folder: Folder,
 ) -> None:
     import json
@@ -225,7 +225,7 @@ def upload(folder: Folder, content: bytes) -> str:
 
 
 @pytest.mark.parametrize("attempt", REFUSED.values(), ids=REFUSED.keys())
-def test_text_with_a_mask_that_stands_for_no_value_there_is_refused(
+def test_text_with_a_mask_of_no_secret_value_in_that_file_is_refused(
     folder: Folder, attempt: Callable[[Folder], str]
 ) -> None:
     text = attempt(folder)
@@ -253,7 +253,7 @@ def test_masks_without_tags_of_earlier_versions_keep_secret_values(folder: Folde
 
 
 def test_an_ambiguous_mask_for_two_secret_values_is_refused() -> None:
-    """Two lines that differ in nothing but values with the same tag: neither is put back."""
+    """Two lines differ only in values with the same tag, so neither value can be restored."""
     text = f"KEY={TOKEN}\nKEY={OTHER}\n"
     alike = Redactor((), lambda: b"k")
     alike.mask_of = lambda _: b"[secret:aaaa]"  # pyright: ignore[reportAttributeAccessIssue]
@@ -264,7 +264,7 @@ def test_an_ambiguous_mask_for_two_secret_values_is_refused() -> None:
 
 
 @given(some.text(some.sampled_from('ab "=\n\t\\é'), max_size=5), some.data())
-def test_the_pieces_of_a_text_join_to_the_text_and_to_its_masked_form(
+def test_pieces_of_a_text_join_to_the_text_and_their_masks_to_the_masked_text(
     begin: str, data: some.DataObject
 ) -> None:
     words = some.sampled_from((*VALUES, *"ab \n=", "-----", "ghp_", "[secret]"))
@@ -285,21 +285,23 @@ LINES = some.sampled_from(
 def test_no_write_stores_a_mask_or_moves_a_secret_value_to_another_line(
     mine: list[str], others: list[str], data: some.DataObject
 ) -> None:
-    """Lines are kept, removed, exchanged, and taken from another file, and then cut."""
+    """Written texts keep, remove and exchange lines, take lines of another file, and are
+    cut.
+    """
     text, foreign = "\n".join(mine), "\n".join(others)
     lines = [*mask_text(text).split("\n"), *mask_text(foreign).split("\n")]
-    outcome = "\n".join(data.draw(some.lists(some.sampled_from(lines), max_size=8)))
-    position = data.draw(some.integers(0, len(outcome)))
-    outcome = (
-        outcome[:position]
+    new_text = "\n".join(data.draw(some.lists(some.sampled_from(lines), max_size=8)))
+    position = data.draw(some.integers(0, len(new_text)))
+    new_text = (
+        new_text[:position]
         + data.draw(some.sampled_from(("", "#", "\n", " ")))
-        + outcome[position:]
+        + new_text[position:]
     )
 
     try:
-        result = FileSecrets(text, "a", MASKS.pieces).unmask(outcome)
+        result = FileSecrets(text, "a", MASKS.pieces).unmask(new_text)
     except ToolFailed:
-        assert has_mask(outcome)
+        assert has_mask(new_text)
         return
 
     assert not has_mask(result)

@@ -15,7 +15,7 @@ SETTLED_SECONDS = 0.06  # after which a directory may be remembered
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A tree that was listed, and may be remembered."""
+    """Return a tree that was listed, and may be remembered."""
     root = tmp_path / "tree"
     for name in (
         "a/one.py",
@@ -39,10 +39,10 @@ def names(root: Path) -> list[str]:
     return sorted(os.path.relpath(path, root) for path in walk(str(root), lambda: None))
 
 
-def test_walk_sees_a_change_where_times_are_whole_seconds(
+def test_a_file_walk_sees_a_change_on_a_disk_whose_times_are_whole_seconds(
     tree: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Such as on ext3, HFS+ and FAT."""
+    """ext3, HFS+ and FAT have such times."""
     exact = os.lstat
 
     def lstat(path: str) -> os.stat_result:

@@ -15,11 +15,11 @@ from refold.place.git_source import GitSource, parse_source
         ("ssh://git@host:2222/acme/app", "ssh://git@host:2222/acme/app", "", "app"),
         ("git@host:acme/app.git@main", "git@host:acme/app.git", "main", "app"),
         ("host:app", "host:app", "", "app"),
-        ("/srv/git/the app's".replace(" ", "-"), "/srv/git/the-app's", "", "the-app-s"),
+        ("/srv/git/the-app's", "/srv/git/the-app's", "", "the-app-s"),
         (f"file:///srv/app@{'a' * 40}", "file:///srv/app", "a" * 40, "app"),
     ],
 )  # fmt: skip
-def test_an_address_has_a_repository_and_perhaps_a_ref(
+def test_a_clone_address_is_split_into_url_ref_and_name(
     text: str, url: str, ref: str, name: str
 ) -> None:
     source = parse_source(text)
@@ -51,7 +51,7 @@ def test_an_address_has_a_repository_and_perhaps_a_ref(
         ("https://host", "not the path of a repository"),
     ],
 )  # fmt: skip
-def test_a_hostile_or_unclear_address_is_refused_with_its_reason(
+def test_a_hostile_or_ambiguous_clone_address_is_refused_with_the_reason(
     text: str, why: str
 ) -> None:
     with pytest.raises(BadInput, match=r"--clone .* is refused: ") as error:
@@ -61,7 +61,7 @@ def test_a_hostile_or_unclear_address_is_refused_with_its_reason(
     assert "give https://host/path" in str(error.value)
 
 
-def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
+def test_a_password_in_a_clone_address_is_refused_and_not_repeated() -> None:
     with pytest.raises(BadInput, match="credential helper") as error:
         parse_source("https://me:hunter2@host/app")
 

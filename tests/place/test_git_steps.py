@@ -22,7 +22,7 @@ EXEC = "exec touch ran"
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Walled]:
-    """A repository in which a rebase of `side` onto `main` meets a conflict."""
+    """Yield a repository in which a rebase of `side` onto `main` meets a conflict."""
     needs_bubblewrap()
     with walled(tmp_path / "ws", states=str(tmp_path / "states")) as result:
         git(result.root, "init", "-q", "-b", "main")
@@ -43,8 +43,8 @@ def stop_at_conflict(root: Path, *text: str) -> None:
         git(root, "rebase", *text, "main")
 
 
-def go_on(root: Path) -> None:
-    """As the user does it, whatever git says."""
+def continue_rebase(root: Path) -> None:
+    """Continue the rebase as the user does, whatever git reports."""
     (root / "file").write_text("both")
     git(root, "add", "file")
     subprocess.run(
@@ -71,7 +71,7 @@ def test_a_line_planted_in_the_rebase_of_the_user_is_removed_and_not_run(
 
     done = place.run(f"printf '%s\\n' '{line}' | cat - {STEPS} > n; mv n {STEPS}")
     after = (place.root / STEPS).read_text()
-    go_on(place.root)
+    continue_rebase(place.root)
 
     assert list_changes(done.guarded, place.root) == [(STEPS, "restored")]
     assert (after, (place.root / "ran").exists()) == (before, False)
@@ -113,9 +113,9 @@ PLANTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("how", PLANTS)
-def test_planted_steps_of_git_are_quarantined(place: Walled, how: str) -> None:
-    command, moved = PLANTS[how]
+@pytest.mark.parametrize("attack", PLANTS)
+def test_planted_steps_of_git_are_quarantined(place: Walled, attack: str) -> None:
+    command, moved = PLANTS[attack]
 
     done = place.run(command)
 

@@ -27,7 +27,7 @@ RUNS = '[core]\n\trepositoryformatversion = 0\n\tfsmonitor = "touch ran; false"\
 
 @pytest.fixture
 def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Walled]:
-    """A workspace with a repository of the user, keys and settings of an editor.
+    """Yield a workspace with a repository of the user, keys and settings of an editor.
 
     Its commands make namespaces if a test says so.
     """
@@ -45,7 +45,7 @@ def place(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Walled]:
 
 
 def git(folder: Path, *text: str) -> str:
-    """As the user runs it, without the user's own settings."""
+    """Run git as the user does, without the user's own settings."""
     environ = {
         **os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.org",
@@ -58,7 +58,9 @@ def git(folder: Path, *text: str) -> str:
 
 
 def programs(root: Path) -> list[str]:
-    """What git would run: the settings that it has from files, in every directory of the tree."""
+    """Return the programs that git would run: its settings from files, in every directory
+    of the tree.
+    """
     lines = set[str]()
     for folder, folders, _ in os.walk(root):
         folders[:] = [name for name in folders if name not in ("objects", "refs", ".git")]
@@ -84,7 +86,7 @@ def append(name: str, text: str) -> None:
 
 
 def guarded_bytes(root: Path) -> Mapping[str, bytes]:
-    """All guarded files of the `place`."""
+    """Return all guarded files of the `place`."""
     names = (".git/config", ".git/hooks/pre-push", ".env", ".vscode/tasks.json")
     return {name: (root / name).read_bytes() for name in names}
 
@@ -116,7 +118,7 @@ def repository(directory: str) -> str:
 def test_a_change_of_guarded_files_is_undone_byte_for_byte(
     place: Walled, code: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a command does it that nothing holds."""
+    """The change is made as by a command without a sandbox."""
     before, texts = guarded_bytes(place.root), programs(place.root)
     monkeypatch.chdir(place.root)
     watch, allowed = place.sandbox.watch, AllowedPaths()
@@ -134,7 +136,7 @@ def test_a_change_of_guarded_files_is_undone_byte_for_byte(
 def test_a_command_in_its_own_namespace_cannot_change_guarded_files(
     place: Walled,
 ) -> None:
-    """Also where it may make one: then what it changed is put back."""
+    """Where a command may create a namespace, its change is put back."""
     before, texts = guarded_bytes(place.root), programs(place.root)
     code = (
         "os.rename('.env', 'notes.txt'); os.rename('.git/config', 'c'); "
@@ -153,7 +155,7 @@ def test_a_command_in_its_own_namespace_cannot_change_guarded_files(
 @pytest.mark.parametrize(
     "commands",
     [
-        # A commondir that hides what is in the directory itself.
+        # A commondir that hides the contents of the directory itself.
         (f"{repository('.git/modules/evil')}; echo ../empty > .git/commondir; mkdir empty",
          "mkdir sub; echo 'gitdir: ../.git/modules/evil' > sub/.git"),
         (f"{repository('.git/modules/a/b/c/evil')}",
@@ -162,7 +164,7 @@ def test_a_command_in_its_own_namespace_cannot_change_guarded_files(
         (f"{repository('.git/worktrees/w')}", "mkdir w; echo 'gitdir: ../.git/worktrees/w' > w/.git"),
         (f"{repository('.git/modules/a')}; {repository('.git/modules/a/modules/b')}",
          "mkdir -p s; echo 'gitdir: ../.git/modules/a/modules/b' > s/.git"),
-        # A pointer to what is not a repository yet.
+        # A pointer to a directory that is not a repository yet.
         ("mkdir s; echo 'gitdir: d' > s/.git", repository("s/d")),
         ("mkdir s; echo 'gitdir: ../d' > s/.git; mkdir d; echo x > d/HEAD", repository("d")),
         # An embedded repository that no name betrays.
@@ -277,7 +279,7 @@ def test_unapproved_git_may_write_only_settings_that_run_no_program(
 def test_two_watches_do_not_undo_changes_that_the_other_allowed_or_restored(
     tmp_path: Path,
 ) -> None:
-    """Two conversations in one workspace, or two processes."""
+    """They stand for two conversations in one workspace, or two processes."""
     (tmp_path / "ws").mkdir()
     env, envrc = tmp_path / "ws/.env", tmp_path / "ws/.envrc"
     env.write_text("as it was")
@@ -302,7 +304,7 @@ def test_two_watches_do_not_undo_changes_that_the_other_allowed_or_restored(
 
 
 def kill_during_command(tmp_path: Path, script: str) -> GuardedWorkspace:
-    """A refold that is killed while a command runs: `script` is what that does."""
+    """Return a refold that is killed while a command runs: `script` is what that does."""
     import signal
     import sys
 
@@ -355,7 +357,9 @@ def test_guarded_changes_before_a_kill_are_undone_at_the_next_start(
 def test_a_planted_file_undone_after_a_kill_is_not_restored_by_another_refold(
     tmp_path: Path,
 ) -> None:
-    """It had begun a command when the plant was still there, and takes it for the user's."""
+    """The other refold began a command while the planted file was there, and takes it for
+    the user's.
+    """
     (tmp_path / "ws").mkdir()
     workspace = kill_during_command(
         tmp_path, BEGIN + "open('.envrc', 'w').write('planted')"
@@ -454,7 +458,7 @@ def test_a_rapidly_replaced_git_config_is_always_restored(place: Walled) -> None
 
 
 def list_protected(place: Walled) -> list[str]:
-    """The guarded paths that a command with the filter of today could not write."""
+    """Return the guarded paths that a command with the filter of today could not write."""
     return [
         str(place.root / name) for name in (".vscode", ".git/hooks", ".git/config", ".env")
     ]
@@ -529,7 +533,7 @@ def test_a_change_is_undone_if_one_command_ran_without_that_directory_mounted(
 
 
 @pytest.mark.parametrize("namespaces", [False, True], ids=["filter", "no filter"])
-def test_changes_of_others_stay_only_if_commands_cannot_create_namespaces(
+def test_changes_by_other_programs_stay_only_if_commands_cannot_create_namespaces(
     tmp_path: Path, *, namespaces: bool
 ) -> None:
     needs_bubblewrap()

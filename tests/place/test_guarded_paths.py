@@ -68,7 +68,7 @@ def names(guards: Guards, root: Path) -> list[str]:
     return sorted(os.path.relpath(path, root) for path in guards.paths().paths)
 
 
-def test_each_search_finds_the_guarded_paths_of_that_moment(tmp_path: Path) -> None:
+def test_each_search_finds_the_guarded_paths_that_exist_then(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", str(tmp_path / "a/b")], check=True)
     (tmp_path / "node_modules/x/.vscode").mkdir(parents=True)
     packages = tmp_path / "py/lib/python3/site-packages"
@@ -91,7 +91,9 @@ def test_each_search_finds_the_guarded_paths_of_that_moment(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_among_very_many_directories_the_nearest_are_searched(tmp_path: Path) -> None:
+def test_guarded_paths_in_the_nearest_of_very_many_directories_are_found(
+    tmp_path: Path,
+) -> None:
     for number in range(5100):
         (tmp_path / "deep" / str(number)).mkdir(parents=True)
     (tmp_path / ".env").touch()
@@ -100,8 +102,10 @@ def test_among_very_many_directories_the_nearest_are_searched(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_directories_beyond_the_first_search_never_count_as_new(tmp_path: Path) -> None:
-    """Not even when there is room, because other directories are gone."""
+def test_directories_that_the_first_search_for_guarded_paths_omitted_never_count_as_new(
+    tmp_path: Path,
+) -> None:
+    """They do not count as new either when other directories are gone."""
     for number in range(5100):
         (tmp_path / "many" / str(number)).mkdir(parents=True)
     (tmp_path / "a/b/c/.vscode").mkdir(parents=True)
@@ -129,9 +133,9 @@ def test_settings_of_other_version_control_systems_are_guarded(tmp_path: Path) -
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).touch()
 
-    texts = names(Guards([str(tmp_path)]), tmp_path)
+    guarded = names(Guards([str(tmp_path)]), tmp_path)
 
-    assert texts == [
+    assert guarded == [
         ".hg/hgrc",
         ".jj/repo/config.toml",
         ".sl/config",
@@ -181,10 +185,10 @@ def test_a_guarded_file_that_is_not_a_key_has_another_reason() -> None:
 def test_guarded_paths_behind_a_dangling_link_are_found_once_its_target_exists(
     tmp_path: Path,
 ) -> None:
-    """No directory that was looked at changes by it."""
+    """The new target changes no directory that was searched before."""
     (tmp_path / "node_modules").mkdir()
     (tmp_path / "link").symlink_to("node_modules/late")
-    time.sleep(0.06)  # what changed just now is looked at again anyway
+    time.sleep(0.06)  # a directory that just changed is searched again anyway
     guards = Guards((str(tmp_path),))
     before = [guards.paths().paths for _ in range(2)]
     (tmp_path / "node_modules/late").mkdir()

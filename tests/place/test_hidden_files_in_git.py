@@ -165,3 +165,12 @@ def test_the_search_for_a_repository_ends_at_the_root_of_the_disk(tmp_path: Path
     hidden = str(tmp_path / "none" / ".env")
 
     assert first_tracked_path((hidden,), ("/",)) == ""
+
+
+def test_the_first_tracked_hidden_file_is_named_by_its_own_path(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q")
+    (tmp_path / "b.env").write_text(SECRET)
+    git(tmp_path, "add", "-f", ".")
+    hidden = (str(tmp_path / "a.env"), str(tmp_path / "b.env"))
+
+    assert first_tracked_path(hidden, (str(tmp_path),)) == str(tmp_path / "b.env")

@@ -57,7 +57,7 @@ class Liar(Protocol):
 
 
 @pytest.fixture
-def liar(tmp_path: Path) -> Iterator[Liar]:
+def lying_place(tmp_path: Path) -> Iterator[Liar]:
     with ExitStack() as stack:
 
         def open_liar(answer: bytes, then: str = "stays", **greeting: object) -> Pipe:
@@ -89,14 +89,16 @@ def liar(tmp_path: Path) -> Iterator[Liar]:
     ],
     ids=range(11),
 )
-def test_a_wrong_answer_is_one_error(liar: Liar, answer: bytes, then: str) -> None:
-    files = PlaceFiles(liar(answer, then), "/srv")
+def test_an_invalid_answer_from_elsewhere_is_one_tool_error(
+    lying_place: Liar, answer: bytes, then: str
+) -> None:
+    files = PlaceFiles(lying_place(answer, then), "/srv")
 
     with pytest.raises(ToolFailed):
         files.items(Real("/srv"))
 
 
-def test_answers_that_nobody_asked_for_are_dropped(liar: Liar) -> None:
+def test_unrequested_answers_from_elsewhere_are_dropped(lying_place: Liar) -> None:
     flood = b"".join(
         frame({"id": number, "kind": kind}, b"x" * 100)
         for number in (None, "2", -1, 99, 1)
@@ -104,13 +106,15 @@ def test_answers_that_nobody_asked_for_are_dropped(liar: Liar) -> None:
     )
     good = end(items=[["a", "file", 1, 1, False]], ignored=False)
     lost = frame({"id": 2, "kind": "lost"})
-    files = PlaceFiles(liar(flood * 50 + lost + good + good), "/srv")
+    files = PlaceFiles(lying_place(flood * 50 + lost + good + good), "/srv")
 
     assert [item.name for item in files.items(Real("/srv"))] == ["a"]
 
 
 @pytest.mark.parametrize("real", ["srv", "/srv/../etc", "/a\0b", "/" + "x" * 5_000, ""])
-def test_a_path_that_cannot_be_one_is_refused(liar: Liar, real: str) -> None:
+def test_an_invalid_path_in_an_answer_from_elsewhere_is_refused(
+    lying_place: Liar, real: str
+) -> None:
     looked = end(
         real=real,
         path_kind="file",
@@ -120,27 +124,33 @@ def test_a_path_that_cannot_be_one_is_refused(liar: Liar, real: str) -> None:
         excludes="",
         named_by_git=False,
     )
-    files = PlaceFiles(liar(looked), "/srv")
+    files = PlaceFiles(lying_place(looked), "/srv")
 
     with pytest.raises(ToolFailed, match="a path that cannot be one"):
         files.real("a")
 
 
 @pytest.mark.parametrize("root", ["srv", "/srv/..", ""])
-def test_a_root_that_cannot_be_one_is_refused(liar: Liar, root: str) -> None:
+def test_an_invalid_root_in_the_greeting_from_elsewhere_is_refused(
+    lying_place: Liar, root: str
+) -> None:
     with pytest.raises(ToolFailed, match="a path that cannot be one"):
-        assert liar(b"", root=root).greeting
+        assert lying_place(b"", root=root).greeting
 
 
-def test_control_characters_of_a_greeting_are_escaped(liar: Liar) -> None:
-    greeting = liar(b"", user="\x1b[31mroot", host="h" * 10_000).greeting
+def test_control_characters_in_the_greeting_from_elsewhere_are_escaped(
+    lying_place: Liar,
+) -> None:
+    greeting = lying_place(b"", user="\x1b[31mroot", host="h" * 10_000).greeting
 
     assert (greeting.user, len(greeting.host)) == ("\\x1b[31mroot", 500)
 
 
-def test_a_content_that_is_longer_than_asked_for_is_refused(liar: Liar) -> None:
+def test_file_content_from_elsewhere_longer_than_requested_is_refused(
+    lying_place: Liar,
+) -> None:
     answer = frame({"id": 2, "kind": "end"}, b"x" * 1_000)
-    files = PlaceFiles(liar(answer), "/srv")
+    files = PlaceFiles(lying_place(answer), "/srv")
 
-    with pytest.raises(ToolFailed, match="more than was asked for"):
+    with pytest.raises(ToolFailed, match="more bytes than were requested"):
         files.read(Real("/srv/a"), 10)

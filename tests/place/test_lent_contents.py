@@ -25,7 +25,7 @@ COUNT = 240  # more than are stored one by one
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A clean repository that is large enough to lend."""
+    """Return a clean repository that is large enough to lend."""
     monkeypatch.setattr(snapshot_scan, "LEND_FROM_FILES", COUNT)
     root = repository(tmp_path / "work")
     for number in range(COUNT):
@@ -56,7 +56,7 @@ def store_of(root: Path) -> Path:
 
 
 def contents(root: Path) -> set[str]:
-    """The names of the contents that refold itself has stored."""
+    """Return the names of the contents that refold itself has stored."""
     text = git(
         store_of(root), "cat-file", "--batch-all-objects",
         "--batch-check=%(objecttype) %(objectname)",
@@ -65,7 +65,7 @@ def contents(root: Path) -> set[str]:
 
 
 def delete_objects(root: Path) -> None:
-    """As `git gc` after everything that names them has gone."""
+    """Delete the objects, as `git gc` does when nothing refers to them."""
     for path in sorted((root / ".git" / "objects").rglob("*"), reverse=True):
         if path.is_file():
             path.unlink()
@@ -73,7 +73,9 @@ def delete_objects(root: Path) -> None:
             path.rmdir()
 
 
-def test_a_clean_tree_is_lent_and_a_rewind_restores_it(root: Path) -> None:
+def test_a_checkpoint_of_a_clean_tree_borrows_git_objects_and_can_be_restored(
+    root: Path,
+) -> None:
     session = checkpoints(root)
     before, then = scan(session), files(root)
     assert contents(root) == set()
@@ -87,7 +89,7 @@ def test_a_clean_tree_is_lent_and_a_rewind_restores_it(root: Path) -> None:
     assert before.trees == ((str(root), git(root, "rev-parse", "HEAD^{tree}").strip()),)
 
 
-def test_another_session_uses_what_is_lent_and_stores_nothing(root: Path) -> None:
+def test_a_second_session_borrows_the_same_git_objects_and_stores_none(root: Path) -> None:
     first = scan(checkpoints(root))
     size = len(list(store_of(root).glob("objects/pack/*")))
 
@@ -96,7 +98,7 @@ def test_another_session_uses_what_is_lent_and_stores_nothing(root: Path) -> Non
     assert (second, len(list(store_of(root).glob("objects/pack/*")))) == (first, size)
 
 
-def test_a_small_tree_is_stored_whole(tmp_path: Path) -> None:
+def test_a_checkpoint_of_a_small_tree_stores_all_contents(tmp_path: Path) -> None:
     root = repository(tmp_path / "work")
     for number in range(COUNT):
         (root / f"f{number}").write_text(f"{number}")
@@ -108,7 +110,9 @@ def test_a_small_tree_is_stored_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
-def test_a_flag_in_the_index_hides_no_change(root: Path, flag: str) -> None:
+def test_a_flag_in_the_git_index_hides_no_change_from_checkpoints(
+    root: Path, flag: str
+) -> None:
     git(root, "update-index", flag, "d0/f0.txt")
     (root / "d0" / "f0.txt").write_text("hidden from git\n")
     session = checkpoints(root)
@@ -120,8 +124,8 @@ def test_a_flag_in_the_index_hides_no_change(root: Path, flag: str) -> None:
     assert files(root) == then
 
 
-def test_a_forged_index_changes_no_checkpoint(root: Path) -> None:
-    """The entry has the true state of the file, and the content of another one."""
+def test_a_forged_git_index_changes_no_checkpoint(root: Path) -> None:
+    """The forged entry has the true times of the file, and the content of another one."""
     path, index = root / "d0" / "f0.txt", root / ".git" / "index"
     forged = subprocess.run(
         ("git", "hash-object", "-w", "--stdin"), cwd=root, input=b"evil\n", capture_output=True,
@@ -141,7 +145,7 @@ def test_a_forged_index_changes_no_checkpoint(root: Path) -> None:
     assert forged not in git(store_of(root), "ls-tree", "-r", before.trees[0][1])
 
 
-def test_files_that_git_converts_are_stored_byte_for_byte(root: Path) -> None:
+def test_checkpoints_restore_files_that_git_converts_byte_for_byte(root: Path) -> None:
     (root / ".gitattributes").write_text(
         "crlf/* text eol=crlf\n*.id ident\n*.u working-tree-encoding=UTF-16\n*.bin filter=lfs\n"
     )
@@ -164,7 +168,7 @@ def test_files_that_git_converts_are_stored_byte_for_byte(root: Path) -> None:
     assert (count, files(root)) == (4, then)
 
 
-def test_a_forged_object_is_not_restored(root: Path) -> None:
+def test_a_forged_git_object_is_not_restored(root: Path) -> None:
     path = root / "d0" / "f0.txt"
     name = git(root, "hash-object", str(path)).strip()
     evil = subprocess.run(
@@ -201,7 +205,7 @@ def test_amend_and_gc_delete_nothing_that_a_checkpoint_needs(root: Path) -> None
     assert (files(root), scan(session).lost) == (then, ())
 
 
-def test_objects_that_were_deleted_are_stored_again_from_unchanged_files(
+def test_deleted_git_objects_are_stored_again_from_unchanged_files(
     root: Path,
 ) -> None:
     session = checkpoints(root)
@@ -215,7 +219,7 @@ def test_objects_that_were_deleted_are_stored_again_from_unchanged_files(
     assert files(root) == then
 
 
-def test_a_content_that_was_deleted_with_its_objects_is_named_as_lost(root: Path) -> None:
+def test_a_changed_file_whose_git_objects_were_deleted_is_named_as_lost(root: Path) -> None:
     session = checkpoints(root)
     before = scan(session)
     (root / "d0" / "f0.txt").write_text("changed")
@@ -228,7 +232,7 @@ def test_a_content_that_was_deleted_with_its_objects_is_named_as_lost(root: Path
         anyio.run(session.restore, after.trees, before.trees)
 
 
-def test_a_changed_file_is_still_restored_after_its_objects_were_deleted(
+def test_content_stored_at_a_change_is_restored_after_its_git_objects_were_deleted(
     root: Path,
 ) -> None:
     session = checkpoints(root)
@@ -242,7 +246,7 @@ def test_a_changed_file_is_still_restored_after_its_objects_were_deleted(
     assert files(root) == then
 
 
-def test_many_new_files_are_stored_in_one_pack(root: Path) -> None:
+def test_many_new_files_are_stored_in_one_pack_and_restored(root: Path) -> None:
     session = checkpoints(root)
     scan(session)
     for number in range(COUNT):
@@ -250,16 +254,19 @@ def test_many_new_files_are_stored_in_one_pack(root: Path) -> None:
     (root / "link").symlink_to("nowhere")
     (root / "run").write_text("#!/bin/sh\n")
     (root / "run").chmod(0o755)
+    packs_before = set(store_of(root).glob("objects/pack/*.pack"))
     before, then = scan(session), files(root)
+    packs_after = set(store_of(root).glob("objects/pack/*.pack"))
     for path in (*root.glob("new*"), root / "link", root / "run"):
         path.unlink()
 
     count = restore(session, before)
 
+    assert len(packs_after - packs_before) == 1
     assert (count, files(root), len(contents(root))) == (COUNT + 2, then, COUNT + 2)
 
 
-def test_trees_have_the_names_that_git_gives_them(root: Path) -> None:
+def test_computed_tree_hashes_equal_those_of_git(root: Path) -> None:
     for name in ("a", "a.b", "a-b", "ab", "a0", "é"):
         (root / "d0" / f"{name}.d" / "deep").mkdir(parents=True)
         (root / "d0" / f"{name}.d" / "deep" / "file").write_text(name)
@@ -292,13 +299,15 @@ def test_trees_have_the_names_that_git_gives_them(root: Path) -> None:
         ("make", False),
     ],
 )  # fmt: skip
-def test_commands_that_may_delete_objects_are_recognized(
+def test_commands_that_may_delete_git_objects_are_recognized(
     command: str, expected: bool
 ) -> None:
     assert may_delete_objects(command.encode()) is expected
 
 
-def test_the_repository_of_the_user_is_not_changed_by_lending(root: Path) -> None:
+def test_checkpoints_that_borrow_git_objects_do_not_change_the_repository(
+    root: Path,
+) -> None:
     def state() -> Iterator[tuple[str, bytes]]:
         for path in sorted((root / ".git").rglob("*")):
             if path.is_file():
@@ -314,7 +323,7 @@ def test_the_repository_of_the_user_is_not_changed_by_lending(root: Path) -> Non
     assert dict(state()) == before
 
 
-def test_a_waiting_checkpoint_can_be_cancelled(root: Path) -> None:
+def test_a_checkpoint_that_waits_for_its_lock_can_be_cancelled(root: Path) -> None:
     session = checkpoints(root)
 
     async def main() -> bool:
@@ -332,7 +341,7 @@ def test_a_waiting_checkpoint_can_be_cancelled(root: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_long_checkpoint_reports_its_progress(root: Path) -> None:
+def test_a_checkpoint_that_waits_for_its_lock_reports_progress(root: Path) -> None:
     session = checkpoints(root)
     reports = list[tuple[int, int]]()
 
@@ -353,7 +362,7 @@ def test_a_long_checkpoint_reports_its_progress(root: Path) -> None:
 
 
 def next_directory(store: Path, root: Path) -> Path:
-    from refold.place.checkpoints import snapshot_directory
+    from refold.place.snapshot_repository import snapshot_directory
 
     return snapshot_directory(store, os.path.realpath(root))
 
@@ -371,7 +380,7 @@ anyio.run(checkpoints(Path(sys.argv[1])).take)
 @pytest.mark.slow
 @pytest.mark.parametrize("after", [0.3, 0.35, 0.4, 0.45, 0.5, 0.6])
 @pytest.mark.parametrize("lend_from", [COUNT, 100_000])
-def test_a_scan_that_was_killed_is_repeated_whole(
+def test_a_checkpoint_scan_that_was_killed_is_repeated_completely(
     root: Path, after: float, lend_from: int
 ) -> None:
     process = subprocess.Popen(

@@ -118,7 +118,7 @@ def test_one_impossible_write_prevents_all_others(
 
 
 class Failing:
-    """The system's call, which fails when it comes to this file."""
+    """A system call that fails for this file."""
 
     def __init__(self, real: object, name: str, error: int) -> None:
         self.real, self.name, self.error = real, name, error
@@ -208,12 +208,12 @@ def test_a_write_that_cannot_be_rolled_back_is_named_with_its_backup(
             ]
         )
 
-    result = next(name for name in os.listdir(tmp_path) if name.startswith(".refold"))
+    backup = next(name for name in os.listdir(tmp_path) if name.startswith(".refold"))
     assert str(failure.value).endswith(
-        f"Not everything could be restored: a (what it held is in {result} beside it)."
+        f"Not everything could be restored: a (what it held is in {backup} beside it)."
     )
     assert tree(tmp_path) == {
-        result: "a before", "a": "theirs", "b": "b before", "c": "c before",
+        backup: "a before", "a": "theirs", "b": "b before", "c": "c before",
     }  # fmt: skip
 
 

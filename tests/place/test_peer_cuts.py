@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.journal_files import find_journals
 from tests.place.cuts import VICTIMS, cut
 
 pytestmark = [pytest.mark.peer, pytest.mark.timeout(600)]
@@ -22,7 +23,7 @@ _STARTS = 3
 
 
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_after_kills_of_the_other_side_each_command_ran_at_most_once(
+def test_after_kills_of_the_program_elsewhere_or_its_connection_each_command_ran_at_most_once(
     victim: str, tmp_path: Path
 ) -> None:
     seed = random.randrange(2**32)
@@ -34,7 +35,9 @@ def test_after_kills_of_the_other_side_each_command_ran_at_most_once(
 
 
 def write_script(path: Path, start: int, hangs: int) -> Path:
-    """A model that runs commands one by one; each notes that it began, and that it ended."""
+    """Return a model that runs commands one by one; each notes that it began, and that it
+    ended.
+    """
     numbers = range(start, start + _COMMANDS)
     commands = (
         f"echo {one} >> began; sleep {60 if one == hangs else 0}; echo {one} >> ended"
@@ -81,7 +84,7 @@ def test_after_kills_of_refold_in_mid_call_nothing_is_lost_or_done_twice(
         output = process.communicate()[0].decode()
         assert last is (process.returncode == 0), output
 
-    (journal,) = home.glob("**/events.jsonl")
+    (journal,) = find_journals(home)
     events = [json.loads(line) for line in journal.read_text().splitlines()]
     started = [one["data"]["call_id"] for one in events if one["kind"] == "Started"]
     ended = [one["data"] for one in events if one["kind"] == "Ended"]

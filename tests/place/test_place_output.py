@@ -18,7 +18,7 @@ def deliver_to_the_end(running: PlaceCommand) -> None:
     running.close()
 
 
-def test_output_that_a_slow_listener_cannot_take_is_counted_and_dropped() -> None:
+def test_command_output_from_elsewhere_that_comes_too_fast_is_dropped_and_counted() -> None:
     texts = list[str]()
     running = PlaceCommand(texts.append, CommandExtras())
     for number in range(200):
@@ -32,7 +32,7 @@ def test_output_that_a_slow_listener_cannot_take_is_counted_and_dropped() -> Non
     assert text.endswith("0000199\n")
 
 
-def test_output_that_fits_is_delivered_whole_and_in_order() -> None:
+def test_command_output_from_elsewhere_within_the_limit_is_delivered_completely() -> None:
     texts = list[str]()
     running = PlaceCommand(texts.append, CommandExtras())
 
@@ -45,7 +45,7 @@ def test_output_that_fits_is_delivered_whole_and_in_order() -> None:
     assert "".join(texts) == "one two three"
 
 
-def test_only_the_newest_used_time_is_delivered() -> None:
+def test_only_the_newest_used_time_of_a_command_elsewhere_is_delivered() -> None:
     used = list[float]()
     running = PlaceCommand(None, CommandExtras(used=used.append))
 

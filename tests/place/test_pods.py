@@ -33,7 +33,7 @@ current-context: x
 
 
 def stand_in(folder: Path, script: str) -> dict[str, str]:
-    """An environment with a `kubectl` that notes its arguments, and then runs this."""
+    """Return an environment with a `kubectl` that notes its arguments, and then runs this."""
     program = folder / "bin/kubectl"
     program.parent.mkdir()
     arguments = shlex.quote(str(folder / "arguments"))
@@ -77,15 +77,17 @@ def test_the_error_for_a_missing_pod_is_that_of_kubectl(tmp_path: Path) -> None:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """The environment of a kubectl whose cluster is played."""
+    """Yield the environment of a kubectl whose cluster is played."""
     if not shutil.which("kubectl"):
         pytest.skip("kubectl is not installed (optional)")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     config = tmp_path / "config"
     config.write_text(_CONFIG.format(port=port))
-    words = [sys.executable, "-m", "tests.place.kubernetes_api", str(port)]
-    with subprocess.Popen([*words, tmp_path / "requests"], stdout=subprocess.PIPE) as api:
+    command_line = [sys.executable, "-m", "tests.place.kubernetes_api", str(port)]
+    with subprocess.Popen(
+        [*command_line, tmp_path / "requests"], stdout=subprocess.PIPE
+    ) as api:
         assert api.stdout
         assert api.stdout.readline() == b"ready\n"
         path = f"{Path(str(shutil.which('kubectl'))).parent}:/usr/bin:/bin"

@@ -91,11 +91,13 @@ Serve = Callable[[Callable[[socket.socket], None]], int]
 Forward = Callable[[int], ForwardedPort]
 
 
-def test_ports_of_the_place_are_listed(pipe: Pipe, serve: Serve) -> None:
+def test_ports_of_a_workspace_elsewhere_are_listed(pipe: Pipe, serve: Serve) -> None:
     assert serve(answer_at_the_end) in ports_of(pipe)
 
 
-def test_a_port_is_forwarded_to_loopback_only(serve: Serve, forward: Forward) -> None:
+def test_a_port_of_a_workspace_elsewhere_is_forwarded_to_loopback_only(
+    serve: Serve, forward: Forward
+) -> None:
     port = forward(serve(answer_at_the_end))
 
     assert port.local != port.port  # that one is taken by the server, which is here, too
@@ -103,7 +105,7 @@ def test_a_port_is_forwarded_to_loopback_only(serve: Serve, forward: Forward) ->
         assert connection.getpeername()[0] == "127.0.0.1"
 
 
-def test_each_direction_of_a_connection_ends_by_itself(
+def test_each_direction_of_a_forwarded_connection_ends_by_itself(
     serve: Serve, forward: Forward
 ) -> None:
     port = forward(serve(answer_at_the_end))
@@ -114,7 +116,9 @@ def test_each_direction_of_a_connection_ends_by_itself(
         assert read_all(connection) == b"heard words"
 
 
-def test_many_connections_are_open_at_a_time(serve: Serve, forward: Forward) -> None:
+def test_many_forwarded_connections_are_open_at_a_time(
+    serve: Serve, forward: Forward
+) -> None:
     port = forward(serve(answer_at_the_end))
 
     connections = [dial(port) for _ in range(40)]
@@ -128,7 +132,9 @@ def test_many_connections_are_open_at_a_time(serve: Serve, forward: Forward) -> 
     assert texts == [f"heard {number}".encode() for number in range(40)]
 
 
-def test_a_large_download_arrives_whole(serve: Serve, forward: Forward) -> None:
+def test_a_large_download_through_a_forwarded_port_is_complete(
+    serve: Serve, forward: Forward
+) -> None:
     piece = bytes(range(256)) * (_PIECE_BYTES // 256)
 
     def send(connection: socket.socket) -> None:
@@ -145,7 +151,7 @@ def test_a_large_download_arrives_whole(serve: Serve, forward: Forward) -> None:
     assert digest.digest() == sha256(piece * (_LARGE_BYTES // _PIECE_BYTES)).digest()
 
 
-def test_a_reader_that_stops_delays_only_its_own_connection(
+def test_a_reader_that_stops_delays_only_its_own_forwarded_connection(
     serve: Serve, forward: Forward, pipe: Pipe
 ) -> None:
     sent = list[int]()
@@ -163,7 +169,7 @@ def test_a_reader_that_stops_delays_only_its_own_connection(
             other.sendall(b"still here")
             other.shutdown(socket.SHUT_WR)
             assert read_all(other) == b"heard still here"
-        assert sum(sent) < 64 * _PIECE_BYTES  # what sockets and the window take
+        assert sum(sent) < 64 * _PIECE_BYTES  # the capacity of the sockets and the window
 
 
 COOKIE_HEADER = "Cookie: refold-0123456789ab=secret"
@@ -183,8 +189,8 @@ def ask_http(port: ForwardedPort, *headers: str) -> bytes:
 def test_a_browser_is_redirected_to_a_host_name_without_cookies_of_this_machine(
     serve: Serve, forward: Forward, header: str
 ) -> None:
-    heard = list[bytes]()
-    port = forward(serve(lambda connection: heard.append(read_all(connection))))
+    received = list[bytes]()
+    port = forward(serve(lambda connection: received.append(read_all(connection))))
     host = port.link.removeprefix("http://")
 
     response = ask_http(port, ADDRESS_HEADER, header)
@@ -194,10 +200,10 @@ def test_a_browser_is_redirected_to_a_host_name_without_cookies_of_this_machine(
     with dial(port) as connection:  # a connection from before has ended then
         connection.shutdown(socket.SHUT_WR)
         read_all(connection)
-    assert not any(heard)
+    assert not any(received)
 
 
-def test_requests_by_the_own_name_and_of_programs_pass(
+def test_requests_of_programs_and_to_the_name_of_a_forwarded_port_pass(
     serve: Serve, forward: Forward
 ) -> None:
     port = forward(serve(answer_at_the_end))
@@ -210,7 +216,7 @@ def test_requests_by_the_own_name_and_of_programs_pass(
     assert of_program.startswith(b"heard GET /a?b HTTP/1.1\r\n")
 
 
-def test_a_port_without_a_server_closes_the_connection(
+def test_a_forwarded_port_without_a_server_closes_the_connection(
     serve: Serve, forward: Forward
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -220,7 +226,9 @@ def test_a_port_without_a_server_closes_the_connection(
         assert connection.recv(1) == b""
 
 
-def test_a_port_that_is_closed_ends_its_connections(serve: Serve, forward: Forward) -> None:
+def test_closing_a_forwarded_port_ends_its_connections(
+    serve: Serve, forward: Forward
+) -> None:
     port = forward(serve(answer_at_the_end))
     connection = dial(port)
     connection.sendall(b"x")

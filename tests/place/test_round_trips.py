@@ -35,7 +35,7 @@ def place(tmp_path: Path) -> Iterator[Place]:
     place.pipe.close()
 
 
-def test_a_glob_a_grep_and_a_command_are_one_round_trip_and_an_edit_two(
+def test_elsewhere_a_glob_a_grep_and_a_command_need_one_round_trip_and_an_edit_two(
     place: Place,
 ) -> None:
     files, counts = place.files, dict[str, int]()
@@ -74,7 +74,7 @@ def test_a_glob_a_grep_and_a_command_are_one_round_trip_and_an_edit_two(
     assert (place.directory / "a.txt").read_text() == "old!"
 
 
-def test_a_snapshot_and_what_has_changed_since_the_last_are_one_round_trip(
+def test_changes_since_the_last_snapshot_elsewhere_need_no_further_round_trip(
     place: Place,
 ) -> None:
     async def main() -> int:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from uuid import uuid4
 
 import anyio
 import pytest
@@ -25,13 +26,15 @@ def test_a_command_can_write_only_the_workspace_and_tmp(
     paths = ["/etc/x", "/usr/x", "/var/lib/x", "/dev/x", f"{home}/x", f"{home}/.bashrc"]
     attempts = "; ".join(f"touch {path}" for path in [*paths, tmp_path / "x"])
 
-    result = ws.run(f"echo a > a; echo b > /tmp/b; cat a /tmp/b; {attempts}; true")
+    private = Path(f"/tmp/{uuid4().hex}")  # no other program has a file of this name
+
+    result = ws.run(f"echo a > a; echo b > {private}; cat a {private}; {attempts}; true")
 
     assert result.text.startswith("a\nb\n")
     assert (ws.root / "a").read_text() == "a\n"
     assert [path for path in paths if os.path.exists(path) and path != "/dev/x"] == []
     assert not (tmp_path / "x").exists()
-    assert not Path("/tmp/b").exists()
+    assert not private.exists()
 
 
 @pytest.mark.slow
@@ -368,7 +371,7 @@ def test_a_command_of_root_cannot_write_files_of_the_kernel(
 
 
 def private_directories() -> set[str]:
-    """Those of this process, whatever else is tested meanwhile."""
+    """Return the private directories of this process; other tests may run meanwhile."""
     ours = f".{os.getpid()}."
     names = os.listdir("/tmp")
     return {n for n in names if n.startswith("refold-sandbox-") and ours in n}

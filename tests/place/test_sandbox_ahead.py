@@ -26,7 +26,9 @@ BORN = f"echo ${ENVIRONMENT_NAME}; "  # its last number says when its sandbox wa
 
 
 class TimedOutput:
-    """What a command printed, after whether its sandbox stood before it was ordered."""
+    """The output of a command, and whether its sandbox was ready before the command was
+    ordered.
+    """
 
     def __init__(self, finished: Finished, ordered: int) -> None:
         token, _, self.text = finished.text.partition("\n")
@@ -40,7 +42,7 @@ def prepare_next(ws: Walled, *, writes: bool = False) -> None:
 
 
 def wait_for_next_command(ws: Walled) -> None:
-    """Until the shell in the sandbox of a next command waits for it."""
+    """Wait until the shell in the sandbox of a next command is ready."""
     while not waiting_shells(ws):
         time.sleep(0.001)
 
@@ -100,10 +102,10 @@ def test_commands_that_hide_files_share_the_prepared_sandbox(ws: Walled) -> None
 
 def test_only_one_of_two_concurrent_commands_gets_the_prepared_sandbox(ws: Walled) -> None:
     prepare_next(ws)
-    ordered, result = time.monotonic_ns(), list[Finished]()
+    ordered, finished_commands = time.monotonic_ns(), list[Finished]()
 
     async def one() -> None:
-        result.append(
+        finished_commands.append(
             await ws.commands.run(f"{BORN}sleep 0.05", cwd=str(ws.root), seconds=9)
         )
 
@@ -114,7 +116,10 @@ def test_only_one_of_two_concurrent_commands_gets_the_prepared_sandbox(ws: Walle
 
     anyio.run(run_both)
 
-    assert sorted(TimedOutput(item, ordered).ahead for item in result) == [False, True]
+    assert sorted(TimedOutput(item, ordered).ahead for item in finished_commands) == [
+        False,
+        True,
+    ]
     wait_for_next_command(ws)
     assert len(waiting_shells(ws)) == 1
 
@@ -137,7 +142,7 @@ async def run_in(ws: Walled, command: str) -> None:
 
 
 @pytest.mark.parametrize("writes", [False, True])
-def test_a_change_while_a_command_runs_is_seen_by_the_next(
+def test_a_sandbox_prepared_before_a_folder_was_renamed_is_not_used(
     ws: Walled, writes: bool
 ) -> None:
     (ws.root / "sub").mkdir()
@@ -169,7 +174,7 @@ def test_a_change_while_a_command_runs_is_seen_by_the_next(
     assert "key" not in re.sub("holds? keys", "", after.text)
 
 
-def test_a_sandbox_waits_for_each_kind_of_command(ws: Walled) -> None:
+def test_a_sandbox_is_prepared_for_reading_and_for_writing_commands(ws: Walled) -> None:
     prepare_next(ws, writes=False)
     ws.run("true", writes=True)
     while len(waiting_shells(ws)) < 2:  # the time limit of tests ends this
@@ -202,7 +207,7 @@ def test_the_oldest_sandbox_ends_if_too_many_wait(ws: Walled) -> None:
 
     aheads[0].wait_until_ended()
 
-    assert [ahead.has_ended for ahead in aheads[1:]] == [False] * MAX_WAITING
+    assert [ahead for ahead in aheads[1:] if ahead.has_ended] == []
     for ahead in aheads:
         ahead.close()
         ahead.wait_until_ended()
@@ -526,9 +531,9 @@ with walled(Path(sys.argv[1])) as ws:
 @pytest.mark.slow
 def test_a_prepared_sandbox_ends_with_a_killed_refold(tmp_path: Path) -> None:
     needs_bubblewrap()
-    words = [sys.executable, "-c", WAITS, str(tmp_path / "ws")]
+    command_line = [sys.executable, "-c", WAITS, str(tmp_path / "ws")]
     here = Path(__file__).parents[2]
-    with subprocess.Popen(words, cwd=here, stdin=subprocess.PIPE) as killed:
+    with subprocess.Popen(command_line, cwd=here, stdin=subprocess.PIPE) as killed:
         mark = f"{ENVIRONMENT_NAME}={owner_token().partition('.')[0]}.{killed.pid}."
         while not any("read -r go" in text for text in list_marked(mark)):
             time.sleep(0.01)
@@ -540,7 +545,7 @@ def test_a_prepared_sandbox_ends_with_a_killed_refold(tmp_path: Path) -> None:
 
 
 def own_command_lines(root: Path) -> list[str]:
-    """The command lines of what runs for commands in this workspace."""
+    """Return the command lines of what runs for commands in this workspace."""
     texts = list[str]()
     for number in filter(str.isdigit, os.listdir("/proc")):
         about = Path("/proc", number)

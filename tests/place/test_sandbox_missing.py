@@ -18,7 +18,7 @@ from tests.place.walled import Walled, needs_bubblewrap, walled
 
 
 def without_bubblewrap(tmp_path: Path) -> dict[str, str]:
-    """An environment where bubblewrap says what it says where it may not work."""
+    """Return an environment where bubblewrap says what it says where it may not work."""
     tools = tmp_path / "tools"
     tools.mkdir()
     (tools / "bwrap").write_text("#!/bin/sh\necho 'bwrap: No permissions' >&2; exit 1\n")
@@ -227,12 +227,12 @@ def test_guarded_paths_are_protected_for_a_user_other_than_root(tmp_path: Path) 
     closed = tmp_path / "closed"  # as root has it for containers that it runs
     (closed / "mounted").mkdir(parents=True)
     closed.chmod(0o700)
-    words = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(closed / "mounted"),
+    command_line = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none "$0" && exec "$@"', str(closed / "mounted"),
              "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable]  # fmt: skip
     environ = {**os.environ, "HOME": str(place), "PYTHONDONTWRITEBYTECODE": "1"}
 
     done = subprocess.run(
-        [*words, "-c", AS_NOBODY, str(place)], cwd=here, env=environ, check=False,
+        [*command_line, "-c", AS_NOBODY, str(place)], cwd=here, env=environ, check=False,
         capture_output=True, text=True,
     )  # fmt: skip
 
@@ -243,14 +243,14 @@ def test_guarded_paths_are_protected_for_a_user_other_than_root(tmp_path: Path) 
 
 def test_a_sandboxed_command_runs_with_the_root_directory_as_workspace() -> None:
     needs_bubblewrap()
-    result = Walled(
+    walled_workspace = Walled(
         Path("/"), find_sandbox(os.environ, SandboxConfig(roots=("/",))), Limits()
     )
     try:
-        outcome = result.run("echo $$ > /proc/self/comm; cat /dev/null; ls -d /proc/[0-9]* | wc -l",
+        outcome = walled_workspace.run("echo $$ > /proc/self/comm; cat /dev/null; ls -d /proc/[0-9]* | wc -l",
                          writes=False)  # fmt: skip
     finally:
-        result.commands.close()
+        walled_workspace.commands.close()
 
     assert int(outcome.text.splitlines()[-1]) < 10
 

@@ -136,8 +136,8 @@ def test_quarantined_files_stay_when_the_session_is_closed(tmp_path: Path) -> No
     with walled(tmp_path / "ws") as place:
         result = place.run("echo mine > .env")
 
-    (where,) = [Path(one.goal) for one in result.guarded.undone]
-    assert (where.read_text(), where.parent.name) == ("mine\n", "ws-quarantine")
+    (goal,) = [Path(one.goal) for one in result.guarded.undone]
+    assert (goal.read_text(), goal.parent.name) == ("mine\n", "ws-quarantine")
 
 
 def forge_repository(root: Path, git: str, files: dict[str, str]) -> None:
@@ -177,7 +177,7 @@ def test_forged_worktree_files_make_no_outside_directory_writable(
 
 
 def test_a_worktree_record_of_another_directory_opens_no_repository(tmp_path: Path) -> None:
-    """A link in the workspace that leads to the record of a foreign worktree."""
+    """A link in the workspace leads to the record of a foreign worktree."""
     victim = other_repository(tmp_path / "victim")
     record = victim / "worktrees/theirs"
     record.mkdir(parents=True)

@@ -55,7 +55,7 @@ class Machine:
         return plan
 
     def calls(self) -> list[str]:
-        """The commands of podman so far, without queries."""
+        """Return the commands of podman so far, without queries."""
         path = self.programs / "calls.txt"
         rows = path.read_text().splitlines() if path.exists() else []
         looks = ("image inspect", "container inspect", "ps", "images")
@@ -85,7 +85,9 @@ def options(argv: tuple[str, ...], name: str) -> list[str]:
     return [value for word, value in pairwise(argv) if word == name]
 
 
-def test_an_image_that_is_missing_is_pulled_without_a_question(machine: Machine) -> None:
+def test_a_missing_container_image_is_pulled_once_without_a_question(
+    machine: Machine,
+) -> None:
     address = f"container:{IMAGE} # {machine.project}"
 
     machine.prepare(address)
@@ -95,12 +97,12 @@ def test_an_image_that_is_missing_is_pulled_without_a_question(machine: Machine)
     assert (machine.questions, machine.news) == ([], [f"pulling {IMAGE} with podman"])
 
 
-def test_an_image_that_cannot_be_pulled_is_one_error(machine: Machine) -> None:
+def test_a_container_image_that_cannot_be_pulled_is_one_error(machine: Machine) -> None:
     with pytest.raises(BadInput, match="podman pull nothing:1 failed with status 1"):
         machine.prepare(f"container:nothing:1 # {machine.project}")
 
 
-def test_a_session_runs_its_container_with_the_project_and_nothing_else(
+def test_a_session_container_mounts_only_the_project_and_has_no_network_or_capabilities(
     machine: Machine,
 ) -> None:
     for name in (".git/hooks", ".vscode", "src"):
@@ -109,12 +111,12 @@ def test_a_session_runs_its_container_with_the_project_and_nothing_else(
     address = f"container:{IMAGE} # {machine.project}"
     machine.prepare(address)
 
-    made = open_container(
+    container = open_container(
         parse_address(address), machine.data, machine.environ, network=False
     )
 
-    made.lock.release()
-    argv, project = made.address.argv, str(machine.project)
+    container.lock.release()
+    argv, project = container.address.argv, str(machine.project)
     assert argv[:3] == (str(machine.programs / "podman"), "run", "--rm")
     assert argv[-3:] == (IMAGE, "-c", "/bin/sh; :")
     assert sorted(options(argv, "--mount")) == sorted([
@@ -129,27 +131,29 @@ def test_a_session_runs_its_container_with_the_project_and_nothing_else(
     assert options(argv, "--security-opt") == ["no-new-privileges", "label=disable"]
     assert options(argv, "--log-driver") == ["none"]
     assert not {"--privileged", "--volume", "--publish", "--device"} & {*argv}
-    assert made.environment == {"IMAGE_VARIABLE": "of the image"}
-    assert made.address.directory == project
-    assert "but not .git, .env, .vscode. It has no network" in made.notices[0]
+    assert container.environment == {"IMAGE_VARIABLE": "of the image"}
+    assert container.address.directory == project
+    assert "but not .git, .env, .vscode. It has no network" in container.notices[0]
 
 
-def test_the_setting_for_the_network_gives_the_container_the_usual_one(
+def test_a_session_container_with_the_network_setting_has_the_default_network(
     machine: Machine,
 ) -> None:
     address = f"container:{IMAGE} # {machine.project}"
     machine.prepare(address)
 
-    made = open_container(
+    container = open_container(
         parse_address(address), machine.data, machine.environ, network=True
     )
 
-    made.lock.release()
-    assert options(made.address.argv, "--network") == []
-    assert "It reaches every host" in made.notices[0]
+    container.lock.release()
+    assert options(container.address.argv, "--network") == []
+    assert "It reaches every host" in container.notices[0]
 
 
-def test_a_session_whose_image_was_never_made_is_one_error(machine: Machine) -> None:
+def test_a_session_without_its_container_image_fails_with_the_command_to_run(
+    machine: Machine,
+) -> None:
     address = parse_address(f"container:{IMAGE} # {machine.project}")
 
     with pytest.raises(BadInput, match=f"run `refold --container {IMAGE}` in .*app once"):
@@ -157,7 +161,7 @@ def test_a_session_whose_image_was_never_made_is_one_error(machine: Machine) -> 
 
 
 @pytest.mark.parametrize("place", ["", "..", "/"])
-def test_a_directory_with_more_than_a_project_is_refused(
+def test_a_container_for_a_directory_that_contains_the_home_or_data_is_refused(
     machine: Machine, place: str
 ) -> None:
     environ = {**machine.environ, "HOME": str(machine.project)}
@@ -169,7 +173,7 @@ def test_a_directory_with_more_than_a_project_is_refused(
         open_container(address, machine.data, environ, network=False)
 
 
-def test_commands_of_a_project_are_asked_for_once_with_their_exact_text(
+def test_commands_of_a_devcontainer_that_the_user_refuses_are_shown_and_not_run(
     machine: Machine,
 ) -> None:
     text = f'{{"image": "{IMAGE}", "postCreateCommand": "pip install -e . && make"}}'
@@ -211,17 +215,22 @@ def test_a_dockerfile_is_shown_and_built_once_and_again_when_it_changes(
 
 
 @pytest.mark.slow
-def test_a_container_that_is_kept_is_made_once_and_then_started(machine: Machine) -> None:
+def test_a_kept_container_is_created_once_and_then_started(machine: Machine) -> None:
     address = f"container:{IMAGE} # {machine.project}"
     plan = machine.prepare(address)
     machine.records.keep(plan.name, kept=True)
 
     for _ in range(2):
-        made = open_container(
+        container = open_container(
             parse_address(address), machine.data, machine.environ, network=False
         )
-        made.lock.release()
-        assert made.address.argv[1:] == ("start", "--attach", "--interactive", plan.name)
+        container.lock.release()
+        assert container.address.argv[1:] == (
+            "start",
+            "--attach",
+            "--interactive",
+            plan.name,
+        )
 
     assert [row.split()[0] for row in machine.calls()] == ["pull", "create"]
     with pytest.raises(BadInput, match=f"remove it with `podman rm {plan.name}`"):
@@ -232,14 +241,14 @@ def test_a_kept_container_is_for_one_session_at_a_time(machine: Machine) -> None
     address = f"container:{IMAGE} # {machine.project}"
     plan = machine.prepare(address)
     machine.records.keep(plan.name, kept=True)
-    made = open_container(
+    container = open_container(
         parse_address(address), machine.data, machine.environ, network=False
     )
 
     with pytest.raises(BadInput, match="is kept, and another session uses it"):
         open_container(parse_address(address), machine.data, machine.environ, network=False)
 
-    made.lock.release()
+    container.lock.release()
 
 
 @pytest.mark.slow
@@ -257,13 +266,13 @@ def test_containers_of_a_killed_process_are_removed_by_the_next_session_and_by_a
     assert list(leftovers.find()) == []
 
     leave_stray(machine, plan)
-    made = open_container(
+    container = open_container(
         parse_address(address), machine.data, machine.environ, network=False
     )
     assert list(leftovers.find()) == []
     leave_stray(machine, plan)
     assert list(leftovers.find()) == []  # it may be that of the session
-    made.lock.release()
+    container.lock.release()
     assert [one.kind for one in leftovers.find()] == ["stray"]
 
 
@@ -273,10 +282,10 @@ def test_kept_containers_and_images_are_listed_and_removed(machine: Machine) -> 
     (machine.project / ".devcontainer" / "Dockerfile").write_text("FROM debian\n")
     plan = machine.prepare(address)
     machine.records.keep(plan.name, kept=True)
-    made = open_container(
+    container = open_container(
         parse_address(address), machine.data, machine.environ, network=False
     )
-    made.lock.release()
+    container.lock.release()
     leftovers = ContainerLeftovers(machine.data, machine.environ)
 
     rows = list(leftovers.find())
@@ -289,7 +298,7 @@ def test_kept_containers_and_images_are_listed_and_removed(machine: Machine) -> 
     assert not machine.records.read(plan.name).kept
 
 
-def test_another_data_directory_does_not_see_the_containers(machine: Machine) -> None:
+def test_containers_of_another_data_directory_are_not_listed(machine: Machine) -> None:
     plan = machine.prepare(f"container:{IMAGE} # {machine.project}")
     leave_stray(machine, plan)
     other = machine.data.parent / "other"
@@ -298,7 +307,7 @@ def test_another_data_directory_does_not_see_the_containers(machine: Machine) ->
     assert list(ContainerLeftovers(other, machine.environ).find()) == []
 
 
-def test_a_container_is_reached_only_while_a_session_runs_it(machine: Machine) -> None:
+def test_reaching_a_container_that_no_session_runs_is_an_error(machine: Machine) -> None:
     address = parse_address(f"container:{IMAGE} # {machine.project}")
 
     with pytest.raises(BadInput, match=r"no container of .* runs: it does as long as"):

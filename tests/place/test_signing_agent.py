@@ -80,7 +80,7 @@ def test_signing_refuses_every_other_request(request_: bytes) -> None:
 
 
 @given(some.binary(max_size=200))
-def test_signing_refuses_data_of_any_other_form(data: bytes) -> None:
+def test_signing_refuses_arbitrary_data(data: bytes) -> None:
     assert not signs_for_git(sign_request(data), KEY)
     assert not signs_for_git(data, KEY)
 
@@ -111,7 +111,7 @@ def test_signing_survives_a_cut_off_answer_and_a_long_path(
     assert answer in (to_string(b"\x05"), to_string(b"\x0c" + bytes(4)))
 
 
-def test_the_agent_survives_a_lack_of_open_files(tmp_path: Path) -> None:
+def test_the_guarded_ssh_agent_survives_a_lack_of_open_files(tmp_path: Path) -> None:
     guarded = SigningAgent(str(tmp_path / "gone"), str(tmp_path / "s"))
     list_keys = to_string(bytes((11,)))
     first, second = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
@@ -229,7 +229,7 @@ def test_a_commit_of_a_command_is_signed_with_the_key_of_the_user(
     assert (result, verified) == ("", "G signed\n")
 
 
-def test_a_key_that_stands_in_the_settings_signs_too(signer: Signer) -> None:
+def test_a_signing_key_written_in_git_settings_signs_too(signer: Signer) -> None:
     line = (signer.home / ".ssh/signing.pub").read_text().strip()
     (signer.home / ".gitconfig").write_text(
         SETTINGS.replace("~/.ssh/signing.pub", f"key::{line}")
@@ -263,7 +263,9 @@ def test_commands_see_only_the_key_of_commits_and_cannot_change_the_agent(
         "python3 ask.py OTHER",
     ],
 )
-def test_commands_get_no_other_signature(signer: Signer, attack: str) -> None:
+def test_commands_get_no_signature_except_for_commits_with_the_signing_key(
+    signer: Signer, attack: str
+) -> None:
     (signer.root / "ask.py").write_text(ASK)
     login = to_string(b"s" * 32) + bytes((50,)) + to_string(b"ada")
     requests = {
@@ -279,7 +281,9 @@ def test_commands_get_no_other_signature(signer: Signer, attack: str) -> None:
     assert answer in ("", "05")
 
 
-def test_the_right_request_is_answered_with_a_signature(signer: Signer) -> None:
+def test_a_signing_request_for_a_commit_is_answered_with_a_signature(
+    signer: Signer,
+) -> None:
     (signer.root / "ask.py").write_text(ASK)
 
     signer.run(f"python3 ask.py {sign_request(signed_data(), signer.key('signing')).hex()}")
@@ -308,7 +312,7 @@ def test_no_command_signs_where_the_setting_is_off(signer: Signer) -> None:
     assert "gpgsig" not in signer.ask("git", "cat-file", "commit", "HEAD")
 
 
-def test_many_open_connections_do_not_keep_the_agent_from_later_commands(
+def test_many_open_connections_do_not_keep_the_ssh_agent_from_later_commands(
     signer: Signer,
 ) -> None:
     signer.run(f'python3 -c "{MANY.format(path=SOCKET_PATH)}"')

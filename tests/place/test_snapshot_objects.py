@@ -19,7 +19,7 @@ def blob_name(content: bytes) -> str:
 
 
 class Questions(io.BytesIO):
-    """Standard input that counts how often something is passed to it."""
+    """Standard input that counts the writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ def reader(own: CatFile) -> GitBlobReader:
     return GitBlobReader(cast("Popen[bytes]", own), lambda: None)
 
 
-def test_contents_are_read_in_order_with_few_questions() -> None:
+def test_snapshot_contents_are_read_in_order_with_few_requests_to_git() -> None:
     own = CatFile(iter(CONTENTS))
     names = [blob_name(content) for content in CONTENTS]
 
@@ -55,7 +55,7 @@ def test_contents_are_read_in_order_with_few_questions() -> None:
     assert own.stdin.flushes <= len(CONTENTS) // 50
 
 
-def test_an_answer_with_another_content_is_refused() -> None:
+def test_snapshot_content_that_is_not_the_requested_one_is_refused() -> None:
     own = CatFile(iter([CONTENTS[1], CONTENTS[0]]))
 
     with pytest.raises(ToolFailed, match=f"is lost: {blob_name(CONTENTS[0])}"):

@@ -15,7 +15,7 @@ from tests.place.walled import Walled, home_on_disk, needs_bubblewrap, walled
 
 @pytest.fixture
 def read_only_place() -> Iterator[Walled]:
-    """A workspace in a folder that commands see, and cannot write."""
+    """Yield a workspace in a folder that commands see, and cannot write."""
     needs_bubblewrap()
     if not socket_guard.is_permitted():
         pytest.skip("this machine lets nobody answer for a connection")
@@ -42,17 +42,17 @@ for path in sys.argv[1:]:
 
 @pytest.mark.parametrize("network", [False, True])
 @pytest.mark.parametrize(
-    "how", ["plain", "renamed", "linked", "elsewhere", "swapped", "symbolic"]
+    "attack", ["plain", "renamed", "linked", "elsewhere", "swapped", "symbolic"]
 )
 def test_a_command_reaches_no_socket_of_another_program(
-    read_only_place: Walled, how: str, *, network: bool
+    read_only_place: Walled, attack: str, *, network: bool
 ) -> None:
     home = read_only_place.root.parent
     (home / "other").mkdir()
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(home / "plain"))
         server.listen()
-        match how:
+        match attack:
             case "renamed":
                 (home / "plain").rename(home / "renamed")
             case "linked":
@@ -66,8 +66,10 @@ def test_a_command_reaches_no_socket_of_another_program(
                 (read_only_place.root / "symbolic").symlink_to(home / "plain")
             case _:
                 pass
-        place = {"elsewhere": "../other/elsewhere", "swapped": "../other/swapped"}.get(how)
-        path = place or ("symbolic" if how == "symbolic" else f"../{how}")
+        place = {"elsewhere": "../other/elsewhere", "swapped": "../other/swapped"}.get(
+            attack
+        )
+        path = place or ("symbolic" if attack == "symbolic" else f"../{attack}")
 
         result = read_only_place.run(f"python3 ask.py {path} $PWD/{path}", network=network)
 
@@ -131,7 +133,7 @@ for path in ("here", "/tmp/there", os.path.abspath("whole"), "sub/../here2"):
 
 
 def test_a_blocked_connect_does_not_block_others(read_only_place: Walled) -> None:
-    """A listener that accepts no connection: its client waits, and others continue."""
+    """The client of a listener that accepts nothing waits, and others continue."""
     (read_only_place.root / "wait.py").write_text("""
 import socket, threading
 full = socket.socket(socket.AF_UNIX); full.bind("full"); full.listen(0)
@@ -193,10 +195,10 @@ def test_ended_commands_leave_no_descriptor_and_no_guard_thread(
 def test_a_32_bit_system_call_does_not_connect_a_socket(
     read_only_place: Walled,
 ) -> None:
-    """The call of 32 bits takes any descriptor, whichever call made it."""
+    """A 32-bit call can use a descriptor that a 64-bit call created."""
     if os.uname().machine != "x86_64":
-        pytest.skip("written in the words of another machine")
-    (read_only_place.root / "old.py").write_text("""
+        pytest.skip("the machine code of this test is for x86_64")
+    (read_only_place.root / "connect_32_bit.py").write_text("""
 import ctypes, os, socket, sys
 libc = ctypes.CDLL(None)
 libc.mmap.restype = ctypes.c_void_p
@@ -204,20 +206,21 @@ low = libc.mmap(None, 4096, 7, 0x22 | 0x40, -1, ctypes.c_long(0))  # where 32 bi
 code = bytes.fromhex("5389fb89f1b86a010000cd805bc3")  # connect(edi, esi, edx) by int 0x80
 address = b"\\1\\0" + os.fsencode(sys.argv[1]) + b"\\0"
 ctypes.memmove(low, code, len(code)); ctypes.memmove(low + 999, address, len(address))
-asking = socket.socket(socket.AF_UNIX)
+client = socket.socket(socket.AF_UNIX)
 connect = ctypes.CFUNCTYPE(*[ctypes.c_int] * 4)(low)
-print("reached" if connect(asking.fileno(), low + 999, len(address)) == 0 else "refused")
+print("reached" if connect(client.fileno(), low + 999, len(address)) == 0 else "refused")
 """)
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(read_only_place.root.parent / "first"))
+        bound, renamed = (
+            read_only_place.root.parent / name for name in ("bound", "renamed")
+        )
+        server.bind(str(bound))
         server.listen()
-        (read_only_place.root.parent / "first").rename(
-            read_only_place.root.parent / "plain"
-        )
+        bound.rename(
+            renamed
+        )  # so it is not hidden by its name, and only the guard refuses it
 
-        result = read_only_place.run(
-            f"python3 old.py {read_only_place.root.parent / 'plain'}"
-        )
+        result = read_only_place.run(f"python3 connect_32_bit.py {renamed}")
 
     assert (
         "reached" not in result.text
@@ -254,7 +257,7 @@ def test_no_datagram_reaches_another_program_by_any_socket_type(
 def test_a_datagram_socketpair_preserves_message_boundaries(
     read_only_place: Walled, *, network: bool
 ) -> None:
-    """Container engines, and what starts other programs, begin with one."""
+    """Container engines, and programs that start others, begin with such a pair."""
     (read_only_place.root / "pair.py").write_text(
         "import fcntl, os, socket as s\n"
         "a, b = s.socketpair(s.AF_UNIX, s.SOCK_DGRAM | s.SOCK_NONBLOCK)\n"
@@ -271,7 +274,7 @@ def test_a_datagram_socketpair_preserves_message_boundaries(
 def test_keyring_calls_fail_as_on_a_kernel_without_keyrings(
     read_only_place: Walled,
 ) -> None:
-    """Container engines work without one, but not where it is forbidden."""
+    """Container engines work without keyrings, but fail if the calls are refused."""
     (read_only_place.root / "keys.py").write_text(
         "import ctypes, errno, os\n"
         "libc = ctypes.CDLL(None, use_errno=True)\n"
@@ -301,7 +304,7 @@ def test_socketpair_with_an_unwritable_result_fails(
 def test_a_forged_process_name_does_not_redirect_the_socket_guard(
     read_only_place: Walled,
 ) -> None:
-    """A name may hold the end of a line; then it could end connections of ours."""
+    """A process name may contain a line end, and imitate further lines of /proc."""
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
         socket.create_connection(server.getsockname()) as ours,
@@ -337,25 +340,25 @@ made.connect("here"); print("went on")
     assert read_only_place.run("timeout 9 python3 odd.py").text == "-1\nwent on\n"
 
 
-@pytest.mark.parametrize("how", ["renamed", "linked", "late"])
+@pytest.mark.parametrize("attack", ["renamed", "linked", "late"])
 def test_a_socket_of_another_program_in_the_workspace_is_not_reached(
-    read_only_place: Walled, how: str
+    read_only_place: Walled, attack: str
 ) -> None:
-    plain, goal = read_only_place.root / "plain", read_only_place.root / how
+    plain, goal = read_only_place.root / "plain", read_only_place.root / attack
     with socket.socket(socket.AF_UNIX) as server:
 
         def bind() -> None:
             server.bind(str(plain))
             server.listen()
-            plain.rename(goal) if how == "renamed" else os.link(plain, goal)
+            plain.rename(goal) if attack == "renamed" else os.link(plain, goal)
 
-        if how == "late":
+        if attack == "late":
             timer = threading.Timer(0.3, bind)
             timer.start()
         else:
             bind()
         result = read_only_place.run(
-            f"until [ -e {how} ]; do sleep 0.01; done; python3 ask.py {goal}"
+            f"until [ -e {attack} ]; do sleep 0.01; done; python3 ask.py {goal}"
         )
 
     assert result.text == "Connection refused\n"
@@ -424,8 +427,15 @@ def test_a_socket_of_another_network_namespace_is_not_reached(
     (ws / "reach.py").write_text(REACH)
     type_ = kind if kind.startswith("SOCK") else "SOCK_STREAM"
     apart_from_us = ["bwrap", "--dev-bind", "/", "/", "--unshare-net", "--die-with-parent"]
-    words = [*apart_from_us, sys.executable, "-c", LISTENER, str(ws / "run/db"), type_]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+    command_line = [
+        *apart_from_us,
+        sys.executable,
+        "-c",
+        LISTENER,
+        str(ws / "run/db"),
+        type_,
+    ]
+    with subprocess.Popen(command_line, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout
         assert other.stdout.readline() == "listens\n"
         (ws / "link").symlink_to("run/db")
@@ -437,7 +447,7 @@ def test_a_socket_of_another_network_namespace_is_not_reached(
 
         other.kill()
         assert other.stdout.read() == ""
-    # For who answers, /proc/self is another process.
+    # In the process that answers, /proc/self is another process.
     nowhere = "No such file or directory" if "/self/" in goal else "Connection refused"
     assert text.strip() == nowhere
 
@@ -445,9 +455,9 @@ def test_a_socket_of_another_network_namespace_is_not_reached(
 def test_with_the_network_a_command_reaches_sockets_of_containers_in_the_workspace(
     read_only_place: Walled,
 ) -> None:
-    """That is what an allowed network is for: a database that runs in a container."""
-    words = ["bwrap", "--dev-bind", "/", "/", "--unshare-net", "--die-with-parent"]
-    words += [
+    """An allowed network is for such sockets: a database that runs in a container."""
+    command_line = ["bwrap", "--dev-bind", "/", "/", "--unshare-net", "--die-with-parent"]
+    command_line += [
         sys.executable,
         "-c",
         LISTENER,
@@ -455,7 +465,7 @@ def test_with_the_network_a_command_reaches_sockets_of_containers_in_the_workspa
         "SOCK_STREAM",
     ]
     (read_only_place.root / "reach.py").write_text(REACH)
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+    with subprocess.Popen(command_line, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout
         assert other.stdout.readline() == "listens\n"
 
@@ -466,7 +476,7 @@ def test_with_the_network_a_command_reaches_sockets_of_containers_in_the_workspa
 
 
 def test_a_socket_of_an_exited_command_refuses_connections(read_only_place: Walled) -> None:
-    """Programs that find one take its place."""
+    """Programs that find a dead socket create it again."""
     read_only_place.run(
         "python3 -c \"import socket; socket.socket(socket.AF_UNIX).bind('old')\""
     )
@@ -515,11 +525,13 @@ print("went on", len(stuck), flush=True); os._exit(0)
 def test_socket_guard_is_not_blocked_by_changed_flags(
     read_only_place: Walled, rounds: int
 ) -> None:
-    """It may become a blocking one after the check, and no server accepts it."""
+    """A command may make a socket blocking after the check, and connect to a server that
+    accepts nothing.
+    """
     (read_only_place.root / "clears.py").write_text(CLEARS)
-    words = [sys.executable, "-c", FULL]
+    command_line = [sys.executable, "-c", FULL]
     with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command_line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as full:
         assert full.stdout
         port = full.stdout.readline().strip()
@@ -549,9 +561,9 @@ def test_the_end_of_a_command_does_not_wait_for_a_pending_connection(
     (read_only_place.root / "waits.py").write_text(
         f"{names}, sys\nport = int(sys.argv[1])\na = socket.socket()\n{line}\n"
     )
-    words = [sys.executable, "-c", FULL]
+    command_line = [sys.executable, "-c", FULL]
     with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        command_line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as full:
         assert full.stdout
         port = full.stdout.readline().strip()

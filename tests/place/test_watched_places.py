@@ -60,7 +60,7 @@ Open = Callable[..., tuple[Place, "Queue[PlaceGreeting]"]]
 
 
 @pytest.mark.slow  # it looks every two seconds
-def test_the_branch_the_instructions_and_the_ports_are_those_of_the_place_now(
+def test_branch_instructions_and_ports_of_a_workspace_elsewhere_are_updated(
     open_watched: Open,
 ) -> None:
     place, news = open_watched()
@@ -77,7 +77,7 @@ def test_the_branch_the_instructions_and_the_ports_are_those_of_the_place_now(
     assert place.pipe.greeting.head == greeting.head
 
 
-def test_a_flood_of_news_from_a_place_is_dropped_and_invalid_news_change_nothing(
+def test_a_flood_of_updates_from_elsewhere_is_dropped_and_invalid_ones_change_nothing(
     open_watched: Open,
 ) -> None:
     place, news = open_watched(_HOSTILE_PROGRAM)
@@ -91,7 +91,7 @@ def test_a_flood_of_news_from_a_place_is_dropped_and_invalid_news_change_nothing
     assert len(place.pipe.greeting.ports) == 1
 
 
-def test_news_of_a_place_never_change_the_security_facts_of_its_greeting() -> None:
+def test_updates_from_elsewhere_never_change_the_security_facts_of_the_greeting() -> None:
     greeting = PlaceGreeting(
         "/w",
         "one",
@@ -110,6 +110,8 @@ def test_news_of_a_place_never_change_the_security_facts_of_its_greeting() -> No
 
     after = news.applied_to(greeting)
 
-    told = {*to_builtins(news)}
-    assert after == replace(greeting, **{name: getattr(news, name) for name in told})
-    assert told == {"head", "instructions", "scope", "ports"}
+    changed_paths = {*to_builtins(news)}
+    assert after == replace(
+        greeting, **{name: getattr(news, name) for name in changed_paths}
+    )
+    assert changed_paths == {"head", "instructions", "scope", "ports"}

@@ -33,7 +33,7 @@ def local(tmp_path: Path) -> Generator[Place]:
 
 
 @pytest.mark.parametrize("kind", ["command", "ssh", "installed", "old-python"])
-def test_each_kind_of_place_has_files_commands_and_snapshots(
+def test_files_commands_and_snapshots_work_in_each_kind_of_workspace_elsewhere(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     argv, name = SHELL_ARGV, os.fsdecode(b"b\xe4r.txt")  # not UTF-8
@@ -72,7 +72,9 @@ def test_each_kind_of_place_has_files_commands_and_snapshots(
         assert files.read(files.real("a.txt")) == b"new\n"
 
 
-def test_a_link_that_changed_after_the_decision_is_not_followed(local: Place) -> None:
+def test_elsewhere_a_link_that_changed_after_the_decision_is_not_followed(
+    local: Place,
+) -> None:
     (local.directory / "a.txt").write_text("allowed")
     (local.directory / "link").symlink_to("a.txt")
     real = local.files.real("link")
@@ -83,14 +85,16 @@ def test_a_link_that_changed_after_the_decision_is_not_followed(local: Place) ->
         local.files.only([real]).read(real)
 
 
-def test_long_output_keeps_both_ends_and_counts_the_middle(local: Place) -> None:
+def test_long_output_elsewhere_keeps_its_end_and_is_counted_completely(
+    local: Place,
+) -> None:
     finished = local.run("head -c 40000000 /dev/zero | tr '\\0' x; echo end")
 
     assert finished.total_bytes == 40_000_004
     assert finished.end.endswith(b"xend\n")
 
 
-def test_our_keys_are_not_in_the_environment_of_the_place(
+def test_keys_of_this_machine_are_not_in_the_environment_elsewhere(
     local: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-secret-of-this-machine")
@@ -101,7 +105,7 @@ def test_our_keys_are_not_in_the_environment_of_the_place(
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_a_cut_in_mid_call_is_reported_and_the_next_call_connects_again(
+def test_a_connection_lost_during_a_command_elsewhere_is_reported_and_made_again(
     tmp_path: Path, seed: int
 ) -> None:
     """The program in the place is killed; what it began is not done twice."""
@@ -137,7 +141,9 @@ def test_a_cut_in_mid_call_is_reported_and_the_next_call_connects_again(
         assert place.pipe.connections == 2
 
 
-def test_a_lower_epoch_is_refused_after_a_higher_one(local: Place, tmp_path: Path) -> None:
+def test_elsewhere_a_command_of_a_lower_epoch_is_refused_after_a_higher_one(
+    local: Place, tmp_path: Path
+) -> None:
     old, new = local, Place(SHELL_ARGV, local.directory, tmp_path / "data")
     old.pipe.claim("session", lambda: 4)
     new.pipe.claim("session", lambda: 5)
@@ -231,10 +237,12 @@ def test_an_old_python_elsewhere_is_an_error_with_the_required_version(
 
 
 @pytest.mark.parametrize(
-    "message", ["refold-place-is-installed\\n\\377\\377\\377\\377\\377", "hello"]
+    "greeting", ["refold-place-is-installed\\n\\377\\377\\377\\377\\377", "hello"]
 )
-def test_a_place_that_sends_nonsense_is_given_up(tmp_path: Path, message: str) -> None:
-    place = Place(("/bin/sh", "-c", f"printf '{message}'"), tmp_path, tmp_path / "data")
+def test_a_workspace_elsewhere_with_an_invalid_greeting_cannot_be_reached(
+    tmp_path: Path, greeting: str
+) -> None:
+    place = Place(("/bin/sh", "-c", f"printf '{greeting}'"), tmp_path, tmp_path / "data")
 
     with pytest.raises(ToolFailed, match="cannot be reached"):
         place.files.real("a")

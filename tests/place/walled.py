@@ -1,4 +1,4 @@
-"""A workspace with sandboxed commands, beside things that must not change."""
+"""Opens a workspace whose commands run in a sandbox."""
 
 import os
 import pwd
@@ -21,7 +21,7 @@ from refold.values.tools import Confinement
 from tests.place.places import CONFINED_SETTINGS
 from tests.place.ports import Port, elsewhere
 
-LONG = 30.0  # seconds; no test comes near
+LONG = 30.0  # seconds, much more than a command of a test takes
 
 
 class Walled:
@@ -70,11 +70,11 @@ def walled(
     wish = {"quarantine": str(root.resolve()) + "-quarantine", **wish}
     wanted = SandboxConfig(roots=(str(root.resolve()),), **wish)  # pyright: ignore[reportArgumentType] - as given
     sandbox = find_sandbox(os.environ if environ is None else environ, wanted)
-    result = Walled(root.resolve(), sandbox, limits or Limits())
+    walled_workspace = Walled(root.resolve(), sandbox, limits or Limits())
     try:
-        yield result
+        yield walled_workspace
     finally:
-        result.commands.close()
+        walled_workspace.commands.close()
 
 
 def _walled_elsewhere(
@@ -97,7 +97,7 @@ def _walled_elsewhere(
 
 @contextmanager
 def home_on_disk() -> Generator[Path]:
-    """An empty home. Not below /tmp: that of the machine is seen by no command anyway."""
+    """Yield an empty home. It is not below /tmp, because no command sees the /tmp of the machine."""
     real = os.environ.get("TESTS_ON_DISK") or pwd.getpwuid(os.getuid()).pw_dir
     with tempfile.TemporaryDirectory(prefix=".refold-test-", dir=real) as folder:
         yield Path(folder).resolve()
@@ -112,7 +112,7 @@ def needs_bubblewrap() -> None:
 
 
 def list_marked(mark: str) -> list[str]:
-    """Processes, ours left out, that carry this word in their environment."""
+    """Return the command lines of other processes with this word in their environment."""
     texts = list[str]()
     for number in filter(str.isdigit, os.listdir("/proc")):
         about = Path("/proc", number)

@@ -104,7 +104,7 @@ def app(workspace: Path, *lines: Line) -> App:
 
 
 def run_script(workspace: Path, *lines: Line) -> tuple[list[str], tuple[str, ...]]:
-    """The texts and results that the model read, and the notices of the start."""
+    """Return the texts and results that the model read, and the notices of the start."""
 
     async def use_session() -> tuple[list[str], tuple[str, ...]]:
         launch = Launch(app(workspace, *lines))
@@ -255,7 +255,7 @@ def test_plugins_list_without_plug_ins_prints_how_to_install_one(
     )
 
 
-def test_plugins_without_a_subcommand_lists_the_plug_ins(
+def test_plugins_without_a_subcommand_says_that_no_package_offers_a_plug_in(
     home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["plugins"]) == 0
@@ -268,10 +268,12 @@ def test_python_m_refold_imports_no_module_from_the_current_directory(
 ) -> None:
     (tmp_path / "anyio.py").write_text("open('ran', 'w')\n")
     (tmp_path / "msgspec.py").write_text("open('ran', 'w')\n")
-    words = (sys.executable, "-m", "refold", "agents")
+    command_line = (sys.executable, "-m", "refold", "agents")
     home = {**os.environ, "REFOLD_HOME": str(tmp_path / "home")}
 
-    done = subprocess.run(words, cwd=tmp_path, env=home, capture_output=True, text=True)
+    done = subprocess.run(
+        command_line, cwd=tmp_path, env=home, capture_output=True, text=True
+    )
 
     assert "main" in done.stdout, done.stderr
     assert not (tmp_path / "ran").exists()
@@ -297,17 +299,17 @@ def test_the_template_readme_alone_says_how_a_plug_in_is_installed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "answer"),
+    ("message_texts", "answer"),
     [
         (["hello"], "You have written 1 word."),
         (["hello there", "you"], "You have written 3 words."),
     ],
 )
 def test_the_slash_command_of_the_plug_in_template_counts_words(
-    message: list[str], answer: str
+    message_texts: list[str], answer: str
 ) -> None:
     names = runpy.run_path(str(DOCS / "plugin-template/src/refold_example/commands.py"))
-    messages = [SimpleNamespace(text=text) for text in message]
+    messages = [SimpleNamespace(text=text) for text in message_texts]
     view = SimpleNamespace(conversation=SimpleNamespace(user_messages=messages))
 
     async def words() -> str:

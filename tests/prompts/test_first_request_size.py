@@ -75,9 +75,11 @@ def test_the_first_request_to_a_small_model_is_less_than_500_tokens(tmp_path: Pa
         Log([StoredMessage(1, hello)]), prompt.system, tools, schema=Raw(b"null")
     )
 
-    result = plain_request(request)
+    model_request = plain_request(request)
 
-    assert result.tools == ()
-    words = result.system + "".join(spoken.message.text for spoken in result.messages)
+    assert model_request.tools == ()
+    words = model_request.system + "".join(
+        spoken.message.text for spoken in model_request.messages
+    )
     assert "bash" in words
     assert len(words) / TOKEN < 500

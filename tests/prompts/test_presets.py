@@ -51,11 +51,11 @@ def sha256(file: Path) -> str:
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_changing_a_built_in_prompt_requires_a_new_version(name: str) -> None:
-    result = (preset(name).version, sha256(OURS / name / "PROMPT.md"))
+    version_and_hash = (preset(name).version, sha256(OURS / name / "PROMPT.md"))
 
-    assert result == PINNED[name], (
+    assert version_and_hash == PINNED[name], (
         f"prompts/{name}/PROMPT.md has changed: raise the version in it, and write "
-        f"{result} into PINNED above, so that a session can be told from one before"
+        f"{version_and_hash} into PINNED above, so that a session can be told from one before"
     )
 
 
@@ -85,9 +85,9 @@ def test_a_user_preset_is_found_by_its_name(
 ) -> None:
     write_prompt(folder, "mine", PLAIN)
 
-    result = preset("mine", [model_files])
+    own_preset = preset("mine", [model_files])
 
-    assert (result.description, result.version, result.text, result.where) == (
+    assert (own_preset.description, own_preset.version, own_preset.text, own_preset.where) == (
         "My way.", "3", "Be brief.", ".refold/prompts/mine/PROMPT.md",
     )  # fmt: skip
     assert names([model_files]) == (*BUILT_IN, "mine")

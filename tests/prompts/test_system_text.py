@@ -13,7 +13,7 @@ from refold.prompts.system_text import (
     max_part_chars,
     part_of,
     render_prompt,
-    shape,
+    schema_instruction,
 )
 
 
@@ -125,5 +125,5 @@ def test_instructions_never_exceed_their_limit(texts: list[str], most: int) -> N
 
 
 def test_the_answer_schema_is_in_the_prompt_only_if_requested() -> None:
-    assert shape(None) == ""
-    assert shape(Raw(b'{"type":"object"}')).endswith('\n{"type":"object"}')
+    assert schema_instruction(None) == ""
+    assert schema_instruction(Raw(b'{"type":"object"}')).endswith('\n{"type":"object"}')

@@ -1,6 +1,6 @@
-"""Answers in which a provider called a tool of an MCP server itself, written by hand.
+"""Contains answers, written by hand, in which a provider called a tool of an MCP server itself.
 
-`test_peer_hosted_mcp` has the official clients read them.
+In `test_peer_hosted_mcp`, the official clients read them.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ CALL: dict[str, Any] = {
 def anthropic_answer(
     text: str = "Rain.", *, stop: str = "end_turn", result: dict[str, Any] | None = RESULT
 ) -> Answer:
-    """A call, its result if there is one, and a text if it is not empty."""
+    """Return an answer with a call, its result unless None, and a text unless ""."""
     data: dict[str, Any] = {"type": "message_start", "message": {
         "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-1", "content": [],
         "stop_reason": None, "stop_sequence": None,
@@ -52,11 +52,11 @@ def anthropic_answer(
             {"type": "content_block_stop", "index": 1},
         ]
     if text:
-        outcome = {"type": "text_delta", "text": text}
+        delta = {"type": "text_delta", "text": text}
         events += [
             {"type": "content_block_start", "index": 2,
              "content_block": {"type": "text", "text": ""}},
-            {"type": "content_block_delta", "index": 2, "delta": outcome},
+            {"type": "content_block_delta", "index": 2, "delta": delta},
             {"type": "content_block_stop", "index": 2},
         ]  # fmt: skip
     events += [
@@ -68,7 +68,7 @@ def anthropic_answer(
 
 
 def openai_answer(text: str = "Rain.", *, call: dict[str, Any] = CALL) -> Answer:
-    """A list of tools, a call, and a text."""
+    """Return a list of tools, a call, and a text."""
     result: dict[str, Any] = {
         "id": "msg_1", "type": "message", "role": "assistant", "status": "completed",
         "content": [{"type": "output_text", "text": text, "annotations": []}],

@@ -1,4 +1,4 @@
-"""A server on loopback that has pages to read, and records its requests."""
+"""Serves pages on loopback, and records the requests."""
 
 import json
 import threading
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeAlias
 
-# By path and question; a POST's path ends with its body. A number is a status.
+# Pages by path and query; the key of a POST is its path and its body. A number is a status.
 Pages: TypeAlias = Mapping[str, Any]
 
 
@@ -21,7 +21,7 @@ class ListServer:
 
 @contextmanager
 def list_server(pages: Pages) -> Iterator[ListServer]:
-    result = ListServer(pages)
+    started_server = ListServer(pages)
 
     class Answering(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -34,9 +34,9 @@ def list_server(pages: Pages) -> Iterator[ListServer]:
             self.answer(f"{self.path} {body.decode()}")
 
         def answer(self, asked: str) -> None:
-            result.asked.append(f"{self.command} {asked}")
-            result.headers.append({n.lower(): v for n, v in self.headers.items()})
-            page = result.pages.get(asked, 404)
+            started_server.asked.append(f"{self.command} {asked}")
+            started_server.headers.append({n.lower(): v for n, v in self.headers.items()})
+            page = started_server.pages.get(asked, 404)
             status = page if isinstance(page, int) else 200
             body = page if isinstance(page, bytes) else json.dumps(page).encode()
             self.send_response(status)
@@ -53,8 +53,8 @@ def list_server(pages: Pages) -> Iterator[ListServer]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        result.url = f"http://127.0.0.1:{server.server_address[1]}"
-        yield result
+        started_server.url = f"http://127.0.0.1:{server.server_address[1]}"
+        yield started_server
     finally:
         server.shutdown()
         server.server_close()

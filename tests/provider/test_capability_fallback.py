@@ -54,7 +54,7 @@ MARKS = {
 }
 GEMINIS = {"effort": '"XHIGH"', "low": '"LOW"'}
 
-# Each said by a real server, shortened.
+# Each is the message of a real server, shortened.
 REFUSALS: list[tuple[WireName, str, str]] = [
     ("anthropic", "pictures", "messages.0.content.1.image.source.base64: image exceeds 5 MB maximum"),
     ("anthropic", "pictures", "'claude-2.1' does not support image input."),
@@ -88,7 +88,7 @@ def make_request(**fields: Any) -> Any:
 def converse(
     wire: WireName, *answers: Answer, model: str = "m-1", **options: Any
 ) -> tuple[list[str], list[str]]:
-    """What comes of two questions, and what was sent to get there."""
+    """Return what comes of two questions, and what was sent to get there."""
     good = answer(wire, Reply("Yes."))
     says = {**MODEL, "thinking": {"values": ["low", "max"]}}
 
@@ -240,7 +240,7 @@ def test_feature_refused_by_one_model_is_still_sent_to_another() -> None:
 
 
 def test_loading_notice_does_not_prevent_the_fallback_but_answer_text_does() -> None:
-    """A model that is loading may still refuse; one that has said a word may not."""
+    """A model that is loading may still refuse; one that has begun its answer may not."""
 
     def answer_without(first: Delta) -> list[Delta]:
         concessions = CapabilityFallback({"pictures": "image"})
@@ -357,7 +357,7 @@ CALLED = (
     message("tool", ToolResult("c-1", "Booked.")),
     message("user", "And a bus?"),
 )
-# What a server says that it cannot take, the kind of server, and what it gets instead.
+# The refusal of a server, the kind of server, and the fallback.
 WANTED = [
     ("Extra inputs are not permitted: body.stream_options.include_usage", '"stream_options"', ""),
     ("Tool call id was c-1 but must be a-z, A-Z, 0-9, with a length of 9.", '"c-1"', ""),
@@ -375,14 +375,14 @@ def test_rejected_request_field_is_replaced_in_all_later_requests(
     wording: str, before: str, after: str
 ) -> None:
     good = answer("openai-chat", Reply("Yes."))
-    result = request(*CALLED, max_output=100)
+    model_request = request(*CALLED, max_output=100)
 
     async def main() -> list[str]:
         opening = open_wire("openai-chat", refusal(wording), good, good, spec=find("vllm"))
         async with opening as (provider, server):
-            assert [words(await stream_deltas(provider, result)) for _ in range(2)] == [
-                "Yes."
-            ] * 2
+            assert [
+                words(await stream_deltas(provider, model_request)) for _ in range(2)
+            ] == ["Yes."] * 2
             return [h.body.decode() for h in server.heard]
 
     first, *later = anyio.run(main)

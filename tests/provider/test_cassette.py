@@ -59,7 +59,9 @@ def file(tmp_path: Path) -> Path:
 
 
 class Fixed:
-    """Says these deltas to the n-th request, then raises if the last is an error."""
+    """Answers the n-th request with these deltas, and raises the last one if it is an
+    error.
+    """
 
     def __init__(self, *answers: list[Delta | ProviderError]) -> None:
         self._answers = iter(answers)
@@ -77,16 +79,16 @@ def open_recording(inner: Provider, file: Path, mask: Mask = no_mask) -> Recordi
 
 
 def ask(provider: Provider, *requests: Request) -> list[list[Delta] | ProviderError]:
-    """What comes of each; an error is its own answer."""
+    """Return what comes of each; an error is its own answer."""
 
     async def main() -> list[list[Delta] | ProviderError]:
-        result: list[list[Delta] | ProviderError] = []
+        answers: list[list[Delta] | ProviderError] = []
         for item in requests:
             try:
-                result.append(await stream_deltas(provider, item))
+                answers.append(await stream_deltas(provider, item))
             except ProviderError as error:
-                result.append(error)
-        return result
+                answers.append(error)
+        return answers
 
     return anyio.run(main)
 
@@ -154,13 +156,13 @@ def test_recorded_error_is_replayed_after_the_text_before_it(
     ask(open_recording(Fixed(told_first), file), ASK)
 
     async def main() -> tuple[list[Delta], BaseException | None]:
-        result, raised = list[Delta](), None
+        deltas, raised = list[Delta](), None
         try:
             async for delta in Replaying(file).stream(ASK):
-                result.append(delta)
+                deltas.append(delta)
         except ProviderError as again:
             raised = again
-        return result, raised
+        return deltas, raised
 
     deltas, raised = anyio.run(main)
     assert deltas == [TextDelta("Ye")]
@@ -256,11 +258,11 @@ def test_image_with_changed_content_does_not_match_the_recording(file: Path) -> 
 
 
 def test_images_are_recorded_by_their_digest(file: Path) -> None:
-    result = replace(ASK, pictures={"abc": b"the bytes"})
-    read_deltas(open_recording(ScriptedProvider("Yes."), file), result)
+    with_picture = replace(ASK, pictures={"abc": b"the bytes"})
+    read_deltas(open_recording(ScriptedProvider("Yes."), file), with_picture)
 
     assert b"the bytes" not in file.read_bytes()
-    assert words(read_deltas(Replaying(file), result)) == "Yes."
+    assert words(read_deltas(Replaying(file), with_picture)) == "Yes."
     with pytest.raises(Refused, match=r"call 1: pictures\.abc: recorded 'sha256:"):
         read_deltas(Replaying(file), replace(ASK, pictures={"abc": b"other bytes"}))
 
@@ -409,15 +411,15 @@ def test_answer_stopped_by_the_user_stops_at_the_same_point_in_replay(file: Path
 
     anyio.run(stop)
 
-    result = list[Delta]()
+    received = list[Delta]()
 
     async def again() -> None:
         async for delta in Replaying(file).stream(ASK):
-            result.append(delta)
+            received.append(delta)
 
     with pytest.raises(Refused, match="its recording was stopped"):
         anyio.run(again)
-    assert result == [TextDelta("Y")]
+    assert received == [TextDelta("Y")]
 
 
 def test_reader_that_stops_after_done_does_not_mark_the_call_as_stopped(file: Path) -> None:
@@ -604,7 +606,7 @@ def test_nothing_is_recorded_after_a_failed_write_and_earlier_calls_replay(
 
 
 def test_masked_secrets_match_again_even_when_split_over_two_deltas(file: Path) -> None:
-    """A key that came in two pieces, and one inside the JSON of a call."""
+    """One key comes in two deltas, and one is inside the JSON of a call."""
 
     def mask(data: bytes) -> bytes:
         return data.replace(b"hunter22\nx", b"[secret]").replace(
@@ -615,11 +617,11 @@ def test_masked_secrets_match_again_even_when_split_over_two_deltas(file: Path) 
         TextDelta("It is hunt"), TextDelta("er22\nx"),
         CallDelta(0, r'{"key":"hunter22\nx"}', "t", "look"), Done(),
     ]  # fmt: skip
-    result = replace(ASK, messages=request(message("user", "hunter22\nx")).messages)
-    read_deltas(open_recording(Fixed(answers), file, mask), result)
+    with_secret = replace(ASK, messages=request(message("user", "hunter22\nx")).messages)
+    read_deltas(open_recording(Fixed(answers), file, mask), with_secret)
 
     assert b"hunter22" not in file.read_bytes()
-    assert read_deltas(Replaying(file, mask=mask), result) == [
+    assert read_deltas(Replaying(file, mask=mask), with_secret) == [
         TextDelta("It is [secret]"), CallDelta(0, '{"key":"[secret]"}', "t", "look"), Done(),
     ]  # fmt: skip
 
@@ -645,7 +647,7 @@ DONE = st.builds(
     st.one_of(st.none(), st.floats(0, 9)),
 )
 REQUESTS = st.builds(
-    lambda talk, **more: request(*talk, **more),
+    lambda conversation, **more: request(*conversation, **more),
     conversations(),
     system=ANYTHING,
     model=ANYTHING,
@@ -671,9 +673,9 @@ def test_any_recorded_requests_and_answers_are_replayed(
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "calls.jsonl"
         answers: list[list[Delta | ProviderError]] = [
-            [*said, done] for _, said, done in calls
+            [*deltas, done] for _, deltas, done in calls
         ]
-        requests = [asked for asked, _, _ in calls]
+        requests = [sent for sent, _, _ in calls]
         first = ask(open_recording(Fixed(*answers), file), *requests)
 
         again = ask(Replaying(file), *requests)
@@ -759,16 +761,16 @@ def test_session_that_differs_from_the_cassette_fails_with_the_difference(
 def test_cassette_helper_records_on_the_first_run_and_replays_afterwards(
     file: Path,
 ) -> None:
-    def never() -> Provider:
+    def fail_if_created() -> Provider:
         raise AssertionError("it was asked")
 
     with cassette(file, lambda: ScriptedProvider("Yes.", "So.")) as provider:
         read_deltas(provider, ASK, LONGER)
 
-    with cassette(file, never) as provider:
+    with cassette(file, fail_if_created) as provider:
         assert words(read_deltas(provider, ASK, LONGER)) == "So."
     with (
         pytest.raises(AssertionError, match="holds 1 calls more than were asked"),
-        cassette(file, never) as provider,
+        cassette(file, fail_if_created) as provider,
     ):
         read_deltas(provider, ASK)

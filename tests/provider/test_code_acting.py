@@ -31,7 +31,7 @@ def user(text: str) -> Message:
 
 
 class InPieces:
-    """Gives one answer in just these pieces."""
+    """Streams one answer in exactly these pieces."""
 
     def __init__(self, pieces: Iterable[str]) -> None:
         self._pieces, self.asked = pieces, list[Request]()
@@ -101,7 +101,7 @@ def test_first_code_block_ends_at_its_closing_line(answer: str, first: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("answer", "message"),
+    ("answer", "expected"),
     [
         ("```py\nx\n```\nOutput: 3\n```py\nFINAL(3)\n```", "```py\nx\n```"),
         ("I look.\n```py\nx", "I look.\n```py\nx\n```"),  # a stop cut the mark off
@@ -110,15 +110,15 @@ def test_first_code_block_ends_at_its_closing_line(answer: str, first: str) -> N
 )
 @pytest.mark.parametrize("piece", [1, 5, 100])
 def test_response_of_a_small_model_ends_with_its_first_block(
-    answer: str, message: str, piece: int
+    answer: str, expected: str, piece: int
 ) -> None:
-    """Its text after the code is its guess of the output."""
+    """The model writes its guess of the output after the code."""
     pieces = [answer[start : start + piece] for start in range(0, len(answer), piece)]
     inner = InPieces(pieces)
 
     deltas = read_deltas(inner, Request(make_log(user("Go.")), tools=TOOLS), small=True)
 
-    assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == message
+    assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == expected
     assert code_of(*deltas) == ["x"]
     assert inner.asked[0].stops == ("\n```\n",)
 
@@ -170,7 +170,7 @@ def test_small_model_that_must_answer_in_text_may_write_code_fences() -> None:
     assert inner.heard[0].stops == ()
 
 
-def test_all_code_blocks_become_one_call_and_the_text_is_kept() -> None:
+def test_all_code_blocks_become_the_code_of_one_call_and_the_text_is_kept() -> None:
     answer = "I look.\n```python\nx = 1\n```\n```python\nx\n```"
 
     deltas = read_deltas(
@@ -178,6 +178,7 @@ def test_all_code_blocks_become_one_call_and_the_text_is_kept() -> None:
     )
 
     assert "".join(d.text for d in deltas if isinstance(d, TextDelta)) == answer
+    assert len([d for d in deltas if isinstance(d, CallDelta)]) == 1
     assert code_of(*deltas) == ["x = 1", "x"]
     assert isinstance(deltas[-1], Done)
     assert deltas[-1].stop == "calls"

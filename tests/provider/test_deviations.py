@@ -26,13 +26,13 @@ async def no_sleep(seconds: float) -> None:
 
 
 async def run(
-    given: Deviation, orders: list[str], *answers: Answer
+    deviation: Deviation, orders: list[str], *answers: Answer
 ) -> tuple[View, MemoryStore, int]:
     store = MemoryStore()
-    async with open_wire(given.wire, *answers) as (provider, server):
+    async with open_wire(deviation.wire, *answers) as (provider, server):
         patient = RetryingProvider(provider, sleep=no_sleep)
         here: World = world(patient, orders, policies=(converse,))
-        here = replace(here, model=Model(StrictProvider(patient), f"{given.wire}/m-1"))
+        here = replace(here, model=Model(StrictProvider(patient), f"{deviation.wire}/m-1"))
         view = await converse_once(store, here, "A taxi, please.")
         return view, store, len(server.heard)
 

@@ -70,20 +70,20 @@ def test_cached_encoding_after_undoing_a_compaction_equals_a_fresh_one() -> None
 
 
 def test_messages_before_the_first_pruned_one_are_not_encoded_again() -> None:
-    numbers: list[int] = []
+    part_counts: list[int] = []
 
     def counting(message: Message, pictures: Pictures) -> Iterator[EncodedPiece]:
-        numbers.append(len(message.parts))
+        part_counts.append(len(message.parts))
         yield from encode(message, pictures)
 
     view, warm = view_after_calls(9), Encoded(counting)
     warm.join(view.conversation.messages)
-    numbers.clear()
+    part_counts.clear()
     lines = prunable_results(view, 3)[:2]  # the newest two of those that could go
     result = fold([Entry(view.seq + 1, Compacted("prune", "", lines))], view)
     warm.join(result.conversation.messages)
 
-    assert len(numbers) == len(view.conversation.messages) - 2 - 2 * 4
+    assert len(part_counts) == len(view.conversation.messages) - 2 - 2 * 4
 
 
 def test_conversation_with_nothing_to_prune_is_not_compacted() -> None:

@@ -60,11 +60,11 @@ def last_delta(deltas: list[Delta]) -> Done:
 
 
 def test_second_model_is_not_created_while_the_first_answers() -> None:
-    def never() -> Provider:
+    def fail_if_created() -> Provider:
         raise AssertionError("it was made")
 
     deltas = read_deltas(
-        Fallback([(FIRST, lambda: ScriptedProvider("Yes.")), (SECOND, never)])
+        Fallback([(FIRST, lambda: ScriptedProvider("Yes.")), (SECOND, fail_if_created)])
     )
 
     assert words(deltas) == "Yes."
@@ -188,7 +188,7 @@ def test_model_without_a_key_is_skipped_with_a_notice() -> None:
     assert last_delta(deltas).by == SECOND
 
 
-def test_chain_in_which_no_model_has_a_key_is_refused() -> None:
+def test_fallback_chain_in_which_no_model_has_a_key_is_refused() -> None:
     def keyless() -> Provider:
         raise BadInput("no key")
 
@@ -196,7 +196,7 @@ def test_chain_in_which_no_model_has_a_key_is_refused() -> None:
         read_deltas(Fallback([(FIRST, keyless)]))
 
 
-def test_chain_without_models_is_refused() -> None:
+def test_fallback_chain_without_models_is_refused() -> None:
     with pytest.raises(BadInput, match="at least one"):
         Fallback([])
 
@@ -235,12 +235,23 @@ def test_failed_model_is_skipped_for_as_long_as_it_asked_to_wait() -> None:
 
 def test_skipped_model_is_asked_anyway_when_all_others_fail() -> None:
     first = FaultyProvider("Back.", fault=Unreachable("gone"))
-    second = FaultyProvider("Other.", fault=Unreachable("gone too"), times=2)
+    second = ScriptedProvider("Other.", Unreachable("gone too"))
+    both = make_chain(first, second)
+
+    assert words(read_deltas(both)) == "Other."
+    assert words(read_deltas(both)) == "Back."
+    assert len(second.heard) == 2  # the second time, it was asked before the first model
+
+
+def test_models_that_have_all_failed_are_asked_again_in_their_order() -> None:
+    first = FaultyProvider("Back.", fault=Unreachable("gone"))
+    second = FaultyProvider("Other.", fault=Unreachable("gone too"))
     both = make_chain(first, second)
 
     with pytest.raises(Unreachable):
         read_deltas(both)
     assert words(read_deltas(both)) == "Back."
+    assert len(second.heard) == 1
 
 
 def test_model_that_answered_again_is_no_longer_skipped() -> None:
@@ -279,11 +290,11 @@ def test_fallback_closes_the_providers_that_it_made() -> None:
         async def aclose(self) -> None:
             closed.append("first")
 
-    def never() -> Provider:
+    def fail_if_created() -> Provider:
         raise AssertionError("it was made")
 
     async def main() -> None:
-        both = Fallback([(FIRST, lambda: Closing("Yes.")), (SECOND, never)])
+        both = Fallback([(FIRST, lambda: Closing("Yes.")), (SECOND, fail_if_created)])
         await stream_deltas(both)
         await both.aclose()
 

@@ -106,9 +106,9 @@ def test_every_gemini_part_is_sent_back_with_its_own_signature() -> None:
         [{"text": "", "thoughtSignature": "dGhyZWU="}],
     ]
 
-    result = draft(stream(*(chunk(*part) for part in parts)))
+    answer_draft = draft(stream(*(chunk(*part) for part in parts)))
 
-    assert _contents(result)[1] == snapshot(
+    assert _contents(answer_draft)[1] == snapshot(
         {
             "role": "model",
             "parts": [
@@ -130,9 +130,11 @@ def test_only_signed_gemini_thoughts_are_sent_back() -> None:
     signed = {"text": "Clouds?", "thought": True, "thoughtSignature": "c2ln"}
     open_thought = {"text": "Rain?", "thought": True}
 
-    result = draft(stream(chunk(signed), chunk({"text": "Yes."}), chunk(open_thought)))
+    answer_draft = draft(
+        stream(chunk(signed), chunk({"text": "Yes."}), chunk(open_thought))
+    )
 
-    assert _contents(result)[1]["parts"] == [signed, {"text": "Yes."}]
+    assert _contents(answer_draft)[1]["parts"] == [signed, {"text": "Yes."}]
 
 
 def test_gemini_signature_after_text_is_sent_back_as_a_separate_part() -> None:
@@ -245,8 +247,8 @@ def read_error(answer: Answer) -> ProviderError:
 def test_gemini_errors_have_the_same_types_as_those_of_other_providers(
     listed: bool,
 ) -> None:
-    def error(status: int, *what: Any) -> ProviderError:
-        body = refusal(status, *what)
+    def error(status: int, *details: Any) -> ProviderError:
+        body = refusal(status, *details)
         return read_error(Answer(b"[%s]" % body if listed else body, status))
 
     info = {"@type": "…/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID"}
@@ -270,7 +272,7 @@ def test_google_key_in_an_error_is_masked() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "where"),
+    ("model", "url_path"),
     [
         ("gemini-3", "/v1beta/models/gemini-3:streamGenerateContent?alt=sse"),
         ("models/gemini-3", "/v1beta/models/gemini-3:streamGenerateContent?alt=sse"),
@@ -278,8 +280,8 @@ def test_google_key_in_an_error_is_masked() -> None:
         ("a b\n?é", "/v1beta/models/a%20b%0A%3F%C3%A9:streamGenerateContent?alt=sse"),
     ],
 )
-def test_gemini_request_path_contains_the_model(model: str, where: str) -> None:
-    assert path(model) == where
+def test_gemini_request_path_contains_the_model(model: str, url_path: str) -> None:
+    assert path(model) == url_path
 
 
 @pytest.mark.parametrize(
@@ -342,10 +344,10 @@ def test_gemini_model_that_cannot_think_is_asked_without_thinking() -> None:
 
 
 def draft(deltas: list[Delta]) -> Message:
-    result = Draft(1, "gemini/g", lambda _model, _usage: None)
+    answer_draft = Draft(1, "gemini/g", lambda _model, _usage: None)
     for delta in deltas:
-        result.add(delta)
-    whole = result.to_answer()
+        answer_draft.add(delta)
+    whole = answer_draft.to_answer()
     assert whole is not None
     return whole.message
 

@@ -85,7 +85,9 @@ IMAGES = st.lists(IMAGE, max_size=2).map(tuple)
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Message]:
-    """A conversation as the engine sends it: every call answered by the next message."""
+    """Return a conversation as the engine sends it: every call answered by the next
+    message.
+    """
     messages = [message("user", draw(ANYTHING), *draw(IMAGES))]
     for number in range(draw(st.integers(0, 4))):
         called = draw(CALLED)
@@ -107,7 +109,7 @@ def conversations(draw: st.DrawFn) -> list[Message]:
 
 
 def body(wire: WireName, request: Request) -> dict[str, object]:
-    """What the wire sends, without sending it."""
+    """Return the body of the request, without sending it."""
     return json.loads(_BODIES[wire](request))
 
 
@@ -151,7 +153,7 @@ _BODIES: dict[WireName, Callable[[Request], bytes]] = {
 
 @st.composite
 def compact_randomly(draw: st.DrawFn) -> list[Message]:
-    """A conversation after one or two compactions, wherever they may happen."""
+    """Return a conversation after one or two compactions, wherever they may happen."""
     log = Log([StoredMessage(n, m) for n, m in enumerate(draw(conversations()), start=1)])
     for seq in (100, 200)[: draw(st.integers(1, 2))]:
         messages = [s.message for s in log]
@@ -173,48 +175,48 @@ def compact_randomly(draw: st.DrawFn) -> list[Message]:
 
 @pytest.mark.parametrize("wire", WIRES)
 @settings(deadline=None, max_examples=20)
-@given(talk=compact_randomly())
+@given(conversation=compact_randomly())
 def test_compacted_conversation_is_a_valid_request(
-    wire: WireName, talk: Sequence[Message]
+    wire: WireName, conversation: Sequence[Message]
 ) -> None:
-    result = request(*talk, pictures=PICTURES)
+    model_request = request(*conversation, pictures=PICTURES)
 
-    assert rejection_reason(wire, body(wire, result)) == ""
+    assert rejection_reason(wire, body(wire, model_request)) == ""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wire", WIRES)
 @settings(deadline=None, max_examples=300)
-@given(talk=compact_randomly())
+@given(conversation=compact_randomly())
 def test_any_compacted_conversation_is_a_valid_request(
-    wire: WireName, talk: Sequence[Message]
+    wire: WireName, conversation: Sequence[Message]
 ) -> None:
-    result = request(*talk, pictures=PICTURES)
+    model_request = request(*conversation, pictures=PICTURES)
 
-    assert rejection_reason(wire, body(wire, result)) == ""
+    assert rejection_reason(wire, body(wire, model_request)) == ""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("wire", WIRES)
 @settings(deadline=None, max_examples=300)
-@given(talk=conversations(), system=ANYTHING)
+@given(conversation=conversations(), system=ANYTHING)
 def test_any_conversation_is_a_valid_request(
-    wire: WireName, talk: Sequence[Message], system: str
+    wire: WireName, conversation: Sequence[Message], system: str
 ) -> None:
-    result = request(*talk, system=system, pictures=PICTURES)
+    model_request = request(*conversation, system=system, pictures=PICTURES)
 
-    assert rejection_reason(wire, body(wire, result)) == ""
+    assert rejection_reason(wire, body(wire, model_request)) == ""
 
 
 @pytest.mark.parametrize("wire", WIRES)
 @settings(deadline=None, max_examples=15)
-@given(talk=conversations(), system=ANYTHING)
+@given(conversation=conversations(), system=ANYTHING)
 def test_any_small_conversation_is_a_valid_request(
-    wire: WireName, talk: Sequence[Message], system: str
+    wire: WireName, conversation: Sequence[Message], system: str
 ) -> None:
-    result = request(*talk, system=system, pictures=PICTURES)
+    model_request = request(*conversation, system=system, pictures=PICTURES)
 
-    assert rejection_reason(wire, body(wire, result)) == ""
+    assert rejection_reason(wire, body(wire, model_request)) == ""
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -268,8 +270,8 @@ PICTURE: dict[WireName, tuple[str, dict[str, object]]] = {
 @pytest.mark.parametrize("wire", WIRES)
 def test_strict_servers_refuse_an_image_where_it_is_not_allowed(wire: WireName) -> None:
     call = message("assistant", ToolCall("call-1", "look", Raw(b"{}")))
-    result = message("tool", ToolResult("call-1", "clouds"))
-    good = body(wire, request(message("user", "?"), call, result))
+    tool_message = message("tool", ToolResult("call-1", "clouds"))
+    good = body(wire, request(message("user", "?"), call, tool_message))
     name, wrong = PICTURE[wire]
     conversation = good[name]
     assert isinstance(conversation, list)

@@ -80,9 +80,9 @@ def test_anthropic_gets_the_servers_with_a_toolset_for_each() -> None:
 
 
 def test_openai_gets_the_servers_as_tools() -> None:
-    result = request(message("user", "?"), tools=TOOLS, hosted=(DOCS, PLAIN))
+    model_request = request(message("user", "?"), tools=TOOLS, hosted=(DOCS, PLAIN))
 
-    body = request_body("openai-responses", result)
+    body = request_body("openai-responses", model_request)
 
     assert body["tools"][2:] == [
         {
@@ -119,7 +119,7 @@ def test_provider_that_hosts_no_mcp_servers_is_sent_none(
 
 
 def read_hosted_deltas(wire: WireName, answer: Answer) -> list[Delta]:
-    """What a real client that named the server makes of an answer."""
+    """Return what a real client that named the server makes of an answer."""
 
     async def main() -> list[Delta]:
         async with open_wire(wire, answer) as (provider, _):
@@ -134,18 +134,18 @@ def list_hosted(deltas: list[Delta]) -> list[HostedCall | HostedResult]:
     return [delta for delta in deltas if isinstance(delta, HostedCall | HostedResult)]
 
 
-@pytest.mark.parametrize(("wire", "id_", "kept"), [
+@pytest.mark.parametrize(("wire", "id_", "expected"), [
     ("anthropic", "mcptoolu_1", KEPT_USE), ("openai-responses", "mcp_1", KEPT_CALL),
 ])  # fmt: skip
 def test_hosted_mcp_call_is_reported_with_its_result_and_stored_unchanged(
-    wire: WireName, id_: str, kept: bytes
+    wire: WireName, id_: str, expected: bytes
 ) -> None:
     deltas = read_hosted_deltas(wire, ANSWERS[wire])
 
     arguments = '{"query":"rain"}'
     assert list_hosted(deltas) == [
         HostedCall(id_, "mcp__docs__search"),
-        HostedResult(id_, arguments, "It rains.", False, wire, Raw(kept)),
+        HostedResult(id_, arguments, "It rains.", False, wire, Raw(expected)),
     ]
     assert [delta.text for delta in deltas if isinstance(delta, TextDelta)] == ["Rain."]
     assert isinstance(deltas[-1], Done)
@@ -254,7 +254,7 @@ def test_other_wires_send_neither_hosted_servers_nor_their_stored_calls(
 def test_refused_mcp_servers_are_left_out_and_the_user_is_notified(
     wire: WireName,
 ) -> None:
-    result = Answer(
+    server_answer = Answer(
         b'{"error":{"type":"invalid_request_error","message":"Connection error while '
         b'communicating with MCP server docs"}}',
         status=400,
@@ -262,7 +262,7 @@ def test_refused_mcp_servers_are_left_out_and_the_user_is_notified(
     )
 
     async def main() -> tuple[list[Delta], list[bytes]]:
-        async with open_wire(wire, result, answer(wire, Reply("Yes."))) as (
+        async with open_wire(wire, server_answer, answer(wire, Reply("Yes."))) as (
             provider,
             server,
         ):

@@ -29,18 +29,20 @@ def test_negative_or_invalid_usage_never_lowers_the_sum(
     )
 
 
-@pytest.mark.parametrize("message", [b'"many"', b"[1]", b"true", b"1e400", b"NaN", b"-5"])
+@pytest.mark.parametrize(
+    "invalid_count", [b'"many"', b"[1]", b"true", b"1e400", b"NaN", b"-5"]
+)
 @pytest.mark.parametrize("wire", WIRES)
 def test_invalid_token_counts_do_not_lose_the_answer(
-    wire: WireName, message: bytes
+    wire: WireName, invalid_count: bytes
 ) -> None:
-    """They count as not reported; the engine decides what is charged then."""
+    """Invalid counts are like missing ones; the engine decides what is charged then."""
     good = answer(wire, Reply("Rain.", usage=Usage(fresh=4_321, output=1_234)))
     assert isinstance(good.body, bytes)
     odd = (
-        good.body.replace(b"4321", message)
-        .replace(b"1234", message)
-        .replace(b"5555", message)
+        good.body.replace(b"4321", invalid_count)
+        .replace(b"1234", invalid_count)
+        .replace(b"5555", invalid_count)
     )
 
     deltas = read_deltas(wire, replace(good, body=odd))

@@ -31,7 +31,7 @@ class Received:
 
 def read(*pieces: bytes) -> list[bytes | str]:
     stream: Any = Received(*pieces)
-    result = list[bytes | str]()
+    chunks = list[bytes | str]()
 
     async def main() -> None:
         connection = HttpConnection(stream)
@@ -39,20 +39,20 @@ def read(*pieces: bytes) -> list[bytes | str]:
         await connection.read_head()
         try:
             while chunk := await connection.next_chunk():
-                result.append(chunk)
-            result.append("end")
+                chunks.append(chunk)
+            chunks.append("end")
         except Broken as error:
-            result.append(str(error).partition(" (")[0])
+            chunks.append(str(error).partition(" (")[0])
 
     anyio.run(main)
-    return result
+    return chunks
 
 
 TOGETHER = b"".join(b"%02d" % n for n in range(20))
 
 
 @pytest.mark.parametrize(
-    ("pieces", "heard"),
+    ("pieces", "expected"),
     [
         ((HEAD + CHUNKS + END,), [TOGETHER, "end"]),
         ((HEAD + CHUNKS, END), [TOGETHER, "end"]),
@@ -72,9 +72,9 @@ TOGETHER = b"".join(b"%02d" % n for n in range(20))
     ],
 )
 def test_chunks_that_arrive_together_are_read_together(
-    pieces: tuple[bytes, ...], heard: list[bytes | str]
+    pieces: tuple[bytes, ...], expected: list[bytes | str]
 ) -> None:
-    assert read(*pieces) == heard
+    assert read(*pieces) == expected
 
 
 def test_unread_end_of_a_response_does_not_end_the_next_one() -> None:
@@ -96,11 +96,11 @@ def test_chunks_may_be_cut_at_any_byte() -> None:
     whole = HEAD + CHUNKS + b"A\r\n\r\n23456789\r\n" + END
 
     for position in range(len(HEAD), len(whole)):
-        result = read(whole[:position], whole[position:])
-        assert b"".join(h for h in result if isinstance(h, bytes)) == (
+        events = read(whole[:position], whole[position:])
+        assert b"".join(h for h in events if isinstance(h, bytes)) == (
             TOGETHER + b"\r\n23456789"
         )
-        assert result[-1] == "end"
+        assert events[-1] == "end"
 
 
 @pytest.mark.parametrize(

@@ -26,16 +26,16 @@ def permits(*addresses: str) -> Judge:
 
 
 def count_connections(*judges: Judge, keep: int = 1) -> int:
-    """How many connections one request for each of these judges takes."""
+    """Return how many connections one request for each of these judges takes."""
 
     async def run() -> int:
         client = HttpClient({}, keep=keep)
         async with wire_server(lambda _: Answer(b"page")) as server:
-            where = server_address(server.url)
+            target = server_address(server.url)
             async with aclosing(client):
                 for judge in judges:
                     async with aclosing(
-                        await client.open(HttpRequest(where), judge)
+                        await client.open(HttpRequest(target), judge)
                     ) as answer:
                         assert await answer.content(100) == (b"page", True)
             return server.connections
@@ -60,9 +60,9 @@ def test_kept_connection_to_an_address_no_longer_permitted_is_not_used() -> None
 def read(answer: Answer, bounds: Bounds) -> bytes:
     async def run() -> bytes:
         async with wire_server(answer) as server:
-            where = server_address(server.url)
+            target = server_address(server.url)
             async with aclosing(
-                await HttpClient({}, bounds).open(HttpRequest(where))
+                await HttpClient({}, bounds).open(HttpRequest(target))
             ) as response:
                 return (await response.content(100_000_000))[0]
 
@@ -100,11 +100,11 @@ def test_name_that_only_the_proxy_can_resolve_is_left_to_the_proxy() -> None:
         await anyio.lowlevel.checkpoint()
         raise OSError("no such name")
 
-    where = server_address("http://intranet.corp")
+    target = server_address("http://intranet.corp")
 
-    assert anyio.run(HttpClient(PROXY).addresses, where, unknown) == ()
+    assert anyio.run(HttpClient(PROXY).addresses, target, unknown) == ()
     with pytest.raises(OSError, match="no such name"):
-        anyio.run(HttpClient({}).addresses, where, unknown)
+        anyio.run(HttpClient({}).addresses, target, unknown)
 
 
 def test_authentication_challenges_in_two_headers_are_both_read() -> None:
@@ -112,8 +112,8 @@ def test_authentication_challenges_in_two_headers_are_both_read() -> None:
 
     async def run() -> str:
         async with wire_server(Answer(raw=raw)) as server:
-            where = server_address(server.url)
-            answer = await HttpClient({}).open(HttpRequest(where))
+            target = server_address(server.url)
+            answer = await HttpClient({}).open(HttpRequest(target))
             await answer.aclose()
             return answer.reply.headers["www-authenticate"]
 

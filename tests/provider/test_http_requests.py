@@ -12,7 +12,7 @@ from refold.provider.http import HttpConnection
 
 
 class Sent:
-    """A connection that keeps what is sent over it."""
+    """A connection that records the bytes that are sent over it."""
 
     def __init__(self) -> None:
         self.data = b""
@@ -67,7 +67,7 @@ def test_header_that_would_inject_another_request_is_not_sent(
         send_request(target, (("host", "here"), header), b"{}")
 
 
-def test_h11_is_imported_only_when_a_request_is_sent() -> None:
+def test_importing_a_provider_does_not_import_h11() -> None:
     code = "import sys, refold.provider.openai_chat; print('h11' in sys.modules)"
 
     done = subprocess.run(

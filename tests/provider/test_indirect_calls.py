@@ -66,7 +66,7 @@ def test_each_wire_sends_an_indirect_call_as_the_model_made_it(wire: WireName) -
 
 @pytest.mark.parametrize("wire", WIRES)
 def test_direct_call_of_a_tool_that_is_not_listed_is_sent_validly(wire: WireName) -> None:
-    """As where a model called the tool directly, having read of it."""
+    """A model may call a tool directly that it has only read about."""
     direct = ToolCall("call-1", "notebook_edit", CALL.arguments)
 
     body = request_body(
@@ -84,11 +84,13 @@ def test_indirect_call_keeps_its_signature() -> None:
 
 
 def test_results_carry_the_tool_name_that_the_model_called() -> None:
-    result = request(*TALK, tools=TOOLS)
+    model_request = request(*TALK, tools=TOOLS)
 
-    response = request_body("gemini", result)["contents"][2]["parts"][0]["functionResponse"]
+    response = request_body("gemini", model_request)["contents"][2]["parts"][0][
+        "functionResponse"
+    ]
     assert response["name"] == "tool_call"
-    assert request_body("ollama", result)["messages"][2]["tool_name"] == "tool_call"
+    assert request_body("ollama", model_request)["messages"][2]["tool_name"] == "tool_call"
 
 
 def test_text_protocol_sends_an_indirect_call_as_the_model_made_it() -> None:

@@ -32,7 +32,7 @@ def figures(
 
 
 @pytest.mark.parametrize(
-    ("own", "windows", "message", "window"),
+    ("own", "windows", "listed_models", "window"),
     [
         (OWN, {"openai": 222}, (TOLD,), 111),
         ({f"openai/{MODEL}": Override(input=1.0)}, {"openai": 222}, (TOLD,), 222),
@@ -44,11 +44,11 @@ def figures(
 def test_window_comes_from_settings_then_the_provider_then_the_builtin_list(
     own: dict[str, Override],
     windows: dict[str, int],
-    message: tuple[ListedModel, ...],
+    listed_models: tuple[ListedModel, ...],
     window: int,
     tmp_path: Path,
 ) -> None:
-    store_list(tmp_path, "openai", StoredModelList(0.0, OPENAI.base_url, message))
+    store_list(tmp_path, "openai", StoredModelList(0.0, OPENAI.base_url, listed_models))
 
     assert figures(tmp_path, own, windows).window(OPENAI, MODEL) == window
 

@@ -27,7 +27,7 @@ KEY = "sk-ant-api03-not-a-real-key-000000"
 def list_all_models(
     name: str, pages: Pages, path: str = ""
 ) -> tuple[tuple[ListedModel, ...], ListServer]:
-    """What a provider's list comes to when its server has these pages."""
+    """Return what a provider's list comes to when its server has these pages."""
     spec = find(name)
     with list_server(pages) as server:
         environ = {spec.url_env: server.url + path, spec.key_env: KEY}
@@ -71,20 +71,20 @@ def test_gemini_model_list_leaves_out_models_that_do_not_write_text() -> None:
             "supportedGenerationMethods": list(ways),
         }
 
-    text = ("generateContent", "countTokens")
+    methods = ("generateContent", "countTokens")
     models, server = list_all_models(
         "gemini",
         {
             "/v1beta/models?pageSize=1000": {
                 "models": [
-                    model("gemini-3.8-flash", 1_048_576, *text),
+                    model("gemini-3.8-flash", 1_048_576, *methods),
                     model("gemini-embedding-2", 8192, "embedContent"),
-                    model("gemini-3.8-flash-tts", 8192, *text),
+                    model("gemini-3.8-flash-tts", 8192, *methods),
                 ],
                 "nextPageToken": "a b&c",
             },
             "/v1beta/models?pageSize=1000&pageToken=a%20b%26c": {
-                "models": [model("gemma-4-31b-it", 262_144, *text)]
+                "models": [model("gemma-4-31b-it", 262_144, *methods)]
             },
         },
     )
@@ -115,7 +115,7 @@ def test_openai_model_list_leaves_out_models_whose_names_are_not_of_text_models(
 
 
 def test_openrouter_model_list_has_windows_and_prices_and_is_read_page_by_page() -> None:
-    text = {"output_modalities": ["text"]}
+    architecture = {"output_modalities": ["text"]}
 
     def model(name: str, pricing: object, **options: Any) -> dict[str, Any]:
         return {"id": name, "context_length": 1000, "pricing": pricing, **options}
@@ -132,7 +132,7 @@ def test_openrouter_model_list_has_windows_and_prices_and_is_read_page_by_page()
         {
             "/api/v1/models": {
                 "data": [
-                    model("a/paid", paid, architecture=text),
+                    model("a/paid", paid, architecture=architecture),
                     model("a/auto", {"prompt": "-1", "completion": "-1"}),
                     model("a/free", {"prompt": "0", "completion": "0"}),
                     model("a/a-call", {**paid, "request": "0.01"}),
@@ -168,7 +168,7 @@ def test_openrouter_model_list_has_windows_and_prices_and_is_read_page_by_page()
         ({"max_context_length": 32_768, "capabilities": {"completion_chat": True}}, 32_768),
         ({"max_model_len": 4096}, 4096),  # vLLM
         ({"meta": {"n_ctx": 8192, "n_ctx_train": 32_768}}, 8192),  # llama.cpp
-        ({"meta": {"n_ctx_train": 32_768}}, 0),  # what it runs with is not reported
+        ({"meta": {"n_ctx_train": 32_768}}, 0),  # its running configuration is not reported
         ({"context_length": True}, 0),
         ({"context_length": -1, "meta": None}, 0),
     ],

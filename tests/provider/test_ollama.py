@@ -37,7 +37,7 @@ REFUSAL = b'{"error":"registry.ollama.ai/library/m-1:latest does not support too
 def run_answer(
     says: dict[str, Any] | Answer, *request: Request, tools: Tools = "auto", window: int = 0
 ) -> tuple[list[list[Delta]], list[ReceivedRequest]]:
-    """The result, and the requests to the server."""
+    """Return the result, and the requests to the server."""
     outcome = says if isinstance(says, Answer) else Answer(json.dumps(says).encode())
     result = answer("ollama", Reply(CALL))
 
@@ -66,17 +66,19 @@ def list_call_names(deltas: list[Delta]) -> list[str]:
 
 
 def list_requests(server: list[ReceivedRequest]) -> list[tuple[str, bool]]:
-    """Where each request went, and whether it had tools in it."""
+    """Return where each request went, and whether it had tools in it."""
     return [(h.path, b'"tools"' in h.body) for h in server]
 
 
 @pytest.mark.parametrize("window", [0, 4096])
-def test_ollama_model_without_tool_support_is_sent_tools_as_text_at_once(
+def test_ollama_model_without_tool_support_gets_tools_as_text_in_its_first_request(
     window: int,
 ) -> None:
-    result = request(message("user", "A taxi, please."), tools=TOOLS)
+    model_request = request(message("user", "A taxi, please."), tools=TOOLS)
 
-    (first, second), server = run_answer(CANNOT_CALL, result, result, window=window)
+    (first, second), server = run_answer(
+        CANNOT_CALL, model_request, model_request, window=window
+    )
 
     assert list_call_names(first) == list_call_names(second) == ["book"]
     assert list_requests(server) == [("/api/show", False), *[("/api/chat", False)] * 2]

@@ -65,12 +65,14 @@ SEALS: dict[WireName, tuple[str, ...]] = {
 
 
 def provider_for(wire: WireName, name: str) -> ProviderSpec:
-    """The provider that the wire was made for, or else one of this name with the same wire."""
+    """Return the provider that the wire was made for, or else one of this name with the
+    same wire.
+    """
     return spec_of(wire) if not name else replace(spec_of(wire), name=name)
 
 
 def read_answer(wire: WireName, spec: ProviderSpec) -> Message:
-    """What such a provider says and wants back."""
+    """Read an answer of a provider that wants its opaque reasoning back."""
 
     async def main() -> list[Delta]:
         async with open_wire(wire, ANSWERS[wire], spec=spec) as (provider, _):
@@ -101,8 +103,8 @@ def test_opaque_reasoning_is_sent_back_to_the_provider_that_made_it_only(
     outcome = read_answer(wire, provider_for(wire, maker))
     results = message("tool", ToolResult("call-1", "clouds"))
 
-    result = request(message("user", "?"), outcome, results)
-    body = str(request_body(wire, result, spec=provider_for(wire, other)))
+    model_request = request(message("user", "?"), outcome, results)
+    body = str(request_body(wire, model_request, spec=provider_for(wire, other)))
 
     went = [seal in body for seal in SEALS[wire]]
     assert went == [maker == other] * len(went)
@@ -113,7 +115,7 @@ def test_opaque_reasoning_is_sent_back_to_the_provider_that_made_it_only(
 def test_opaque_reasoning_is_stored_under_the_wire_and_the_own_provider_name(
     wire: WireName,
 ) -> None:
-    """So that old journals stay valid, and wherever the address has been moved to."""
+    """So journals stay valid when the address of the provider changes."""
     assert stored_wires(read_answer(wire, provider_for(wire, ""))) == {wire}
     assert stored_wires(read_answer(wire, provider_for(wire, "mine"))) == {f"{wire}@mine"}
 

@@ -40,14 +40,14 @@ from tests.provider.wires import (
 
 
 def send_conversations(name: str, *talks: Sequence[Message]) -> list[list[dict[str, Any]]]:
-    """The messages that one provider sends for each of these talks."""
+    """Return the messages that one provider sends for each of these talks."""
     return [body["messages"] for body in request_bodies(name, *talks, pictures=PICTURES)]
 
 
 def request_bodies(
     name: str, *talks: Sequence[Message], **options: Any
 ) -> list[dict[str, Any]]:
-    """What one provider sends for each of these talks."""
+    """Return what one provider sends for each of these talks."""
     spec = find(name)
 
     async def main() -> list[list[dict[str, Any]]]:
@@ -91,9 +91,11 @@ def test_unadapted_request_would_be_refused_by_mistral() -> None:
 
 
 @settings(deadline=None, max_examples=15)
-@given(talk=conversations())
-def test_any_conversation_is_a_valid_request_for_mistral(talk: Sequence[Message]) -> None:
-    (messages,) = send_conversations("mistral", talk)
+@given(conversation=conversations())
+def test_any_conversation_is_a_valid_request_for_mistral(
+    conversation: Sequence[Message],
+) -> None:
+    (messages,) = send_conversations("mistral", conversation)
 
     assert mistral_refuses(messages) == ""
 
@@ -126,11 +128,11 @@ def test_mistral_request_only_grows_at_its_end() -> None:
         assert longer[: len(shorter)] == shorter
 
 
-def test_deepseek_gets_its_own_reasoning_back_and_no_other_providers() -> None:
+def test_deepseek_gets_its_own_reasoning_back_but_not_that_of_other_providers() -> None:
     def call_messages(n: int, *thought: Thinking) -> list[Message]:
         call = ToolCall(f"call-{n}", "look", Raw(b"{}"))
-        result = message("assistant", *thought, call)
-        return [result, message("tool", ToolResult(f"call-{n}", "clouds"))]
+        assistant_message = message("assistant", *thought, call)
+        return [assistant_message, message("tool", ToolResult(f"call-{n}", "clouds"))]
 
     sealed = Thinking("sealed", "anthropic", Raw(b'{"signature":"s"}'))
     conversation = [
@@ -190,35 +192,35 @@ def test_each_server_gets_effort_in_its_own_field(
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "sends_schema"),
     [("openrouter", True), ("xai", True), ("vllm", False), ("groq", False)],
 )
 def test_schema_is_sent_with_tools_only_if_the_server_still_allows_calls(
-    name: str, text: bool
+    name: str, sends_schema: bool
 ) -> None:
     (beside,) = request_bodies(name, CONVERSATION[:1], schema=SCHEMA, tools=TOOLS)
     (alone,) = request_bodies(name, CONVERSATION[:1], schema=SCHEMA)
 
     wanted = {"name": "answer", "schema": msgspec.json.decode(SCHEMA), "strict": False}
     format_ = {"type": "json_schema", "json_schema": wanted}
-    assert beside.get("response_format") == (format_ if text else None)
+    assert beside.get("response_format") == (format_ if sends_schema else None)
     assert alone["response_format"] == format_
 
 
 def run_answers(
     spec: ProviderSpec,
     *answers: Answer,
-    talk: Sequence[Message] = CONVERSATION[:1],
+    conversation: Sequence[Message] = CONVERSATION[:1],
     **options: Any,
 ) -> tuple[list[list[Delta]], list[dict[str, Any]]]:
-    """The deltas of each answer, and the request for it."""
+    """Return the deltas of each answer, and the request for it."""
 
     async def main() -> tuple[list[list[Delta]], list[dict[str, Any]]]:
         async with wire_server(*answers) as server:
             environ = {spec.url_env: server.url, spec.key_env: KEY}
             async with aclosing(connect(spec, environ)) as provider:
                 deltas = [
-                    await stream_deltas(provider, request(*talk, **options))
+                    await stream_deltas(provider, request(*conversation, **options))
                     for _ in answers
                 ]
             return deltas, [msgspec.json.decode(h.body) for h in server.heard]
@@ -320,7 +322,7 @@ def test_reasoning_details_are_read_as_thinking_and_not_stored_for_other_servers
 
 def test_refused_reasoning_is_left_out_of_all_later_requests() -> None:
     sealed = Thinking("", "openrouter", Raw(msgspec.json.encode(WHOLE)))
-    result = message("assistant", sealed, ToolCall("call-1", "look", Raw(b"{}")))
+    assistant_message = message("assistant", sealed, ToolCall("call-1", "look", Raw(b"{}")))
     no = Answer(b'{"error":{"message":"Invalid `signature` in `thinking` block"}}', 400)
     good = stream_answer({"content": "Yes."})
     spec = find("openrouter")
@@ -330,7 +332,7 @@ def test_refused_reasoning_is_left_out_of_all_later_requests() -> None:
             environ = {spec.url_env: server.url, spec.key_env: KEY}
             async with aclosing(connect(spec, environ)) as provider:
                 for _ in range(2):
-                    await stream_deltas(provider, request(*answer_calls(result)))
+                    await stream_deltas(provider, request(*answer_calls(assistant_message)))
             return [b"reasoning_details" in h.body for h in server.heard]
 
     assert anyio.run(main) == [True, False, False]
@@ -338,10 +340,10 @@ def test_refused_reasoning_is_left_out_of_all_later_requests() -> None:
 
 @pytest.mark.parametrize("data", [b"null", b"{}", b"[", b'"x"'])
 def test_unreadable_reasoning_is_not_sent_back(data: bytes) -> None:
-    result = message("assistant", Thinking("", "openrouter", Raw(data)), "Yes.")
+    assistant_message = message("assistant", Thinking("", "openrouter", Raw(data)), "Yes.")
 
     (records,) = send_conversations(
-        "openrouter", [message("user", "?"), result, message("user", "?")]
+        "openrouter", [message("user", "?"), assistant_message, message("user", "?")]
     )
 
     assert "reasoning_details" not in records[1]

@@ -192,21 +192,21 @@ def test_commentary_and_final_answer_are_sent_back_with_their_phases() -> None:
         for data in item(n, {"type": "message", "phase": phase}, text(f"{n}."))
     ]
 
-    result = draft(stream(*spoken))
+    answer_draft = draft(stream(*spoken))
 
     assert [Thinking("", WIRE, Raw(b'{"phase":"%s"}' % p.encode())) for p in phases] == [
-        part for part in result.parts if isinstance(part, Thinking)
+        part for part in answer_draft.parts if isinstance(part, Thinking)
     ]
-    assert _input(result)[1:3] == [
+    assert _input(answer_draft)[1:3] == [
         {"type": "message", "role": "assistant", "phase": "commentary", "content": "0."},
         {"type": "message", "role": "assistant", "phase": "final_answer", "content": "1."},
     ]
 
 
 def test_reasoning_is_sent_back_unchanged_through_the_engine() -> None:
-    result = draft(stream(*item(0, SEALED), *item(1, call(0, '{"a":1}'))))
+    answer_draft = draft(stream(*item(0, SEALED), *item(1, call(0, '{"a":1}'))))
 
-    assert _input(result)[1:3] == [
+    assert _input(answer_draft)[1:3] == [
         SEALED,
         {
             "type": "function_call",
@@ -218,7 +218,9 @@ def test_reasoning_is_sent_back_unchanged_through_the_engine() -> None:
 
 
 def test_reasoning_without_a_following_item_is_not_sent_back() -> None:
-    """An answer that was stopped or cut: the API requires its incomplete item."""
+    """A stopped answer ends with reasoning, which the API refuses without the item that
+    follows.
+    """
     alone = Thinking("", WIRE, Raw(_json(SEALED)))
 
     for value in (["Well.", alone], [alone, " "], [alone, alone]):
@@ -278,7 +280,7 @@ def test_unknown_events_and_items_are_ignored() -> None:
     assert deltas[:-1] == [TextDelta("A")]
 
 
-# What a model or an account does not take is left out, once and for all.
+# A field that a model or an account refuses is left out from then on.
 
 REFUSALS = {
     "summary": "Your organization must be verified to generate reasoning summaries.",
@@ -288,21 +290,23 @@ REFUSALS = {
 
 
 def ask_after_refusals(*wordings: str) -> tuple[list[str], list[dict[str, Any]]]:
-    """What comes of two questions to a server that first refuses with these words."""
-    body = [_json({"error": {"message": wording}}) for wording in wordings]
+    """Return the answers to two questions by a server that first refuses with these
+    messages.
+    """
+    bodies = [_json({"error": {"message": wording}}) for wording in wordings]
     good = answer(WIRE, Reply("Yes."))
-    result = request(
+    model_request = request(
         message("user", "?"),
         message("assistant", Thinking("", WIRE, Raw(_json(SEALED))), ToolCall("call-1", "look", Raw(b"{}"))),
         message("tool", ToolResult("call-1", "clouds")),
     )  # fmt: skip
 
     async def main() -> tuple[list[str], list[dict[str, Any]]]:
-        async with open_wire(WIRE, *(Answer(b, 400) for b in body), good, good) as (
+        async with open_wire(WIRE, *(Answer(b, 400) for b in bodies), good, good) as (
             p,
             server,
         ):
-            texts = [words(await stream_deltas(p, result)) for _ in range(2)]
+            texts = [words(await stream_deltas(p, model_request)) for _ in range(2)]
             return texts, [_value(h.body) for h in server.heard]
 
     return anyio.run(main)
@@ -355,10 +359,10 @@ def test_refusal_after_streamed_text_is_raised() -> None:
 
 
 def draft(deltas: list[Delta]) -> Any:
-    result = Draft(1, "openai/g", lambda _model, _usage: None)
+    answer_draft = Draft(1, "openai/g", lambda _model, _usage: None)
     for delta in deltas:
-        result.add(delta)
-    whole = result.to_answer()
+        answer_draft.add(delta)
+    whole = answer_draft.to_answer()
     assert whole is not None
     return whole.message
 

@@ -170,7 +170,7 @@ def test_thinking_is_separated_from_the_answer(wire: WireName, url: str) -> None
         ("limited", Overloaded),
     ],
 )
-def test_server_failure_is_an_error(
+def test_each_failure_of_the_aimock_server_raises_its_error(
     wire: WireName, url: str, text: str, kind: type[ProviderError]
 ) -> None:
     with pytest.raises(kind):

@@ -19,7 +19,7 @@ PLAIN = HostedServer("plain", "https://plain.example/mcp")
 
 
 def read_by_anthropic() -> list[dict[str, Any]]:
-    """The content of our answer, as the SDK's client has it."""
+    """Return the content of our answer, as the SDK's client has it."""
     anthropic: Any = pytest.importorskip("anthropic", reason=WHY.format("anthropic"))
 
     async def call_sdk(server: WireServer) -> list[dict[str, Any]]:
@@ -70,9 +70,9 @@ def test_openai_client_reads_our_hosted_mcp_mock_as_intended() -> None:
 def test_anthropic_mcp_request_has_the_types_of_its_sdk() -> None:
     types: Any = pytest.importorskip("anthropic.types.beta", reason=WHY.format("anthropic"))
     pydantic: Any = pytest.importorskip("pydantic", reason=WHY.format("pydantic"))
-    result = request(message("user", "?"), tools=TOOLS, hosted=(DOCS, PLAIN))
+    model_request = request(message("user", "?"), tools=TOOLS, hosted=(DOCS, PLAIN))
 
-    body = request_body("anthropic", result)
+    body = request_body("anthropic", model_request)
     (back,) = [
         m
         for m in request_body("anthropic", with_servers())["messages"]

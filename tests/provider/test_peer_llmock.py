@@ -38,7 +38,7 @@ TOOL = ToolSpec(
 
 
 def environ(llmock: Any) -> dict[str, str]:
-    """Where it is, as every one of our providers looks for it."""
+    """Return the environment variables by which our providers find the server."""
     env = dict(llmock.env())
     for name in ("mistral", "groq", "xai"):
         spec = find(name)
@@ -71,8 +71,8 @@ def read_answers(
 def read_until_error(
     llmock: Any, name: str, *, idle: float
 ) -> tuple[list[Delta], ProviderError | None]:
-    """What came of asking before it ended with an error."""
-    result: list[Delta] = []
+    """Return the deltas before the error that ended the response."""
+    received: list[Delta] = []
 
     async def main() -> ProviderError | None:
         provider = connect(find(name), environ(llmock), idle=idle)
@@ -81,16 +81,19 @@ def read_until_error(
         async with aclosing(provider), aclosing(patient.stream(asking)) as deltas:
             try:
                 async for delta in deltas:
-                    result.append(delta)
+                    received.append(delta)
             except ProviderError as error:
                 return error
         return None
 
-    return result, anyio.run(main)
+    return received, anyio.run(main)
 
 
 def check_no_violations(llmock: Any) -> None:
-    """Nothing is wrong, and nothing is doubtful but one thing it cannot know.
+    """Check that the server reports no violation, and only one doubt, which it cannot
+    settle.
+
+    After a corrupt chunk the server may not see in time that we have left.
 
     After a corrupt chunk it may not see in time that we have left.
     """
@@ -140,7 +143,7 @@ def test_incomplete_answer_is_dropped_and_requested_again(
 
 @pytest.mark.parametrize("name", VENDORS)
 def test_stalled_stream_is_cut_off_at_each_attempt(llmock: Any, name: str) -> None:
-    """Each attempt is dropped, and none has more than the beginning."""
+    """Each attempt ends with the beginning of the response."""
     whole = "No rain at all, and none to come."
     llmock.stall(after_chunks=5, seconds=3, times=None).reply(whole, times=None)
 
@@ -168,7 +171,7 @@ def test_permanent_failure_is_not_retried(llmock: Any, name: str, status: int) -
 def test_overflow_auth_and_overload_errors_have_their_types(llmock: Any, name: str) -> None:
     async def main() -> list[type[ProviderError]]:
         provider = connect(find(name), environ(llmock))
-        result: list[type[ProviderError]] = []
+        error_types: list[type[ProviderError]] = []
         for fault in (
             lambda: llmock.context_overflow(),
             lambda: llmock.fail(401),
@@ -177,11 +180,11 @@ def test_overflow_auth_and_overload_errors_have_their_types(llmock: Any, name: s
             fault()
             with pytest.raises(ProviderError) as caught:
                 await stream_deltas(
-                    provider, request(message("user", f"Rain {len(result)}?"))
+                    provider, request(message("user", f"Rain {len(error_types)}?"))
                 )
-            result.append(type(caught.value))
+            error_types.append(type(caught.value))
         await provider.aclose()
-        return result
+        return error_types
 
     assert anyio.run(main) == [TooLong, Refused, Overloaded]
 
@@ -222,9 +225,9 @@ def test_outage_of_one_vendor_is_answered_by_another_without_repeated_waits(
         links = [(f"{link}/m-1", make_connection(llmock, link)) for link in (down, name)]
         both = Fallback(links, clock=Clock())
         asking = request(message("user", "Rain?"), model="m-1", tools=(TOOL,))
-        result = [await stream_deltas(both, asking) for _ in range(3)]
+        answers = [await stream_deltas(both, asking) for _ in range(3)]
         await both.aclose()
-        return result
+        return answers
 
     deltas = anyio.run(main)
 
@@ -235,10 +238,10 @@ def test_outage_of_one_vendor_is_answered_by_another_without_repeated_waits(
     check_no_violations(llmock)
 
 
-def split_attempts(found: list[Delta]) -> list[list[Delta]]:
-    """The deltas of each attempt, the last one's last."""
+def split_attempts(all_deltas: list[Delta]) -> list[list[Delta]]:
+    """Return the deltas of each attempt, the last one's last."""
     deltas: list[list[Delta]] = [[]]
-    for delta in found:
+    for delta in all_deltas:
         if isinstance(delta, Dropped):
             deltas.append([])
         else:

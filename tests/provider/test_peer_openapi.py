@@ -70,16 +70,20 @@ REQUESTS = {
 
 
 @pytest.fixture(scope="module")
-def judges(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[WireName], str]]:
-    """The address of a server for each wire, started when it is asked for."""
+def judge_servers(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[WireName], str]]:
+    """Yield the address of a server for each wire, started when it is asked for."""
     running = dict[str, tuple[str, subprocess.Popen[bytes]]]()
 
     def judge(wire: WireName) -> str:
         vendor = "anthropic" if wire == "anthropic" else "openai"
         if vendor not in running:
-            told = vendors.load_spec_path(vendor, "official").read_text(encoding="utf-8")
+            reply_headers = vendors.load_spec_path(vendor, "official").read_text(
+                encoding="utf-8"
+            )
             description = tmp_path_factory.mktemp(vendor) / "openapi.yml"
-            description.write_text(_undiscriminating(told), encoding="utf-8")
+            description.write_text(_undiscriminating(reply_headers), encoding="utf-8")
             running[vendor] = _start(description)
         return running[vendor][0]
 
@@ -126,7 +130,7 @@ async def _until_it_listens(port: int) -> None:
 
 
 def send_request(wire: WireName, request: Request) -> ReceivedRequest:
-    """What our wire sends, as a server received it."""
+    """Return what our wire sends, as a server received it."""
 
     async def main() -> ReceivedRequest:
         async with open_wire(wire, answer(wire, Reply("Yes."))) as (provider, server):
@@ -139,30 +143,38 @@ def send_request(wire: WireName, request: Request) -> ReceivedRequest:
 def complaints(
     url: str, request: ReceivedRequest, body: dict[str, Any] | None = None
 ) -> list[str]:
-    """What the server finds wrong with a request."""
+    """Return what the server finds wrong with a request."""
     data = request.body if body is None else json.dumps(body).encode()
-    kept = ("content-type", "anthropic-version", "authorization", "x-api-key")
-    headers = {name: value for name, value in request.headers.items() if name in kept}
+    header_names = ("content-type", "anthropic-version", "authorization", "x-api-key")
+    headers = {
+        name: value for name, value in request.headers.items() if name in header_names
+    }
     posting = urllib.request.Request(url + request.path, data, headers, method="POST")
     try:
-        with urllib.request.urlopen(posting, timeout=60) as found:
-            told = found.headers
+        with urllib.request.urlopen(posting, timeout=60) as response:
+            reply_headers = response.headers
     except urllib.error.HTTPError as error:
         with error:
-            told = error.headers
-    assert told["x-steady-request-valid"] in ("true", "false"), "it did not look"
-    each = [f"x-steady-error-{n}" for n in range(1, 1 + int(told["x-steady-error-count"]))]
-    found = [f"{told[f'{name}-path']}: {told[f'{name}-message']}" for name in each]
-    # What fits two kinds of message fits: that they overlap is the description's doing.
-    return [text for text in found if not text.endswith("structurally match, ambiguous")]
+            reply_headers = error.headers
+    assert reply_headers["x-steady-request-valid"] in ("true", "false"), "it did not look"
+    each = [
+        f"x-steady-error-{n}"
+        for n in range(1, 1 + int(reply_headers["x-steady-error-count"]))
+    ]
+    problems = [
+        f"{reply_headers[f'{name}-path']}: {reply_headers[f'{name}-message']}"
+        for name in each
+    ]
+    # A message that matches two kinds is valid: the kinds of the description overlap.
+    return [text for text in problems if not text.endswith("structurally match, ambiguous")]
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("asked", REQUESTS.values(), ids=REQUESTS.keys())
+@pytest.mark.parametrize("question", REQUESTS.values(), ids=REQUESTS.keys())
 def test_request_matches_the_description_of_the_vendor(
-    wire: WireName, asked: Request, judges: Callable[[WireName], str]
+    wire: WireName, question: Request, judge_servers: Callable[[WireName], str]
 ) -> None:
-    assert complaints(judges(wire), send_request(wire, asked)) == []
+    assert complaints(judge_servers(wire), send_request(wire, question)) == []
 
 
 def test_images_are_contained_in_the_validated_requests() -> None:
@@ -196,11 +208,11 @@ BROKEN: list[tuple[WireName, Break]] = [
 
 @pytest.mark.parametrize(("wire", "broken"), BROKEN)
 def test_validator_rejects_an_invalid_request(
-    wire: WireName, broken: Break, judges: Callable[[WireName], str]
+    wire: WireName, broken: Break, judge_servers: Callable[[WireName], str]
 ) -> None:
-    asked = send_request(wire, REQUESTS["a talk with tools"])
-    body = json.loads(asked.body)
+    question = send_request(wire, REQUESTS["a talk with tools"])
+    body = json.loads(question.body)
 
     broken(body)
 
-    assert complaints(judges(wire), asked, body)
+    assert complaints(judge_servers(wire), question, body)

@@ -190,7 +190,7 @@ def test_google_client_reads_the_stream_as_our_wire_does() -> None:
     )
 
 
-# What they would send too: images, effort and a schema with it.
+# The SDKs would send these as well: images, effort and a schema.
 
 SCHEMA = Raw(b'{"type":"object","properties":{"rain":{"type":"boolean"}}}')
 TALK = (
@@ -206,8 +206,8 @@ MORE: dict[str, Any] = {
 }
 
 
-def shapes(shape: Any) -> set[str]:
-    """The fields of a typed dictionary, its parents' too."""
+def field_types(shape: Any) -> set[str]:
+    """Return the fields of a typed dictionary, its parents' too."""
     from typing import get_type_hints
 
     return set(get_type_hints(shape, include_extras=True))
@@ -222,43 +222,47 @@ def validate(shape: Any, body: dict[str, Any]) -> None:
     from pydantic import TypeAdapter
     from pydantic_core import SchemaValidator
 
-    def eager(schema: Any) -> Any:
+    def validate_at_once(schema: Any) -> Any:
         match schema:
             case {"type": "generator", **more}:
-                return {"type": "list", **eager(more)}
+                return {"type": "list", **validate_at_once(more)}
             case dict():
-                return {name: eager(inner) for name, inner in schema.items()}
+                return {name: validate_at_once(inner) for name, inner in schema.items()}
             case list() | tuple():
-                return [eager(inner) for inner in schema]
+                return [validate_at_once(inner) for inner in schema]
             case _:
                 return schema
 
-    SchemaValidator(eager(TypeAdapter(shape).core_schema)).validate_python(body)
+    SchemaValidator(validate_at_once(TypeAdapter(shape).core_schema)).validate_python(body)
 
 
 @pytest.mark.parametrize("effort", ["", "low", "medium", "high", "max"])
 @pytest.mark.parametrize("model", ["claude-sonnet-4-5", "claude-sonnet-5-5"])
-@pytest.mark.parametrize("talk", [CONVERSATION, TALK], ids=["words", "pictures"])
+@pytest.mark.parametrize("conversation", [CONVERSATION, TALK], ids=["words", "pictures"])
 def test_anthropic_request_has_the_types_of_its_sdk(
-    talk: Any, model: str, effort: str
+    conversation: Any, model: str, effort: str
 ) -> None:
     params = pytest.importorskip("anthropic.types.message_create_params", reason="no SDK")
 
-    result = request(*talk, system="Be brief.", model=model, effort=effort, **MORE)
-    body = request_body("anthropic", result)
+    model_request = request(
+        *conversation, system="Be brief.", model=model, effort=effort, **MORE
+    )
+    body = request_body("anthropic", model_request)
 
     shape = params.MessageCreateParamsStreaming
     validate(shape, body)
-    assert set(body) <= shapes(shape)
+    assert set(body) <= field_types(shape)
     assert str(body).count("'cache_control'") <= 4
 
 
-@pytest.mark.parametrize("talk", [CONVERSATION, TALK], ids=["words", "pictures"])
-def test_gemini_request_equals_that_of_the_google_client(talk: Any) -> None:
+@pytest.mark.parametrize("conversation", [CONVERSATION, TALK], ids=["words", "pictures"])
+def test_gemini_request_equals_that_of_the_google_client(conversation: Any) -> None:
     genai = pytest.importorskip("google.genai", reason="its SDK is not installed")
 
-    result = request(*talk, effort="max", tool_choice="none", model="gemini-3", **MORE)
-    body = request_body("gemini", result)
+    model_request = request(
+        *conversation, effort="max", tool_choice="none", model="gemini-3", **MORE
+    )
+    body = request_body("gemini", model_request)
 
     contents = [genai.types.Content.model_validate(c) for c in body["contents"]]
     tools = [genai.types.Tool.model_validate(t) for t in body["tools"]]
@@ -274,11 +278,11 @@ def test_gemini_request_equals_that_of_the_google_client(talk: Any) -> None:
 
 
 @pytest.mark.parametrize("effort", ["", "low", "medium", "high", "max"])
-@pytest.mark.parametrize("talk", [CONVERSATION, TALK], ids=["words", "pictures"])
-def test_openai_request_has_the_types_of_its_sdk(talk: Any, effort: str) -> None:
+@pytest.mark.parametrize("conversation", [CONVERSATION, TALK], ids=["words", "pictures"])
+def test_openai_request_has_the_types_of_its_sdk(conversation: Any, effort: str) -> None:
     responses = pytest.importorskip("openai.types.responses", reason="no SDK of theirs")
 
-    body = request_body("openai-responses", request(*talk, effort=effort, **MORE))
+    body = request_body("openai-responses", request(*conversation, effort=effort, **MORE))
 
     shape = responses.response_create_params.ResponseCreateParamsStreaming
     validate(shape, body)
@@ -289,19 +293,21 @@ def test_openai_request_has_the_types_of_its_sdk(talk: Any, effort: str) -> None
 
 
 @pytest.mark.parametrize("effort", ["", "low", "medium", "high", "max"])
-@pytest.mark.parametrize("talk", [CONVERSATION, TALK], ids=["words", "pictures"])
-def test_chat_request_has_the_types_of_the_sdk_of_openai(talk: Any, effort: str) -> None:
+@pytest.mark.parametrize("conversation", [CONVERSATION, TALK], ids=["words", "pictures"])
+def test_chat_request_has_the_types_of_the_sdk_of_openai(
+    conversation: Any, effort: str
+) -> None:
     params = pytest.importorskip(
         "openai.types.chat.completion_create_params", reason="no SDK"
     )
 
-    result = request(*talk, effort=effort, max_output=9, **MORE)
+    model_request = request(*conversation, effort=effort, max_output=9, **MORE)
     there = replace(spec_of("openai-chat"), url_env="")  # not another server in its place
-    body = request_body("openai-chat", result, spec=there)
+    body = request_body("openai-chat", model_request, spec=there)
 
     shape = params.CompletionCreateParamsStreaming
     validate(shape, body)
-    assert set(body) <= shapes(shape)
+    assert set(body) <= field_types(shape)
     assert {"response_format", "prompt_cache_key", "max_completion_tokens"} <= set(body)
 
 
@@ -309,8 +315,8 @@ def test_chat_request_has_the_types_of_the_sdk_of_openai(talk: Any, effort: str)
 def test_ollama_request_equals_that_of_its_client(text: Any, shown: int) -> None:
     types = pytest.importorskip("ollama._types", reason="its SDK is not installed")
 
-    result = request(*text, effort="max", tool_choice="none", **MORE)
-    body = request_body("ollama", result)
+    model_request = request(*text, effort="max", tool_choice="none", **MORE)
+    body = request_body("ollama", model_request)
 
     model_validate = types.ChatRequest.model_validate(body)
     assert model_validate.think is True

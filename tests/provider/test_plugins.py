@@ -110,5 +110,5 @@ def test_plugin_that_is_not_a_provider_is_named() -> None:
         plugin_provider("number")
 
 
-def test_unknown_plugin_name_gives_none() -> None:
+def test_unknown_name_of_a_provider_plugin_gives_none() -> None:
     assert plugin_provider("nobody") is None

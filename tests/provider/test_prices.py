@@ -33,12 +33,12 @@ def price(
     here: bool = False,
 ) -> float | None:
     """What this usage of a model costs now. `here`: it runs on this machine."""
-    result = rates(provider, model, overrides, is_local=here)
-    return None if result is None else result.cost(usage)
+    model_rates = rates(provider, model, overrides, is_local=here)
+    return None if model_rates is None else model_rates.cost(usage)
 
 
 def test_each_kind_of_token_is_priced_once() -> None:
-    """Reasoning is a part of the output; it is not paid for again."""
+    """Reasoning is a part of the output, so it has no price of its own."""
     dollars = (1000 * 2.0 + 2000 * 0.1 + 300 * 2.5 + 400 * 10.0) / MILLION
 
     assert price("anthropic", "claude-sonnet-5-5", USAGE) == pytest.approx(dollars)
@@ -107,7 +107,7 @@ def test_dated_model_with_a_different_price_keeps_that_price() -> None:
     assert rates("openai", "gpt-4o-20240513") == old
 
 
-def test_all_tokens_above_a_price_tier_cost_its_higher_price() -> None:
+def test_above_a_price_tier_all_tokens_of_the_request_cost_the_higher_price() -> None:
     usage = Usage(fresh=2000, cached=270_000, output=1)
     above = Usage(fresh=2001, cached=270_000, output=1)
 
@@ -133,10 +133,10 @@ def test_cached_token_of_unknown_price_costs_as_much_as_a_fresh_token() -> None:
     ],
 )
 def test_price_applies_from_its_start_date(moment: datetime, dollars: float) -> None:
-    result = rates("gemini", "gemini-3.8-flash", now=moment.timestamp())
+    model_rates = rates("gemini", "gemini-3.8-flash", now=moment.timestamp())
 
-    assert result is not None
-    assert result.first.input == dollars
+    assert model_rates is not None
+    assert model_rates.first.input == dollars
 
 
 @pytest.mark.parametrize(
@@ -148,10 +148,10 @@ def test_time_of_day_price_applies_in_its_hours(
 ) -> None:
     moment = datetime(2026, 12, 1, *clock, tzinfo=UTC)
 
-    result = rates("deepseek", "deepseek-flash", now=moment.timestamp())
+    model_rates = rates("deepseek", "deepseek-flash", now=moment.timestamp())
 
-    assert result is not None
-    assert result.first.input == dollars
+    assert model_rates is not None
+    assert model_rates.first.input == dollars
 
 
 def test_time_of_day_price_may_cross_midnight() -> None:
@@ -202,9 +202,9 @@ def test_price_from_the_settings_takes_precedence_over_the_list() -> None:
 def test_price_missing_from_the_settings_comes_from_the_list(
     own: Override, step: known_models.PriceTier
 ) -> None:
-    result = rates("openai", "gpt-6.1-sol", {"openai/gpt-6.1-sol": own})
+    model_rates = rates("openai", "gpt-6.1-sol", {"openai/gpt-6.1-sol": own})
 
-    assert result == prices.Rates((step,))
+    assert model_rates == prices.Rates((step,))
 
 
 def test_incomplete_price_of_an_unknown_model_is_none() -> None:
@@ -338,7 +338,7 @@ GEMINI_USED = {
             (1000 * 2 + 20_000 * 0.1 + 500 * 10) / MILLION),
         ("openai", "gpt-6.1-sol", responses(RESPONSES_USED),
             (1000 * 2 + 20_000 * 0.1 + 500 * 10) / MILLION),
-        # And its output leaves out what was thought: 200 and 300.
+        # Its output excludes reasoning: 200 and 300.
         ("gemini", "gemini-2.5-pro", gemini(GEMINI_USED),
             (1000 * 1.25 + 20_000 * 0.125 + 500 * 10) / MILLION),
     ],
@@ -380,7 +380,7 @@ def names() -> list[tuple[str, str]]:
 
 
 def peer_rates(seller: str, name: str) -> Any:
-    """The model that genai-prices means by a name, and who sells it; None for none."""
+    """Return the model that genai-prices means by a name, and who sells it; None for none."""
     pytest.importorskip("genai_prices", reason="genai-prices is not installed")
     from genai_prices import data
 
@@ -409,8 +409,8 @@ def peer_price(seller: str, name: str, usage: Usage, now: datetime) -> float | N
 
 
 def our_price(seller: str, name: str, usage: Usage, now: datetime) -> float | None:
-    result = rates(seller, name, now=now.timestamp())
-    return None if result is None else result.cost(usage)
+    model_rates = rates(seller, name, now=now.timestamp())
+    return None if model_rates is None else model_rates.cost(usage)
 
 
 def fresh_list() -> None:

@@ -40,7 +40,7 @@ async def weather(city: str) -> Reply:
 
 
 def calls(n: int, many: int = 2) -> Line:
-    """The n-th answer: words, and calls that no other answer makes."""
+    """Return the n-th answer: words, and calls that no other answer makes."""
     called = (("weather", f'{{"city": "City {n}-{k}"}}') for k in range(many))
     return Line(f"Step {n}: I look at more cities.", tuple(called), thinking="More?")
 
@@ -56,7 +56,9 @@ def run(
     home: Path,
     **settings: object,
 ) -> tuple[CachingModel, str, Usage]:
-    """One turn: what the server counted, how it ended, and what the session recorded."""
+    """Run one turn. Return the server's counts, the end of the turn, and the session's
+    record.
+    """
     model, spec = CachingModel(wire, reply), spec_of(wire)
 
     async def main() -> tuple[str, Usage]:
@@ -76,7 +78,7 @@ def run(
 
 
 def conversation_in(wire: WireName, body: dict[str, Any]) -> list[Any]:
-    """The pieces of all messages, in order, however they are grouped.
+    """Return the pieces of all messages, in order, however they are grouped.
 
     Marks for a cache are left out: they move, and are not content.
     """
@@ -97,13 +99,15 @@ def conversation_in(wire: WireName, body: dict[str, Any]) -> list[Any]:
 
 
 def fields_around_messages(body: dict[str, Any]) -> dict[str, Any]:
-    """All but the messages, and whether it may call."""
+    """Return all but the messages, and whether it may call."""
     apart = ("messages", "contents", "input", "tool_choice", "toolConfig")
     return {name: value for name, value in body.items() if name not in apart}
 
 
 def cached_share(requests: list[Counted]) -> float:
-    """How much of what repeats was read. Half an item more may be found; none is wanted."""
+    """Return how much of what repeats was read. Half an item more may be found; none is
+    wanted.
+    """
     read = sum(min(r.cached, r.repeated) for r in requests)
     return read / sum(r.repeated for r in requests)
 
@@ -117,9 +121,9 @@ def test_nearly_all_repeated_tokens_are_read_from_cache_over_a_hundred_steps(
     text."""
     model, outcome, usage = run(wire, call_until_done, monkeypatch, tmp_path)
 
-    result = [conversation_in(wire, r.body) for r in model.requests]
-    assert (outcome, len(result)) == ("step_limit", STEPS + 1)
-    for before, after in pairwise(result):
+    conversations = [conversation_in(wire, r.body) for r in model.requests]
+    assert (outcome, len(conversations)) == ("step_limit", STEPS + 1)
+    for before, after in pairwise(conversations):
         assert after[: len(before)] == before
         assert len(after) > len(before)
     assert all(
@@ -138,7 +142,7 @@ def test_nearly_all_repeated_tokens_are_read_from_cache_over_a_hundred_steps(
     assert cached_share(model.requests[-4:-1]) > 0.95
     assert "limit of this turn is reached" in str(conversation_in(wire, last.body)[-1])
     if wire == "anthropic" and last.body.get("tool_choice"):
-        # A change of the tool choice costs what it has kept of the messages, and no
+        # A change of the tool choice drops the cached messages, and no
         # other body can forbid calls; tools and system are read all the same.
         assert last.cached > 1024 - 128
     else:
@@ -170,9 +174,9 @@ def work_with_todos(n: int) -> Line:
 def test_request_only_grows_at_its_end_between_two_compactions(
     wire: WireName, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Also with reminders of todos, of the budget and of the limit of steps."""
+    """This includes reminders of todos, of the budget and of the step limit."""
     model, spec = CachingModel(wire, work_with_todos), spec_of(wire)
-    result: list[Compacted] = []
+    compactions: list[Compacted] = []
 
     async def main() -> None:
         async with wire_server(model) as server:
@@ -191,7 +195,7 @@ def test_request_only_grows_at_its_end_between_two_compactions(
                     if isinstance(frame.item, Entry) and isinstance(
                         frame.item.event, Compacted
                     ):
-                        result.append(frame.item.event)
+                        compactions.append(frame.item.event)
 
     anyio.run(main)
 
@@ -204,8 +208,8 @@ def test_request_only_grows_at_its_end_between_two_compactions(
     whole = str(outcome)
     breaks = sum(after[: len(before)] != before for before, after in pairwise(outcome))
     assert len(outcome) > 88
-    assert {c.kind for c in result} == {"prune", "full"}
-    assert breaks == len(result) <= 20
+    assert {c.kind for c in compactions} == {"prune", "full"}
+    assert breaks == len(compactions) <= 20
     for reminder in ("todos are open", "may use up is left", "more answers are allowed"):
         assert reminder in whole
 
@@ -271,7 +275,7 @@ def test_cache_mock_does_not_cache_short_prompts(wire: WireName) -> None:
 
 
 def test_cache_mock_looks_back_no_further_than_the_real_provider() -> None:
-    """Twenty blocks from the mark: one that was kept before them is not found."""
+    """The provider looks back twenty blocks from the mark, and misses an older entry."""
     model = CachingModel("anthropic", lambda n: Line("Yes."))
     words = [f"{n} " * 2000 for n in range(40)]
 

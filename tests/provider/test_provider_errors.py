@@ -42,7 +42,7 @@ LABELS = {wire: spec_of(wire).label for wire in WIRES}
 
 
 def read_error(wire: WireName, *answers: Answer, idle: float = 5.0) -> ProviderError:
-    """The error an answer leads to. The key is never in it."""
+    """Return the error an answer leads to. The key is never in it."""
     with pytest.raises(ProviderError) as caught:
         read_deltas(wire, *answers, idle=idle)
     assert KEY not in str(caught.value)
@@ -185,42 +185,42 @@ def read_refusal(spec: ProviderSpec, model: str, answer: Answer) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize(("wire", "model", "status", "said", "meant"), UNKNOWN)
+@pytest.mark.parametrize(("wire", "model", "status", "body", "meant"), UNKNOWN)
 def test_unknown_model_error_suggests_the_nearest_known_models(
-    wire: WireName, model: str, status: int, said: str, meant: str
+    wire: WireName, model: str, status: int, body: str, meant: str
 ) -> None:
     spec = spec_of(wire)
 
-    text = read_refusal(spec, model, Answer(error(said), status))
+    text = read_refusal(spec, model, Answer(error(body), status))
 
-    start = f"{spec.label} does not know the model {model!r} ({status}): {said}"
+    start = f"{spec.label} does not know the model {model!r} ({status}): {body}"
     assert text.startswith(f"{start}; did you mean {meant}")
     assert text.endswith("?")
     assert len(text.removeprefix(start).split(" or ")) <= 3
 
 
-@pytest.mark.parametrize("said", ELSEWHERE)
-def test_unknown_model_is_recognized_by_many_wordings(said: str) -> None:
-    text = read_refusal(find("deepseek"), "deepseek-chatt", Answer(error(said), 400))
+@pytest.mark.parametrize("body", ELSEWHERE)
+def test_unknown_model_is_recognized_by_many_wordings(body: str) -> None:
+    text = read_refusal(find("deepseek"), "deepseek-chatt", Answer(error(body), 400))
 
-    assert f"(400): {said}; did you mean deepseek-chat or " in text
+    assert f"(400): {body}; did you mean deepseek-chat or " in text
 
 
 @pytest.mark.parametrize("code", ["model_not_found", "model_decommissioned"])
 def test_unknown_model_is_recognized_by_its_error_code(code: str) -> None:
-    result = Answer(error("No such luck", code=code), 400)
+    server_answer = Answer(error("No such luck", code=code), 400)
 
-    text = read_refusal(find("groq"), "openai/gpt-oss-12b", result)
+    text = read_refusal(find("groq"), "openai/gpt-oss-12b", server_answer)
 
     assert "does not know the model 'openai/gpt-oss-12b' (400): No such luck" in text
     assert "; did you mean openai/gpt-oss-120b or " in text
 
 
 def test_known_model_that_the_server_lacks_is_not_suggested() -> None:
-    result = Answer(error("model: claude-3-opus-latest"), 404)
+    server_answer = Answer(error("model: claude-3-opus-latest"), 404)
 
     _, _, offered = read_refusal(
-        spec_of("anthropic"), "claude-3-opus-latest", result
+        spec_of("anthropic"), "claude-3-opus-latest", server_answer
     ).partition("did you mean ")
 
     assert offered
@@ -239,7 +239,7 @@ def test_no_model_is_suggested_when_none_is_near() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "body",
     [
         "messages.1: `tool_use` ids were found without `tool_result` blocks",
         "This model does not support tools.",
@@ -247,11 +247,11 @@ def test_no_model_is_suggested_when_none_is_near() -> None:
         "Invalid model settings: temperature must be at most 1.",
     ],
 )
-def test_other_refusals_are_not_reported_as_an_unknown_model(said: str) -> None:
-    text = read_refusal(spec_of("anthropic"), "claude-sonet-5-5", Answer(error(said), 400))
+def test_other_refusals_are_not_reported_as_an_unknown_model(body: str) -> None:
+    text = read_refusal(spec_of("anthropic"), "claude-sonet-5-5", Answer(error(body), 400))
 
     assert text == (
-        "Anthropic refused the request for Anthropic's 'claude-sonet-5-5' (400): " + said
+        "Anthropic refused the request for Anthropic's 'claude-sonet-5-5' (400): " + body
     )
 
 
@@ -357,15 +357,15 @@ def test_connection_lost_after_the_last_event_keeps_the_answer(
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("kept", [0, 1, 40])
+@pytest.mark.parametrize("chunk_count", [0, 1, 40])
 def test_silence_ends_the_request_before_and_after_the_first_byte(
-    wire: WireName, kept: int
+    wire: WireName, chunk_count: int
 ) -> None:
     whole = answer(wire, Reply("Hello there"))
     assert isinstance(whole.body, bytes)
 
     provider_error = read_error(
-        wire, Answer(whole.body[:kept], headers=SSE, then="hang"), idle=0.05
+        wire, Answer(whole.body[:chunk_count], headers=SSE, then="hang"), idle=0.05
     )
 
     assert type(provider_error) is Unreachable
@@ -391,11 +391,11 @@ def test_keep_alive_events_keep_a_silent_stream_open() -> None:
 def test_cancelling_closes_the_connection_at_once(wire: WireName, when: str) -> None:
     whole = answer(wire, Reply("x" * 100))
     assert isinstance(whole.body, bytes)
-    result = Answer(whole.body[:500], headers=whole.headers, then="hang")
+    server_answer = Answer(whole.body[:500], headers=whole.headers, then="hang")
 
     async def main() -> None:
         silent = Answer(before=1e9)
-        async with open_wire(wire, silent if when == "before" else result) as (
+        async with open_wire(wire, silent if when == "before" else server_answer) as (
             provider,
             server,
         ):
@@ -408,7 +408,7 @@ def test_cancelling_closes_the_connection_at_once(wire: WireName, when: str) -> 
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_steps_share_one_connection(wire: WireName) -> None:
+def test_successive_requests_of_a_provider_share_one_connection(wire: WireName) -> None:
     async def main() -> tuple[int, int]:
         answers = [answer(wire, Reply("Yes.")) for _ in range(4)]
         async with open_wire(wire, *answers) as (provider, server):

@@ -362,9 +362,9 @@ def test_ollama_gets_the_window_size_and_arguments_as_objects() -> None:
 
 
 def test_tools_stay_in_the_request_when_calls_are_forbidden_except_on_ollama() -> None:
-    result = request(CONVERSATION[0], tools=TOOLS, tool_choice="none")
+    model_request = request(CONVERSATION[0], tools=TOOLS, tool_choice="none")
 
-    data = {wire: request_body(wire, result) for wire in WIRES}
+    data = {wire: request_body(wire, model_request) for wire in WIRES}
 
     assert data["anthropic"]["tool_choice"] == {"type": "none"}
     assert data["openai-chat"]["tool_choice"] == "none"
@@ -392,12 +392,14 @@ SHOWN = (
 
 
 @pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("talk", [CONVERSATION, SHOWN], ids=["words", "pictures"])
+@pytest.mark.parametrize("conversation", [CONVERSATION, SHOWN], ids=["words", "pictures"])
 def test_request_body_only_ever_grows_at_its_end(
-    wire: WireName, talk: tuple[Message, ...]
+    wire: WireName, conversation: tuple[Message, ...]
 ) -> None:
     bodies = [
-        talk_in(request_body(wire, request(*talk[:n], tools=TOOLS, pictures=PICTURES)))
+        talk_in(
+            request_body(wire, request(*conversation[:n], tools=TOOLS, pictures=PICTURES))
+        )
         for n in (1, 3, 4, 5)
     ]
 

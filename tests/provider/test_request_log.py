@@ -55,10 +55,10 @@ def test_trace_shows_what_was_sent_and_received(wire: WireName, size: int) -> No
         wire, Answer(cut, headers=whole.headers), ASKED
     )
 
-    result = [delta for delta in deltas if isinstance(delta, RequestSent)]
+    sent_requests = [delta for delta in deltas if isinstance(delta, RequestSent)]
     came = b"".join(delta.body for delta in deltas if isinstance(delta, ResponseBytes))
-    assert result == [RequestSent(f"POST {url}{PATHS[wire]}", request_heard.body)]
-    assert deltas[0] == result[0]
+    assert sent_requests == [RequestSent(f"POST {url}{PATHS[wire]}", request_heard.body)]
+    assert deltas[0] == sent_requests[0]
     assert isinstance(deltas[-1], Done)
     assert body.startswith(came)
     assert body.removeprefix(came).strip() == b""  # the last event's own end may be

@@ -485,10 +485,10 @@ def test_image_that_cannot_be_shown_is_described(
     wire: WireName, image: Image, words: str
 ) -> None:
     call = message("assistant", ToolCall("call-1", "look", Raw(b"{}")))
-    result = message("tool", ToolResult("call-1", "a dog", images=(image,)))
+    tool_message = message("tool", ToolResult("call-1", "a dog", images=(image,)))
 
     data = request_body(
-        wire, request(message("user", "?", image), call, result, pictures=PICTURES)
+        wire, request(message("user", "?", image), call, tool_message, pictures=PICTURES)
     )
 
     text = str(data).replace("\\n", "\n")
@@ -518,7 +518,7 @@ def test_older_gemini_gets_images_beside_the_results(model: str, nested: bool) -
 
 
 def thinking(model: str, effort: str, **options: Any) -> dict[str, Any]:
-    """What is sent to Anthropic about thinking."""
+    """Return what is sent to Anthropic about thinking."""
     body = request_body(
         "anthropic", request(SHOWN[0], model=model, effort=effort, **options)
     )
@@ -576,7 +576,7 @@ def test_each_claude_generation_gets_its_own_kind_of_thinking(
 
 
 def test_calls_that_began_without_thinking_continue_without_thinking() -> None:
-    """Effort was raised in the middle of it, or another provider began it."""
+    """The user raised the effort within the turn, or another provider began it."""
     thought = Thinking("Hm.", "anthropic", Raw(b'{"signature":"s"}'))
     sealed = Thinking("Hm.", "openai-responses", Raw(b'{"type":"reasoning"}'))
 
@@ -588,25 +588,25 @@ def test_calls_that_began_without_thinking_continue_without_thinking() -> None:
             message("user", "[note]"),
         ]
 
-    def thinks(*talk: Any, model: str = "claude-sonnet-4-5") -> bool:
-        outcome = request(message("user", "?"), *talk, effort="low", model=model)
-        return "thinking" in request_body("anthropic", outcome)
+    def thinks(*messages: Any, model: str = "claude-sonnet-4-5") -> bool:
+        model_request = request(message("user", "?"), *messages, effort="low", model=model)
+        return "thinking" in request_body("anthropic", model_request)
 
-    result = [*row(1), message("assistant", "Yes."), message("user", "And?")]
+    conversation = [*row(1), message("assistant", "Yes."), message("user", "And?")]
     assert thinks(*row(1, thought))
     assert thinks(*row(1, thought), *row(2))  # it thinks once, before all of them
     assert not thinks(*row(1))
     assert not thinks(*row(1, sealed))
     assert not thinks(*row(1, "Let me look.", thought))
     assert not thinks(*row(1), *row(2))
-    assert thinks(*result)
-    assert thinks(*result, *row(2, thought))
-    assert not thinks(*result, *row(2))
+    assert thinks(*conversation)
+    assert thinks(*conversation, *row(2, thought))
+    assert not thinks(*conversation, *row(2))
     assert thinks(*row(1), model="claude-sonnet-5-5")
 
 
 @pytest.mark.parametrize(
-    ("model", "effort", "text"),
+    ("model", "effort", "expected"),
     [
         ("gemini-3.8-flash", "low", {"thinkingLevel": "LOW"}),
         ("gemini-3.8-flash", "max", {"thinkingLevel": "XHIGH"}),
@@ -618,12 +618,12 @@ def test_calls_that_began_without_thinking_continue_without_thinking() -> None:
     ],
 )
 def test_gemini_gets_a_thinking_level_or_a_budget(
-    model: str, effort: str, text: dict[str, Any]
+    model: str, effort: str, expected: dict[str, Any]
 ) -> None:
     body = request_body("gemini", request(SHOWN[0], model=model, effort=effort))
 
-    result = body["generationConfig"]["thinkingConfig"]
-    assert result == {"includeThoughts": True, **text}
+    thinking_config = body["generationConfig"]["thinkingConfig"]
+    assert thinking_config == {"includeThoughts": True, **expected}
 
 
 @pytest.mark.parametrize(
@@ -675,7 +675,7 @@ OLLAMA_SAYS = {
 
 
 @pytest.mark.parametrize(
-    ("says", "model", "text"),
+    ("says", "model", "expected"),
     [
         ("nothing", "qwen3", [False, True, True, True]),
         ("nothing", "gpt-oss:20b", ["low", "medium", "high", "high"]),
@@ -686,7 +686,7 @@ OLLAMA_SAYS = {
     ],
 )
 def test_ollama_think_option_follows_the_model_capabilities(
-    says: str, model: str, text: list[Any]
+    says: str, model: str, expected: list[Any]
 ) -> None:
     records = [
         request_body(
@@ -695,7 +695,7 @@ def test_ollama_think_option_follows_the_model_capabilities(
         for effort in ("low", "medium", "high", "max")
     ]
 
-    assert [body.get("think") for body in records] == text
+    assert [body.get("think") for body in records] == expected
 
 
 def test_ollama_model_without_vision_gets_descriptions_of_images() -> None:
@@ -737,26 +737,26 @@ def test_schema_is_left_out_on_wires_where_it_would_prevent_calls(
 ) -> None:
     choice = "none" if tools == "shut" else "auto"
     offered = () if tools == "none" else TOOLS
-    result = request(SHOWN[0], schema=SCHEMA, tools=offered, tool_choice=choice)
+    model_request = request(SHOWN[0], schema=SCHEMA, tools=offered, tool_choice=choice)
 
-    outcome = "'rain'" in str(request_body(wire, result))
+    sends = "'rain'" in str(request_body(wire, model_request))
 
     constrained = wire in ("ollama", "openai-chat")  # another server in OpenAI's place
-    assert outcome == (tools != "auto" or not constrained)
+    assert sends == (tools != "auto" or not constrained)
 
 
 @pytest.mark.parametrize(
-    ("model", "tools", "text"),
+    ("model", "tools", "sends_schema"),
     [("gemini-2.5-pro", TOOLS, False), ("gemini-2.5-pro", (), True), ("gemini-3", TOOLS, True)],
 )  # fmt: skip
 def test_older_gemini_gets_either_tools_or_a_schema(
-    model: str, tools: Any, text: bool
+    model: str, tools: Any, sends_schema: bool
 ) -> None:
     body = request_body(
         "gemini", request(SHOWN[0], schema=SCHEMA, tools=tools, model=model)
     )
 
-    assert ("responseJsonSchema" in body["generationConfig"]) == text
+    assert ("responseJsonSchema" in body["generationConfig"]) == sends_schema
 
 
 # A key to the cache

@@ -111,9 +111,9 @@ def test_first_address_that_answers_is_used_without_resolving_again() -> None:
 
             async with anyio.create_task_group() as group:
                 group.start_soon(listener.serve, greet)
-                where = WebAddress("http", "nowhere.invalid", port, "/")
+                address = WebAddress("http", "nowhere.invalid", port, "/")
                 closed = "127.0.0.2"  # nothing listens there
-                stream = await dial(where, {}, addresses=(closed, "127.0.0.1"))
+                stream = await dial(address, {}, addresses=(closed, "127.0.0.1"))
                 async with stream:
                     data = await stream.receive()
                 group.cancel_scope.cancel()
@@ -132,7 +132,7 @@ def test_failure_is_raised_when_no_address_answers() -> None:
         anyio.run(run)
 
 
-# What opens connections or resolves names, and the modules that may, with the reason.
+# Functions that open connections or resolve names, and the modules that may call them, with the reason.
 _OPENS = frozenset((
     "getaddrinfo", "gethostbyname", "connect_tcp", "create_connection", "open_connection",
     "urlopen", "build_opener", "HTTPConnection", "HTTPSConnection", "AsyncClient", "Client",

@@ -164,7 +164,7 @@ def test_retry_limits_overloads_and_other_failures_separately() -> None:
     assert words(read_deltas(make_retrying_provider(script))) == "Yes"
 
 
-def test_retry_waits_for_an_overload_without_limit_if_the_caller_has_one() -> None:
+def test_retries_after_an_overload_never_end_if_the_caller_limits_the_time() -> None:
     inner = FaultyProvider("Yes", fault=Overloaded("busy", overload=True), times=40)
     provider = RetryingProvider(inner, Backoff(endless=True), sleep=Waits())
 
@@ -307,8 +307,8 @@ def test_busy_server_is_retried_also_while_requests_are_traced() -> None:
     async def main() -> list[Delta]:
         good = answer("anthropic", Reply("Yes."))
         async with open_wire("anthropic", BUSY, good) as (provider, _):
-            result = request(message("user", "?"), trace=True)
-            return await stream_deltas(make_retrying_provider(provider), result)
+            model_request = request(message("user", "?"), trace=True)
+            return await stream_deltas(make_retrying_provider(provider), model_request)
 
     deltas = anyio.run(main)
 

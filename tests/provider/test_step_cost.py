@@ -32,7 +32,7 @@ MODEL = "claude-sonnet-4-5"  # is asked to think, where it may; for others a nam
 
 
 class Counted(Log[StoredMessage]):
-    """Counts how many messages were looked at."""
+    """Counts the messages that are read."""
 
     __slots__ = ("looks",)
 
@@ -58,7 +58,7 @@ class Counted(Log[StoredMessage]):
 
 
 def conversation_of_steps(steps: int) -> list[Message]:
-    """A person's words and a row of calls."""
+    """Return a person's words and a row of calls."""
     messages = [message("user", "Go.")]
     for n in range(steps):
         call = ToolCall(f"call-{n}", "look", Raw(b"{}"))
@@ -68,7 +68,7 @@ def conversation_of_steps(steps: int) -> list[Message]:
 
 
 def count_read_messages(spec: ProviderSpec, steps: int) -> int:
-    """How many messages are read for the step after this number of steps."""
+    """Return how many messages are read for the step after this number of steps."""
     conversation = [
         StoredMessage(n, m) for n, m in enumerate(conversation_of_steps(steps + 1), start=1)
     ]
@@ -80,8 +80,8 @@ def count_read_messages(spec: ProviderSpec, steps: int) -> int:
         opening = open_wire(wire, good, good, model=MODEL, spec=spec)
         async with opening as (provider, _):
             for messages in (before, after):
-                result = request(model=MODEL, effort="low")
-                await stream_deltas(provider, replace(result, messages=messages))
+                model_request = request(model=MODEL, effort="low")
+                await stream_deltas(provider, replace(model_request, messages=messages))
 
     anyio.run(main)
     return after.looks
@@ -96,20 +96,20 @@ def test_step_reads_as_many_messages_in_a_long_conversation_as_in_a_short_one(
 
 def join_texts() -> tuple[IncrementalFold[str], list[int]]:
     """Joins the texts of a conversation, and counts the messages that it read for that."""
-    numbers: list[int] = []
+    seqs: list[int] = []
 
     def step(made: str, message: StoredMessage) -> str:
-        numbers.append(message.seq)
+        seqs.append(message.seq)
         return made + message.message.text
 
-    return IncrementalFold("", step), numbers
+    return IncrementalFold("", step), seqs
 
 
 def conversation(text: str) -> list[StoredMessage]:
     return [StoredMessage(n, message("user", word)) for n, word in enumerate(text)]
 
 
-def test_fold_sees_each_message_once() -> None:
+def test_cached_fold_of_a_conversation_reads_each_message_once() -> None:
     joined, numbers = join_texts()
     messages = conversation("abcd")
 
@@ -119,7 +119,7 @@ def test_fold_sees_each_message_once() -> None:
     assert numbers == [0, 1, 2, 3]
 
 
-def test_rewound_or_replaced_conversation_is_folded_from_its_beginning() -> None:
+def test_cached_fold_of_a_rewound_or_replaced_conversation_begins_again() -> None:
     joined, _ = join_texts()
     messages, other = conversation("abcd"), conversation("efgh")
 
@@ -140,7 +140,9 @@ def test_rewound_or_replaced_conversation_is_folded_from_its_beginning() -> None
 
 
 def test_mistral_request_after_a_rewind_equals_a_fresh_one() -> None:
-    """What stands between a result and a person's words is not put in twice, nor lost."""
+    """The message between a result and the user's next message is neither repeated nor
+    lost.
+    """
     messages = [*conversation_of_steps(1), message("user", "And?"), message("assistant", "Yes."), message("user", "Good.")]  # fmt: skip
     spoken = [StoredMessage(n, m) for n, m in enumerate(messages, start=1)]
     mistral, good = find("mistral"), answer("openai-chat", Reply("Yes."))

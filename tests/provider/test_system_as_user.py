@@ -32,7 +32,7 @@ from tests.provider.wires import (
     words,
 )
 
-# Each said by a real server: vLLM, llama.cpp (shortened; it says 500), OpenAI, a proxy
+# Each is the message of a real server: vLLM, llama.cpp (shortened; it says 500), OpenAI, a proxy
 # to Bedrock, Mistral's templates in LM Studio and vLLM, Google in both of its APIs.
 REFUSALS: list[tuple[WireName, int, dict[str, Any]]] = [
     ("openai-chat", 400, {"object": "error", "message": "System role not supported", "type": "BadRequestError", "param": None, "code": 400}),
@@ -60,7 +60,7 @@ def converse(
     requests: Sequence[Request],
     quirks: Quirks | None = None,
 ) -> tuple[list[str], list[dict[str, Any]]]:
-    """What was answered, and the bodies that it took."""
+    """Return what was answered, and the bodies that it took."""
     spec = spec_of(wire)
     spec = replace(spec, quirks=quirks) if quirks else spec
 
@@ -83,22 +83,22 @@ def has_system(wire: WireName, body: dict[str, Any]) -> bool:
 
 
 def first_message(wire: WireName, body: dict[str, Any]) -> tuple[str, list[str]]:
-    """Who speaks first, and what they say."""
+    """Return the role and the text of the first message."""
     first = conversation_in(wire, body)[0]
     if wire == "gemini":
         return first["role"], [part["text"] for part in first["parts"]]
     return first["role"], first["content"].split("\n\n")
 
 
-@pytest.mark.parametrize(("wire", "status", "text"), REFUSALS)
+@pytest.mark.parametrize(("wire", "status", "expected"), REFUSALS)
 def test_model_without_system_role_gets_the_system_text_in_the_first_user_message(
-    wire: WireName, status: int, text: dict[str, Any]
+    wire: WireName, status: int, expected: dict[str, Any]
 ) -> None:
-    result = request(*CONVERSATION, system=f"{SYSTEM}\n", tools=TOOLS)
-    no = Answer(json.dumps(text).encode(), status)
+    model_request = request(*CONVERSATION, system=f"{SYSTEM}\n", tools=TOOLS)
+    no = Answer(json.dumps(expected).encode(), status)
 
     texts, (first, *later) = converse(
-        wire, no, strict(wire), strict(wire), requests=[result, result]
+        wire, no, strict(wire), strict(wire), requests=[model_request, model_request]
     )
 
     assert texts == ["Fine.", "Fine."]
@@ -116,21 +116,24 @@ def test_model_without_system_role_gets_the_system_text_in_the_first_user_messag
 def test_conversation_that_begins_with_an_assistant_gets_a_user_message_first(
     wire: WireName,
 ) -> None:
-    result = request(
+    model_request = request(
         message("assistant", "I am back."), message("user", "?"), system=SYSTEM
     )
 
-    _, (_, body) = converse(wire, refusal(wire), strict(wire), requests=[result])
+    _, (_, body) = converse(wire, refusal(wire), strict(wire), requests=[model_request])
 
     assert first_message(wire, body) == ("user", [SYSTEM])
     assert len(conversation_in(wire, body)) == 3
 
 
 def test_images_of_the_first_message_are_sent_after_the_system_text() -> None:
-    result = request(message("user", "?", CAT), system=SYSTEM, pictures=PICTURES)
+    model_request = request(message("user", "?", CAT), system=SYSTEM, pictures=PICTURES)
 
     _, (_, body) = converse(
-        "openai-chat", refusal("openai-chat"), strict("openai-chat"), requests=[result]
+        "openai-chat",
+        refusal("openai-chat"),
+        strict("openai-chat"),
+        requests=[model_request],
     )
 
     kinds = [part["type"] for part in body["messages"][0]["content"]]
@@ -150,8 +153,8 @@ def test_request_without_system_role_only_grows_at_its_end(
 
     _, (_, *later) = converse(wire, refusal(wire), *good, requests=requests, quirks=quirks)
 
-    result = [request_messages(wire, body) for body in later]
-    for before, after in pairwise(result):
+    conversations = [request_messages(wire, body) for body in later]
+    for before, after in pairwise(conversations):
         assert after[: len(before)] == before
         assert len(after) > len(before)
 
@@ -170,19 +173,21 @@ def test_changed_system_text_is_sent_in_the_first_message_from_then_on() -> None
         "openai-chat", refusal("openai-chat"), good, good, good, requests=requests
     )
 
-    result = [first_message("openai-chat", body)[1] for body in later]
-    assert result == [["One.", FIRST], ["Two.", FIRST], [FIRST]]
+    first_messages = [first_message("openai-chat", body)[1] for body in later]
+    assert first_messages == [["One.", FIRST], ["Two.", FIRST], [FIRST]]
 
 
-def test_first_message_with_system_text_stays_the_same_object() -> None:
+def test_the_first_message_with_the_system_text_is_encoded_only_once() -> None:
     """A wire encodes again what is another object."""
-    system_as_user, result = SystemAsUser(), request(*CONVERSATION, system=SYSTEM)
-    shorter = replace(result, messages=Log(result.messages[:1]))
+    system_as_user, model_request = SystemAsUser(), request(*CONVERSATION, system=SYSTEM)
+    shorter = replace(model_request, messages=Log(model_request.messages[:1]))
 
-    messages = [system_as_user.apply(item).messages for item in (shorter, result)]
+    messages = [system_as_user.apply(item).messages for item in (shorter, model_request)]
 
     assert messages[0][0] is messages[1][0]
-    assert all(a is b for a, b in zip(messages[1][1:], result.messages[1:], strict=True))
+    assert all(
+        a is b for a, b in zip(messages[1][1:], model_request.messages[1:], strict=True)
+    )
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -224,12 +229,12 @@ def answer_as_gemma(request: ReceivedRequest) -> Answer:
 
 
 def test_model_with_neither_tools_nor_system_role_still_makes_calls() -> None:
-    result = request(*CONVERSATION, system=SYSTEM, tools=TOOLS)
+    model_request = request(*CONVERSATION, system=SYSTEM, tools=TOOLS)
 
     async def main() -> tuple[str, list[dict[str, Any]]]:
         async with open_wire("openai-chat", *[answer_as_gemma] * 4) as (inner, server):
             provider: Provider = CallProtocolSelector(inner)
-            stops = [(await stream_deltas(provider, result))[-1] for _ in range(2)]
+            stops = [(await stream_deltas(provider, model_request))[-1] for _ in range(2)]
             values = {getattr(done, "stop", "") for done in stops}
             return " ".join(values), [json.loads(h.body) for h in server.heard]
 

@@ -59,13 +59,13 @@ def ask(provider: Provider, *request: Request) -> list[list[Delta]]:
 
 def calls(deltas: Sequence[Delta]) -> list[tuple[str, str]]:
     """Name and arguments of each."""
-    data = dict[int, list[str]]()
+    names_and_arguments = dict[int, list[str]]()
     for delta in deltas:
         if isinstance(delta, CallDelta):
-            data.setdefault(delta.index, ["", ""])
-            data[delta.index][0] += delta.name
-            data[delta.index][1] += delta.arguments
-    return [(name, arguments) for name, arguments in data.values()]
+            names_and_arguments.setdefault(delta.index, ["", ""])
+            names_and_arguments[delta.index][0] += delta.name
+            names_and_arguments[delta.index][1] += delta.arguments
+    return [(name, arguments) for name, arguments in names_and_arguments.values()]
 
 
 def stop(deltas: Sequence[Delta]) -> str:
@@ -103,7 +103,7 @@ def test_tool_call_written_as_text_is_made() -> None:
     assert "- book(to?: any): Book a taxi." in inner.heard[0].system
 
 
-def test_plain_text_stays_text() -> None:
+def test_text_without_a_call_stays_text_in_the_text_protocol() -> None:
     (deltas,) = ask(TextProtocol(ScriptedProvider("There are none {now}.")))
 
     assert (words(deltas), calls(deltas), stop(deltas)) == (
@@ -123,15 +123,15 @@ def test_cut_off_answer_calls_nothing(why: str) -> None:
 
 
 def test_text_call_stays_text_when_calls_are_not_allowed() -> None:
-    result = request(message("user", "So?"), tools=TOOLS, tool_choice="none")
+    model_request = request(message("user", "So?"), tools=TOOLS, tool_choice="none")
 
-    (deltas,) = ask(TextProtocol(ScriptedProvider(TAGGED)), result)
+    (deltas,) = ask(TextProtocol(ScriptedProvider(TAGGED)), model_request)
 
     assert (words(deltas), calls(deltas)) == (TAGGED, [])
 
 
 class Breaking:
-    """Says its words, and breaks off."""
+    """Streams its text, and fails before the end."""
 
     def __init__(self, *messages: str, error: ProviderError | None = None) -> None:
         self._said, self._error = messages, error or Unreachable("it broke off")
@@ -143,7 +143,7 @@ class Breaking:
 
 
 class Saying:
-    """Gives these very deltas."""
+    """Streams exactly these deltas."""
 
     def __init__(self, *deltas: Delta) -> None:
         self._deltas = deltas
@@ -162,13 +162,13 @@ def test_stream_that_breaks_off_calls_nothing(
 
 def read_until_error(provider: Provider) -> list[Delta]:
     async def main() -> list[Delta]:
-        result: list[Delta] = []
+        received: list[Delta] = []
         try:
             async with aclosing(provider.stream(ASKED)) as deltas:
                 async for delta in deltas:
-                    result.append(delta)
+                    received.append(delta)
         except Unreachable:
-            return result
+            return received
         raise AssertionError("it did not break")
 
     return anyio.run(main)
@@ -186,8 +186,8 @@ def test_native_and_text_calls_of_one_answer_are_numbered_separately() -> None:
 def test_every_wire_works_with_the_text_protocol(wire: WireName) -> None:
     async def main() -> list[Delta]:
         async with open_wire(wire, answer(wire, Reply(f"So.\n{TAGGED}"))) as (provider, _):
-            result = request(*CONVERSATION, tools=TOOLS)
-            return await stream_deltas(TextProtocol(provider), result)
+            model_request = request(*CONVERSATION, tools=TOOLS)
+            return await stream_deltas(TextProtocol(provider), model_request)
 
     deltas = anyio.run(main)
 
@@ -428,7 +428,7 @@ def test_text_calls_stay_text_when_detection_is_off() -> None:
     assert (words(deltas), calls(deltas)) == (TAGGED, [])
 
 
-def test_text_streams_without_delay_while_calls_are_detected() -> None:
+def test_text_before_an_error_is_streamed_while_calls_are_detected() -> None:
     for text in ("Wait, I think { so } it", f"So:\n{TAGGED}", "So:\n<tool_call>{"):
         assert words(read_until_error(CallProtocolSelector(Breaking(text)))) == text
 
@@ -474,9 +474,9 @@ ASKED_FOR = (
 def test_json_answer_that_matches_the_schema_is_not_taken_as_a_call(
     schema: bytes, text: str, make: type[TextProtocol] | type[CallProtocolSelector]
 ) -> None:
-    result = replace(ASKED, schema=Raw(schema))
+    with_schema = replace(ASKED, schema=Raw(schema))
 
-    (deltas,) = ask(make(ScriptedProvider(text)), result)
+    (deltas,) = ask(make(ScriptedProvider(text)), with_schema)
 
     assert (words(deltas), calls(deltas), stop(deltas)) == (text, [], "end")
     assert notices(deltas) == []
@@ -533,7 +533,7 @@ def test_tools_setting_takes_precedence_over_the_list_of_text_models() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "patterns", "found"),
+    ("model", "patterns", "expected"),
     [
         ("gemma-2-9b-it", ["gemma*"], "text"),
         ("google/gemma-2-9b-it", ["gemma*"], "text"),
@@ -546,9 +546,9 @@ def test_tools_setting_takes_precedence_over_the_list_of_text_models() -> None:
     ],
 )
 def test_text_tools_setting_selects_models_by_pattern(
-    model: str, patterns: list[str], found: Tools
+    model: str, patterns: list[str], expected: Tools
 ) -> None:
-    assert choose_protocol(model, "native", patterns) == found
+    assert choose_protocol(model, "native", patterns) == expected
 
 
 @pytest.mark.parametrize("tools", ["auto", "native", "text"])

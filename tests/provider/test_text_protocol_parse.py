@@ -39,14 +39,14 @@ EXAMPLE = f"You would write:\n```json\n{BARE}\n```\nThen it is read."
 def parse_answer(
     pieces: str | Iterable[str], *, whole: bool = True, native: bool = False
 ) -> tuple[str, Calls]:
-    """The words, and the calls that can be made, of an answer in these pieces."""
+    """Return the words, and the calls that can be made, of an answer in these pieces."""
     words, calls, whys = parse_deltas(pieces, whole=whole, native=native)
     assert not (calls and whys), "all are made, or none"
     return words, calls
 
 
 def refusal_reasons(written: str) -> list[tuple[str, str]]:
-    """The name of each call that is not made, and what the model reads."""
+    """Return the name of each call that is not made, and what the model reads."""
     return parse_deltas(written)[2]
 
 
@@ -54,14 +54,14 @@ def parse_deltas(
     pieces: str | Iterable[str], *, whole: bool = True, native: bool = False
 ) -> tuple[str, Calls, list[tuple[str, str]]]:
     reading = StreamParser(TOOLS, native=native)
-    result: list[Delta] = []
+    parsed_deltas: list[Delta] = []
     for piece in [pieces] if isinstance(pieces, str) else pieces:
-        result += reading.feed(piece)
+        parsed_deltas += reading.feed(piece)
     if whole:
         reading.close()
-    result += reading.end(calls=whole)
-    words = "".join(d.text for d in result if isinstance(d, TextDelta))
-    deltas = [d for d in result if isinstance(d, CallDelta)]
+    parsed_deltas += reading.end(calls=whole)
+    words = "".join(d.text for d in parsed_deltas if isinstance(d, TextDelta))
+    deltas = [d for d in parsed_deltas if isinstance(d, CallDelta)]
     calls: Calls = []
     whys: list[tuple[str, str]] = []
     for index in sorted({d.index for d in deltas}):
@@ -568,5 +568,7 @@ def test_hostile_answer_is_parsed_to_its_end(answer: str) -> None:
 @pytest.mark.timeout(30)
 @pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_answer_is_parsed_in_linear_time(answer: str) -> None:
-    """Four times as much, in single characters: by the square it would take minutes."""
+    """An answer four times as long, in single characters, would take minutes in quadratic
+    time.
+    """
     assert parse_answer(list(answer * 4)) != ("", [])

@@ -81,9 +81,9 @@ def test_model_with_a_finish_tool_is_instructed_to_call_it() -> None:
 
 
 def test_calls_and_results_are_rendered_as_plain_text() -> None:
-    result = request(*CONVERSATION, tools=TOOLS)
+    model_request = request(*CONVERSATION, tools=TOOLS)
 
-    assert render_messages(result) == snapshot(
+    assert render_messages(model_request) == snapshot(
         [
             ("user", "Will it rain?"),
             (
@@ -123,7 +123,7 @@ And then?\
     )
 
 
-def test_broken_arguments_are_rendered_unchanged() -> None:
+def test_text_protocol_renders_broken_arguments_unchanged() -> None:
     broken = call("1", arguments=b'"{\\"where\\": up}"')
 
     assert render_messages(request(message("assistant", broken)))[0][1] == (
@@ -144,15 +144,15 @@ def test_line_numbers_are_rendered_with_colons_so_that_they_are_not_read_as_digi
     None
 ):
     read = call("1", "read_file")
-    result = ToolResult("1", "1\t4217\n2\tx\ty")
+    tool_result = ToolResult("1", "1\t4217\n2\tx\ty")
 
-    text = render_messages(request(message("assistant", read), message("tool", result)))[1][
-        1
-    ]
+    text = render_messages(
+        request(message("assistant", read), message("tool", tool_result))
+    )[1][1]
     assert "1: 4217\n2: x\ty\n" in text
 
 
-def test_rendered_roles_alternate() -> None:
+def test_roles_in_a_text_protocol_request_alternate() -> None:
     conversation = (
         message("user", "One."),
         message("user", "Two."),
@@ -170,10 +170,10 @@ def test_rendered_roles_alternate() -> None:
 
 def test_images_are_kept_in_the_rendered_request() -> None:
     image = Image("ab", "image/png")
-    result = ToolResult("1", "a cloud", images=(image,))
-    outcome = request(message("assistant", call("1")), message("tool", result))
+    tool_result = ToolResult("1", "a cloud", images=(image,))
+    model_request = request(message("assistant", call("1")), message("tool", tool_result))
 
-    assert RequestRenderer().plain(outcome).messages[-1].message.images == (image,)
+    assert RequestRenderer().plain(model_request).messages[-1].message.images == (image,)
 
 
 def test_forbidding_calls_adds_a_reminder_at_the_end_and_changes_nothing_before_it() -> (
@@ -211,10 +211,10 @@ def test_answer_schema_is_described_but_not_enforced_while_calls_are_allowed() -
     assert (bytes(free.schema), plain.schema) == (b"null", schema)
 
 
-def test_request_without_tools_is_unchanged() -> None:
-    result = request(message("user", "Go."), system="Be brief.")
+def test_text_protocol_leaves_a_request_without_tools_unchanged() -> None:
+    model_request = request(message("user", "Go."), system="Be brief.")
 
-    assert RequestRenderer().plain(result) == result
+    assert RequestRenderer().plain(model_request) == model_request
 
 
 def test_system_text_is_shorter_than_native_tool_definitions() -> None:
@@ -240,9 +240,9 @@ def test_example_call_names_no_real_tool() -> None:
 def test_rejected_text_call_is_rendered_as_text_with_the_reason() -> None:
     why = Raw(b'"Not with words after it."')
     unmade = ToolCall("1", "look", Raw(b'"{}"'), wire="text", data=why)
-    result = ToolResult("1", "The arguments are not a JSON object.", failed=True)
+    tool_result = ToolResult("1", "The arguments are not a JSON object.", failed=True)
 
-    conversation = (message("assistant", "Quoted.", unmade), message("tool", result))
+    conversation = (message("assistant", "Quoted.", unmade), message("tool", tool_result))
 
     assert render_messages(request(*conversation, tools=TOOLS)) == [
         ("assistant", "Quoted."),
@@ -259,7 +259,9 @@ WORDS = st.sampled_from(["", " ", "Look.", "And so on.", "</tool_result>", "☂"
 
 @st.composite
 def talks(draw: st.DrawFn) -> list[Message]:
-    """A conversation as the engine sends it: every call answered by the next message."""
+    """Return a conversation as the engine sends it: every call answered by the next
+    message.
+    """
     messages: list[Message] = []
     tag = draw(st.integers(0, 10**9))  # no two calls that a provider receives are one
     for number in range(draw(st.integers(0, 5))):
@@ -276,27 +278,27 @@ def talks(draw: st.DrawFn) -> list[Message]:
     return messages
 
 
-@given(talk=talks(), others=st.lists(talks(), max_size=4), data=st.data())
+@given(conversation=talks(), others=st.lists(talks(), max_size=4), data=st.data())
 def test_cached_rendering_of_a_rewound_conversation_equals_a_fresh_one(
-    talk: list[Message], others: list[list[Message]], data: st.DataObject
+    conversation: list[Message], others: list[list[Message]], data: st.DataObject
 ) -> None:
-    """Grown, rewound, continued otherwise: always as if it were sent for the first time."""
+    """The conversation grows, is rewound, and continues in another way."""
     plain = RequestRenderer()
-    spoken = [StoredMessage(n, m) for n, m in enumerate(talk, start=1)]
+    spoken = [StoredMessage(n, m) for n, m in enumerate(conversation, start=1)]
     for other in others:
         upto = data.draw(st.integers(0, len(spoken)))
         spoken = [*spoken[:upto], *(StoredMessage(n, m) for n, m in enumerate(other))]
         for length in (len(spoken), max(0, len(spoken) - 1), len(spoken)):
-            result = Request(Log(spoken[:length]), tools=TOOLS)
-            assert list(plain.plain(result).messages) == list(
-                RequestRenderer().plain(result).messages
+            model_request = Request(Log(spoken[:length]), tools=TOOLS)
+            assert list(plain.plain(model_request).messages) == list(
+                RequestRenderer().plain(model_request).messages
             )
 
 
-@given(talk=talks())
-def test_text_protocol_request_only_grows_at_its_end(talk: list[Message]) -> None:
+@given(conversation=talks())
+def test_text_protocol_request_only_grows_at_its_end(conversation: list[Message]) -> None:
     plain, text = RequestRenderer(), ""
-    spoken = [StoredMessage(n, m) for n, m in enumerate(talk, start=1)]
+    spoken = [StoredMessage(n, m) for n, m in enumerate(conversation, start=1)]
     for length in range(1, len(spoken) + 1):
         result = plain.plain(Request(Log(spoken[:length]), tools=TOOLS))
         whole = "\0".join(f"{s.message.role}:{s.message.text}" for s in result.messages)
@@ -304,10 +306,10 @@ def test_text_protocol_request_only_grows_at_its_end(talk: list[Message]) -> Non
         text = whole
 
 
-def test_each_message_is_rendered_once() -> None:
+def test_text_protocol_renders_each_message_once() -> None:
     plain = RequestRenderer()
     conversation: Log[StoredMessage] = Log()
-    result: list[StoredMessage] = []
+    rendered_messages: list[StoredMessage] = []
     for step in range(40):
         conversation = conversation.plus(
             StoredMessage(3 * step + 1, message("assistant", call(str(step))))
@@ -316,20 +318,25 @@ def test_each_message_is_rendered_once() -> None:
             StoredMessage(3 * step + 2, message("tool", ToolResult(str(step), "a")))
         )
         messages = plain.plain(Request(conversation, tools=TOOLS)).messages
-        assert all(mine is theirs for mine, theirs in zip(result, messages, strict=False))
-        result = list(messages)
+        assert all(
+            mine is theirs
+            for mine, theirs in zip(rendered_messages, messages, strict=False)
+        )
+        rendered_messages = list(messages)
 
-    assert len(result) == 80
+    assert len(rendered_messages) == 80
 
 
 @settings(deadline=None, max_examples=25)
-@given(talk=talks())
+@given(conversation=talks())
 def test_any_rendered_conversation_is_accepted_by_a_strict_server(
-    talk: list[Message],
+    conversation: list[Message],
 ) -> None:
-    result = request(message("user", "Go."), *talk, message("user", "So?"), tools=TOOLS)
+    model_request = request(
+        message("user", "Go."), *conversation, message("user", "So?"), tools=TOOLS
+    )
 
-    plain = RequestRenderer().plain(result)
+    plain = RequestRenderer().plain(model_request)
     encoded = Encoded(openai_chat.message_to_wire).join(plain.messages)
     body: dict[str, Any] = msgspec.json.decode(openai_chat.to_wire(plain, encoded))
     spoken = [m["role"] for m in body["messages"][1:]]

@@ -9,11 +9,11 @@ from refold.values.usage import Usage
 
 
 @pytest.mark.parametrize(
-    ("message", "tokens"),
+    ("reported_count", "tokens"),
     [(7, 7), (0, 0), (-7, 0), (None, 0), (True, 0), ("7", 0), (7.0, 0), ([7], 0)],
 )
-def test_invalid_token_count_counts_as_zero(message: Any, tokens: int) -> None:
-    assert count(message) == tokens
+def test_invalid_token_count_counts_as_zero(reported_count: Any, tokens: int) -> None:
+    assert count(reported_count) == tokens
 
 
 def test_cached_tokens_are_part_of_the_input() -> None:

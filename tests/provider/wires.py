@@ -83,7 +83,7 @@ CONVERSATION = (
 
 
 def spec_of(wire: WireName) -> ProviderSpec:
-    """The provider that a wire was made for."""
+    """Return the provider that a wire was made for."""
     return find({"openai-responses": "openai"}.get(wire, wire))
 
 
@@ -104,8 +104,8 @@ async def open_wire(
     Ollama has said already what `model` is like.
     """
     spec = spec or spec_of(wire)
-    result = [Answer(msgspec.json.encode({**MODEL, **says}))]
-    async with wire_server(*(result if wire == "ollama" else []), *answers) as server:
+    shown_model = [Answer(msgspec.json.encode({**MODEL, **says}))]
+    async with wire_server(*(shown_model if wire == "ollama" else []), *answers) as server:
         environ = {spec.url_env: server.url, spec.key_env: KEY}
         there = spec if spec.url_env else replace(spec, base_url=server.url)
         async with aclosing(connect(there, environ, idle=idle)) as provider:
@@ -116,7 +116,7 @@ async def open_wire(
 
 
 def read_deltas(wire: WireName, *answers: Answer, idle: float = 5.0) -> list[Delta]:
-    """What a real client makes of an answer."""
+    """Return what a real client makes of an answer."""
 
     async def main() -> list[Delta]:
         async with open_wire(wire, *answers, idle=idle) as (provider, _):
@@ -131,7 +131,9 @@ def request_body(
     says: Mapping[str, Any] = MODEL,
     spec: ProviderSpec | None = None,
 ) -> dict[str, Any]:
-    """The body that goes out for a request. `says`: Ollama's description of the model."""
+    """Return the body that goes out for a request. `says`: Ollama's description of the
+    model.
+    """
     good = answer(wire, Reply("Yes."))
 
     async def main() -> bytes:
@@ -143,9 +145,9 @@ def request_body(
     return msgspec.json.decode(anyio.run(main))
 
 
-async def stream_deltas(provider: Provider, asked: Request | None = None) -> list[Delta]:
-    asked = asked or request(CONVERSATION[0])
-    async with aclosing(provider.stream(asked)) as deltas:
+async def stream_deltas(provider: Provider, prompt: Request | None = None) -> list[Delta]:
+    prompt = prompt or request(CONVERSATION[0])
+    async with aclosing(provider.stream(prompt)) as deltas:
         return [delta async for delta in deltas]
 
 

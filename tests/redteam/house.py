@@ -1,4 +1,4 @@
-"""A user's home with a hostile repository in it, and what must never happen there.
+"""Attacks a user's home by a hostile repository in it, and reports the harm.
 
 The home has keys, another project and programs. `attack` creates the files of a hostile
 repository, lets a scripted model call tools in it, and then checks: nothing outside the
@@ -41,14 +41,15 @@ _PERSON = ("-c", "user.name=p", "-c", "user.email=p@example.org")
 
 
 class Attack(Struct, frozen=True, kw_only=True):
-    """`plants` are files by name below the workspace; a content that begins with "-> " is
-    a link, one with "#!" a program. `before` runs as the person, in the workspace. In all
-    of them, `{home}` and `{other}` stand for the directories of the house.
+    """An attack. In all texts, `{home}` and `{other}` stand for directories of the house.
 
-    `meanwhile` is what another program does while the first question waits; that one is then
-    answered with yes, and any other with no. `calls` are tools with their arguments, or shell commands. `afterwards` is what the person
-    does when the session is over. `reached` must not be there
-    afterwards: names below the workspace. `path` comes before the person's PATH.
+    `plants` are files by name below the workspace; a content that begins with "-> " is a link,
+    and a content that begins with "#!" is a program. The person runs the script `before` in the
+    workspace. `calls` are tools with their arguments, or shell commands. While the first
+    question waits, another program runs the script `meanwhile`; then this question is answered
+    with yes, and any later question with no. The person runs the script `afterwards` when the
+    session is over. `reached` are names below the workspace that must not exist then. `path`
+    comes before the person's PATH.
     """
 
     name: str
@@ -61,20 +62,20 @@ class Attack(Struct, frozen=True, kw_only=True):
     settings: Mapping[str, object] = {}
     path: str = ""
     reached: Sequence[str] = ()
-    container: bool = False  # does one listen in the workspace, with a network of its own?
+    container: bool = False  # whether a container with its own network listens there
 
 
 class Outcome(Struct, frozen=True):
-    """The outcome. `heard` is all that tools returned to the model."""
+    """The outcome of an attack. `heard` is all that tools returned to the model."""
 
     heard: str
     harm: tuple[str, ...]
 
 
 class AttackHome:
-    """`home` holds `ws`, the workspace, and `other`, another project; `data` is refold's.
+    """A home with the workspace `ws` and another project, `other`. `data` is refold's home.
 
-    With `elsewhere`, refold reaches the workspace through a pipe: it is at the end of a shell.
+    With `elsewhere`, refold reaches the workspace through a pipe to a shell.
     """
 
     def __init__(self, home: Path, data: Path, *, elsewhere: bool = False) -> None:
@@ -159,7 +160,7 @@ class AttackHome:
         return "\n".join(part.text for part in parts if isinstance(part, ToolResult))
 
     def _directory(self) -> Path:
-        """The workspace, or what stands for it on this machine."""
+        """Return the workspace, or the directory that stands for it on this machine."""
         if not self._elsewhere:
             return self.ws
         argv = f"/usr/bin/env XDG_DATA_HOME={self._data}-place /bin/sh"
@@ -182,7 +183,10 @@ class AttackHome:
 
     @contextlib.contextmanager
     def _doors(self) -> Iterator[None]:
-        """Programs of the person that listen: under their name, another one, and a second."""
+        """Run programs of the person that listen on sockets until the block ends.
+
+        One socket keeps its name, one is renamed, and one has a second name.
+        """
         with contextlib.ExitStack() as stack:
             for name in ("plain.sock", "renamed.sock", "linked.sock"):
                 server = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -208,11 +212,23 @@ class AttackHome:
 
     @contextlib.contextmanager
     def _container(self) -> Iterator[None]:
-        """A program in another network namespace that shares a directory of the workspace."""
+        """Run a program in another network namespace, which listens in the workspace."""
         (self.ws / "run").mkdir()
-        words = ["bwrap", "--dev-bind", "/", "/", "--unshare-net", "--die-with-parent"]
-        words += [sys.executable, "-c", _LISTENS, str(self.ws / "run/container.sock")]
-        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+        command_line = [
+            "bwrap",
+            "--dev-bind",
+            "/",
+            "/",
+            "--unshare-net",
+            "--die-with-parent",
+        ]
+        command_line += [
+            sys.executable,
+            "-c",
+            _LISTENS,
+            str(self.ws / "run/container.sock"),
+        ]
+        with subprocess.Popen(command_line, stdout=subprocess.PIPE, text=True) as other:
             assert other.stdout
             assert other.stdout.readline() == "listens\n"
             yield
@@ -220,13 +236,13 @@ class AttackHome:
             self._connected += other.stdout.read().split()
 
     def _with_rights(self) -> list[str]:
-        """Files of the workspace that run with the rights of their owner."""
+        """Return the files of the workspace that run with the rights of their owner or group."""
         about = ((path, path.lstat().st_mode) for path in self.ws.rglob("*"))
         return [str(p) for p, mode in about if stat.S_ISREG(mode) and mode & 0o6000]
 
     def _outside(self) -> dict[str, str]:
-        """All that lies in the house and not in the workspace."""
-        data = dict[str, str]()
+        """Return mode, inode and hash of each file in the home but outside the workspace."""
+        fingerprints = dict[str, str]()
         for folder, folders, names in os.walk(self.home):
             if Path(folder) == self.home:
                 folders[:] = [name for name in folders if name != "ws"]
@@ -234,9 +250,9 @@ class AttackHome:
                 path = Path(folder, name)
                 about = path.lstat()
                 if not stat.S_ISSOCK(about.st_mode):
-                    what = sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
-                    data[str(path)] = f"{about.st_mode} {about.st_ino} {what}"
-        return data
+                    digest = sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+                    fingerprints[str(path)] = f"{about.st_mode} {about.st_ino} {digest}"
+        return fingerprints
 
     def _list_changes(self, before: Mapping[str, str]) -> list[str]:
         after = self._outside()

@@ -62,11 +62,11 @@ READERS = (
         for script in _ROUND
     ),
     *(
-        Attack(name=f"{tool} through a link", plants=_LINKS, calls=[(tool, given)], mode="default")
+        Attack(name=f"{tool} {given['path']} through a link", plants=_LINKS, calls=[(tool, given)], mode="default")
         for tool, given in (
             ("read_file", {"path": "link"}), ("read_file", {"path": "d1/notes.txt"}),
             ("grep", {"pattern": "S3", "path": "d1"}), ("list_files", {"path": "d1"}),
             ("tree", {"path": "d1"}),
-        )[1:]
+        )
     ),
 )  # fmt: skip

@@ -20,8 +20,10 @@ def connect(target: str) -> bytes:
 
 @contextmanager
 def server(*, resets: bool) -> Generator[int]:
-    """Its port. It resets each connection at once, or keeps all of them open and says nothing."""
-    listener, result = (
+    """Yield the port of a server that resets each connection, or keeps it open and sends
+    nothing.
+    """
+    listener, clients = (
         socket.create_server(("127.0.0.1", 0), backlog=300),
         list[socket.socket](),
     )
@@ -34,12 +36,12 @@ def server(*, resets: bool) -> Generator[int]:
                     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                     client.close()
                 else:
-                    result.append(client)
+                    clients.append(client)
 
     threading.Thread(target=serve, daemon=True).start()
     with listener:
         yield listener.getsockname()[1]
-    for item in result:
+    for item in clients:
         item.close()
 
 

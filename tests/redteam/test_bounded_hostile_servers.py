@@ -76,7 +76,7 @@ raise SystemExit(code)
 
 
 class Outcome(Struct):
-    """What refold printed, and what it left in its home. `result` is that of the call."""
+    """The output of refold, and the files in its home. `result` is the result of the call."""
 
     warnings: list[str]
     result: str
@@ -99,8 +99,8 @@ def test_a_hostile_mcp_server_is_limited_and_reported(tmp_path: Path, attack: st
     assert outcome.mebibytes < MAX_MEBIBYTES
     assert len(outcome.journal) < MAX_JOURNAL_BYTES
     assert outcome.home_bytes < MAX_HOME_BYTES
-    result = outcome.printed + outcome.journal.decode()
-    assert not any(order in result for order in ORDERS)
+    everything_written = outcome.printed + outcome.journal.decode()
+    assert not any(order in everything_written for order in ORDERS)
     assert wait_until_gone(str(tmp_path / "work" / "server.py"))
     if UNUSABLE in sentence:  # the model reads why, though it calls by `tool_call`
         assert outcome.result.startswith(f"There is no tool 'mcp__s__x': {UNUSABLE}")
@@ -119,8 +119,8 @@ def run_attack(folder: Path, attack: str) -> Outcome:
     (home / "mcp_servers.json").write_text(json.dumps({"mcpServers": {"s": server}}))
     search = call("tool_search", query="x")
     use = call("tool_call", name="mcp__s__x", arguments={"p": hostile_server.SLOW_TEXT})
-    lines = script(folder, search, use, {"text": "Done."})
-    words = command("-p", "Go.", "--script", lines, "--output-format", "json",
+    script_path = script(folder, search, use, {"text": "Done."})
+    words = command("-p", "Go.", "--script", script_path, "--output-format", "json",
                     "--allow", "mcp__*")  # fmt: skip
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         process = subprocess.Popen(

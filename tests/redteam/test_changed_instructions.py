@@ -43,7 +43,7 @@ class Folder:
         return code, output.out + output.err
 
     def start_session(self, *flags: str) -> tuple[str, str]:
-        """The instructions that a session is sent, and the notices to the user."""
+        """Return the instructions that a session is sent, and the notices to the user."""
         script = self.root.parent / "script.jsonl"
         script.write_bytes(msgspec.json.encode({"text": "Hello."}))
         code, text = self.run("-p", "hello", "--script", str(script), *flags)
@@ -61,15 +61,15 @@ def folder(
     root.mkdir()
     (root / ".git").mkdir()
     (root / ".git/HEAD").write_text("ref: refs/heads/main\n")
-    result = Folder(root, capfd)
+    new_folder = Folder(root, capfd)
     monkeypatch.chdir(root)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     monkeypatch.setattr(select, "select", lambda *_: ([sys.stdin], [], []))
-    assert result.run("trust", "add", "--yes")[0] == 0
-    assert "Use tabs." in result.start_session()[0]
+    assert new_folder.run("trust", "add", "--yes")[0] == 0
+    assert "Use tabs." in new_folder.start_session()[0]
     monkeypatch.chdir(root / "sub")
-    assert "Only tests here." in result.start_session()[0]
-    return result
+    assert "Only tests here." in new_folder.start_session()[0]
+    return new_folder
 
 
 def append_to(name: str) -> Callable[[Path], object]:
@@ -188,7 +188,9 @@ def test_trusting_a_folder_again_trusts_its_current_instructions(folder: Folder)
 
 
 def kinds(root: Path) -> dict[str, Path]:
-    """A file of each kind that instructs the model, as the folder has it when it is trusted."""
+    """Return a file of each kind that instructs the model, as the folder has it when it is
+    trusted.
+    """
     texts = {
         ".claude/skills/greet/SKILL.md": "---\nname: greet\ndescription: greets\n---\nSay hi.\n",
         ".claude/skills/greet/more.md": "Then bow.\n",
@@ -204,7 +206,7 @@ def kinds(root: Path) -> dict[str, Path]:
     return {name: root / name for name in texts}
 
 
-# What the model must get of each kind, and how a session uses it.
+# The text of each kind that the model must get, and how a session uses it.
 USES: dict[str, tuple[str, tuple[str, ...], list[dict[str, object]]]] = {
     ".claude/skills/greet/SKILL.md": (
         "Say hi.", ("-p", "hello"), [{"tool": "read_skill", "arguments": {"name": "greet"}}]
@@ -225,7 +227,7 @@ USES: dict[str, tuple[str, tuple[str, ...], list[dict[str, object]]]] = {
 def use_text(
     folder: Folder, words: tuple[str, ...], calls: list[dict[str, object]]
 ) -> tuple[str, str]:
-    """The journal of a session that uses a text, and the notices to the user."""
+    """Return the journal of a session that uses a text, and the notices to the user."""
     script = folder.root.parent / "script.jsonl"
     answers = [*([{"calls": calls}] if calls else []), {"text": "Done."}]
     script.write_bytes(b"\n".join(map(msgspec.json.encode, answers)))
@@ -238,7 +240,7 @@ def use_text(
 
 @pytest.fixture
 def trusted_folder(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Folder:
-    """A trusted folder with a file of each kind."""
+    """Return a trusted folder with a file of each kind."""
     monkeypatch.chdir(folder.root)
     kinds(folder.root)
     assert folder.run("trust", "remove", str(folder.root))[0] == 0

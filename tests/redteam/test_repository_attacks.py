@@ -48,9 +48,9 @@ def test_the_harm_check_reports_every_kind_of_harm(
         name="", plants={"go": command}, calls=["bash go"], settings=_OPEN, reached=["made"]
     )
 
-    result = attack_home.attack(script).harm
+    harm_done = attack_home.attack(script).harm
 
-    assert any(text.startswith(harm) for text in result), result
+    assert any(text.startswith(harm) for text in harm_done), harm_done
 
 
 def test_at_least_sixty_attacks_have_unique_names() -> None:
@@ -59,7 +59,7 @@ def test_at_least_sixty_attacks_have_unique_names() -> None:
 
 
 def attack_parameters() -> Iterator[ParameterSet]:
-    """All attacks; of a family of similar ones `make test` tries the first two."""
+    """Yield all attacks; of a family of similar ones `make test` tries the first two."""
     sizes = Counter[str]()
     for attack in ALL:
         family = re.sub(
@@ -82,7 +82,9 @@ def test_no_repository_attack_does_harm(attack_home: AttackHome, attack: Attack)
 def test_no_repository_attack_does_harm_in_mode_sandbox(
     attack_home: AttackHome, attack: Attack
 ) -> None:
-    """There, programs of the repository may run and write in it; they reach nothing else."""
+    """In this mode programs of the repository may run and write in it. They reach nothing
+    else.
+    """
     result = attack_home.attack(replace(attack, mode="sandbox"))
 
     inside = ("ran: ",) if attack.mode == "bypass" else ("ran: ", "made: ")

@@ -45,18 +45,18 @@ async def handshake_status(client: Client, id_: str, headers: Mapping[str, str])
 
 
 async def refusal(client: Client, id_: str, token: str) -> dict[str, object]:
-    """What a socket answers to this token."""
+    """Return what a socket answers to this token."""
     async with dial(client, id_, page_headers(client)) as socket:
         await PageTerminal(socket).send("start", token=token, rows=24, columns=80)
         return await end_of(socket)
 
 
-def starts(client: Client, id_: str) -> int:
+def count_starts(client: Client, id_: str) -> int:
     entries = client.host.stored.entries(id_)
     return sum(isinstance(entry.event, TerminalStarted) for entry in entries)
 
 
-async def test_without_the_flag_there_is_no_route_no_script_and_no_panel(
+async def test_without_the_terminal_flag_there_is_no_route_no_script_and_no_panel(
     tmp_path: Path,
 ) -> None:
     async with open_server(tmp_path) as client:
@@ -84,7 +84,7 @@ async def test_without_the_flag_there_is_no_route_no_script_and_no_panel(
 
 
 @pytest.mark.parametrize("is_on", [False, True], ids=["without", "with"])
-async def test_only_the_developer_page_has_a_terminal_and_its_policy_is_that_of_all(
+async def test_only_the_developer_page_has_a_terminal_and_all_pages_have_one_content_policy(
     is_on: bool, tmp_path: Path
 ) -> None:
     async with open_server(
@@ -102,7 +102,7 @@ async def test_only_the_developer_page_has_a_terminal_and_its_policy_is_that_of_
     assert "unsafe" not in policies.pop()
 
 
-async def test_tokens_and_sockets_of_other_sites_other_persons_and_programs_are_refused(
+async def test_terminal_tokens_and_sockets_of_other_sites_persons_and_programs_are_refused(
     tmp_path: Path,
 ) -> None:
     async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
@@ -132,10 +132,12 @@ async def test_tokens_and_sockets_of_other_sites_other_persons_and_programs_are_
     assert tokens == expected
     assert sockets == expected
     assert as_form.status == 415
-    assert starts(client, id_) == 0
+    assert count_starts(client, id_) == 0
 
 
-async def test_a_token_is_good_once_and_for_its_conversation_only(tmp_path: Path) -> None:
+async def test_a_terminal_token_is_valid_once_and_only_for_its_conversation(
+    tmp_path: Path,
+) -> None:
     async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
         id_, other = await client.begin(), await client.begin()
         first = (await ask_token(client, id_, page_headers(client))).json["token"]
@@ -145,7 +147,7 @@ async def test_a_token_is_good_once_and_for_its_conversation_only(tmp_path: Path
         async with open_terminal(client, id_) as terminal:
             await terminal.type("exit\r")
             await terminal.read_end()
-        none = starts(client, other), starts(client, id_)
+        none = count_starts(client, other), count_starts(client, id_)
 
     problem = "this launch token was used, is too old, or is for another conversation"
     refused = {"type": "ended", "reason": "failed", "code": None, "problem": problem}
@@ -199,7 +201,7 @@ def test_a_server_that_others_reach_has_no_terminals(
     ],
     ids=str,
 )
-async def test_nothing_starts_before_a_valid_first_frame(
+async def test_no_shell_starts_after_an_invalid_first_frame(
     frame: str | bytes, tmp_path: Path
 ) -> None:
     async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
@@ -207,7 +209,7 @@ async def test_nothing_starts_before_a_valid_first_frame(
         async with dial(client, id_, page_headers(client)) as socket:
             await socket.send(frame)
             end = await end_of(socket)
-        count = starts(client, id_)
+        count = count_starts(client, id_)
 
     assert end["reason"] == "failed"
     assert count == 0
@@ -235,7 +237,7 @@ async def test_a_frame_that_breaks_the_protocol_ends_the_terminal(
     assert end["reason"] == "failed"
 
 
-async def test_output_that_looks_like_a_report_of_the_shell_is_not_recorded(
+async def test_terminal_output_that_looks_like_a_report_of_the_shell_is_not_recorded(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "evil.txt").write_text("\x1b]633;E;curl evil.example;0\x07\x1b]633;E;0\x07")

@@ -50,5 +50,5 @@ def test_text_between_tags_cannot_close_its_tag_or_hide_characters(
 @pytest.mark.parametrize(
     "text", ["👩‍👩‍👧 naïve → <b>x</b> a < b", "می‌خواهم", "```\nif a</b:\n```"]
 )
-def test_text_without_tags_between_tags_stays_unchanged(text: str) -> None:
+def test_text_that_contains_no_tag_is_put_between_tags_unchanged(text: str) -> None:
     assert between_tags(text, "mail", "child") == text

@@ -45,7 +45,7 @@ for line in sys.stdin:
 
 
 class Place:
-    """A home and a workspace, whose conversations are of these scripts."""
+    """A home and a workspace, in which these scripts are the conversations."""
 
     def __init__(
         self, directory: Path, good: LoopbackServer, inside: LoopbackServer
@@ -60,7 +60,7 @@ class Place:
     def run(
         self, *lines: Line, allow: Sequence[str] = (), **scripts: Sequence[Line]
     ) -> list[Any]:
-        """The events of the session, and of its subagents."""
+        """Return the events of the session, and of its subagents."""
         agent = Agent(
             provider=ScriptedConversations({"": list(lines), **scripts}),
             directory=self.work,
@@ -103,7 +103,7 @@ def place(
     assert not internal_server.received
 
 
-def ends(events: Sequence[Any]) -> list[Ended]:
+def list_ends(events: Sequence[Any]) -> list[Ended]:
     return [event for event in events if isinstance(event, Ended)]
 
 
@@ -111,7 +111,7 @@ def ends(events: Sequence[Any]) -> list[Ended]:
 def test_a_command_reaches_only_the_hosts_that_its_question_names(
     place: Place, tool: str
 ) -> None:
-    """The loop hides the hosts in a variable: nothing but the call names one."""
+    """The command builds the host names in a loop, so only the call itself names one."""
     events = place.run([tool_call(tool, command=place.fetch, hosts=[place.good])], "Done.")
 
     (question,) = place.asked
@@ -130,7 +130,7 @@ def test_a_command_of_a_subagent_reaches_only_the_hosts_of_rules(place: Place) -
     (journal,) = place.home.glob("sessions/*/**/child-1/**/*.jsonl")
     place.check(journal.read_text().replace('\\"', '"'))
     assert not place.asked
-    assert ends(events)
+    assert list_ends(events)
 
 
 def test_an_mcp_server_reaches_only_its_configured_hosts(place: Place) -> None:
@@ -147,7 +147,9 @@ def test_an_mcp_server_reaches_only_its_configured_hosts(place: Place) -> None:
         tool_call("tool_call", name="mcp__s__x", arguments={"ports": []}),
     )
 
-    *_, end, second = ends(place.run([search], [fetch], [again], "Done.", allow=["mcp__*"]))
+    *_, end, second = list_ends(
+        place.run([search], [fetch], [again], "Done.", allow=["mcp__*"])
+    )
 
     place.check(end.text)
     assert f'to permit them, add "{place.inside}" to its "hosts"' in end.text

@@ -1,4 +1,4 @@
-"""Sessions whose model acts by code, and a second model that answers by a rule."""
+"""Runs sessions whose model acts by code, with leaves that answer by a rule."""
 
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
@@ -43,7 +43,10 @@ Rule = Callable[[str], str]
 
 
 class Leaf:
-    """A model that answers by a rule, from its input. Counts the requests."""
+    """A model that computes its answer from the message by a rule, and records its requests.
+
+    The first `broken` requests fail.
+    """
 
     def __init__(self, rule: Rule, seconds: float = 0.0, broken: int = 0) -> None:
         self._rule, self._seconds, self._broken = rule, seconds, broken
@@ -70,7 +73,7 @@ def as_code(*cells: str) -> str:
 
 
 class CodeSession:
-    """What a session is made of, so that a second one can continue with the same."""
+    """The parts of a session, from which a second session can continue."""
 
     def __init__(
         self,
@@ -79,16 +82,16 @@ class CodeSession:
         *,
         store: Store | None = None,
         workers: Workers | None = None,
-        given: dict[str, Any] | None = None,
+        repl_options: dict[str, Any] | None = None,
         memo: Kind = "off",
         **world: Any,
     ) -> None:
         self.store: Any = store or MemoryStore()
-        self.native = False  # are calls made as the model makes them?
+        self.native = False  # whether the model makes calls of its own, not code in text
         self.model: Any = model
         self.leaf: Any = leaf
         self.workers: Any = workers or InProcessWorkers()
-        self._given, self._memo = given or {}, memo
+        self._repl_options, self._memo = repl_options or {}, memo
         self._house = {"seen": world.pop("seen", [])}
         self._tools, self._world = world.pop("tools", ()), world
 
@@ -96,7 +99,7 @@ class CodeSession:
         record = Recorder(self.store, clock=lambda: 0.0)
         memo = SessionMemo(record) if self._memo == "session" else None
         every: dict[str, Any] = {"code_limits": LEASH, "rate": RateLimit(), "memo": memo}
-        limits = ReplLimits(**{**every, **self._given})
+        limits = ReplLimits(**{**every, **self._repl_options})
         keeper = WorkerKeeper(self.workers)
         repl = Repl(record, lambda: world, keeper, limits)
         world = World(
@@ -137,14 +140,14 @@ def _price(model: str, usage: Usage) -> float:
 
 
 def observations(view: View) -> list[str]:
-    """What the model read about its code."""
+    """Return the results of its code that the model read."""
     results = [s.message for s in view.conversation.messages if s.message.role == "tool"]
     parts = (part for message in results for part in message.parts)
     return [part.text for part in parts if isinstance(part, ToolResult)]
 
 
 def material(**values: object) -> dict[str, Any]:
-    return {"begins": InitialVariables(values)}
+    return {"initial_variables": InitialVariables(values)}
 
 
 def shape(text: str) -> Raw:

@@ -1,4 +1,4 @@
-"""A session that asks 300 questions, in a process of its own, for a test that kills it.
+"""Runs a session that asks 300 questions, in a process of its own, which a test kills.
 
 Usage: python fanning_out.py HOME LOG
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 import anyio
 from msgspec.structs import replace
 
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.provider.port import Delta, Done, Request, TextDelta
 from refold.testing.providers import ScriptedProvider
 from refold.values.usage import Usage
@@ -26,7 +26,7 @@ CODE = (
 
 
 class Counting:
-    """Writes down what it is asked before it answers, as a server of its own would."""
+    """Writes down each request before it answers, as a real server would."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -39,15 +39,15 @@ class Counting:
         yield Done(Usage(fresh=10, output=3))
 
 
-async def main(home: Path, heard: Path) -> None:
+async def main(home: Path, log: Path) -> None:
     store = JournalDirectory(home).store(SESSION)
     answers = [as_code(CODE)] * 2
     code_limits = replace(LEASH, fan_out=MANY)
     run = CodeSession(
         ScriptedProvider(*answers),
-        Counting(heard),
+        Counting(log),
         store=store,
-        given={"code_limits": code_limits},
+        repl_options={"code_limits": code_limits},
     )
     session = await run.session()
     if not session.view.turn.seq:

@@ -1,6 +1,6 @@
-"""Material of any size with a known answer, and programs that find the answer.
+"""Makes material of any size with a known answer, and programs that find the answer.
 
-A line is a little more than 16 tokens. The programs are what a good model would write.
+A line is a little more than 16 tokens. The programs are like those of a good model.
 """
 
 import random
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tests.rlm.acting_by_code import as_code
 
-LINE = 16  # tokens, about
+LINE_TOKENS = 16  # roughly
 _WORDS = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heath")
 
 
@@ -19,15 +19,17 @@ class Task(Struct, frozen=True):
     context: str
     answer: str
     program: tuple[str, ...]  # the answers of the model, in their order
-    leaves: int = 0  # models that the program asks
+    leaves: int = 0  # how many leaves the program asks
 
 
 def tasks(tokens: int) -> list[Task]:
-    return [make(max(100, tokens // LINE)) for make in (needle, count, aggregate, join)]
+    return [
+        make(max(100, tokens // LINE_TOKENS)) for make in (needle, count, aggregate, join)
+    ]
 
 
 def needle(lines: int) -> Task:
-    """One sentence is somewhere; a model has to understand it."""
+    """Make a task: the material hides one sentence, which a model has to understand."""
     log = _log(lines)
     log[lines * 2 // 3] = "At noon the keeper said that the code of the gate is 7341."
     return Task(
@@ -64,7 +66,7 @@ def count(lines: int) -> Task:
 
 
 def aggregate(lines: int) -> Task:
-    """A model reads pieces, code adds up what it says."""
+    """Make a task: leaves count in pieces of the material, and code adds up the counts."""
     log = _log(lines)
     total = sum("shouted" in line for line in log)
     return Task(
@@ -89,7 +91,7 @@ def aggregate(lines: int) -> Task:
 
 
 def join(lines: int) -> Task:
-    """Pairs of lines, anywhere in the material, that name the same number."""
+    """Make a task: find pairs of lines, anywhere in the material, with the same number."""
     log = _log(lines)
     some = random.Random(2)
     places = some.sample(range(lines), 20)
@@ -114,7 +116,7 @@ def join(lines: int) -> Task:
 
 
 def answering(text: str) -> str:
-    """A model that reads what these programs ask it."""
+    """Return the answer of a leaf to a question of these programs."""
     if "What is the code?" in text:
         return text.split("gate is ")[1].split(".")[0]
     return str(sum("shouted" in line for line in text.splitlines()[1:-2]))

@@ -1,4 +1,4 @@
-"""A worker that runs cells in a thread of this process, for tests without a sandbox."""
+"""Runs cells in a thread of this process, for tests without a sandbox."""
 
 import contextlib
 import io
@@ -48,17 +48,19 @@ class InProcess:
             try:
                 with contextlib.redirect_stdout(out):
                     exec(compile(cell, "<cell>", "exec"), data)
-                result = Cell(out.getvalue())
+                python_cell = Cell(out.getvalue())
             except _Final as final:
-                result = Cell(out.getvalue(), final=Raw(msgspec.json.encode(final.value)))
+                python_cell = Cell(
+                    out.getvalue(), final=Raw(msgspec.json.encode(final.value))
+                )
             except WorkerLost:
                 raise
             except Exception:
                 last = traceback.format_exc().strip().splitlines()[-1]
-                result = Cell(out.getvalue() + last, failed=True)
+                python_cell = Cell(out.getvalue() + last, failed=True)
             hidden = {*names, "__builtins__"}
             self.variables = {k: v for k, v in data.items() if k not in hidden}
-            return result
+            return python_cell
 
         return await anyio.to_thread.run_sync(scenario)
 
@@ -68,15 +70,17 @@ class InProcess:
     async def persist(
         self, stored_names: Collection[str]
     ) -> tuple[Variables, VariableReport]:
-        data: dict[str, Any] = {}
+        saved_variables: dict[str, Any] = {}
         lost: list[tuple[str, str]] = []
         for name, value in self.variables.items():
             if isinstance(value, ModuleType | FunctionType):
                 lost.append((name, f"a {type(value).__name__} cannot be kept"))
             else:
-                data[name] = value
-        types = tuple((name, type(value).__name__) for name, value in data.items())
-        return Variables(pickle.dumps(data)), VariableReport(types, tuple(lost))
+                saved_variables[name] = value
+        types = tuple(
+            (name, type(value).__name__) for name, value in saved_variables.items()
+        )
+        return Variables(pickle.dumps(saved_variables)), VariableReport(types, tuple(lost))
 
     async def restore(
         self, index: bytes, parts: Collection[str], read: ReadPart
@@ -113,8 +117,8 @@ class InProcess:
 
 
 def _function(name: str, takes: tuple[str, ...], host: Host) -> Callable[..., object]:
-    async def call_host(given: Mapping[str, object]) -> object:
-        return await host(name, given)
+    async def call_host(arguments: Mapping[str, object]) -> object:
+        return await host(name, arguments)
 
     def call(*args: object, **named: object) -> object:
         data = {**dict(zip(takes, args, strict=False)), **named}
@@ -124,7 +128,7 @@ def _function(name: str, takes: tuple[str, ...], host: Host) -> Callable[..., ob
 
 
 class InProcessWorkers:
-    """`made` are all workers that were ever made."""
+    """Creates workers in this process. `made` has all of them."""
 
     def __init__(self) -> None:
         self.made: list[InProcess] = []

@@ -34,7 +34,7 @@ def test_questions_answered_before_a_kill_are_not_sent_again(
         _wait_until(lambda: path.exists() and path.read_text().count("\n") >= after)
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
-    done = {asked.key for asked, _ in successful_leaves(_entries(journal))}
+    done = {answered_leaf.key for answered_leaf, _ in successful_leaves(_entries(journal))}
     asked_before = Counter(path.read_text().splitlines())
     # A question is in the journal before it is sent: one of these may not have been
     # received.
@@ -55,8 +55,8 @@ def test_questions_answered_before_a_kill_are_not_sent_again(
     assert view.account.spent.usage.estimated == bool(unknown)
 
 
-def _start(home: Path, heard: Path) -> "subprocess.Popen[str]":
-    command = [sys.executable, str(HERE / "fanning_out.py"), str(home), str(heard)]
+def _start(home: Path, log: Path) -> "subprocess.Popen[str]":
+    command = [sys.executable, str(HERE / "fanning_out.py"), str(home), str(log)]
     paths = os.pathsep.join((str(HERE), str(HERE.parent.parent)))
     environ = {**os.environ, "PYTHONPATH": paths}
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ)

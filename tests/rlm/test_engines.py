@@ -203,7 +203,7 @@ def test_code_reads_the_workspace_and_changes_nothing(
 
 
 @no_monty
-def test_code_that_uses_what_monty_lacks_gets_one_error_that_says_so(
+def test_code_that_monty_does_not_support_gets_one_error_that_says_so(
     tmp_path: Path,
 ) -> None:
     async def use_session(session: Session) -> None:

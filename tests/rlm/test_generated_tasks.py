@@ -21,7 +21,7 @@ def run_of(task: Task, workers: Workers | None = None) -> CodeSession:
         ScriptedProvider(*task.program),
         Leaf(answering),
         workers=workers,
-        given=material(context=task.context),
+        repl_options=material(context=task.context),
     )
 
 

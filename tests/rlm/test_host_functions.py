@@ -33,7 +33,7 @@ async def scribble(path: str) -> Reply:
 
 
 class Siblings:
-    """Children that answer at once. `wanted` is what was asked of them."""
+    """Children that answer at once. `wanted` are the requests to them."""
 
     def __init__(self, *reports: Report) -> None:
         self._reports = iter(reports)
@@ -111,7 +111,7 @@ def test_a_subagent_receives_its_context_and_returns_its_value_unchanged() -> No
     )
     run = make_run(
         as_code("a = rlm('Count.', context=[1, 2])", "FINAL([a['n'], rlm('Say.')])"),
-        given={"below": below},
+        repl_options={"subagents": below},
     )
 
     view = run.run()
@@ -128,7 +128,8 @@ def test_a_failed_subagent_is_a_marked_slot_among_the_results() -> None:
         Report("child-2", "failed", "", "out of money"),
     )
     run = make_run(
-        as_code("FINAL(map_rlm(['Same.', 'Same.'], shared='x'))"), given={"below": below}
+        as_code("FINAL(map_rlm(['Same.', 'Same.'], shared='x'))"),
+        repl_options={"subagents": below},
     )
 
     view = run.run()
@@ -144,7 +145,7 @@ def test_code_cannot_start_subagents_below_the_maximum_depth(code: str) -> None:
     run = make_run(
         as_code(f"print({code})"),
         as_code("FINAL(1)"),
-        given={"below": Siblings(), "depth": 1},
+        repl_options={"subagents": Siblings(), "depth": 1},
     )
 
     view = run.run()
@@ -156,7 +157,7 @@ def test_attaching_a_missing_session_fails() -> None:
     run = make_run(
         as_code("attach_rlm('x', 'Go on.')"),
         as_code("FINAL(1)"),
-        given={"below": Siblings()},
+        repl_options={"subagents": Siblings()},
     )
 
     view = run.run()

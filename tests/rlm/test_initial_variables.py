@@ -16,11 +16,11 @@ from refold.journal.events.child_events import (
     VariablesRestored,
     VariablesSaved,
 )
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.store.blobs import blobs_of
 from refold.journal.store.port import MemoryBlobs, MemoryStore
 from refold.place.files import DiskFiles
-from refold.rlm import initial_variables
+from refold.rlm import initial_variables as initial_variables_module
 from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.other_sessions import OtherSessions
 from refold.testing.providers import ScriptedProvider
@@ -39,7 +39,9 @@ def make_run(*answers: Any, **options: Any) -> CodeSession:
 
 def test_initial_variables_are_restored_after_a_crash_before_the_first_snapshot() -> None:
     first = make_run(
-        as_code("die('the machine is gone')"), "It broke.", given=material(context="hay")
+        as_code("die('the machine is gone')"),
+        "It broke.",
+        repl_options=material(context="hay"),
     )
     first.run()
     second = make_run(as_code("FINAL(context)"), store=first.store)
@@ -49,7 +51,7 @@ def test_initial_variables_are_restored_after_a_crash_before_the_first_snapshot(
 
 
 class CountingBlobs(MemoryBlobs):
-    """Blobs that count what is read."""
+    """Blobs that count their reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +65,7 @@ class CountingBlobs(MemoryBlobs):
 def test_a_resumed_session_reads_its_material_only_for_code() -> None:
     blobs = CountingBlobs()
     store = MemoryStore(blobs=blobs)
-    make_run(as_code("FINAL(1)"), store=store, given=material(context="hay")).run()
+    make_run(as_code("FINAL(1)"), store=store, repl_options=material(context="hay")).run()
     (material_blob,) = (blob for event in make_run(store=store).events(VariableInjected)
                         for blob in blobs_of(event))  # fmt: skip
     first = blobs.read[:]
@@ -76,18 +78,18 @@ def test_a_resumed_session_reads_its_material_only_for_code() -> None:
 
 
 def test_material_is_not_held_in_memory_once_it_is_recorded() -> None:
-    given = material(context="hay")
-    run = make_run(as_code("FINAL(context)"), given=given)
+    variables = material(context="hay")
+    run = make_run(as_code("FINAL(context)"), repl_options=variables)
 
     assert run.run().turn.answer == "hay"
-    assert given["begins"].values == {}
+    assert variables["initial_variables"].values == {}
 
 
 def test_initial_variables_are_restored_after_a_rewind_to_the_start() -> None:
-    run = make_run(as_code("FINAL(context)"), given=material(context="hay"))
+    run = make_run(as_code("FINAL(context)"), repl_options=material(context="hay"))
     again = make_run(as_code("FINAL(context)"), store=run.store)
 
-    async def back_and_on() -> str:
+    async def rewind_and_continue() -> str:
         session = await again.session()
         assert await session.rewind(session.view.marks[0].seq)
         await session.inbox.say("Go.")
@@ -95,14 +97,14 @@ def test_initial_variables_are_restored_after_a_rewind_to_the_start() -> None:
 
     run.run()
 
-    assert anyio.run(back_and_on) == "hay"
+    assert anyio.run(rewind_and_continue) == "hay"
 
 
-@pytest.mark.parametrize("most", [initial_variables.MAX_NAMED_FILES, 1])
+@pytest.mark.parametrize("most", [initial_variables_module.MAX_NAMED_FILES, 1])
 def test_files_of_initial_variables_count_as_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(initial_variables, "MAX_NAMED_FILES", most)
+    monkeypatch.setattr(initial_variables_module, "MAX_NAMED_FILES", most)
     place = Path(os.path.realpath(tmp_path))
     for name in ("a", "b", "c"):
         (place / name).write_text(f"{name}\n{LINE}")
@@ -111,8 +113,10 @@ def test_files_of_initial_variables_count_as_read(
         (str(place / name), sha256(text.encode()).hexdigest())
         for name, text in data.items()
     )
-    begins = InitialVariables({"context": data}, files={"context": files})
-    run = make_run(as_code("FINAL(1)"), given={"begins": begins})
+    initial_variables = InitialVariables({"context": data}, files={"context": files})
+    run = make_run(
+        as_code("FINAL(1)"), repl_options={"initial_variables": initial_variables}
+    )
     run.run()
     (place / "b").write_text("something else")
     (event,) = run.events(VariableInjected)
@@ -141,9 +145,12 @@ def test_attached_session_stores_its_own_copy_of_large_variables(tmp_path: Path)
             as_code("x = ['a' * 300_000]\nFINAL(1)"), store=home.store("one"), workers=real
         )
         other.run()
-        begins = InitialVariables(attached="one")
-        data = {"begins": begins, "snapshots": OtherSessions(home, "two", "")}
-        run = make_run(as_code("FINAL(len(x[0]))"), workers=real, given=data)
+        initial_variables = InitialVariables(attached="one")
+        data = {
+            "initial_variables": initial_variables,
+            "snapshots": OtherSessions(home, "two", ""),
+        }
+        run = make_run(as_code("FINAL(len(x[0]))"), workers=real, repl_options=data)
         view = run.run()
 
     (restored,), (result,) = run.events(VariablesRestored), run.events(VariablesSaved)

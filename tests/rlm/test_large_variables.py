@@ -27,7 +27,7 @@ async def persist(session: Session) -> Variables:
     return (await session.persist())[0]
 
 
-def test_initial_values_are_never_serialized(tmp_path: Path) -> None:
+def test_initial_variables_are_never_serialized(tmp_path: Path) -> None:
     async def use_session(session: Session) -> None:
         await session.put("context", {"a": "x" * LARGE, "b": "ü"})
         await session.put("small", "s")
@@ -67,12 +67,12 @@ def test_changed_large_variables_are_restored_in_their_last_state(tmp_path: Path
     async def main() -> None:
         async with python(tmp_path / "ws") as session:
             await session.cell(
-                "\n".join(["import hashlib", *(made for made, _ in CHANGES)])
+                "\n".join(["import hashlib", *(code for code, _ in CHANGES)])
             )
             before = await persist(session)
             await session.cell("\n".join(changed for _, changed in CHANGES))
             after = await persist(session)
-            result = await session.text(HASHED)
+            hashes = await session.text(HASHED)
             again = await persist(session)
             disk = session.disk
         async with python(tmp_path / "ws") as session:
@@ -81,13 +81,15 @@ def test_changed_large_variables_are_restored_in_their_last_state(tmp_path: Path
             restored = await persist(session)
         assert (len(before.new), len(after.new)) == (len(CHANGES), len(CHANGES))
         assert again == Variables(after.index, after.parts)
-        assert text == result
+        assert text == hashes
         assert restored.new == {}
 
     anyio.run(main)
 
 
-def test_a_missing_part_loses_only_its_own_variables(tmp_path: Path) -> None:
+def test_a_missing_file_of_a_saved_variable_loses_only_that_variable(
+    tmp_path: Path,
+) -> None:
     async def use_session(session: Session) -> None:
         await session.cell("x = 'a' * 300_000; n = 1")
         variables, report = await session.persist()
@@ -102,7 +104,7 @@ def test_a_missing_part_loses_only_its_own_variables(tmp_path: Path) -> None:
     run_with_session(tmp_path / "ws", use_session)
 
 
-def test_material_is_freed_as_bytes_once_it_is_a_text() -> None:
+def test_the_bytes_of_a_large_variable_are_freed_once_it_is_decoded() -> None:
     namespace, parts = cast("Namespace", SimpleNamespace(names={})), Parts()
     content = bytearray(msgspec.json.encode("x" * LARGE))
 
@@ -118,7 +120,7 @@ def test_material_is_sent_without_a_copy() -> None:
     assert make_frame({"t": "put"}, blob).blob is blob
 
 
-def test_the_same_error_of_the_same_code_has_the_same_text(tmp_path: Path) -> None:
+def test_code_that_fails_again_gives_the_same_error_text(tmp_path: Path) -> None:
     async def use_session(session: Session) -> None:
         for code in (
             "1 / 0",
@@ -136,9 +138,9 @@ def test_code_cannot_read_other_blobs_by_their_hash(tmp_path: Path) -> None:
     code = (
         "import gc\n"
         "kinds = [one for one in gc.get_objects() if isinstance(one, type)]\n"
-        "keeping = next(one for one in kinds if one.__name__ == '_Persisting')\n"
+        "keeping = next(one for one in kinds if one.__name__ == '_SnapshotBuilder')\n"
         "def where(self, value):\n"
-        f"    self.named['{other}'] = None\n"
+        f"    self.part_names['{other}'] = None\n"
         f"    return '{other}', 'pickle'\n"
         "keeping._store_value = where\n"
         "del kinds, keeping"

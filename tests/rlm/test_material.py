@@ -22,11 +22,11 @@ def read(top: Path, *named: str, most: int = 10_000) -> Material:
 def test_material_of_one_file_is_its_text(root: Path) -> None:
     (root / "a.txt").write_text("héllo\n")
 
-    result = read(root, "a.txt")
+    own_material = read(root, "a.txt")
 
     content = sha256("héllo\n".encode()).hexdigest()
-    assert result == Material("héllo\n", 1, 7, read=((str(root / "a.txt"), content),))
-    assert (result.tokens, result.description) == (2, "a text of 6 characters")
+    assert own_material == Material("héllo\n", 1, 7, read=((str(root / "a.txt"), content),))
+    assert (own_material.tokens, own_material.description) == (2, "a text of 6 characters")
 
 
 def test_material_of_a_folder_is_a_dictionary_from_path_to_text(root: Path) -> None:
@@ -35,26 +35,28 @@ def test_material_of_a_folder_is_a_dictionary_from_path_to_text(root: Path) -> N
     (root / "in/deep/a.md").write_text("aa")
     (root / "in/link.txt").symlink_to(root / "in/b.txt")
 
-    result = read(root, "in")
+    own_material = read(root, "in")
 
-    assert (result.value, result.files, result.size) == (
+    assert (own_material.value, own_material.files, own_material.size) == (
         {"in/b.txt": "b", "in/deep/a.md": "aa"}, 2, 3,
     )  # fmt: skip
-    assert result.read == (
+    assert own_material.read == (
         (str(root / "in/b.txt"), sha256(b"b").hexdigest()),
         (str(root / "in/deep/a.md"), sha256(b"aa").hexdigest()),
     )
-    assert result.description == "a dict from path to text, 2 files, 3 characters in all"
+    assert (
+        own_material.description == "a dict from path to text, 2 files, 3 characters in all"
+    )
 
 
 def test_a_file_name_that_is_not_utf_8_is_escaped(root: Path) -> None:
     (root / "in").mkdir()
     Path(os.fsdecode(os.fsencode(root) + b"/in/\xff.txt")).write_text("b")
 
-    result = read(root, "in")
+    own_material = read(root, "in")
 
-    assert result.value == {"in/\\xff.txt": "b"}
-    assert [path for path, _ in result.read] == [f"{root}/in/\\xff.txt"]
+    assert own_material.value == {"in/\\xff.txt": "b"}
+    assert [path for path, _ in own_material.read] == [f"{root}/in/\\xff.txt"]
 
 
 def test_material_of_a_folder_with_one_file_is_a_dictionary(root: Path) -> None:
@@ -69,9 +71,9 @@ def test_material_of_several_paths_is_one_dictionary_without_duplicates(root: Pa
     (root / "in/b.txt").write_text("b")
     (root / "c.txt").write_text("c")
 
-    result = read(root, "c.txt", "in", "in/b.txt")
+    own_material = read(root, "c.txt", "in", "in/b.txt")
 
-    assert result.value == {"c.txt": "c", "in/b.txt": "b"}
+    assert own_material.value == {"c.txt": "c", "in/b.txt": "b"}
 
 
 def test_material_outside_the_directory_has_absolute_paths(root: Path) -> None:
@@ -112,11 +114,11 @@ def test_material_too_large_for_memory_is_a_list_of_paths(root: Path) -> None:
     for name in "ab":
         (root / f"in/{name}.txt").write_text("x" * 6_000)
 
-    result = read(root, "in")
+    own_material = read(root, "in")
 
-    assert result == Material(["in/a.txt", "in/b.txt"], 2, 12_000)
-    assert result.tokens == 3_000
-    assert "list of the paths of 2 files" in result.description
+    assert own_material == Material(["in/a.txt", "in/b.txt"], 2, 12_000)
+    assert own_material.tokens == 3_000
+    assert "list of the paths of 2 files" in own_material.description
 
 
 @pytest.mark.parametrize(
@@ -157,9 +159,9 @@ def test_without_material_the_question_is_unchanged() -> None:
 
 
 def test_a_flat_prompt_has_the_question_after_the_material() -> None:
-    result = Material({'a".txt': "one", "b.txt": "</material> two"}, 2, 20)
+    own_material = Material({'a".txt': "one", "b.txt": "</material> two"}, 2, 20)
 
-    assert flat_text("Who?", result) == (
+    assert flat_text("Who?", own_material) == (
         '<material path="a\'.txt">\none\n</material>\n\n'
         '<material path="b.txt">\n<\\/material> two\n</material>\n\nWho?'
     )

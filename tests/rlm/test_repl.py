@@ -9,7 +9,7 @@ import pytest
 from refold.errors import BadInput, JournalError
 from refold.journal.events.child_events import VariablesRestored, VariablesSaved
 from refold.journal.events.kinds import Ended
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.store.port import MemoryBlobs, MemoryStore
 from refold.rlm.initial_variables import InitialVariables
 from refold.rlm.other_sessions import OtherSessions
@@ -38,7 +38,7 @@ def test_code_searches_the_material_and_final_ends_the_turn() -> None:
         + as_code("found = [line for line in context.splitlines() if 'needle' in line]")
         + "\n"
         + as_code("FINAL(found)"),
-        given=material(context="hay\n" * 500 + "a needle\n" + "hay\n" * 500),
+        repl_options=material(context="hay\n" * 500 + "a needle\n" + "hay\n" * 500),
     )
 
     view = run.run()
@@ -87,7 +87,7 @@ def test_a_rewound_session_has_the_variables_of_that_point() -> None:
         as_code("x = 1\nFINAL(x)"), as_code("x = 2\nFINAL(x)"), as_code("FINAL(x)")
     )
 
-    async def back_and_on() -> str:
+    async def rewind_and_continue() -> str:
         session = await run.session()
         await session.inbox.say("One.")
         await session.run_turns()
@@ -98,7 +98,7 @@ def test_a_rewound_session_has_the_variables_of_that_point() -> None:
         await session.inbox.say("Three.")
         return (await session.run_turns()).turn.answer
 
-    assert anyio.run(back_and_on) == "1"
+    assert anyio.run(rewind_and_continue) == "1"
 
 
 def test_a_lost_process_keeps_the_variables_of_the_previous_step() -> None:
@@ -115,7 +115,7 @@ def test_a_lost_process_keeps_the_variables_of_the_previous_step() -> None:
 
 
 class NoRoom(MemoryBlobs):
-    """There is room for lines, and none for blobs."""
+    """A disk with room for lines and none for blobs."""
 
     async def put(self, blob: bytes) -> str:
         raise JournalError("no space is left")
@@ -186,8 +186,8 @@ def test_variables_of_an_attached_session_are_available_at_the_start(
     other.run()
     other.run("More.")
     others = OtherSessions(home, "two", "")
-    data = {"begins": InitialVariables(attached="one@1"), "snapshots": others}
-    run = make_run(as_code("FINAL(x)"), given=data)
+    data = {"initial_variables": InitialVariables(attached="one@1"), "snapshots": others}
+    run = make_run(as_code("FINAL(x)"), repl_options=data)
 
     view = run.run()
 

@@ -99,7 +99,7 @@ def test_keywords_match_as_complete_words_in_any_case(question: str, words: str)
     assert whole_material_words(question) == words
 
 
-def test_matching_keywords_in_a_long_question_is_fast() -> None:
+def test_keywords_of_a_very_long_question_are_found() -> None:
     assert whole_material_words("how many " + "a " * 100_000) == "how many"
     assert whole_material_words("compare " + "a " * 20_000) == ""
 
@@ -109,8 +109,10 @@ HARD: list[dict[str, Any]] = yaml.safe_load(
 )
 
 
-def test_the_page_states_the_score_on_unseen_misleading_questions() -> None:
-    """Its score on the questions that did not shape it is the figure that counts."""
+def test_the_rlm_page_states_the_score_of_the_router_on_unseen_misleading_questions() -> (
+    None
+):
+    """The score on questions that did not shape the router is the one that counts."""
     page = read_pages("guides/rlm", "reference/rlm")
     unseen = [task for task in HARD if task.get("unseen")]
 

@@ -1,4 +1,4 @@
-"""A server in this process, on a free port, with a scripted model; and clients for it."""
+"""Runs a server in this process, on a free port, with a scripted model, and has clients for it."""
 
 import http.client
 import json
@@ -19,7 +19,7 @@ from refold.client.launch import Launch
 from refold.client.new_conversation import NewConversation
 from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import paths
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.provider.port import Provider
 from refold.server.access import Access
 from refold.server.app import serve
@@ -41,7 +41,7 @@ class Answer:
 
 
 class Client:
-    """A program with the bearer token, and further headers to send."""
+    """A program with the bearer token of the server."""
 
     def __init__(self, address: str, access: Access, host: Host) -> None:
         self.address, self.access, self.host = address, access, host
@@ -60,12 +60,12 @@ class Client:
     ) -> Answer:
         data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         more = {"Content-Type": "application/json"} if data is not None else {}
-        result = {**more, **(self.token if headers is None else headers)}
+        all_headers = {**more, **(self.token if headers is None else headers)}
 
         def scenario() -> Answer:
             connection = http.client.HTTPConnection(self.netloc, timeout=60)
             try:
-                connection.request(method, path, body=data, headers=result)
+                connection.request(method, path, body=data, headers=all_headers)
                 getresponse = connection.getresponse()
                 return Answer(
                     getresponse.status, dict(getresponse.getheaders()), getresponse.read()
@@ -101,10 +101,10 @@ async def open_server(
     is_joinable: bool = False,
     rights: AddressRights | None = None,
 ) -> AsyncGenerator[Client]:
-    """Serve until this is left. Each conversation gets the replies from the first on.
+    """Serve until the block ends. Each conversation gets the replies from the first on.
 
-    A `provider` that returns None leaves the choice of a model to the settings. With
-    `terminal`, these are the variables of the shells of the developer page.
+    If `provider` returns None, the settings choose the model. `terminal` are the variables of
+    the shells of the developer page; without them, the page has no shells.
     """
     import os
 
@@ -162,7 +162,7 @@ async def open_server(
 
 
 async def read_until(socket: ClientConnection, until: str) -> list[Plain]:
-    """The documents up to the first of this type."""
+    """Return the documents up to the first document of this type."""
     plains = list[Plain]()
     while not plains or plains[-1]["type"] != until:
         plains.append(json.loads(await socket.recv()))

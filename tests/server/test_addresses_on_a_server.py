@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.slow]
 
 
 def trap(tmp_path: Path) -> tuple[str, Path]:
-    """An address that leaves a trace when it is used, and the trace."""
+    """Return an address that leaves a trace when it is used, and the trace."""
     trace = tmp_path / "trace"
     return f"cmd:touch {trace} # {tmp_path}", trace
 
@@ -38,7 +38,7 @@ async def use_everywhere(client: Client, address: str, id_: str) -> list[int]:
 
 
 @pytest.mark.parametrize("roots", [False, True])
-async def test_an_address_is_refused_by_every_order_that_accepts_one(
+async def test_without_the_right_every_order_refuses_a_workspace_address(
     tmp_path: Path, roots: bool
 ) -> None:
     address, trace = trap(tmp_path)
@@ -112,13 +112,13 @@ async def test_a_server_in_a_workspace_elsewhere_is_announced_and_opened(
 
 
 def fetch_locally(link: str) -> bytes:
-    """What a browser gets there, which resolves names below localhost by itself."""
+    """Return what a browser gets there, which resolves names below localhost by itself."""
     port = urlsplit(link).port
     with urlopen(f"http://127.0.0.1:{port}/", timeout=60) as response:
         return response.read()
 
 
-async def test_an_address_of_an_earlier_session_is_offered_to_the_user_alone(
+async def test_a_workspace_address_of_an_earlier_session_is_offered_only_with_the_right_recent(
     tmp_path: Path,
 ) -> None:
     address = f"cmd:sh # {tmp_path}"

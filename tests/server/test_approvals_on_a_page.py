@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 async def follow_new_conversation(
     served: AbstractAsyncContextManager[Client],
 ) -> AsyncGenerator[Any]:
-    """A socket of a new conversation, to which the first message was sent."""
+    """Yield a socket of a new conversation, to which the first message was sent."""
     async with served as client, client.follow(await client.begin()) as socket:
         await send_order(socket, "user_message", text="Go.")
         yield socket
@@ -30,7 +30,9 @@ async def read_requests(socket: Any, count: int) -> list[dict[str, Any]]:
     return [(await read_until(socket, "tool_approval_request"))[-1] for _ in range(count)]
 
 
-async def test_a_request_names_the_mode_that_would_not_ask(tmp_path: Path) -> None:
+async def test_an_approval_request_names_the_mode_that_would_allow_the_call(
+    tmp_path: Path,
+) -> None:
     async with follow_new_conversation(
         open_server(tmp_path, edits("a.txt"), "Done.")
     ) as socket:
@@ -40,7 +42,9 @@ async def test_a_request_names_the_mode_that_would_not_ask(tmp_path: Path) -> No
     assert "conditions" not in request
 
 
-async def test_a_request_for_a_command_says_how_it_would_run(tmp_path: Path) -> None:
+async def test_an_approval_request_for_a_command_has_its_sandbox_and_network_conditions(
+    tmp_path: Path,
+) -> None:
     command = ("bash", '{"command": "touch a.txt"}')
     async with follow_new_conversation(open_server(tmp_path, [command], "Done.")) as socket:
         (request,) = await read_requests(socket, 1)
@@ -50,7 +54,9 @@ async def test_a_request_for_a_command_says_how_it_would_run(tmp_path: Path) -> 
     assert not conditions["network"]
 
 
-async def test_a_mode_allows_the_requests_that_wait(tmp_path: Path) -> None:
+async def test_setting_a_permission_mode_allows_the_waiting_requests(
+    tmp_path: Path,
+) -> None:
     async with follow_new_conversation(
         open_server(tmp_path, edits("a.txt", "b.txt"), "Done.")
     ) as socket:
@@ -61,7 +67,7 @@ async def test_a_mode_allows_the_requests_that_wait(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.glob("*.txt")} == {"a.txt", "b.txt"}
 
 
-async def test_a_rule_that_was_written_allows_the_requests_that_it_covers(
+async def test_a_rule_typed_at_one_request_allows_the_waiting_requests_that_it_covers(
     tmp_path: Path,
 ) -> None:
     calls = edits("a.txt", "b.txt", "c.md")

@@ -27,17 +27,19 @@ async def test_the_end_of_a_background_command_starts_a_turn(tmp_path: Path) -> 
         id_ = await client.begin()
         async with client.follow(id_) as socket:
             await send_order(socket, "user_message", text="Build it.")
-            records = await read_until(socket, "turn_end")
+            stream_documents = await read_until(socket, "turn_end")
             (tmp_path / "go").touch()
             result = await read_until(socket, "turn_end")
 
-    assert "background_started" in [data["type"] for data in records]
+    assert "background_started" in [data["type"] for data in stream_documents]
     assert "background_ended" in [data["type"] for data in result]
     texts = [data["text"] for data in result if data["type"] == "assistant_message"]
     assert texts == ["It is built."]
 
 
-async def test_a_conversation_is_busy_until_its_command_is_stopped(tmp_path: Path) -> None:
+async def test_a_conversation_is_busy_until_its_background_command_is_stopped(
+    tmp_path: Path,
+) -> None:
     replies = (start_calls("sleep 982"), "It runs.")
 
     async with open_server(tmp_path, *replies, flags=FLAGS) as client:

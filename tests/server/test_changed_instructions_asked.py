@@ -20,7 +20,7 @@ QUESTION = "Send the changed instructions to the model from now on?"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A trusted folder whose AGENTS.md has changed."""
+    """Return a trusted folder whose AGENTS.md has changed."""
     root = tmp_path / "work"
     root.mkdir()
     (root / "AGENTS.md").write_text("Use tabs.\n")
@@ -36,7 +36,7 @@ async def read_status(socket: ClientConnection) -> dict[str, Any]:
 
 
 def instructions_sent(id_: str) -> Iterator[str]:
-    """The versions that the model got, one for each system prompt."""
+    """Yield the versions that the model got, one for each system prompt."""
     journal = paths(os.environ).data / "sessions" / id_ / "events.jsonl"
     for prompt in prompts_in(journal):
         yield "new" if "Use spaces." in prompt.system else "trusted"
@@ -86,12 +86,12 @@ async def test_an_answer_about_changed_instructions_applies_from_the_next_turn(
             await read_status(other)
             await run_turn(socket)
             await send_order(socket, "instructions_response", hash=hash_, use=use)
-            result = await read_status(socket), await read_status(other)
+            statuses = await read_status(socket), await read_status(other)
             await run_turn(socket)
         async with client.follow(await client.begin()) as later:
             asked_again = (await read_status(later))["instructions"]
 
-    assert [data["instructions"] for data in result] == [None, None]
+    assert [data["instructions"] for data in statuses] == [None, None]
     assert asked_again is None
     assert list(dict.fromkeys(instructions_sent(id_))) == list(
         dict.fromkeys(["trusted", sent])

@@ -73,11 +73,11 @@ async def test_a_question_of_a_command_is_answered_with_the_next_request(
             await read_until(socket, "result")
         result = await run(client, id_, "/rewind")
         point = result["question"]["items"][0]["id"]
-        picked = (result["question"]["title"], point)
-        sure = await run(client, id_, "/rewind", picked)
-        other = await run(client, id_, "/rewind", picked, ("Another question? y/n", "y"))
+        choice = (result["question"]["title"], point)
+        sure = await run(client, id_, "/rewind", choice)
+        other = await run(client, id_, "/rewind", choice, ("Another question? y/n", "y"))
         before = await client.ask("GET", f"/api/conversations/{id_}/messages")
-        done = await run(client, id_, "/rewind", picked, (sure["question"]["title"], "y"))
+        done = await run(client, id_, "/rewind", choice, (sure["question"]["title"], "y"))
         after = await client.ask("GET", f"/api/conversations/{id_}/messages")
 
     assert sure["question"]["keys"] == "yn"

@@ -21,7 +21,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.session.recorder import Recorder
 from refold.testing.providers import Reply
 from tests.journal.shelves import conversation_events, put_journal
@@ -37,7 +37,7 @@ def sessions(home: Path) -> JournalDirectory:
 
 
 async def ids(client: Client, query: str = "") -> tuple[list[str], str]:
-    """The ids of a page of the list, and the address of the next."""
+    """Return the ids of a page of the list, and the address of the next."""
     page = await client.ask("GET", f"/api/conversations{query}")
     assert page.status == 200, page.body
     link = page.headers.get("link", "")
@@ -49,7 +49,7 @@ async def activities(client: Client) -> dict[str, str]:
     return {row["id"]: row["activity"] for row in page.json}
 
 
-async def test_pages_of_the_list_have_each_conversation_once(
+async def test_pages_of_the_conversation_list_have_each_conversation_once(
     sessions: JournalDirectory, tmp_path: Path
 ) -> None:
     for number in range(7):
@@ -69,7 +69,9 @@ async def test_pages_of_the_list_have_each_conversation_once(
     assert texts == ["s6", "s5", "s4", "s3", "s2", "s1", "s0"]
 
 
-async def test_a_cursor_that_is_none_is_refused(tmp_path: Path) -> None:
+async def test_an_invalid_cursor_of_the_conversation_list_is_refused(
+    tmp_path: Path,
+) -> None:
     async with open_server(tmp_path) as client:
         answer = await client.ask("GET", "/api/conversations?after=nonsense")
 
@@ -194,7 +196,7 @@ async def test_a_session_waits_while_its_subagent_asks(sessions: JournalDirector
     assert (before, after) == ("waiting", "running")
 
 
-async def test_the_timeline_has_pages(tmp_path: Path) -> None:
+async def test_the_timeline_of_a_conversation_is_served_in_pages(tmp_path: Path) -> None:
     async with open_server(tmp_path, *([Reply(text="One.")] * 3)) as client:
         id_ = await client.begin()
         async with client.follow(id_) as socket:

@@ -67,9 +67,14 @@ async def test_ten_turns_interrupted_by_a_kill_are_finished_by_continue(
         async with follow(id_) as socket:
             before = await read_until(socket, "status")
             await send_order(socket, "continue")
-            result = (await read_until(socket, "result"))[-1]
+            result_document = (await read_until(socket, "result"))[-1]
         messages = [e["text"] for e in before if e["type"] == "user_message"]
-        outcomes[id_] = before[-1]["cut_off"], messages, result["outcome"], result["text"]
+        outcomes[id_] = (
+            before[-1]["cut_off"],
+            messages,
+            result_document["outcome"],
+            result_document["text"],
+        )
 
     try:
         ids += [await anyio.to_thread.run_sync(begin_conversation) for _ in range(10)]

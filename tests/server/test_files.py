@@ -12,7 +12,9 @@ from tests.server.serving import Answer, Client, open_server, read_until, send_o
 pytestmark = pytest.mark.anyio
 
 
-async def test_no_path_leads_out_of_the_workspace(tmp_path: Path) -> None:
+async def test_files_outside_the_workspace_are_neither_served_nor_written(
+    tmp_path: Path,
+) -> None:
     inside, evil = tmp_path / "ws", tmp_path / "ws-evil"
     inside.mkdir()
     evil.mkdir()

@@ -101,7 +101,9 @@ async def test_a_deny_read_rule_hides_files_from_an_mcp_server_that_runs(
     assert "Permission denied" in results[1]
 
 
-async def test_a_rule_of_a_folder_is_not_one_of_another_folder(tmp_path: Path) -> None:
+async def test_a_rule_added_for_one_folder_is_not_listed_for_another(
+    tmp_path: Path,
+) -> None:
     other = tmp_path / "other"
     other.mkdir()
     rule = {"verdict": "allow", "place": "folder", "new": "bash(ls)"}
@@ -281,7 +283,9 @@ async def test_an_mcp_server_needs_an_address_or_a_command(tmp_path: Path) -> No
 # Skills, agents, notes.
 
 
-async def test_skills_and_agents_are_listed_with_what_is_wrong(tmp_path: Path) -> None:
+async def test_skills_and_agents_are_listed_with_notices_of_invalid_skills(
+    tmp_path: Path,
+) -> None:
     skills = paths(os.environ).config / "skills"
     for name, text in (
         ("good", "---\nname: good\ndescription: Does good.\n---\nBe good."),

@@ -53,7 +53,7 @@ async def test_without_roots_folders_of_the_home_and_of_the_server_are_offered(
     ]
 
 
-async def test_recent_folders_are_those_of_conversations_and_still_exist(
+async def test_recent_folders_are_existing_folders_of_conversations(
     tmp_path: Path,
 ) -> None:
     old, new, gone = (tmp_path / name for name in ("old", "new", "gone"))
@@ -87,7 +87,9 @@ async def test_a_conversation_begins_only_below_the_roots(tmp_path: Path) -> Non
     assert (inside.status, settings.status) == (201, 400)
 
 
-async def test_a_new_workspace_has_the_name_that_was_given(tmp_path: Path) -> None:
+async def test_a_new_workspace_gets_the_requested_name_or_the_next_free_one(
+    tmp_path: Path,
+) -> None:
     wanted = {"own_workspace": True, "workspace_name": "Invoices 2026"}
     async with open_server(tmp_path) as client:
         created = [await client.ask("POST", "/api/conversations", wanted) for _ in range(2)]
@@ -100,13 +102,13 @@ async def test_a_new_workspace_has_the_name_that_was_given(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["../up", "a/b", ".git", "-x", "x\ny", "x" * 61, "x."])
-async def test_a_name_that_is_not_one_of_a_folder_is_refused(
+async def test_an_invalid_name_of_a_new_workspace_is_refused(
     tmp_path: Path, name: str
 ) -> None:
     wanted = {"own_workspace": True, "workspace_name": name}
     async with open_server(tmp_path) as client:
         refused = await client.ask("POST", "/api/conversations", wanted)
-        made = list(client.host.paths.workspaces.glob("*"))
+        workspaces = list(client.host.paths.workspaces.glob("*"))
 
-    assert (refused.status, made) == (400, [])
+    assert (refused.status, workspaces) == (400, [])
     assert "cannot be the name of a folder" in refused.json["reason"]

@@ -34,11 +34,11 @@ def cookie() -> Header:
 async def status(
     method: str, headers: Sequence[Header], *, path: str = "/api/x", body: bytes = b"{}"
 ) -> int:
-    """The status of a request; 200 if the application behind the guard was reached.
+    """Return the status of a request; 200 if the application behind the guard was reached.
 
     `method` WS is a handshake of a WebSocket.
     """
-    result = list[Any]()
+    sent_messages = list[Any]()
 
     async def application(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":
@@ -50,7 +50,7 @@ async def status(
         return {"type": "http.request", "body": body if sends else b""}
 
     async def send(message: Any) -> None:
-        result.append(message)
+        sent_messages.append(message)
 
     scope = {
         "type": "websocket" if method == "WS" else "http", "method": method, "path": path,
@@ -58,10 +58,10 @@ async def status(
     }  # fmt: skip
     guard = Guard(application, ACCESS, NAMES, ("/", "/api/login"), "/hooks/")
     await guard(scope, receive, send)
-    assert [m["type"] for m in result if m["type"].startswith("websocket")] == [] or (
-        result[0]["type"] == "websocket.http.response.start"
-    )
-    return result[0]["status"]
+    assert [
+        m["type"] for m in sent_messages if m["type"].startswith("websocket")
+    ] == [] or (sent_messages[0]["type"] == "websocket.http.response.start")
+    return sent_messages[0]["status"]
 
 
 @pytest.mark.parametrize("method", ["GET", "WS"])
@@ -159,16 +159,16 @@ def test_a_launch_token_can_be_redeemed_once() -> None:
 def test_a_launch_token_can_be_redeemed_once_across_servers_with_its_secret(
     tmp_path: Path,
 ) -> None:
-    result, other, restarted = (
+    first, other, restarted = (
         access.load_access(tmp_path / "server.key") for _ in range(3)
     )
-    token, unused = result.new_launch(), result.new_launch()
+    token, unused = first.new_launch(), first.new_launch()
 
-    assert result.has_cookie(other.redeem(token))
-    assert [item.redeem(token) for item in (result, other, restarted)] == [""] * 3
+    assert first.has_cookie(other.redeem(token))
+    assert [item.redeem(token) for item in (first, other, restarted)] == [""] * 3
     assert restarted.redeem(unused)
     access.revoke_all(tmp_path / "server.key")
-    assert access.load_access(tmp_path / "server.key").redeem(result.new_launch()) == ""
+    assert access.load_access(tmp_path / "server.key").redeem(first.new_launch()) == ""
 
 
 def test_servers_that_start_at_the_same_time_have_the_same_secret(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ LOGIN = pwd.getpwuid(os.getuid()).pw_name
 
 @pytest.fixture(autouse=True)
 def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """A short name: a socket's path has room for about 100 bytes."""
+    """Yield a short name: a socket's path has room for about 100 bytes."""
     with tempfile.TemporaryDirectory(prefix="r") as directory:
         monkeypatch.setenv("XDG_RUNTIME_DIR", directory)
         yield
@@ -49,7 +49,7 @@ async def test_a_terminal_joins_a_server_and_answers_with_all_choices(
             async with attach(launch, id_) as session:
                 (request,) = session.requests
                 assert isinstance(request, Permission)
-                taken = await session.answer(
+                is_first = await session.answer(
                     request, True, grant="session", rule="bash(touch *)"
                 )
                 await session.say("And then?")
@@ -58,18 +58,18 @@ async def test_a_terminal_joins_a_server_and_answers_with_all_choices(
         entries = client.host.stored.entries(id_)
         by = {e.by for e in entries if isinstance(e.event, Answered | Granted)}
         granted = tuple(e.event.rule for e in entries if isinstance(e.event, Granted))
-        said = [e.by for e in entries if isinstance(e.event, Said)]
+        authors = [e.by for e in entries if isinstance(e.event, Said)]
 
-    assert taken
+    assert is_first
     assert granted == ("bash(touch *)",)
     assert by == {f"person:{LOGIN}"}
-    assert said[-1] == f"person:{LOGIN}"
+    assert authors[-1] == f"person:{LOGIN}"
 
 
 async def test_a_server_holds_a_joined_session_and_releases_it_after_the_terminal_leaves(
     tmp_path: Path,
 ) -> None:
-    async with open_server(tmp_path, "Hi.", is_joinable=True, idle_seconds=0.1) as client:
+    async with open_server(tmp_path, "Hi.", is_joinable=True, idle_seconds=1.0) as client:
         id_ = await client.begin()
         path = path_of(client, id_)
         launch = make_launch(tmp_path)
@@ -78,7 +78,7 @@ async def test_a_server_holds_a_joined_session_and_releases_it_after_the_termina
             await wait_for(path)
             async with attach(launch, id_):
                 await read_until(page, "result")
-                await anyio.sleep(0.5)  # longer than an idle session is held
+                await anyio.sleep(1.5)  # longer than an idle session is held
                 chat = client.host.conversation(id_)
                 is_held = chat is not None and chat.session.has_lease
             await wait_for(path, there=False)

@@ -11,7 +11,7 @@ from refold.server.listening import ListenOptions, listen
 pytestmark = pytest.mark.anyio
 
 
-async def test_connections_of_a_server_send_small_responses_at_once() -> None:
+async def test_connections_that_a_server_accepts_have_tcp_nodelay() -> None:
     """With TCP_NODELAY: otherwise a response waits up to 40 ms for an acknowledgement."""
     options = list[int]()
     accepted = asyncio.Event()

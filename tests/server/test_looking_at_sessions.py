@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 async def open_session(
     directory: Path, *replies: Any, id_: str = ""
 ) -> AsyncGenerator[Session]:
-    """A session as another process opens it, without a socket."""
+    """Yield a session as another process opens it, without a socket."""
     launch = make_launch(directory, *replies)
     try:
         yield Session(launch, await (launch.resume(id_) if id_ else launch.start()))
@@ -34,7 +34,7 @@ async def open_session(
 
 
 async def store_session(directory: Path, *replies: Any) -> tuple[str, Path]:
-    """A session that is open nowhere: its id and its directory."""
+    """Return a session that is open nowhere: its id and its directory."""
     async with open_session(directory, *replies) as session:
         await session.run("One.")
         return session.id, session.journal_directory
@@ -131,11 +131,11 @@ async def test_a_watched_session_is_released_when_idle_and_keeps_its_grants(
             assert there is not None
             await wait_until(lambda: not there.session.has_lease)
             await send_order(socket, "user_message", text="b")
-            records = await read_until(socket, "result")
+            stream_documents = await read_until(socket, "result")
         await wait_until(lambda: client.host.conversation(id_) is None)
 
-        assert records[-1]["text"] == "Two."
-        assert not types(records) & {"tool_approval_request", "error"}
+        assert stream_documents[-1]["text"] == "Two."
+        assert not types(stream_documents) & {"tool_approval_request", "error"}
         assert count_resumes(client, id_) == 0
 
 
@@ -198,7 +198,7 @@ async def test_an_unanswered_message_of_an_earlier_process_is_answered_by_contin
 
 
 async def read_types(socket: ClientConnection, *wanted: str) -> list[Plain]:
-    """The documents until there is one of each of these types."""
+    """Return the documents until there is one of each of these types."""
     plains = list[Plain]()
     while set(wanted) - types(plains):
         plains += [json.loads(await socket.recv())]

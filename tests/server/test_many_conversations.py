@@ -1,5 +1,6 @@
 """Many conversations of one server: files that it may open, and notes at its end."""
 
+import errno
 import json
 import os
 import resource
@@ -14,12 +15,15 @@ from anyio import to_thread
 from websockets.sync.client import connect
 
 from refold.app.model_connections import NO_BACKGROUND
+from refold.client.open_files import can_begin_session
+from refold.server.api import error_response
 from refold.testing.providers import Reply
 from refold.testing.wire_answers import answer
 from refold.testing.wire_server import Answer, ReceivedRequest, wire_server
+from tests.open_files import no_more_files
 from tests.server.test_serve_process import Served, home
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 MAX_FILES, CONVERSATIONS, AT_ONCE = 128, 80, 16
 
 
@@ -32,7 +36,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
     served.process.communicate()
 
 
-def test_a_burst_of_conversations_does_not_exhaust_the_files_of_a_server(
+def test_a_burst_of_conversations_does_not_exhaust_the_file_descriptors_of_a_server(
     served: Served,
 ) -> None:
     def begin(_: int) -> str:
@@ -46,6 +50,23 @@ def test_a_burst_of_conversations_does_not_exhaust_the_files_of_a_server(
 
     assert answers == ["Hello."] * CONVERSATIONS
     assert served.end()[0] == 0
+
+
+def test_a_lack_of_open_files_or_of_disk_space_is_reported_with_what_to_do() -> None:
+    response = error_response(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+
+    assert response.status_code == 503
+    assert json.loads(response.body) == {
+        "kind": "OSError",
+        "reason": "Too many open files; allow more open files (`ulimit -n`), then continue",
+    }
+
+
+def test_a_process_without_free_files_begins_no_session() -> None:
+    with no_more_files():
+        can_begin = can_begin_session(0)
+
+    assert not can_begin
 
 
 def test_a_server_raises_its_limit_of_open_files_to_the_maximum(tmp_path: Path) -> None:
@@ -63,7 +84,7 @@ def test_a_server_raises_its_limit_of_open_files_to_the_maximum(tmp_path: Path) 
     assert limit == (min(hard, 8192), hard)
 
 
-def test_one_process_makes_the_notes_of_all_conversations_of_a_stopped_server(
+def test_a_stopped_server_starts_one_process_that_makes_the_notes_of_all_conversations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(NO_BACKGROUND)

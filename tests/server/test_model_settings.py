@@ -24,7 +24,7 @@ KEY_PATH = "/api/settings/providers/groq/key"
 
 @pytest.fixture
 async def groq(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[WireServer]:
-    """A server that takes one key only."""
+    """Yield a server that takes one key only."""
 
     def reply(request: ReceivedRequest) -> Answer:
         good = request.headers.get("authorization") == f"Bearer {KEY}"
@@ -36,7 +36,7 @@ async def groq(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[WireServer]:
 
 
 def own_models(directory: Path, **options: Any) -> Any:
-    """A server whose conversations use the model of the settings."""
+    """Return a server whose conversations use the model of the settings."""
     return open_server(directory, provider=lambda: None, **options)
 
 
@@ -108,10 +108,10 @@ async def test_a_key_that_could_not_be_checked_is_stored_only_on_request(
     monkeypatch.setenv("GROQ_BASE_URL", "http://127.0.0.1:9")
     async with own_models(tmp_path) as client:
         first = await client.ask("PUT", KEY_PATH, {"key": KEY})
-        kept = stored_keys()
+        keys = stored_keys()
         second = await client.ask("PUT", KEY_PATH, {"key": KEY, "unchecked": True})
 
-    assert (first.json["stored"], kept) == (False, {})
+    assert (first.json["stored"], keys) == (False, {})
     assert "was not tried: " in first.json["text"]
     assert (second.json["stored"], stored_keys()) == (True, {"groq": KEY})
 
@@ -129,7 +129,7 @@ async def test_no_key_is_taken_over_traffic_that_others_can_read(
     assert (stored_keys(), groq.heard) == ({}, [])
 
 
-async def test_an_open_conversation_at_rest_uses_a_new_key_from_its_next_turn_on(
+async def test_an_idle_conversation_uses_a_new_api_key_in_its_next_turn(
     tmp_path: Path, groq: WireServer
 ) -> None:
     credentials.store(paths(os.environ).credentials, "groq", "expired-key-0000")
@@ -218,7 +218,7 @@ async def test_an_embedded_model_is_downloaded_with_progress_and_can_be_removed(
     assert (row["installed"], row["download"]) == (False, None)
 
 
-async def test_a_failed_download_says_why(
+async def test_a_failed_model_download_reports_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = "/api/settings/embedded/gemma-3-4b-it"

@@ -32,7 +32,7 @@ REPLIES = (
 
 
 class HeldProvider:
-    """Says the replies; the end of the third one only after `go_on`."""
+    """Gives the replies, and ends the third one after `go_on`."""
 
     def __init__(self) -> None:
         self._replies = ScriptedProvider(*REPLIES)
@@ -78,7 +78,7 @@ async def test_a_running_subagent_is_followed_live(tmp_path: Path) -> None:
     assert (card["id"], card["parent"]) == (f"{id_}/child-1", id_)
 
 
-async def test_a_client_continues_a_subagent_after_the_last_document(
+async def test_a_client_resumes_the_stream_of_a_subagent_after_a_document_id(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "go").touch()
@@ -97,7 +97,7 @@ async def test_a_client_continues_a_subagent_after_the_last_document(
     assert [message["text"] for message in other[-1]["messages"]][-1] == "There is a door."
 
 
-async def test_rest_reads_a_subagent_and_changes_nothing_of_it(tmp_path: Path) -> None:
+async def test_rest_serves_a_subagent_and_refuses_to_change_it(tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     async with open_server(tmp_path, *REPLIES, flags=FLAGS) as client:
         id_ = await finish_conversation(client)
@@ -130,7 +130,7 @@ async def test_rest_reads_a_subagent_and_changes_nothing_of_it(tmp_path: Path) -
 
 
 async def finish_conversation(client: Any) -> str:
-    """The id of a conversation whose subagent has ended."""
+    """Return the id of a conversation whose subagent has ended."""
     id_ = await client.begin()
     async with client.follow(id_) as socket:
         await send_order(socket, "user_message", text="Send somebody.")

@@ -47,10 +47,10 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    result = Served(tmp_path)
-    yield result
-    result.process.send_signal(signal.SIGTERM)
-    result.process.communicate(timeout=60)
+    served = Served(tmp_path)
+    yield served
+    served.process.send_signal(signal.SIGTERM)
+    served.process.communicate(timeout=60)
 
 
 def test_generated_requests_get_documented_answers(served: Served) -> None:
@@ -91,11 +91,11 @@ def test_generated_requests_get_documented_answers(served: Served) -> None:
 
 
 def _with_a_conversation(paths: dict[str, Any], id_: str) -> dict[str, Any]:
-    """The addresses of a conversation, for one that is there. It is not deleted."""
-    data = dict[str, Any]()
+    """Return the addresses of a conversation, for one that is there. It is not deleted."""
+    methods_by_path = dict[str, Any]()
     for path, methods in paths.items():
         if "{id_}" not in path:
-            data[path] = methods
+            methods_by_path[path] = methods
             continue
         kept_methods = {
             name: operation for name, operation in methods.items() if name != "delete"
@@ -104,5 +104,5 @@ def _with_a_conversation(paths: dict[str, Any], id_: str) -> dict[str, Any]:
             item["parameters"] = [
                 p for p in item.get("parameters", []) if p["name"] != "id_"
             ]
-        data[path.replace("{id_}", id_)] = kept_methods
-    return data
+        methods_by_path[path.replace("{id_}", id_)] = kept_methods
+    return methods_by_path

@@ -24,8 +24,8 @@ class Turn(Struct):
 
 
 async def run_turn(client: Client, id_: str, *, allow: bool = True) -> Turn:
-    """One turn, each of whose requests gets this answer."""
-    result = Turn([], [])
+    """Run one turn, in which the model gives this answer to each request."""
+    turn = Turn([], [])
     async with client.follow(id_) as socket:
         await read_until(socket, "status")
         await send_order(socket, "user_message", text="Go.")
@@ -33,17 +33,17 @@ async def run_turn(client: Client, id_: str, *, allow: bool = True) -> Turn:
             document = json.loads(await socket.recv())
             match document["type"]:
                 case "tool_approval_request":
-                    result.requests.append(document)
+                    turn.requests.append(document)
                     answer = {"call_id": document["call_id"], "hash": document["hash"]}
                     await send_order(
                         socket, "tool_approval_response", **answer, allowed=allow
                     )
                 case "user_message":
-                    result.message = document["seq"]
+                    turn.message = document["seq"]
                 case "tool_result":
-                    result.results.append(document)
+                    turn.results.append(document)
                 case "result":
-                    return result
+                    return turn
                 case _:
                     pass
 

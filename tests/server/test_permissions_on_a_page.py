@@ -12,24 +12,24 @@ EDIT = ("write_file", '{"path": "a.txt", "content": "x"}')
 
 
 class Page:
-    """Answers the questions of `/permissions` by their titles."""
+    """Answers the questions of `/permissions`, found by their titles."""
 
     def __init__(self, client: Client, id_: str) -> None:
         self._client, self._id = client, id_
 
     async def run(self, *answers: str, dial: str = "") -> Any:
-        result = list[Any]()
+        given_answers = list[Any]()
         while True:
-            body = {"text": "/permissions", "answers": result}
+            body = {"text": "/permissions", "answers": given_answers}
             output = (
                 await self._client.ask(
                     "POST", f"/api/conversations/{self._id}/commands", body
                 )
             ).json
-            if len(result) == len(answers):
+            if len(given_answers) == len(answers):
                 return output
-            title, answer = output["question"]["title"], answers[len(result)]
-            result.append({"question": title, "answer": answer, "dial": dial})
+            title, answer = output["question"]["title"], answers[len(given_answers)]
+            given_answers.append({"question": title, "answer": answer, "dial": dial})
 
     async def rows(self) -> list[str]:
         items = (await self.run())["question"]["items"]

@@ -65,7 +65,7 @@ async def test_a_page_of_a_pdf_is_drawn_as_an_image(tmp_path: Path) -> None:
         (b"%PDF-1.7 nothing", "", "cannot be drawn"),
     ],
 )
-async def test_a_page_that_cannot_be_drawn_says_why(
+async def test_a_pdf_page_that_cannot_be_drawn_is_an_error_with_the_reason(
     tmp_path: Path, data: bytes, query: str, reason: str
 ) -> None:
     answer = await preview(tmp_path, "a.pdf", data, query)
@@ -92,7 +92,7 @@ async def test_scripts_of_html_run_only_if_that_is_asked_for(tmp_path: Path) -> 
 async def test_scripts_of_html_run_in_a_frame_and_not_in_a_tab_of_their_own(
     tmp_path: Path,
 ) -> None:
-    """In a tab, a script could lead to any address, and name there what it holds."""
+    """In a tab a script could open any address, and put data into it."""
     (tmp_path / "a.html").write_bytes(HTML)
     async with open_server(tmp_path, "Hello.") as client:
         path = f"/api/conversations/{await client.begin()}/previews/a.html?run=true"
@@ -105,7 +105,7 @@ async def test_scripts_of_html_run_in_a_frame_and_not_in_a_tab_of_their_own(
     assert "sandbox allow-scripts" in policy(frame)
 
 
-async def test_an_image_is_recognized_by_its_first_bytes(tmp_path: Path) -> None:
+async def test_a_preview_recognizes_an_image_by_its_first_bytes(tmp_path: Path) -> None:
     files = {"a.png": PIXEL, "b.png": b"<svg onload='alert(1)'/>"}
     image, other = await previews(tmp_path, files, *files)
 
@@ -115,7 +115,9 @@ async def test_an_image_is_recognized_by_its_first_bytes(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("path", ["../a.png", ".%2e/a.png", "no.pdf"])
-async def test_nothing_outside_the_workspace_is_shown(tmp_path: Path, path: str) -> None:
+async def test_previews_show_nothing_outside_the_workspace(
+    tmp_path: Path, path: str
+) -> None:
     (tmp_path / "a.png").write_bytes(PIXEL)
     inside = tmp_path / "in"
     inside.mkdir()
@@ -129,11 +131,11 @@ async def test_nothing_outside_the_workspace_is_shown(tmp_path: Path, path: str)
 async def test_a_sheet_of_a_workbook_is_sent_as_rows(tmp_path: Path) -> None:
     content = workbook(Open=cells(text_row("a")), Paid=cells(text_row("Name", "Sum")))
     files = {"a.xlsx": content, "b.xlsx": b"PK\x03\x04"}
-    paid, none, damaged = await previews(
+    table, none, damaged = await previews(
         tmp_path, files, "a.xlsx?sheet=2", "a.xlsx?sheet=3", "b.xlsx", route="sheets"
     )
 
-    assert paid.json == {
+    assert table.json == {
         "sheets": ["Open", "Paid"], "rows": [["Name", "Sum"]], "more_rows": False,
         "more_columns": False,
     }  # fmt: skip

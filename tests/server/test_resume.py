@@ -22,7 +22,9 @@ def ids(documents: list[Plain]) -> list[str]:
 
 
 class Reader:
-    """Does what docs/reference/server.md says: keeps the last id, and text by its offset."""
+    """Follows docs/reference/server.md: it stores the last id, and joins text by its
+    offset.
+    """
 
     def __init__(self) -> None:
         self.last, self.seen = "0", list[Plain]()
@@ -67,7 +69,7 @@ async def _read_in_pieces(
 
 
 @pytest.mark.slow
-async def test_a_client_that_reconnects_at_random_sees_each_document_once(
+async def test_a_client_that_reconnects_at_random_receives_each_stream_document_once(
     tmp_path: Path,
 ) -> None:
     answer = " ".join(f"word{n}" for n in range(15))
@@ -94,7 +96,7 @@ async def test_a_client_that_reconnects_at_random_sees_each_document_once(
 
 
 @pytest.mark.slow
-async def test_a_client_that_reconnects_200_times_sees_each_document_once(
+async def test_a_client_that_reconnects_200_times_receives_each_stream_document_once(
     tmp_path: Path,
 ) -> None:
     answer = " ".join(f"word{n}" for n in range(60))
@@ -127,19 +129,21 @@ async def test_resuming_from_any_id_yields_all_later_documents(tmp_path: Path) -
         id_ = await client.begin()
         async with client.follow(id_, "0") as socket:
             await send_order(socket, "user_message", text="a")
-            records = await read_until(socket, "result")
+            stream_documents = await read_until(socket, "result")
             await send_order(socket, "user_message", text="b")
-            records += await read_until(socket, "result")
-        every = ids(records)
-        await client.host.close(id_)  # what is in memory is gone: the journal has it
+            stream_documents += await read_until(socket, "result")
+        every = ids(stream_documents)
+        await client.host.close(
+            id_
+        )  # the memory of the process is gone: the journal has the text
         for n, after in enumerate(every[:-1]):
             async with client.follow(id_, after) as socket:
                 rest = await read_until(socket, "status")
             later = [text for text in ids(rest) if text in every]
             assert later == every[n + 1 :]
-        result = (await client.ask("GET", f"/api/conversations/{id_}/events")).json
+        events = (await client.ask("GET", f"/api/conversations/{id_}/events")).json
 
-    assert [item["id"] for item in result if item["id"] in every] == every
+    assert [item["id"] for item in events if item["id"] in every] == every
 
 
 async def test_resuming_from_an_unknown_id_gives_a_snapshot(
@@ -149,8 +153,8 @@ async def test_resuming_from_an_unknown_id_gives_a_snapshot(
         id_ = await client.begin()
         async with client.follow(id_, "0") as socket:
             await send_order(socket, "user_message", text="a")
-            records = await read_until(socket, "result")
-        epoch, seq, n = ids(records)[-1].split("-")
+            stream_documents = await read_until(socket, "result")
+        epoch, seq, n = ids(stream_documents)[-1].split("-")
         for after in (f"{epoch}-{int(seq) + 90}-0", f"{int(epoch) + 7}-{seq}-{n}"):
             async with client.follow(id_, after) as socket:
                 first = json.loads(await socket.recv())
@@ -170,12 +174,12 @@ async def test_a_client_that_connects_during_an_answer_gets_the_text_so_far(
             await read_until(first, "text_delta")
             await read_until(first, "text_delta")
             async with client.follow(id_) as late:
-                records = await read_until(late, "text_delta")
+                stream_documents = await read_until(late, "text_delta")
             await read_until(other, "result")
 
-    assert records[-1]["offset"] == 0
-    assert answer.startswith(records[-1]["text"])
-    assert records[0]["type"] == "snapshot"
+    assert stream_documents[-1]["offset"] == 0
+    assert answer.startswith(stream_documents[-1]["text"])
+    assert stream_documents[0]["type"] == "snapshot"
 
 
 def test_a_follower_that_does_not_read_is_disconnected() -> None:
@@ -194,7 +198,7 @@ async def test_an_impossible_resume_position_is_refused_in_the_handshake(
 ) -> None:
     async with open_server(tmp_path) as client:
         id_ = await client.begin()
-        numbers = list[int]()
+        status_codes = list[int]()
         for where, after in (
             (id_, "nonsense"),
             ("20200101-000000-zzzz", None),
@@ -203,6 +207,6 @@ async def test_an_impossible_resume_position_is_refused_in_the_handshake(
             with pytest.raises(InvalidStatus) as error:
                 async with client.follow(where, after):
                     pass
-            numbers.append(error.value.response.status_code)
+            status_codes.append(error.value.response.status_code)
 
-    assert numbers == [400, 404, 404]
+    assert status_codes == [400, 404, 404]

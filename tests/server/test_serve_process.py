@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
 from refold.client.stored_sessions import StoredSessions
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.server.access import load_access
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
@@ -40,7 +41,7 @@ def command_words(directory: Path, *flags: str) -> list[str]:
 
 
 class Served:
-    """A server that listens. `links` are those of the two pages."""
+    """A listening server. `links` lead to the two pages."""
 
     def __init__(self, directory: Path, *flags: str, scripted: bool = True) -> None:
         serve = [sys.executable, "-m", "refold", "serve", "--port", "0"]
@@ -75,14 +76,13 @@ class Served:
             else http.client.HTTPConnection(name, self.port, timeout=60)
         )
         data = None if body is None else json.dumps(body).encode()
-        connection.request(method, path, data, {**(JSON if data else {}), **headers})
-        answer = connection.getresponse()
-        result = answer.status, dict(answer.getheaders()), answer.read()
-        connection.close()
-        return result
+        with closing(connection):
+            connection.request(method, path, data, {**(JSON if data else {}), **headers})
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
 
     def cookie(self) -> Headers:
-        """What a browser has after it opened the link."""
+        """Return what a browser has after it opened the link."""
         origin = {"Origin": f"{self.scheme}://{self.name}:{self.port}"}
         status, headers, _ = self.ask("POST", "/api/login", origin, {"launch": self.launch})
         assert status == 204
@@ -121,7 +121,7 @@ def read_refusal(directory: Path, *flags: str) -> tuple[int, str]:
 
 
 def listens_on(port: int) -> set[str]:
-    """The local addresses on which something listens, by the kernel's own list."""
+    """Return the local addresses on which something listens, by the kernel's own list."""
     rows = [
         line.split()
         for name in ("tcp", "tcp6")
@@ -252,7 +252,7 @@ def test_at_shutdown_a_turn_is_interrupted_or_with_drain_finished(
     assert (results[0]["text"] == text) is bool(more)
 
 
-def test_keys_stay_valid_over_a_restart_until_they_are_renewed(start: Start) -> None:
+def test_server_keys_stay_valid_over_a_restart_until_they_are_renewed(start: Start) -> None:
     first = start()
     bearer, cookie = first.bearer, first.cookie()
     first.end()
@@ -268,10 +268,10 @@ def test_keys_stay_valid_over_a_restart_until_they_are_renewed(start: Start) -> 
 
 def test_every_address_refuses_requests_without_a_token(start: Start) -> None:
     served = start()
-    result = served.ask(
+    created = served.ask(
         "POST", "/api/conversations", served.bearer, {"name": "Secret plans"}
     )
-    id_ = json.loads(result[2])["id"]
+    id_ = json.loads(created[2])["id"]
     described = json.loads(served.ask("GET", "/openapi.json", served.bearer)[2])["paths"]
     addresses = [
         (method.upper(), re.sub(r"\{\w+\}", "1", path.replace("{id_}", id_)))
@@ -285,7 +285,7 @@ def test_every_address_refuses_requests_without_a_token(start: Start) -> None:
         ("GET", "/"),
     ]
 
-    data = {
+    answers = {
         address: served.ask(
             *address, {}, {} if address[0] in ("POST", "PUT", "PATCH") else None
         )
@@ -295,9 +295,9 @@ def test_every_address_refuses_requests_without_a_token(start: Start) -> None:
     with pytest.raises(InvalidStatus) as socket_refused:
         connect(f"ws://127.0.0.1:{served.port}/api/conversations/{id_}/ws")
 
-    assert len(data) > 30
-    assert {status for status, _, _ in data.values()} == {401}
-    assert [body for _, _, body in data.values() if b"Secret" in body or id_.encode() in body] == []  # fmt: skip
+    assert len(answers) > 30
+    assert {status for status, _, _ in answers.values()} == {401}
+    assert [body for _, _, body in answers.values() if b"Secret" in body or id_.encode() in body] == []  # fmt: skip
     assert socket_refused.value.response.status_code == 401
 
 
@@ -323,7 +323,7 @@ def test_cross_site_simple_requests_change_nothing(start: Start) -> None:
     assert [row["name"] for row in rows] == ["kept"]
 
 
-def test_keys_do_not_appear_in_output_or_logs(start: Start, tmp_path: Path) -> None:
+def test_server_keys_do_not_appear_in_output_or_logs(start: Start, tmp_path: Path) -> None:
     served = start()
     cookie = served.cookie()["Cookie"].partition("=")[2]
     served.ask("GET", f"/?token={served.launch}", {"Cookie": f"x={cookie}"})
@@ -345,8 +345,8 @@ def test_keys_do_not_appear_in_output_or_logs(start: Start, tmp_path: Path) -> N
 def test_a_thousand_clients_all_receive_a_document(start: Start) -> None:
     count = 1000
     served = start()
-    result = served.ask("POST", "/api/conversations", served.bearer, {})[2]
-    address = f"/api/conversations/{json.loads(result)['id']}/ws"
+    created = served.ask("POST", "/api/conversations", served.bearer, {})[2]
+    address = f"/api/conversations/{json.loads(created)['id']}/ws"
     greeting = (
         f"GET {address} HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nUpgrade: websocket\r\n"
         "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
@@ -364,15 +364,15 @@ def test_a_thousand_clients_all_receive_a_document(start: Start) -> None:
             speaker.send('{"type": "rename", "name": "told to everyone"}')
             while json.loads(speaker.recv())["type"] != "title_changed":
                 pass
-        outcome = 0
+        received = 0
         for item in there:
             data = b""
             while b'"title_changed"' not in data and (piece := item.recv(65536)):
                 data += piece
-            outcome += b"HTTP/1.1 101" in data and b"told to everyone" in data
+            received += b"HTTP/1.1 101" in data and b"told to everyone" in data
     finally:
         for item in there:
             item.close()
 
-    assert outcome == count
+    assert received == count
     assert served.ask("GET", "/api/health", served.bearer)[0] == 200

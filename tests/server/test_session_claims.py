@@ -8,7 +8,10 @@ import anyio
 import pytest
 from websockets.exceptions import ConnectionClosed
 
+from refold.client import open_files
+from refold.client.host_ports import LocalOrders, LocalRunner
 from refold.client.hosted_conversation import OwnConversation
+from refold.client.session_worker import SessionWorker
 from refold.journal.store.file import FileStore
 from tests.server.serving import Client, open_server, read_until, send_order
 from tests.server.test_background_over_websocket import FLAGS, start_calls
@@ -90,11 +93,31 @@ async def test_a_session_that_changes_directory_keeps_its_claim_and_is_still_wok
             await read_until(socket, "turn_end")
             (other / "go").touch()
             with anyio.fail_after(20):
-                records = await read_until(socket, "turn_end")
+                stream_documents = await read_until(socket, "turn_end")
         numbers = (
             await FileStore(directory).read_claim(),
             conversation(client, id_).session.has_lease,
         )
 
-    assert "It is built." in json.dumps(records)
+    assert "It is built." in json.dumps(stream_documents)
     assert numbers == (1, True)
+
+
+async def test_a_session_counts_as_beginning_until_it_is_created(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counts = list[int]()
+
+    def can_begin_session(beginning: int) -> bool:
+        counts.append(beginning)
+        return True
+
+    monkeypatch.setattr(open_files, "can_begin_session", can_begin_session)
+    worker = SessionWorker(LocalOrders(), LocalRunner(lambda _: 0), lambda _: None)
+
+    async with worker.creating(), worker.creating():
+        pass
+    async with worker.creating():
+        pass
+
+    assert counts == [0, 1, 0]

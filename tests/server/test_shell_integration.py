@@ -16,7 +16,7 @@ HIDDEN, READY = b"\x1b]633;E;5ec7e7\x1b\\", b"\x1b]633;R;5ec7e7\x07"
 FORGED = b"\x1b]633;E;rm -rf /;5ec7e8\x07\x1b]633;E;no end\x1b[0m\x1b]633"
 
 
-def test_marks_are_taken_out_of_the_output_wherever_it_is_cut() -> None:
+def test_shell_marks_are_removed_from_terminal_output_wherever_it_is_cut() -> None:
     output = b"a" + READY + b"\x1b[1mb" + OURS + b"c" + HIDDEN + FORGED + b"d\x1b"
     marks = [Mark(False), Mark(True, "echo a; \\x3b \nb"), Mark(True)]
 
@@ -29,7 +29,7 @@ def test_marks_are_taken_out_of_the_output_wherever_it_is_cut() -> None:
         assert [mark for _, marks_of_piece in pieces for mark in marks_of_piece] == marks
 
 
-def test_a_mark_without_an_end_is_shown_as_output() -> None:
+def test_a_shell_mark_without_an_end_is_shown_as_output() -> None:
     reader = MarkReader(NONCE)
     begun = b"\x1b]633;E;" + b"x" * MAX_MARK_BYTES
 
@@ -44,7 +44,7 @@ def test_a_mark_without_an_end_is_shown_as_output() -> None:
 @pytest.mark.anyio
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["bash", "zsh", "fish"])
-async def test_each_shell_starts_as_its_user_set_it_up_and_reports_what_is_entered(
+async def test_each_shell_reads_the_startup_file_of_the_user_and_reports_entered_commands(
     name: str, tmp_path: Path
 ) -> None:
     shell = shutil.which(name, path="/usr/bin:/bin")

@@ -50,7 +50,7 @@ async def ended_events(client: Client, id_: str) -> list[TerminalEvent]:
     return terminal_events(client.host, id_)
 
 
-async def test_start_commands_and_end_are_recorded_as_those_of_the_user(
+async def test_start_commands_and_end_of_a_terminal_are_recorded_with_the_person(
     tmp_path: Path,
 ) -> None:
     async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
@@ -104,7 +104,7 @@ async def test_a_line_that_the_shell_keeps_out_of_its_history_is_recorded_withou
     ]
 
 
-async def test_a_shell_without_a_hook_claims_no_commands(tmp_path: Path) -> None:
+async def test_a_shell_without_integration_records_no_commands(tmp_path: Path) -> None:
     shell = tmp_path / "home/ush"  # not in the workspace of the conversation
     shell.parent.mkdir()
     shell.symlink_to("/bin/dash" if Path("/bin/dash").exists() else "/bin/sh")
@@ -123,7 +123,9 @@ async def test_a_shell_without_a_hook_claims_no_commands(tmp_path: Path) -> None
     assert events[-1].reports_commands is False
 
 
-async def test_keys_size_and_ctrl_c_reach_the_programs_of_the_shell(tmp_path: Path) -> None:
+async def test_keystrokes_window_size_and_ctrl_c_reach_the_programs_of_the_shell(
+    tmp_path: Path,
+) -> None:
     async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
         id_ = await client.begin()
         async with open_terminal(client, id_) as terminal:
@@ -137,11 +139,14 @@ async def test_keys_size_and_ctrl_c_reach_the_programs_of_the_shell(tmp_path: Pa
             await terminal.type("echo began$((1+1)); sleep 1000\r")
             await terminal.read_until("began2\r\n")
             await terminal.type("\x03")
+            await terminal.read_until(
+                "^C"
+            )  # what is typed earlier may be discarded with it
             await terminal.type("echo after$((1+1))\r")
             await terminal.read_until("after2\r\n")
 
 
-async def test_a_shell_has_no_keys_of_the_server(tmp_path: Path) -> None:
+async def test_a_shell_has_no_api_keys_of_the_server(tmp_path: Path) -> None:
     environ = shell_environment({
         "HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "SHELL": BASH, "OPENAI_API_KEY": "sk-1",
         "HTTPS_PROXY": "http://me:secret@proxy", "EDITOR": "vi", "REFOLD_HOME": "/r",
@@ -216,7 +221,7 @@ async def test_terminal_output_waits_until_the_page_has_shown_earlier_output(
     assert size + len(terminal.output) > 1_000_000
 
 
-async def test_unread_keys_do_not_delay_terminal_output(
+async def test_unread_keystrokes_do_not_delay_terminal_output(
     tmp_path: Path,
 ) -> None:
     async with open_server(tmp_path, terminal=variables(tmp_path)) as client:
@@ -242,13 +247,13 @@ async def test_a_selection_goes_to_the_model_with_the_next_message_as_data(
         async with client.follow(id_) as socket:
             await send_order(socket, "user_message", text="Why?")
             await read_until(socket, "result")
-        said = [
+        texts = [
             e.event for e in client.host.stored.entries(id_) if isinstance(e.event, Said)
         ]
         conversation = (await client.ask("GET", f"/api/conversations/{id_}/messages")).json
 
     assert (answer.status, empty.status) == (204, 400)
-    assert said[0].typed == "!terminal"
+    assert texts[0].typed == "!terminal"
     assert (
         "<shell>\n$ terminal\n2 failed\n(selected by the person" in conversation[0]["text"]
     )

@@ -15,19 +15,33 @@ SSE = {"content-type": "text/event-stream"}
 
 
 def reply(request: ReceivedRequest) -> Answer:
-    """What the model of the request says: `small` finds titles."""
+    """Return what the model of the request says: `small` finds titles."""
     model = json.loads(request.body).get("model") if request.body else ""
     text = {"small": "The dripping gutter", "large": "Mended."}.get(model, "")
     chunk = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": "stop"}]}
     return Answer(f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode(), headers=SSE)
 
 
-@pytest.mark.parametrize(
-    ("titles", "expected"), [(True, "The dripping gutter"), (False, "")]
-)
 async def test_the_small_model_writes_the_title_after_the_first_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, titles: bool, expected: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    title = "The dripping gutter"
+
+    assert await run_first_turn(tmp_path, monkeypatch, titles=True) == ([title], title)
+
+
+async def test_without_titles_of_the_model_the_start_of_the_first_message_is_the_title(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = LONG[:60].rstrip()
+
+    assert await run_first_turn(tmp_path, monkeypatch, titles=False) == ([], start)
+
+
+async def run_first_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, titles: bool
+) -> tuple[list[str], str]:
+    """Return the titles that the client received, and the title in the list."""
     monkeypatch.setenv("GROQ_API_KEY", "words-of-mine")
     flags = {"models.main": "groq/large", "models.small": "groq/small", "memory": True, "titles": titles}  # fmt: skip
     async with wire_server(reply) as model:
@@ -42,7 +56,5 @@ async def test_the_small_model_writes_the_title_after_the_first_turn(
                     documents += await read_until(socket, "title_changed")
             (card,) = (await client.ask("GET", "/api/conversations")).json
 
-    assert [d["title"] for d in documents if d["type"] == "title_changed"] == [
-        expected
-    ] * titles
-    assert card["title"] == (expected or LONG[:60].rstrip())
+    received = [d["title"] for d in documents if d["type"] == "title_changed"]
+    return received, card["title"]

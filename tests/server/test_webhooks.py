@@ -39,7 +39,7 @@ def book() -> ScheduleBook:
 
 @pytest.fixture
 def secret(tmp_path: Path) -> str:
-    """That of the webhook `ci` of schedule 1."""
+    """Return the secret of the webhook `ci` of schedule 1."""
     book().add(NewSchedule("Say why.", str(tmp_path), never_recurring("UTC")), time.time())
     return webhooks.make_webhook(paths(os.environ), book(), 1, "ci")
 
@@ -97,7 +97,7 @@ def sign(
 
 
 def run_ended(count: int = 1) -> Schedule:
-    """The schedule, when `runs` runs have ended."""
+    """Return the schedule, when `runs` runs have ended."""
     until = time.monotonic() + LONG
     while sum(bool(run.outcome) for run in book().find(1).runs) < count:
         assert time.monotonic() < until, "it never ended"
@@ -233,14 +233,14 @@ def test_an_accepted_call_runs_after_a_kill_and_restart_of_the_server(
     start: Start, secret: str
 ) -> None:
     server = start()
-    number = server.send(sign(secret))[0]
+    status = server.send(sign(secret))[0]
     os.kill(server.process.pid, signal.SIGKILL)
     server.process.wait()
     before = book().find(1)
 
     start(runs=True)
 
-    assert (number, before.runs, len(before.waiting)) == (202, (), 1)
+    assert (status, before.runs, len(before.waiting)) == (202, (), 1)
     assert [(r.call, r.outcome) for r in run_ended().runs] == [(1, "answered")]
 
 
@@ -266,7 +266,7 @@ def test_the_webhook_secret_is_only_in_its_own_file(start: Start, secret: str) -
     assert secret.encode() not in out + output
 
 
-def test_a_webhook_ends_with_its_schedule_a_new_secret_or_off(
+def test_a_webhook_secret_is_invalid_once_it_is_renewed_or_switched_off_or_its_schedule_ends(
     start: Start, secret: str
 ) -> None:
     server = start()
@@ -290,7 +290,7 @@ def test_a_webhook_ends_with_its_schedule_a_new_secret_or_off(
     assert (home() / "webhooks.toml").read_text() == ""
 
 
-def test_a_damaged_file_of_schedules_is_not_described_to_strangers(
+def test_the_answer_to_a_webhook_call_does_not_describe_a_damaged_schedules_file(
     start: Start, secret: str
 ) -> None:
     file = home() / "schedules" / "schedules.jsonl"

@@ -19,16 +19,22 @@ async def test_a_message_is_answered_with_numbered_documents(tmp_path: Path) -> 
         id_ = await client.begin()
         async with client.follow(id_) as socket:
             await send_order(socket, "user_message", text="Hi.", client_key="k1")
-            records = await read_until(socket, "result")
-            result = [data for data in records if data["type"] == "order_taken"]
-            result = result or (await read_until(socket, "order_taken"))[-1:]
+            stream_documents = await read_until(socket, "result")
+            taken_documents = [
+                data for data in stream_documents if data["type"] == "order_taken"
+            ]
+            taken_documents = (
+                taken_documents or (await read_until(socket, "order_taken"))[-1:]
+            )
 
-    events = [data for data in records if "seq" in data and data["type"] != "status"]
-    assert [data["type"] for data in records[:2]] == ["snapshot", "status"]
-    assert records[-1]["text"] == "Hello."
+    events = [
+        data for data in stream_documents if "seq" in data and data["type"] != "status"
+    ]
+    assert [data["type"] for data in stream_documents[:2]] == ["snapshot", "status"]
+    assert stream_documents[-1]["text"] == "Hello."
     assert {event["conversation"] for event in events} == {id_}
     assert [event["id"] for event in events] == sorted({event["id"] for event in events})
-    assert result == [{"type": "order_taken", "client_key": "k1", "changed": True}]
+    assert taken_documents == [{"type": "order_taken", "client_key": "k1", "changed": True}]
 
 
 async def test_invalid_frames_get_errors_and_other_clients_are_unaffected(
@@ -55,12 +61,12 @@ async def test_invalid_frames_get_errors_and_other_clients_are_unaffected(
                 with pytest.raises(ConnectionClosed) as large:
                     await _send_and_wait(socket, "x" * 10_000_000)
             await send_order(other, "user_message", text="Hi.")
-            records = await read_until(other, "result")
+            stream_documents = await read_until(other, "result")
 
     assert binary.value.rcvd is not None
     assert binary.value.rcvd.code == 1003
     assert large.value.rcvd is None or large.value.rcvd.code == 1009
-    assert records[-1]["text"] == "Hello."
+    assert stream_documents[-1]["text"] == "Hello."
 
 
 async def test_the_first_answer_to_a_request_wins_and_the_second_client_is_informed(
@@ -77,14 +83,14 @@ async def test_the_first_answer_to_a_request_wins_and_the_second_client_is_infor
             await send_order(two, "tool_approval_response", **data, client_key="blind")
             blind = (await read_until(two, "error"))[-1]
             await send_order(one, "tool_approval_response", **data, hash=request["hash"])
-            result = (await read_until(two, "tool_approval_result"))[-1]
+            late_document = (await read_until(two, "tool_approval_result"))[-1]
             late = {**data, "allowed": True, "hash": request["hash"], "client_key": "late"}
             await send_order(two, "tool_approval_response", **late)
             error = (await read_until(two, "error"))[-1]
             ended = (await read_until(one, "result"))[-1]
 
     assert (blind["client_key"], "hash" in blind["reason"]) == ("blind", True)
-    assert result["verdict"] == "deny"
+    assert late_document["verdict"] == "deny"
     assert error["client_key"] == "late"
     assert ended["text"] == "Then not."
     assert not (tmp_path / "x").exists()
@@ -114,9 +120,9 @@ async def test_a_turn_continues_after_its_client_disconnects(tmp_path: Path) -> 
             await send_order(socket, "user_message", text="Hi.", client_key="k")
             await read_until(socket, "order_taken")
         async with client.follow(id_, "0") as socket:
-            records = await read_until(socket, "result")
+            stream_documents = await read_until(socket, "result")
 
-    assert records[-1]["text"] == "Hello."
+    assert stream_documents[-1]["text"] == "Hello."
 
 
 async def _send_and_wait(socket: ClientConnection, text: str) -> None:
@@ -125,7 +131,7 @@ async def _send_and_wait(socket: ClientConnection, text: str) -> None:
 
 
 class Overheard(ScriptedProvider):
-    """Says what it was sent, as a wire does when it is asked to."""
+    """Reports the request that it received, as a wire does when requests are logged."""
 
     async def stream(self, request: Any) -> Any:
         if request.trace:

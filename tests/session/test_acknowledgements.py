@@ -14,7 +14,7 @@ TURN = TurnEnded("answered")
 
 
 class SlowDisk(MemoryStore):
-    """Keeps nothing before `done` is set; `fails` says that a sync fails."""
+    """Syncs nothing before `done` is set; with `fails` the sync fails."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -29,10 +29,10 @@ class SlowDisk(MemoryStore):
 
 
 async def read_waiting(watch: Subscription) -> list[object]:
-    """What the watcher was sent and has not taken yet."""
+    """Return what the watcher was sent and has not taken yet."""
     frames = watch.frames()
-    result = [await anext(frames) for _ in range(watch.waiting)]
-    return [f.item.event if isinstance(f.item, Entry) else f.item for f in result]
+    published = [await anext(frames) for _ in range(watch.waiting)]
+    return [f.item.event if isinstance(f.item, Entry) else f.item for f in published]
 
 
 def test_an_acknowledgement_is_published_after_its_sync_to_disk() -> None:
@@ -40,17 +40,24 @@ def test_an_acknowledgement_is_published_after_its_sync_to_disk() -> None:
         disk = SlowDisk()
         record = Recorder(disk)
         await record(Said("one"))
-        watch, result, joined = record.hub.watch(), list[object](), list[Subscription]()
-        record.hub.subscribe(lambda entry: result.append(entry.event))
+        watch, published_events, joined = (
+            record.hub.watch(),
+            list[object](),
+            list[Subscription](),
+        )
+        record.hub.subscribe(lambda entry: published_events.append(entry.event))
         async with anyio.create_task_group() as group:
             group.start_soon(lambda: record(TURN, kept=True))
             await disk.keeping.wait()
             joined.append(record.hub.watch())
-            await record(Said("two"))  # it is written, and waits for what came before
+            await record(Said("two"))  # it is written, and waits for the entries before it
             record.publish(TextCame("three"))
             assert (watch.waiting, joined[0].waiting) == (0, 0)
             assert (watch.outstanding, joined[0].outstanding) == (3, 2)
-            assert result == [TURN, Said("two")]  # the session itself gets it at once
+            assert published_events == [
+                TURN,
+                Said("two"),
+            ]  # the session itself gets it at once
             assert record.view.turn.outcome == "answered"
             disk.done.set()
         assert await read_waiting(watch) == [TURN, Said("two"), TextCame("three")]

@@ -15,7 +15,6 @@ from refold.engine.policies.conversation import converse
 from refold.engine.world import Model, World
 from refold.errors import BadInput
 from refold.journal.events.kinds import (
-    AgentChosen,
     Delivered,
     Entry,
     Said,
@@ -24,7 +23,8 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.home import JournalDirectory
+from refold.journal.events.setting_events import AgentChosen
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.state.background import MAX_WAKES
 from refold.journal.state.fold import View, fold
 from refold.journal.store.port import MemoryStore
@@ -37,7 +37,7 @@ from refold.testing.providers import ScriptedProvider
 
 
 class Slow:
-    """Sums up when it is let go."""
+    """Writes the summary when the test releases it."""
 
     def __init__(self) -> None:
         self.asked, self.let_go = anyio.Event(), anyio.Event()
@@ -209,8 +209,13 @@ def test_a_removed_agent_is_replaced_by_main_with_a_notice(
 
 
 def test_a_late_report_of_a_subagent_starts_no_turn() -> None:
-    result = [Said("Go."), TurnStarted(1), Delivered((1,)), Said("Found it.", "child-1")]
-    events = [*result, TurnEnded("budget", "over")]
+    before_end = [
+        Said("Go."),
+        TurnStarted(1),
+        Delivered((1,)),
+        Said("Found it.", "child-1"),
+    ]
+    events = [*before_end, TurnEnded("budget", "over")]
     report = [Entry(seq, event) for seq, event in enumerate(events, start=1)]
     person = [*report, Entry(6, Said("And now?"))]
 
@@ -218,7 +223,7 @@ def test_a_late_report_of_a_subagent_starts_no_turn() -> None:
     assert turn_start(fold(person)) == TurnStarted(6)
 
 
-def test_wakes_beyond_the_limit_cannot_be_interrupted() -> None:
+def test_an_interrupt_finds_nothing_to_stop_once_the_wakes_exceed_their_limit() -> None:
     async def main(wakes: int) -> bool:
         async with await open_session() as session:
             await session.record(*[Said("ready", "background-1", wakes=True)] * wakes)

@@ -8,15 +8,8 @@ import pytest
 from refold.agents.registry import Registry, choose_agent
 from refold.errors import BadInput
 from refold.journal.events import codec
-from refold.journal.events.kinds import (  # fmt: skip
-    AgentChosen,
-    Ended,
-    Entry,
-    Event,
-    ModeChanged,
-    PlanAnswered,
-    Said,
-)
+from refold.journal.events.kinds import Ended, Entry, Event, PlanAnswered, Said
+from refold.journal.events.setting_events import AgentChosen, ModeChanged
 from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore
 from refold.session.inbox import PLAN_APPROVED, Inbox
@@ -28,7 +21,7 @@ Doing = Callable[[Inbox, Recorder], Awaitable[object]]
 
 
 def record_choice(doing: Doing, mode: Mode = "default") -> tuple[list[Event], View]:
-    """What a session of that mode records of this."""
+    """Return what a session of that mode records of this."""
 
     async def main() -> tuple[list[Event], View]:
         store = MemoryStore()

@@ -38,7 +38,9 @@ LINES = (
 
 
 def two_turn_session(*responses: str) -> tuple[MemoryStore, World, ScriptedProvider]:
-    """Two messages, each answered after calls; then `responses` responses."""
+    """Create a session of two messages, each answered after calls, with `responses` further
+    responses.
+    """
     model = ScriptedProvider(*LINES, *responses)
     return MemoryStore(), world(StrictProvider(model)), model
 
@@ -52,7 +54,7 @@ async def run_two_turns(store: MemoryStore, world: World) -> Session:
 
 
 def numbers(store: MemoryStore) -> list[int]:
-    """Of the two messages and the four responses, in their order."""
+    """Return the numbers of the two messages and the four responses, in their order."""
     return [e.seq for e in entries(store) if isinstance(e.event, Said | ModelAnswered)]
 
 
@@ -126,8 +128,8 @@ def test_any_edits_give_a_valid_request_and_the_same_fold_on_resume(
         session = await run_two_turns(store, scripted_world)
         for place, text in edits:
             number = numbers(store)[place]
-            result = dict(session.view.conversation.edits).get(number, "") is None
-            if result:
+            is_deleted = dict(session.view.conversation.edits).get(number, "") is None
+            if is_deleted:
                 with pytest.raises(BadInput, match=f"no message {number}"):
                     await session.inbox.edit_message(number, text)
             else:

@@ -43,25 +43,27 @@ def read_frames(watch: Subscription) -> list[Frame]:
 
 
 def collect_texts(frames: list[Frame]) -> dict[str, str]:
-    """What stands on a screen of what is still being said."""
-    data: dict[str, str] = {}
+    """Return what stands on a screen of what is still being said."""
+    texts_by_kind: dict[str, str] = {}
     for frame in frames:
         match frame.item:
             case TextCame(text):
-                data["text"] = data.get("text", "") + text
+                texts_by_kind["text"] = texts_by_kind.get("text", "") + text
             case ThinkingCame(text):
-                data["thinking"] = data.get("thinking", "") + text
+                texts_by_kind["thinking"] = texts_by_kind.get("thinking", "") + text
             case Progress(call, text):
-                data[call] = data.get(call, "") + text
+                texts_by_kind[call] = texts_by_kind.get(call, "") + text
             case Entry(event=ModelAnswered() | ModelFailed() | Stopped()):
-                data = {k: v for k, v in data.items() if k not in ("text", "thinking")}
+                texts_by_kind = {
+                    k: v for k, v in texts_by_kind.items() if k not in ("text", "thinking")
+                }
             case Entry(event=Ended(call_id=call)):
-                data.pop(call, None)
+                texts_by_kind.pop(call, None)
             case Entry(event=TurnEnded()):
-                data = {}
+                texts_by_kind = {}
             case _:
                 pass
-    return data
+    return texts_by_kind
 
 
 CALLS = st.sampled_from(("call-0", "call-1", "call-2"))
@@ -227,22 +229,24 @@ def test_a_slow_watcher_is_cut_off_and_other_watchers_are_not() -> None:
     assert [frame.seq for frame in read_frames(quick)] == [1, 2, 3, 4, 5]
 
 
-def test_a_slow_watcher_with_a_live_limit_misses_deltas_only_of_that_answer() -> None:
+def test_a_watcher_above_its_limit_of_deltas_misses_deltas_of_the_current_answer_only() -> (
+    None
+):
     async def main() -> list[object]:
-        hub, result = Hub(), list[object]()
+        hub, frame_items = Hub(), list[object]()
         watch = hub.watch(live=3)
         frames = watch.frames()
         hub.publish(Entry(1, ModelAsked()))
         for piece in "abc":
             hub.publish_live(TextCame(piece))
         hub.publish(Entry(2, Said("x")))
-        while len(result) < 4:
-            result.append((await anext(frames)).item)
+        while len(frame_items) < 4:
+            frame_items.append((await anext(frames)).item)
         hub.publish_live(TextCame("d"))
         hub.publish(Entry(3, ModelAsked()))
         hub.publish_live(TextCame("e"))
         watch.close()
-        return [*result, *[frame.item async for frame in frames]]
+        return [*frame_items, *[frame.item async for frame in frames]]
 
     assert anyio.run(main) == [
         Entry(1, ModelAsked()), TextCame("a"), TextCame("b"), Entry(2, Said("x")),
@@ -270,13 +274,13 @@ def test_frames_a_watcher_filters_out_do_not_count_toward_its_limit() -> None:
 def test_a_watcher_that_keeps_up_is_never_cut_off() -> None:
     async def main() -> list[int]:
         hub = Hub()
-        watch, numbers = hub.watch(limit=2), list[int]()
+        watch, seqs = hub.watch(limit=2), list[int]()
         frames = watch.frames()
         for seq in range(1, 9):
             hub.publish(Entry(seq, Said("x")))
-            numbers.append((await anext(frames)).seq)
+            seqs.append((await anext(frames)).seq)
         await frames.aclose()
-        return numbers
+        return seqs
 
     assert anyio.run(main) == list(range(1, 9))
 

@@ -20,12 +20,9 @@ from refold.journal.events.child_events import (
     VariablesSaved,
 )
 from refold.journal.events.kinds import (
-    AgentChosen,
-    BudgetSet,
     Checkpointed,
     CompactionRequested,
     Delivered,
-    EffortChosen,
     Ended,
     Entry,
     Event,
@@ -33,18 +30,23 @@ from refold.journal.events.kinds import (
     Granted,
     Imported,
     Judged,
-    ModeChanged,
     ModelAsked,
-    ModelChosen,
     Said,
     SessionStarted,
     Started,
-    StepLimitSet,
     TurnEnded,
     TurnStarted,
 )
+from refold.journal.events.setting_events import (
+    AgentChosen,
+    BudgetSet,
+    EffortChosen,
+    ModeChanged,
+    ModelChosen,
+    StepLimitSet,
+)
 from refold.journal.fork import fork
-from refold.journal.home import JournalDirectory, current_directory
+from refold.journal.journal_directory import JournalDirectory, current_directory
 from refold.journal.state.checkpoints import Checkpoints
 from refold.journal.state.children import Children
 from refold.journal.state.file_hashes import FileHashes
@@ -139,8 +141,8 @@ def resume_session(
 
     async def main() -> View:
         record = Recorder(home.store(id_), clock=lambda: 900.0)
-        result = world(provider, orders)
-        async with await Session.open(record, lambda _: result) as session:
+        scripted_world = world(provider, orders)
+        async with await Session.open(record, lambda _: scripted_world) as session:
             for word in text:
                 await session.inbox.say(word)
             return await session.run_turns()
@@ -148,11 +150,11 @@ def resume_session(
     return anyio.run(main), orders, len(provider.heard)
 
 
-@pytest.mark.parametrize("kept", range(1, len(HOSTILE) + 1))
+@pytest.mark.parametrize("entry_count", range(1, len(HOSTILE) + 1))
 def test_an_imported_session_resumes_no_work_after_any_last_event(
-    tmp_path: Path, kept: int
+    tmp_path: Path, entry_count: int
 ) -> None:
-    home = import_session(tmp_path, HOSTILE[:kept])
+    home = import_session(tmp_path, HOSTILE[:entry_count])
 
     assert_at_rest(fold(entries_of(home.path(ID))))
     view, orders, number = resume_session(home, ID)
@@ -214,7 +216,7 @@ def test_a_new_subagent_does_not_reuse_the_name_of_an_imported_one(
 def test_an_imported_session_is_not_the_newest_of_its_original_directory(
     tmp_path: Path,
 ) -> None:
-    """It says that it began there, and was imported elsewhere."""
+    """Its journal says that it began in that directory, and was imported elsewhere."""
     here = tmp_path / "here"
     here.mkdir()
     began = replace(SessionStarted("/"), directory=str(here))

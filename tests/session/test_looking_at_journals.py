@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from refold.journal.events.kinds import Event, Noted, Renamed, SessionStarted
+from refold.journal.events.kinds import Event, Noted, SessionStarted
+from refold.journal.events.setting_events import Renamed
 from refold.journal.state.fold import View
 from refold.journal.store.port import MemoryStore
 from refold.session.recorder import Recorder

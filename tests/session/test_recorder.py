@@ -43,7 +43,7 @@ def words(store: MemoryStore) -> list[str]:
 
 
 class SlowStore(MemoryStore):
-    """Writes and keeps only when it is let."""
+    """Writes and syncs when the test releases it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class SlowStore(MemoryStore):
 
 
 class BadDisk(MemoryStore):
-    """Fails at the n-th append or keep; a failing append may have written half."""
+    """Fails at the n-th append or keep. A failing append may have written a part."""
 
     def __init__(self, append: int = 0, keep: int = 0, *, half: int = 0) -> None:
         super().__init__()
@@ -92,9 +92,9 @@ class BadDisk(MemoryStore):
         self._count("keep")
         await super().keep()
 
-    def _count(self, what: str) -> None:
-        self._left[what] -= 1
-        if self._left[what] == 0:
+    def _count(self, operation: str) -> None:
+        self._left[operation] -= 1
+        if self._left[operation] == 0:
             raise JournalError("cannot write the journal: No space left on device")
 
 
@@ -109,7 +109,7 @@ def test_a_message_is_acknowledged_to_sender_and_watchers_after_its_sync() -> No
         store = SlowStore()
         record = Recorder(store)
         watch, event = record.hub.watch(), anyio.Event()
-        numbers = list[int]()
+        seqs = list[int]()
         result = list[tuple[int, bool]]()
 
         async def speak() -> None:
@@ -118,7 +118,7 @@ def test_a_message_is_acknowledged_to_sender_and_watchers_after_its_sync() -> No
 
         async def listen() -> None:
             async for frame in watch.frames():
-                numbers.append(frame.seq)
+                seqs.append(frame.seq)
 
         async with anyio.create_task_group() as group:
             group.start_soon(listen)
@@ -126,7 +126,7 @@ def test_a_message_is_acknowledged_to_sender_and_watchers_after_its_sync() -> No
             for let in (anyio.Event(), store.may_write, store.may_keep):
                 let.set()
                 await settle()
-                result.append((len(numbers), event.is_set()))
+                result.append((len(seqs), event.is_set()))
             watch.close()
         return result
 
@@ -197,8 +197,8 @@ def test_a_message_sent_twice_with_one_client_key_is_recorded_once() -> None:
     async def main() -> tuple[list[bool], list[str]]:
         store = MemoryStore()
         inbox = Inbox(Recorder(store))
-        result = [await inbox.say(text, client_key="k-1") for text in ("Hi.", "Hi.")]
-        return result, words(store)
+        seqs = [await inbox.say(text, client_key="k-1") for text in ("Hi.", "Hi.")]
+        return seqs, words(store)
 
     assert anyio.run(main) == ([True, False], ["Hi."])
 
@@ -207,7 +207,9 @@ def test_a_message_sent_twice_with_one_client_key_is_recorded_once() -> None:
 def test_a_message_can_be_sent_again_after_a_failed_write(
     half: int,
 ) -> None:
-    """A failed write may have written. Either way nothing is lost or said twice."""
+    """A failed write may have stored the message. In both cases it is stored once in the
+    end.
+    """
 
     async def main() -> tuple[BadDisk, View]:
         store = BadDisk(append=3, half=half)
@@ -275,7 +277,9 @@ def test_a_released_lease_can_be_acquired_by_another_recorder(tmp_path: Path) ->
 
 
 def test_a_recorder_that_lost_its_lease_stays_fenced() -> None:
-    """It was paused in another process while a second one continued, and wakes up."""
+    """It belongs to a paused process, which continues after a second process took the
+    session.
+    """
 
     async def main() -> tuple[list[str], list[Entry]]:
         store = MemoryStore()

@@ -49,7 +49,7 @@ SHAPES = [
 
 
 def journal_text(event: Event, *secrets: str) -> str:
-    """The event as written in the journal."""
+    """Return the event as written in the journal."""
 
     async def main() -> bytes:
         store = MemoryStore()
@@ -159,17 +159,21 @@ def test_a_call_runs_with_its_secret_and_is_stored_masked() -> None:
         store = MemoryStore()
         record = Recorder(store, masks=Redactor([KNOWN]))
         view = await record(call(b'{"command":"login hunter2-hunter2"}'))
-        result = view.conversation.calls[0].call
-        ours = record.unmask(result)
+        stored_call = view.conversation.calls[0].call
+        unmasked = record.unmask(stored_call)
         later = Recorder(store, masks=Redactor([KNOWN]))
         await later.open()
-        assert ours
-        return bytes(ours.arguments), bytes(result.arguments), later.unmask(result)
+        assert unmasked
+        return (
+            bytes(unmasked.arguments),
+            bytes(stored_call.arguments),
+            later.unmask(stored_call),
+        )
 
-    done, data, after_a_restart = anyio.run(main)
+    run_arguments, stored_arguments, after_a_restart = anyio.run(main)
 
-    assert done == b'{"command":"login hunter2-hunter2"}'
-    assert data == b'{"command":"login [secret]"}'
+    assert run_arguments == b'{"command":"login hunter2-hunter2"}'
+    assert stored_arguments == b'{"command":"login [secret]"}'
     assert after_a_restart is None
 
 

@@ -10,12 +10,12 @@ from refold.journal.events.kinds import (
     Entry,
     Event,
     Granted,
-    ModeChanged,
     Said,
     SessionResumed,
     SessionStarted,
     TurnStarted,
 )
+from refold.journal.events.setting_events import ModeChanged
 from refold.journal.state.session_info import SessionDirectories
 from refold.journal.store.port import MemoryStore
 from refold.session.recorder import Recorder
@@ -33,7 +33,7 @@ async def resume(
     opening: Opening = OPENING,
     session_options: SessionOptions = OPTIONS,
 ) -> list[Entry]:
-    """What is recorded when another process opens the session."""
+    """Return what is recorded when another process opens the session."""
     record = Recorder(store.another_writer())
     session = Session(record, lambda _: World(Model(ScriptedProvider())), session_options)
     session.prepare(opening)
@@ -112,7 +112,7 @@ def test_resuming_with_changed_settings_is_recorded_once(
 
 
 def test_resuming_a_scheduled_run_is_recorded() -> None:
-    """It is a session of the user from then on."""
+    """A resumed run is a session of the user."""
 
     async def run_story() -> list[Entry]:
         return await resume(await store_events(replace(STARTED, schedule=4)))

@@ -43,10 +43,12 @@ from tests.place.repositories import checkpoints, files, git, repository
 
 
 class Agent:
-    """A session in `root` that does what a test says, and records what an engine would."""
+    """A session in `root` that acts as a test orders, and records what an engine would
+    record.
+    """
 
-    def __init__(self, root: Path, session: Session, kept: Checkpoints) -> None:
-        self.root, self.session, self.kept = root, session, kept
+    def __init__(self, root: Path, session: Session, checkpoints: Checkpoints) -> None:
+        self.root, self.session, self.kept = root, session, checkpoints
         self.said = list[int]()
 
     async def turn(self, text: str, function: Callable[[], object] | None = None) -> None:
@@ -99,10 +101,10 @@ def play_story(tmp_path: Path) -> Callable[[Story], None]:
     async def play(story: Story) -> None:
         root = tmp_path / "work"
         root.mkdir()
-        result = world(ScriptedProvider([]))
+        scripted_world = world(ScriptedProvider([]))
         record = Recorder(MemoryStore(), clock=lambda: 0.0)
         async with await Session.open(
-            record, lambda _: result, directory=str(root)
+            record, lambda _: scripted_world, directory=str(root)
         ) as session:
             await story(Agent(root, session, checkpoints(root)))
 

@@ -83,7 +83,7 @@ def in_pieces(draw: some.DrawFn, text: some.SearchStrategy[str]) -> list[str]:
 def read_masked(
     pieces: Iterable[Live], *events: Event, secrets: Sequence[str] = KNOWN
 ) -> list[Live]:
-    """What a watcher receives of them, and until these events are written."""
+    """Return what a watcher receives of them, and until these events are written."""
 
     async def main() -> list[Live]:
         record = Recorder(MemoryStore(), masks=Redactor(secrets, key))
@@ -141,9 +141,9 @@ def test_streamed_pieces_join_to_the_masked_complete_text(
 def test_no_part_of_a_split_secret_is_published(secret: str, data: some.DataObject) -> None:
     cut = data.draw(some.integers(1, len(secret) - 1))
 
-    result = words(read_masked(map(TextCame, ["My key: ", secret[:cut]])))
+    published = words(read_masked(map(TextCame, ["My key: ", secret[:cut]])))
 
-    assert "".join(result) in (
+    assert "".join(published) in (
         "My key: ",
         mask(f"My key: {secret}"),
     )  # it may be one by then
@@ -243,9 +243,9 @@ def test_a_masked_delta_of_a_subagent_is_not_held_again() -> None:
 def test_ordinary_words_are_published_without_delay() -> None:
     pieces = ["The risk", "-adjusted", " task", "-force; ", "A", "n eye for", " 12.5 - 3"]
 
-    result = words(read_masked(map(TextCame, pieces)))
+    published = words(read_masked(map(TextCame, pieces)))
 
-    assert result == [
+    assert published == [
         "The risk",
         "-adjusted",
         " task",
@@ -258,18 +258,18 @@ def test_ordinary_words_are_published_without_delay() -> None:
 def test_a_very_long_secret_is_published_as_one_mask_before_its_end() -> None:
     pieces = ["sk-", *["x1" * 50] * 400, " and more"]
 
-    result = words(read_masked(map(TextCame, pieces)))
+    published = words(read_masked(map(TextCame, pieces)))
 
-    assert result == [mask("".join(pieces)).removesuffix(" and more"), " and more"]
+    assert published == [mask("".join(pieces)).removesuffix(" and more"), " and more"]
 
 
 def test_a_private_key_without_an_end_is_published_after_the_limit() -> None:
     pieces = ["-----BEGIN RSA PRIVATE KEY-----\n", *["MIIEowIB\n" * 100] * 30]
 
-    result = words(read_masked(map(TextCame, pieces)))
+    published = words(read_masked(map(TextCame, pieces)))
 
-    assert len("".join(result)) > 10_000
-    assert "".join(pieces).startswith("".join(result))
+    assert len("".join(published)) > 10_000
+    assert "".join(pieces).startswith("".join(published))
 
 
 def test_a_secret_learned_during_a_stream_is_masked_from_then_on() -> None:

@@ -21,7 +21,7 @@ from tests.engine.worlds import render_conversation
 
 
 async def start_turn(store: MemoryStore, model: ScriptedProvider) -> Session:
-    """A session whose turn runs, with two messages that wait for its end."""
+    """Return a session whose turn runs, with two messages that wait for its end."""
     session = await open_session(store, world(model))
     await session.inbox.say("Begin.")
     await session.record(TurnStarted(session.view.seq), Delivered((session.view.seq,)))
@@ -51,11 +51,11 @@ def test_only_a_message_that_waits_for_the_end_of_the_turn_can_be_withdrawn() ->
 
     async def main() -> None:
         session = await start_turn(store, model)
-        result, paint = 2, session.view.message_queue[0].seq
+        delivered, paint = 2, session.view.message_queue[0].seq
         await session.inbox.say("At once.")
         at_once = session.view.seq
         await session.inbox.withdraw(paint)
-        for number in (result, at_once, paint, 999):
+        for number in (delivered, at_once, paint, 999):
             with pytest.raises(
                 BadInput, match=f"message {number} does not wait for the end"
             ):

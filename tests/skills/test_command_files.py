@@ -34,7 +34,7 @@ def list_offered(directories: SkillDirectories, *names: str) -> dict[str, Shortc
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "expanded"),
     [
         ("7 speed", "Review 7, above all speed. All of it: 7 speed. It costs $100."),
         ('7 "two words"', 'Review 7, above all two words. All of it: 7 "two words". It costs $100.'),
@@ -43,11 +43,11 @@ def list_offered(directories: SkillDirectories, *names: str) -> dict[str, Shortc
     ],
 )  # fmt: skip
 def test_arguments_replace_placeholders_of_a_command_file(
-    directories: SkillDirectories, words: str, message: str
+    directories: SkillDirectories, words: str, expanded: str
 ) -> None:
     write_command(directories.project / ".claude/commands", "Review.md", REVIEW)
 
-    assert directories.shortcuts().expand("review", words, {}) == message
+    assert directories.shortcuts().expand("review", words, {}) == expanded
 
 
 def test_arguments_are_appended_without_a_placeholder(
@@ -77,13 +77,13 @@ def test_command_files_are_listed_with_arguments_and_description(
         "---\ndescription: >\n  long\n---\nText.",
     )
 
-    data = list_offered(directories)
+    offered = list_offered(directories)
 
-    assert data["/review"] == ShortcutInfo(
+    assert offered["/review"] == ShortcutInfo(
         "/review", "[number] [focus]", "Review one pull request"
     )
-    assert data["/git:tidy"] == ShortcutInfo("/git:tidy", "", "Tidy up")
-    assert data["/folded"] == ShortcutInfo("/folded", "", "Text.")
+    assert offered["/git:tidy"] == ShortcutInfo("/git:tidy", "", "Tidy up")
+    assert offered["/folded"] == ShortcutInfo("/folded", "", "Text.")
     assert directories.shortcuts().notices() == ()
 
 

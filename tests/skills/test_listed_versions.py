@@ -18,14 +18,14 @@ CHANGED = (
 )
 
 
-def text(name: str, what: str) -> str:
-    return f"---\nname: {name}\ndescription: {what} description.\n---\n{what} body.\n"
+def text(name: str, body: str) -> str:
+    return f"---\nname: {name}\ndescription: {body} description.\n---\n{body} body.\n"
 
 
-def write(root: Path, what: str) -> None:
+def write(root: Path, body: str) -> None:
     for file, name in ((SKILL, "deploy"), (AGENT, "looker")):
         (root / file).parent.mkdir(parents=True, exist_ok=True)
-        (root / file).write_text(text(name, what))
+        (root / file).write_text(text(name, body))
 
 
 @pytest.fixture

@@ -201,7 +201,7 @@ def test_the_css_and_html_templates_pass_their_checks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "message"),
+    ("one", "other", "expected"),
     [
         ("#000", "#ffffff", "21.00 to 1: enough for text\n"),
         ("#777", "#fff", "4.48 to 1: too little for text\n"),
@@ -210,11 +210,11 @@ def test_the_css_and_html_templates_pass_their_checks(tmp_path: Path) -> None:
     ],
 )
 def test_contrast_ratios_match_wcag(
-    one: str, other: str, message: str, tmp_path: Path
+    one: str, other: str, expected: str, tmp_path: Path
 ) -> None:
     code, text = run("design", "check_contrast.py", "--pair", one, other, cwd=tmp_path)
 
-    assert (code, text) == ("enough" not in message, message)
+    assert (code, text) == ("enough" not in expected, expected)
 
 
 def test_the_contrast_check_reports_low_contrast_in_light_and_dark(tmp_path: Path) -> None:

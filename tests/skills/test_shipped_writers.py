@@ -31,7 +31,7 @@ def write_picture(path: Path, wide: int, high: int) -> None:
 
 
 def import_or_skip(*modules: str) -> Any:
-    """The last of them, or the test is skipped with the reason."""
+    """Return the last of them, or the test is skipped with the reason."""
     return [pytest.importorskip(m, reason=f"{m} is not installed") for m in modules][-1]
 
 
@@ -58,16 +58,16 @@ def test_write_pdf_makes_a_pdf_with_the_text_of_the_report(tmp_path: Path) -> No
     )
     assert "We used 8 % less water than the year before." in text
     assert "Main 4,120 3,690 −10 %" in " ".join(text.split())
-    assert [item["/Title"] for item in flat(reader.outline)] == [
+    assert [item["/Title"] for item in flatten(reader.outline)] == [
         "Water use in 2025", "What was measured", "What follows", "Notes",
     ]  # fmt: skip
     (link,) = [a.get_object()["/A"]["/URI"] for a in reader.pages[0]["/Annots"]]
     assert link == "https://example.org/method"
 
 
-def flat(outline: list[Any]) -> list[Any]:
+def flatten(outline: list[Any]) -> list[Any]:
     return [
-        x for item in outline for x in (flat(item) if isinstance(item, list) else [item])
+        x for item in outline for x in (flatten(item) if isinstance(item, list) else [item])
     ]
 
 

@@ -45,4 +45,4 @@ def test_skill_list_counts_the_skills_it_omits() -> None:
 
 def test_skill_list_is_empty_without_skills_for_the_model() -> None:
     assert skill_list([]) == ""
-    assert skill_list([Skill("x", "d", "/", "", told=False)]) == ""
+    assert skill_list([Skill("x", "d", "/", "", shown=False)]) == ""

@@ -54,11 +54,11 @@ def test_skills_in_an_untrusted_directory_are_reported_and_not_listed(
     main(["skills", "list", "--json"])
 
     out, err = capsys.readouterr()
-    result = [json.loads(line) for line in out.splitlines()]
-    assert [(item["name"], item["whose"]) for item in result][:1] == [
+    skills = [json.loads(line) for line in out.splitlines()]
+    assert [(item["name"], item["whose"]) for item in skills][:1] == [
         ("api-design", "shipped")
     ]
-    assert len(result) == 8
+    assert len(skills) == 8
     assert "refold: .claude/skills: this folder is not trusted" in err
 
 

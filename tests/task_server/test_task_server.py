@@ -17,6 +17,7 @@ import anyio
 import pytest
 
 from tests.cli.running import LONG, Document, call, command, script, start_refold
+from tests.journal_files import find_journals
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
 
@@ -42,7 +43,7 @@ async def serve(
     user: Callable[[Any], dict[str, object] | None] | None = None,
     more: Sequence[str] = (),
 ) -> AsyncGenerator[Any]:
-    """A client of the server. `user` fills in a form, or declines it with None."""
+    """Yield a client of the server. `user` fills in a form, or declines it with None."""
     import mcp_types as types
     from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client
@@ -82,8 +83,8 @@ async def read_refusal(client: Any, tool: str, **arguments: object) -> str:
 
 
 async def wait_for_end(client: Any, task: str) -> dict[str, Any]:
-    data = await call_tool(client, "start_task", task=task)
-    return await call_tool(client, "follow_task", task_id=data["task_id"])
+    task_start = await call_tool(client, "start_task", task=task)
+    return await call_tool(client, "follow_task", task_id=task_start["task_id"])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -125,21 +126,21 @@ def test_a_task_of_another_agent_never_becomes_a_note(
             assert (await wait_for_end(client, words))["outcome"] == "answered"
 
     anyio.run(check)
-    (journal,) = home.glob("**/sessions/*/events.jsonl")
+    (journal,) = find_journals(home)
     started = json.loads(journal.read_bytes().splitlines()[0])
     assert started["data"]["no_memory"] is True
     assert not list(home.glob("**/profile.md"))
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("message", [None, {"allow": False}], ids=["closed", "no"])
+@pytest.mark.parametrize("user_answer", [None, {"allow": False}], ids=["closed", "no"])
 def test_call_that_the_user_denies_is_not_made(
-    project_directory: Path, mode: str, message: dict[str, object] | None
+    project_directory: Path, mode: str, user_answer: dict[str, object] | None
 ) -> None:
     async def check() -> None:
         lines = (READ, EDIT, {"text": "I see."})
         async with serve(
-            project_directory, *lines, mode=mode, user=lambda _: message
+            project_directory, *lines, mode=mode, user=lambda _: user_answer
         ) as client:
             ended = await wait_for_end(client, "Make x 2")
             assert (ended["answer"], ended["files"]) == ("I see.", {})
@@ -195,8 +196,8 @@ def test_a_task_can_be_stopped_and_continued_with_a_message(
         async with serve(
             project_directory, *lines, user=lambda _: {"allow": True}
         ) as client:
-            data = await call_tool(client, "start_task", task="Wait")
-            id_ = data["task_id"]
+            task_start = await call_tool(client, "start_task", task="Wait")
+            id_ = task_start["task_id"]
             followed = await call_tool(client, "follow_task", task_id=id_, seconds=1)
             assert followed["state"] == "working"
             stopped = await call_tool(client, "stop_task", task_id=id_)
@@ -215,9 +216,9 @@ def test_tasks_are_limited_to_the_directory_of_the_server(project_directory: Pat
                 text = await read_refusal(client, "start_task", task="x", workspace=place)
                 assert f"{place!r} is not {project_directory} or below it" in text
             (project_directory / "sub").mkdir()
-            data = await call_tool(client, "start_task", task="x", workspace="sub")
+            task_start = await call_tool(client, "start_task", task="x", workspace="sub")
             text = await read_refusal(
-                client, "read_changed_file", task_id=data["task_id"], path="../a.py"
+                client, "read_changed_file", task_id=task_start["task_id"], path="../a.py"
             )
             assert "'../a.py' is not a file that this task changed" in text
             assert "there is no task 'no'" in await read_refusal(
@@ -230,7 +231,7 @@ def test_tasks_are_limited_to_the_directory_of_the_server(project_directory: Pat
 def wait_for_command(home: Path) -> None:
     last = time.monotonic() + LONG
     while time.monotonic() < last:
-        if any(b'"Started"' in path.read_bytes() for path in home.rglob("events.jsonl")):
+        if any(b'"Started"' in path.read_bytes() for path in find_journals(home)):
             return
     raise AssertionError("no command was started")
 
@@ -270,7 +271,7 @@ def test_the_task_server_stops_running_commands_when_it_exits(
             process.stdin.close()
         assert process.wait(timeout=60) == 0
 
-    (journal,) = home.rglob("events.jsonl")
+    (journal,) = find_journals(home)
     kinds = [json.loads(item)["kind"] for item in journal.read_text().splitlines()]
     assert kinds[-1] == "TurnEnded"
 

@@ -20,6 +20,7 @@ import pytest
 from refold.cli.main import main
 from refold.cli.mcp_serve import launch_at
 from tests.cli.running import LONG, Document, call, command, script, start_refold
+from tests.journal_files import find_journals
 from tests.task_server.test_task_server import (
     EDIT,
     MODES,
@@ -53,7 +54,7 @@ def project_directory(tmp_path: Path) -> Path:
 
 @contextmanager
 def serve(workspace: Path, *lines: Document) -> Generator[Server]:
-    """A server of the process, at its first start."""
+    """Yield a server of the process, at its first start."""
     answers = script(workspace.parent, *lines)
     with start_refold(
         "mcp", "serve", "--http", "--port", "0", "--script", answers, cwd=workspace
@@ -91,7 +92,7 @@ async def open_client(
 
 
 def status(server: Server, **headers: str) -> int:
-    """Of a request with these headers, beside those that a client has to send."""
+    """Return the status of a request with these headers in addition to the required ones."""
     hello = {
         "protocolVersion": "2025-06-18", "capabilities": {},
         "clientInfo": {"name": "t", "version": "1"},
@@ -165,7 +166,7 @@ def test_requests_without_the_token_or_from_another_site_are_refused(
 def test_two_clients_do_not_see_tasks_or_questions_of_each_other(
     project_directory: Path, mode: str
 ) -> None:
-    """Each task asks about one call, and the other program does not even find it."""
+    """Each task asks about one call. The other client gets "not found" for it."""
     put = {"one": list[str](), "other": list[str]()}
     ends = dict[str, Any]()
 
@@ -207,7 +208,7 @@ def test_two_clients_do_not_see_tasks_or_questions_of_each_other(
 def test_at_a_signal_the_server_stops_tasks_and_informs_their_followers(
     project_directory: Path, home: Path, mode: str
 ) -> None:
-    """Also while a client has a stream open that never ends by itself."""
+    """A client may have a stream open that never ends by itself."""
     (home / "refold").mkdir(exist_ok=True)
     (home / "refold" / "config.toml").write_text(
         '[permissions]\nallow = ["bash(sleep *)"]\n'
@@ -219,10 +220,10 @@ def test_at_a_signal_the_server_stops_tasks_and_informs_their_followers(
 
     async def check(server: Server) -> None:
         async with open_client(server, mode) as client:
-            data = await call_tool(client, "start_task", task="Wait")
+            task_start = await call_tool(client, "start_task", task="Wait")
             wait_for_command(home)
             async with anyio.create_task_group() as group:
-                group.start_soon(follow, client, data["task_id"])
+                group.start_soon(follow, client, task_start["task_id"])
                 await anyio.wait_all_tasks_blocked()
                 server.process.send_signal(signal.SIGTERM)
 
@@ -234,7 +235,7 @@ def test_at_a_signal_the_server_stops_tasks_and_informs_their_followers(
 
     (ended,) = ends
     assert (ended["state"], ended["outcome"]) == ("ended", "interrupted")
-    (journal,) = home.rglob("events.jsonl")
+    (journal,) = find_journals(home)
     kinds = [json.loads(line)["kind"] for line in journal.read_text().splitlines()]
     assert kinds[-1] == "TurnEnded"
 
@@ -294,10 +295,12 @@ def test_a_request_that_no_client_answers_is_denied_after_a_timeout(
 ) -> None:
     from refold.task_server.delegated_tasks import DelegatedTasks
 
-    lines = script(
+    script_path = script(
         project_directory.parent, call("bash", command="touch made"), {"text": "I see."}
     )
-    options = Namespace(model="", permission_mode=None, allow=[], deny=[], script=lines)
+    options = Namespace(
+        model="", permission_mode=None, allow=[], deny=[], script=script_path
+    )
 
     async def check() -> None:
         async with anyio.create_task_group() as group:

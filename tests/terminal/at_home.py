@@ -1,5 +1,4 @@
-"""A whole session at a terminal, of a real app with its files: the user types from a
-list."""
+"""Runs whole sessions at a terminal, of a real app with its files. The user types from a list."""
 
 import io
 import os
@@ -16,7 +15,7 @@ from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import paths
 from refold.console.capabilities import TerminalCapabilities
 from refold.console.printer import Printer
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.terminal.run import PromptLoop
 from refold.testing.providers import Line, ScriptedProvider
 from tests.sandbox_notice import sandbox_notice
@@ -26,20 +25,17 @@ HOSTILE = "\x1b]0;me\x07\u202e" + "x" * 10_000 + "\nsecond line \x9b2J"
 
 
 class TerminalDriver:
-    """Of one folder. `ids` are the sessions that were opened here, in their order."""
+    """Drives terminals in one folder. `ids` are the opened sessions, in their order."""
 
     def __init__(self, directory: Path, look: TerminalCapabilities | None = None) -> None:
-        self.here, self.look, self.ids = (
-            directory,
-            look or TerminalCapabilities(),
-            list[str](),
-        )
+        self.here, self.look = directory, look or TerminalCapabilities()
+        self.ids = list[str]()
         self.asked = list[str]()
 
     def tell(
         self, *typed: Typed, answers: tuple[Line, ...] = (), keep: bool = True
     ) -> list[str]:
-        """The lines that were printed while this was typed, after the greeting."""
+        """Type this in a new session. Return the lines that were printed after the greeting."""
         out = io.StringIO()
         anyio.run(self._converse, Typist(*typed), answers, out, keep)
         rows = out.getvalue().split("\n")[2 + self._rows_of_notice :]
@@ -47,7 +43,7 @@ class TerminalDriver:
 
     @property
     def _rows_of_notice(self) -> int:
-        """How many rows of the greeting say that no sandbox works here."""
+        """Return how many rows of the greeting say that no sandbox works here."""
         out = io.StringIO()
         if notice := sandbox_notice():
             Printer(out, self.look).print_text(notice, "warn")

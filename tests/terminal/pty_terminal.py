@@ -1,4 +1,4 @@
-"""A program in a pseudo terminal, and the screen a person would see."""
+"""Runs a program in a pseudo terminal, and has the screen that a person would see."""
 
 import os
 import re
@@ -13,8 +13,8 @@ import pyte
 STAGE = Path(__file__).with_name("stage.py")
 CTRL_C, ENTER, ESC = "\x03", "\r", "\x1b"
 _DRAFT_HINT = "Enter: send at the next step"
-_KEPT = 5_000  # lines above the screen
-_PATIENCE = 60  # seconds; a busy machine takes ten
+_MAX_HISTORY_LINES = 5_000  # lines above the screen
+_MAX_WAIT_SECONDS = 60  # a busy machine takes ten
 
 
 class Terminal:
@@ -29,7 +29,7 @@ class Terminal:
     ) -> None:
         rows, columns = size
         self.raw, self.modes, self._sent = "", 0, 0
-        self.screen = pyte.HistoryScreen(columns, rows, history=_KEPT)
+        self.screen = pyte.HistoryScreen(columns, rows, history=_MAX_HISTORY_LINES)
         self._stream = pyte.Stream(self.screen)
         environment = {**os.environ, "TERM": "xterm-256color", **env}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -40,7 +40,7 @@ class Terminal:
             env=environment,  # type: ignore[arg-type]
             dimensions=size,
             encoding="utf-8",
-            timeout=_PATIENCE,
+            timeout=_MAX_WAIT_SECONDS,
         )
         self.child.delaybeforesend = None
 
@@ -54,7 +54,7 @@ class Terminal:
 
     @property
     def paper(self) -> list[str]:
-        """What went over the top of the screen, and the screen down to its last words."""
+        """The rows that left the screen at the top, and the screen down to its last text."""
         width = self.screen.columns
         above = [
             "".join(row[x].data for x in range(width)).rstrip()
@@ -67,12 +67,12 @@ class Terminal:
         self.child.send(text)
 
     def answer(self, key: str) -> None:
-        """Answer the question that waits: keys are answers once a choice is highlighted."""
+        """Answer the waiting question: wait until a choice is highlighted, and press the key."""
         self.until("› 1 ")
         self.type(key)
 
     def choose(self, label: str) -> None:
-        """Highlight the choice that begins so with arrows, and take it."""
+        """Highlight the choice that begins with this label, with arrows, and take it."""
         self.until("› 1 ")
         row = " ".join(self.text.split())
         number = re.search(rf"(\d) {re.escape(label)}", row)
@@ -80,20 +80,23 @@ class Terminal:
         self.type("\x1b[B" * (int(number[1]) - 1) + "\r")
 
     def until(self, shown: str) -> None:
-        """Wait until this can be read on the screen."""
-        deadline = time.monotonic() + _PATIENCE
+        """Wait until this text is on the screen."""
+        deadline = time.monotonic() + _MAX_WAIT_SECONDS
         while shown not in self.text:
             assert time.monotonic() < deadline, f"{shown!r} never came:\n{self.text}"
             self.read()
 
     @property
     def sent_bytes(self) -> int:
-        """How much was written at the last key."""
+        """The number of characters that the program had written at the last key."""
         return self._sent
 
-    def until_sent(self, *texts: str, since: int = 0) -> int:
-        """Wait until one of these was written, whatever the screen made of it. Which?"""
-        deadline = time.monotonic() + _PATIENCE
+    def wait_for_text(self, *texts: str, since: int = 0) -> int:
+        """Wait until one of these texts was written after `since`. Return the index of the text.
+
+        It is searched in the raw output, not on the screen.
+        """
+        deadline = time.monotonic() + _MAX_WAIT_SECONDS
         while True:
             for which, text in enumerate(texts):
                 if text in self.raw[since:]:
@@ -101,12 +104,12 @@ class Terminal:
             assert time.monotonic() < deadline, f"{texts} was not sent:\n{self.raw!r}"
             self.read()
 
-    def until_asked(self, prompt: str = "›") -> None:
-        """Wait for a prompt with nothing after it: keys typed earlier reach no editor.
+    def wait_for_prompt(self, prompt: str = "›") -> None:
+        """Wait for an empty prompt, because keys that are typed earlier reach no editor.
 
-        The prompt of a draft, which closes when the turn ends, is another one: it has a hint.
+        The prompt of a draft, which closes when the turn ends, does not count. It has a hint.
         """
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _MAX_WAIT_SECONDS
         while True:
             above, last = ["", "", *self.text.rstrip().splitlines()][-2:]
             if last == prompt and not above.startswith(_DRAFT_HINT):
@@ -114,22 +117,22 @@ class Terminal:
             assert time.monotonic() < deadline, f"no prompt came:\n{self.text}"
             self.read()
 
-    def until_gone(self, shown: str) -> None:
-        deadline = time.monotonic() + _PATIENCE
+    def wait_until_gone(self, shown: str) -> None:
+        deadline = time.monotonic() + _MAX_WAIT_SECONDS
         while shown in self.text:
             assert time.monotonic() < deadline, f"{shown!r} never went:\n{self.text}"
             self.read()
 
-    def until_there(self, path: Path) -> None:
+    def wait_for_path(self, path: Path) -> None:
         """Wait until this file exists."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _MAX_WAIT_SECONDS
         while not path.exists():
             assert time.monotonic() < deadline, f"{path} was never made:\n{self.text}"
             self.read()
 
     def end(self) -> int:
-        """Wait for the program to end. Its exit code."""
-        deadline = time.monotonic() + _PATIENCE
+        """Wait until the program exits. Return its exit code, or minus the signal that killed it."""
+        deadline = time.monotonic() + _MAX_WAIT_SECONDS
         while self.read():
             assert time.monotonic() < deadline, f"it never ended:\n{self.text}"
         self.modes = termios.tcgetattr(self.child.child_fd)[3]
@@ -138,12 +141,13 @@ class Terminal:
         return status if status is not None else -(signal or 0)
 
     def read_slowly(self, rate: int) -> None:
-        """Read as over a line that carries `rate` bytes a second."""
+        """Read as over a connection with `rate` bytes a second."""
         before = len(self.raw)
         self.read(512)
         time.sleep((len(self.raw) - before) / rate)
 
     def read(self, most: int = 4096) -> bool:
+        """Read for a moment. Return False if the program has closed its terminal."""
         try:
             piece = self.child.read_nonblocking(most, timeout=0.05)
         except pexpect.TIMEOUT:

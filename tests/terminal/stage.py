@@ -1,7 +1,7 @@
-"""A whole session in a real terminal, but for the model: it says what its script says.
+"""Runs a whole session in a real terminal, with a scripted model.
 
-Run as a program by the stories. The journal is in memory; tools, questions and the
-terminal are real, and so is the current directory.
+Tests start it as a program. The journal is in memory; tools, questions, the terminal and the
+current directory are real.
 """
 
 import os
@@ -18,10 +18,10 @@ from msgspec.structs import replace
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
+from refold.app.lazy_dependencies import LazyBackground
 from refold.app.models import Models
 from refold.app.project_memory import ProjectMemory
 from refold.app.system_prompt import SessionGround, SystemPromptBuilder
-from refold.app.tool_dependencies import LazyBackground
 from refold.app.turn_context import TurnContext
 from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.client.launch import Launch, OpenedSession
@@ -60,7 +60,7 @@ from refold.tools.contract import Tool
 from refold.values.usage import NO_LIMIT, Budget, Usage
 
 ALWAYS = ".always"  # the file in which rules are saved
-FOLDERS = ".folders.toml"  # where the app says that they are
+FOLDERS = ".folders.toml"  # the file with the trusted folders
 HISTORY = ".state/history"  # of the lines that were typed
 READ = ("read_file", '{"path": "hello.py"}')
 EDIT = ("edit_file", r'{"path": "hello.py", "old": "\"hi\"", "new": "\"hello\""}')
@@ -144,7 +144,7 @@ def facts_of(directory: Path) -> Facts:
 
 
 def rules(directory: Path) -> tuple[Rule, ...]:
-    """The rules that were saved for this directory."""
+    """Return the rules that were saved for this directory."""
     path = directory / ALWAYS
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return tuple(parse(text, "allow", "always") for text in lines)
@@ -216,7 +216,7 @@ class Staged(Struct, frozen=True, kw_only=True):
     files: DiskFiles | None = None
     learns: bool = False
     keep: bool = False
-    model: str = ""  # that makes notes
+    model: str = ""  # the model that makes notes
     notify: float = 0.0
     vi: bool = False
     display: str = "auto"
@@ -224,7 +224,7 @@ class Staged(Struct, frozen=True, kw_only=True):
 
 
 class StagedModels(Models):
-    """Two models, of one provider."""
+    """Two models of one provider."""
 
     def full_name(self, name: str) -> str:
         return name if "/" in name else self.check(name)
@@ -373,7 +373,7 @@ def handle_on(
     budget: Budget = NO_LIMIT,
     **options: Any,
 ) -> ClientSession:
-    """The client session of a session of the stage. `options` are fields of `Staged`."""
+    """Return the client session of a staged session. `options` are fields of `Staged`."""
     app = StagedApp(provider, directory, budget, Staged(**options))
     return ClientSession(Launch(app, commands=names), OpenedSession(app, session))
 

@@ -1,4 +1,4 @@
-"""A picker in a real terminal: prints which session was picked. Run by the stories."""
+"""Shows a picker in a real terminal, and prints which session was picked. Tests start it."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ import anyio
 from refold.client.catalogue import SessionCatalogue
 from refold.config.paths import paths
 from refold.console.list_prompt import pick
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.terminal.this_terminal import open_terminal
 from refold.views.session_list import session_picker
 
@@ -22,9 +22,9 @@ def main(display: str) -> None:
     )
     cards = anyio.run(catalogue.sessions)
     picker = session_picker(cards, time.time())
-    picked = anyio.run(pick, screen, reading, picker, catalogue.search_while_typing)
+    choice = anyio.run(pick, screen, reading, picker, catalogue.search_while_typing)
     screen.print_text(
-        f"picked: {picked.selection.id if picked and picked.selection else 'none'}."
+        f"picked: {choice.selection.id if choice and choice.selection else 'none'}."
     )
 
 

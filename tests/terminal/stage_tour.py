@@ -1,4 +1,4 @@
-"""The first run and the tour in a real terminal. Run as a program by the stories."""
+"""Runs the first run and the tour in a real terminal. Tests start it as a program."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 from stage import facts_of, handle_on
 
-from refold.app.tool_dependencies import LazyBackground
+from refold.app.lazy_dependencies import LazyBackground
 from refold.cli.first_run import Embedded, FirstRunOffers, choose
 from refold.cli.tour import TourSession, give_tour
 from refold.engine.policies.conversation import converse
@@ -89,7 +89,7 @@ async def first_run() -> int:
         remember=remember,
     )
     choice = await choose(offers)
-    if choice.what == "tour":
+    if choice.kind == "tour":
         return await give_tour(opening)
     return 0
 

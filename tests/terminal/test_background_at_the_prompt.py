@@ -13,7 +13,7 @@ WAITS = "until test -e go; do sleep 0.01; done; echo ready; sleep 60"
 
 
 def deferred_answer(name: str, **arguments: object) -> dict[str, object]:
-    """An answer that calls a deferred tool."""
+    """Return an answer that calls a deferred tool."""
     call = {"tool": "tool_call", "arguments": {"name": name, "arguments": arguments}}
     return {"calls": [call]}
 
@@ -62,7 +62,7 @@ def test_ctrl_b_moves_the_running_command_to_the_background(
     terminal.until("no command of this session is running")
     (tmp_path / "go").touch()
     terminal.until("background-1 ended: exit code 0")
-    terminal.until_asked("bypass ›")
+    terminal.wait_for_prompt("bypass ›")
     terminal.type("/quit" + ENTER)
 
     assert terminal.end() == 0
@@ -91,7 +91,7 @@ def test_an_output_match_wakes_the_idle_agent_and_an_attached_terminal_shows_it(
     (tmp_path / "go").touch()
     terminal.until("It is up now.")
     joined.until("It is up now.")
-    joined.until_asked("bypass 1 in background ›")
+    joined.wait_for_prompt("bypass 1 in background ›")
     joined.type("/quit" + ENTER)
     assert joined.end() == 0
     assert "Ended with the session" not in joined.text

@@ -83,7 +83,7 @@ def test_environment_variables_override_the_colour_setting(
 
 
 @pytest.mark.parametrize(
-    ("codes", "theme", "colors", "found"),
+    ("codes", "theme", "colors", "expected"),
     [
         ("1;34", "auto", 256, "1;34"),
         ("1;34", "mono", 256, "1"),
@@ -112,9 +112,9 @@ def test_environment_variables_override_the_colour_setting(
     ],
 )
 def test_a_theme_replaces_colour_codes_with_its_own(
-    codes: str, theme: str, colors: int, found: str
+    codes: str, theme: str, colors: int, expected: str
 ) -> None:
-    assert colours.to_theme(codes, theme, colors) == found
+    assert colours.to_theme(codes, theme, colors) == expected
 
 
 def test_styles_use_the_strings_of_the_terminfo_entry() -> None:
@@ -288,7 +288,7 @@ def test_no_plain_progress_is_printed_where_a_status_line_shows_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("term", "message"),
+    ("term", "expected"),
     [
         ("vt100", "('\\r\\x1b[K', True, 0)"),
         ("linux", "('\\r\\x1b[K', True, 8)"),
@@ -298,14 +298,14 @@ def test_no_plain_progress_is_printed_where_a_status_line_shows_it() -> None:
     ],
 )
 def test_terminfo_strings_are_read_from_the_database_without_padding(
-    term: str, message: str
+    term: str, expected: str
 ) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROBE, term, term],
         capture_output=True, text=True, check=False, timeout=60, env=dict(os.environ),
     )  # fmt: skip
 
-    assert (done.stdout.splitlines(), done.stderr) == ([message, "True"], "")
+    assert (done.stdout.splitlines(), done.stderr) == ([expected, "True"], "")
 
 
 def test_a_status_is_redrawn_from_its_first_changed_row() -> None:

@@ -74,7 +74,9 @@ def child_question(name: str, arguments: str, *, agent: str = "explore") -> Chil
 
 
 def child_task_with(*news: ChildAsked | Said, until: type = ChildAnswered) -> Tool:
-    """A tool whose child asks or says this, and ends once `until` stands in the journal."""
+    """Return a tool whose child asks or says this, and ends once `until` stands in the
+    journal.
+    """
 
     @tool(Effect.SELF)
     async def child_task(*, record: Recorder) -> Reply:
@@ -116,7 +118,7 @@ def run_with_child(
 
 
 def print_events(*events: Event) -> list[str]:
-    """What the terminal prints of this, but for empty rows."""
+    """Return what the terminal prints of this, but for empty rows."""
     out = io.StringIO()
     showing = TranscriptPrinter(
         Printer(out, TerminalCapabilities()), lambda: 0.0, TOOLS.get
@@ -209,18 +211,18 @@ def test_a_question_that_a_subagent_withdraws_is_removed(tmp_path: Path) -> None
             await record(ChildAnswered("child-1/c7", withdrawn=True))
         return Reply("so it was")
 
-    async def never() -> str | Key:
+    async def press_nothing() -> str | Key:
         await anyio.sleep_forever()
         return ""
 
-    rows, _ = run_with_child(tmp_path, child_task, never)
+    rows, _ = run_with_child(tmp_path, child_task, press_nothing)
 
     assert "  └ no longer asked" in rows
 
 
 @pytest.fixture
 def here(tmp_path: Path) -> Callable[[Sequence[str]], tuple[list[str], ScriptedTerminal]]:
-    """What commands say while a child is at work, which ends when it is stopped."""
+    """Return what commands say while a child is at work, which ends when it is stopped."""
 
     def tell(commands: Sequence[str]) -> tuple[list[str], ScriptedTerminal]:
         scripted_terminal = ScriptedTerminal(tmp_path, "Done.")
@@ -411,7 +413,7 @@ def test_a_question_from_a_subagent_in_another_git_worktree_names_the_worktree()
 
 
 def live_printer(out: io.StringIO) -> TranscriptPrinter:
-    """What prints on a screen where rows can be erased."""
+    """Return what prints on a screen where rows can be erased."""
     look = TerminalCapabilities(
         moves=True, cursor_up_sequence="\x1b[A", height=lambda: 24, text_width=lambda: 90
     )

@@ -12,13 +12,14 @@ import anyio
 import pytest
 
 from refold.commands.table import commands
-from refold.console import keys as keyboards
+from refold.console import keyboard_modes as keyboards
 from refold.console.bell import Bell, notice_sequence
 from refold.console.capabilities import TerminalCapabilities
 from refold.console.printer import Printer
 from refold.console.reader import Key, QueuedMessage
 from refold.errors import ProviderError
-from refold.journal.events.kinds import BudgetSet, Compacted, Said, Started, TurnStarted
+from refold.journal.events.kinds import Compacted, Entry, Said, Started, TurnStarted
+from refold.journal.events.setting_events import BudgetSet
 from refold.provider.port import Delta, Request
 from refold.session.session import Session
 from refold.terminal.run import PromptLoop
@@ -242,7 +243,7 @@ class Fingers(Typist):
 
 @contextmanager
 def keyboard() -> Generator[Callable[[str], None]]:
-    """What is pressed comes through the descriptor that keys come through."""
+    """Send key presses through the descriptor that the terminal reads keys from."""
     before, (out, into) = os.dup(0), os.pipe()
     os.dup2(out, 0)
 
@@ -264,10 +265,13 @@ def run_while_working(
 
     async def run_story() -> None:
         async with await terminal.session() as session:
-            event = anyio.Event()
-            session.hub.subscribe(
-                lambda entry: event.set() if isinstance(entry.event, Started) else None
-            )
+            has_begun = anyio.Event()
+
+            def note_start(entry: Entry) -> None:
+                if isinstance(entry.event, Started):
+                    has_begun.set()
+
+            session.hub.subscribe(note_start)
             here = PromptLoop(
                 terminal.handle(session),
                 terminal.paper,
@@ -276,7 +280,7 @@ def run_while_working(
             with keyboard() as press:
                 async with anyio.create_task_group() as group:
                     group.start_soon(here.run, first)
-                    await event.wait()
+                    await has_begun.wait()
                     for step in steps:
                         await step(session, press)
 
@@ -465,7 +469,7 @@ def test_compact_during_a_turn_takes_effect_before_the_next_step(
 
 
 def last_request(terminal: ScriptedTerminal) -> list[str]:
-    """The last request to the model, message by message."""
+    """Return the last request to the model, message by message."""
     assert isinstance(terminal.provider, ScriptedProvider)
     return [spoken.message.text for spoken in terminal.provider.heard[-1].messages]
 
@@ -548,7 +552,7 @@ def test_esc_stops_compaction_and_leaves_the_conversation_unchanged(
     scripted_terminal: OpenScriptedTerminal,
 ) -> None:
     class Slow(ScriptedProvider):
-        """Takes for ever over the summary."""
+        """Never ends its summary."""
 
         async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
             if len(self.heard) == 3:

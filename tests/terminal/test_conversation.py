@@ -24,14 +24,11 @@ from refold.errors import Unreachable
 from refold.journal.events import codec
 from refold.journal.events.kinds import (
     Answered,
-    EffortChosen,
     Entry,
     Granted,
     Judged,
-    ModeChanged,
     ModelAnswered,
     ModelAsked,
-    ModelChosen,
     Said,
     SessionResumed,
     Started,
@@ -39,6 +36,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
+from refold.journal.events.setting_events import EffortChosen, ModeChanged, ModelChosen
 from refold.journal.store.port import MemoryStore
 from refold.provider.port import Delta, Provider, Request
 from refold.session.hub import Frame
@@ -71,7 +69,7 @@ Typed = str | QueuedMessage | Key | Callable[[], Awaitable[str | Key]]
 
 
 class Typist:
-    """Types the next of what it was given, whatever the question. Implements `TerminalReader`."""
+    """Answers each question with the next of its texts. Implements `TerminalReader`."""
 
     has_line_editor, reads_input, can_edit_text = False, True, False
 
@@ -156,13 +154,13 @@ class Typist:
 
 
 def message_now(typed: str | QueuedMessage | Key) -> str | Key:
-    """A message for the running turn."""
+    """Return a message for the running turn."""
     assert not isinstance(typed, QueuedMessage)
     return typed
 
 
 class ScriptedTerminal:
-    """One session at one terminal, with everything that was printed and kept."""
+    """One session at one terminal, with everything that was printed and stored."""
 
     def __init__(self, directory: Path, *lines: Line, steps: int = 9) -> None:
         (directory / "hello.py").write_text(HELLO, encoding="utf-8")
@@ -204,7 +202,7 @@ class ScriptedTerminal:
 
     @property
     def read_defaults(self) -> list[tuple[str, object]]:
-        """What was made the default, by its key."""
+        """Return what was made the default, by its key."""
         file = paths(os.environ).settings
         data = tomllib.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         return list(data.items())
@@ -216,14 +214,14 @@ class ScriptedTerminal:
         typist: Typist | None = None,
         **options: Any,
     ) -> list[str]:
-        """The lines that were printed while this was typed."""
+        """Return the lines that were printed while this was typed."""
         story = partial(self.converse, typist or Typist(*typed), first_words, **options)
         assert anyio.run(story) == 0
         return [row for row in self.out.getvalue().split("\n") if row]
 
     def events(self, *kinds: type) -> list[object]:
-        result = [entry.event for entry, _ in codec.decode(self.store.lines)]
-        return [event for event in result if isinstance(event, kinds)]
+        events = [entry.event for entry, _ in codec.decode(self.store.lines)]
+        return [event for event in events if isinstance(event, kinds)]
 
 
 @pytest.fixture
@@ -531,7 +529,9 @@ def test_all_calls_of_a_response_can_be_refused_at_once_or_decided_one_by_one(
 def test_esc_after_refusing_all_calls_asks_about_all_of_them_again(
     scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> None:
-    """Not about the first alone, while the last stands above the keys."""
+    """It must not ask about the first call alone while the question still shows the last
+    one.
+    """
     terminal = scripted_terminal(_SEVERAL, "Thanks.")
     typist = Typist("go", "o", "n", Key.ESC, "y", "/quit")
 
@@ -583,12 +583,12 @@ def test_a_question_answered_by_another_client_is_removed(
     async def run_story() -> str | None:
         async with await terminal.session() as session:
 
-            async def somebody_else() -> str | Key:
+            async def answer_elsewhere() -> str | Key:
                 await session.inbox.answer("call-1", allowed=True)
                 await anyio.sleep_forever()
                 return "n"
 
-            typist = Typist(somebody_else)
+            typist = Typist(answer_elsewhere)
             work = Work(terminal.handle(session), terminal.paper, typist)
             await session.inbox.say("go")
             await work.run_until_over(session.run_turns)
@@ -603,7 +603,9 @@ def test_a_question_answered_by_another_client_is_removed(
 def cut_off(
     scripted_terminal: Callable[..., ScriptedTerminal],
 ) -> Callable[..., ScriptedTerminal]:
-    """A session whose process exited while a command ran, or before the turn had begun."""
+    """Return a session whose process exited while a command ran, or before the turn had
+    begun.
+    """
 
     def cut_off_evening(*, begun: bool = True) -> ScriptedTerminal:
         terminal = scripted_terminal("Done.", "More.")
@@ -900,16 +902,19 @@ def press_ctrl_c(
 
     async def run_story() -> None:
         async with await terminal.session() as session:
-            event = anyio.Event()
-            session.hub.subscribe(
-                lambda entry: event.set() if isinstance(entry.event, Started) else None
-            )
+            has_begun = anyio.Event()
+
+            def note_start(entry: Entry) -> None:
+                if isinstance(entry.event, Started):
+                    has_begun.set()
+
+            session.hub.subscribe(note_start)
             person = Typist(*typed)
             work = Work(terminal.handle(session), terminal.paper, person)
             await session.inbox.say("go")
             async with anyio.create_task_group() as group:
                 group.start_soon(work.run_until_over, session.run_turns)
-                await event.wait()
+                await has_begun.wait()
                 for _ in range(times):
                     await work.interrupt()
                     await anyio.wait_all_tasks_blocked()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.journal_files import find_journals
 from tests.place.walled import home_on_disk, needs_bubblewrap
 from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, STAGE, Terminal
 
@@ -101,7 +102,7 @@ def test_promise_an_option_of_the_model_is_chosen_by_arrows_or_another_answer_ty
     terminal.type(ENTER)
     terminal.until("Well.")
 
-    (journal,) = Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl")
+    (journal,) = find_journals(Path(os.environ["REFOLD_HOME"]))
     assert '["SQLite","2 of them"]' in journal.read_text(encoding="utf-8")
 
 
@@ -147,10 +148,10 @@ def test_promise_expand_shows_the_newest_result_in_full(
     terminal.type("go" + ENTER)
     terminal.until("Well.")
     assert "… 2981 more lines; /expand shows all …" in terminal.text
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("/expand" + ENTER)
-    terminal.until_there(tmp_path / "pager.seen")
-    terminal.until_asked()
+    terminal.wait_for_path(tmp_path / "pager.seen")
+    terminal.wait_for_prompt()
 
     parts = (tmp_path / "pager.seen").read_text(encoding="utf-8").split()
     assert [word for word in parts if word.isdigit()][-3000:] == [*map(str, range(1, 3001))]
@@ -201,7 +202,7 @@ def test_promise_a_stop_before_the_answer_restores_the_message(
     terminal.until("tops" if flags else "stop")
     terminal.type(ESC)
     terminal.until("look at that" if flags else "instead.\n\n› look at that")
-    terminal.until_gone("Esc stops")
+    terminal.wait_until_gone("Esc stops")
     terminal.type("\x7f\x7fis" + ENTER)
     terminal.until("look at this")
     terminal.until("Well.")
@@ -217,7 +218,7 @@ def test_promise_esc_and_ctrl_c_stop_a_running_command(
         bash(f"touch begun; sleep {mark}"), DONE, flags=("--permission-mode", "bypass")
     )
     terminal.type("go" + ENTER)
-    terminal.until_there(tmp_path / "begun")
+    terminal.wait_for_path(tmp_path / "begun")
     terminal.type(key)
     terminal.until("Type what to do instead.")
 

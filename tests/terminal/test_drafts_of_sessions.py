@@ -14,7 +14,7 @@ from refold.console.printer import Printer
 from refold.console.reader import Key
 from refold.terminal.input.line_editor.prompt_toolkit_reader import PromptToolkitReader
 
-TODOS = "\x14"  # Ctrl+T, a shortcut: what was typed is kept for the next prompt
+TODOS = "\x14"  # Ctrl+T, a shortcut: the draft is kept for the next prompt
 Type = Callable[[str], Awaitable[str | Key]]
 
 
@@ -26,8 +26,8 @@ def run_at_prompts(
 
     async def run() -> None:
         with create_pipe_input() as keys, create_app_session(keys, DummyOutput()):
-            where = "refold.terminal.input.line_editor.prompt_toolkit_reader.create_input"
-            monkeypatch.setattr(where, lambda: keys)
+            target = "refold.terminal.input.line_editor.prompt_toolkit_reader.create_input"
+            monkeypatch.setattr(target, lambda: keys)
             reader = PromptToolkitReader(Printer(io.StringIO(), TerminalCapabilities()))
 
             async def typing(text: str) -> str | Key:
@@ -42,36 +42,36 @@ def run_at_prompts(
 def test_a_draft_is_stored_by_session_and_restored_on_return(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    result = list[str | Key]()
+    read_messages = list[str | Key]()
 
     async def run_story(reader: PromptToolkitReader, typing: Type) -> None:
-        result.append(await typing(f"for one{TODOS}"))
+        read_messages.append(await typing(f"for one{TODOS}"))
         reader.switch_draft("one", "two")
-        result.append(await typing(f"for two{TODOS}"))
+        read_messages.append(await typing(f"for two{TODOS}"))
         reader.switch_draft("two", "one")
-        result.append(await typing(", sent\r"))
+        read_messages.append(await typing(", sent\r"))
         reader.switch_draft("one", "two")
-        result.append(await typing("\r"))
+        read_messages.append(await typing("\r"))
 
     run_at_prompts(run_story, monkeypatch)
 
-    assert result == [Key.CTRL_T, Key.CTRL_T, "for one, sent", "for two"]
+    assert read_messages == [Key.CTRL_T, Key.CTRL_T, "for one, sent", "for two"]
 
 
 def test_a_draft_stays_while_another_text_is_edited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    result = list[str | Key]()
+    read_messages = list[str | Key]()
 
     async def run_story(reader: PromptToolkitReader, typing: Type) -> None:
         await typing(f"a draft{TODOS}")
         await _leave_another(reader)
-        result.append(await typing("\r"))
+        read_messages.append(await typing("\r"))
 
     async def _leave_another(reader: PromptToolkitReader) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(_leave, reader)
-            result.append(
+            read_messages.append(
                 await reader.read_message(lambda: (("plain", "› "),), "an old message")
             )
 
@@ -81,25 +81,25 @@ def test_a_draft_stays_while_another_text_is_edited(
 
     run_at_prompts(run_story, monkeypatch)
 
-    assert result == [Key.CTRL_C, "a draft"]
+    assert read_messages == [Key.CTRL_C, "a draft"]
 
 
 def test_ctrl_c_after_a_cancelled_prompt_is_not_taken_for_its_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    result = list[bool]()
+    interrupts = list[bool]()
 
     async def run_story(reader: PromptToolkitReader, typing: Type) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(typing, "half a line")
             await anyio.wait_all_tasks_blocked()
-            result.append(reader.interrupt())
+            interrupts.append(reader.interrupt())
         async with anyio.create_task_group() as group:
             group.start_soon(typing, "half a line")
             await anyio.wait_all_tasks_blocked()
             group.cancel_scope.cancel()
-        result.append(reader.interrupt())
+        interrupts.append(reader.interrupt())
 
     run_at_prompts(run_story, monkeypatch)
 
-    assert result == [True, False]
+    assert interrupts == [True, False]

@@ -33,7 +33,9 @@ Seen = tuple[str, ...]
 
 
 class CommandCase:
-    """`typed` in a session with these answers; then each of `seen` stands on the screen."""
+    """A session with these answers in which `typed` is entered; then the screen shows each
+    of `seen`.
+    """
 
     def __init__(
         self, *typed: str, answers: tuple[Line, ...] = (), seen: Seen = ()
@@ -185,9 +187,9 @@ def driver(tmp_path: Path) -> Callable[..., TerminalDriver]:
         here = tmp_path / "work"
         here.mkdir()
         (here / "hello.py").write_text("print(1)\n")
-        result = TerminalDriver(here, look)
-        result.tell("paint the fence", "/rename fence work", answers=("It is blue.",))
-        return result
+        driver = TerminalDriver(here, look)
+        driver.tell("paint the fence", "/rename fence work", answers=("It is blue.",))
+        return driver
 
     return make_desk
 
@@ -292,16 +294,24 @@ def test_completion_after_a_command_uses_the_table_of_commands(tmp_path: Path) -
 
     complete = anyio.run(completing)
 
-    def after(typed: str) -> list[str]:
+    def complete_after(typed: str) -> list[str]:
         return [offer.text for offer in complete(typed)]
 
-    assert after("/mode pla") == ["plan"]
-    assert after("/backend ") == after("/model ") == ["script/one", "script/two"]
-    assert after("/load ti") == after("/resume wor") == ["work"]
-    assert after("/? ren") == ["rename"]
-    assert [text for command in commands() for text in after(f"/{command.name} \0")] == []
+    assert complete_after("/mode pla") == ["plan"]
+    assert (
+        complete_after("/backend ")
+        == complete_after("/model ")
+        == ["script/one", "script/two"]
+    )
+    assert complete_after("/load ti") == complete_after("/resume wor") == ["work"]
+    assert complete_after("/? ren") == ["rename"]
     assert [
-        command.name for command in commands() if f"/{command.name}" not in after("/")
+        text for command in commands() for text in complete_after(f"/{command.name} \0")
+    ] == []
+    assert [
+        command.name
+        for command in commands()
+        if f"/{command.name}" not in complete_after("/")
     ] == []
 
 

@@ -35,7 +35,9 @@ CTRL_D = Key.CTRL_D
 
 
 class Chooser(Typist):
-    """Picks the item of this id, and the value of the dial; then types. "" leaves the list."""
+    """Picks the item with this id and the value of the dial, and then types. "" leaves the
+    list.
+    """
 
     def __init__(self, id_: str, dial: str, *typed: str | Key) -> None:
         super().__init__(*typed)
@@ -54,7 +56,7 @@ def export_session(
     writing: Event | None = None,
     reader: Typist | None = None,
 ) -> tuple[str, str]:
-    """The id of the session that was exported so, and what the screen said.
+    """Return the id of the session that was exported so, and what the screen said.
 
     `writing`: set when a file is half written; then Ctrl+C is pressed.
     """
@@ -119,7 +121,8 @@ def test_export_without_a_name_writes_nothing_unasked(
         tmp_path, "html", "html", reader=Typist("hello", CTRL_D, key, key)
     )
 
-    assert [path.name for path in tmp_path.iterdir()] == [f"refold-{id_}.html"] * written
+    expected = [f"refold-{id_}.html"] if written else []
+    assert [path.name for path in tmp_path.iterdir()] == expected
     assert ("Nothing was written." in screen) is not written
 
 
@@ -157,7 +160,7 @@ def test_export_left_at_the_list_does_nothing(tmp_path: Path) -> None:
 
 
 def test_export_of_an_unsaved_session_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="is not saved"):
+    with pytest.raises(BadInput, match="No journal of this session is stored"):
         export_session(tmp_path, "talk.md", keep=False)
 
 

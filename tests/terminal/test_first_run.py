@@ -30,15 +30,15 @@ def test_a_model_of_ollama_chosen_at_the_first_run_becomes_the_default(
         terminal.choose("ollama/gemma4:4b")
         terminal.until("ollama/gemma4:4b is now the default model")
         if (
-            terminal.until_sent("esc later", "lists the commands") == 0
+            terminal.wait_for_text("esc later", "lists the commands") == 0
         ):  # a sandbox works here
             terminal.answer(ENTER)
-        terminal.until_asked()
+        terminal.wait_for_prompt()
         terminal.type(CTRL_D)
         assert terminal.end() == 0
 
         again = Terminal(PROGRAM, directory=tmp_path, compiled=compiled, **env)
-        again.until_asked()  # and not for a model
+        again.wait_for_prompt()  # and not for a model
         assert "ollama/gemma4:4b" in again.text
         again.type(CTRL_D)
         assert again.end() == 0
@@ -67,12 +67,12 @@ def test_the_mode_is_asked_for_once_where_the_environment_has_a_key(
     terminal.until("› 1 ask before each edit")
     terminal.type("2" + ENTER)
     terminal.until("Mode sandbox is now the default.")
-    terminal.until_asked("sandbox ›")
+    terminal.wait_for_prompt("sandbox ›")
     terminal.type(CTRL_D)
     assert terminal.end() == 0
 
     again = start_with_key()
-    again.until_asked("sandbox ›")
+    again.wait_for_prompt("sandbox ›")
     assert "without asking?" not in again.text
     again.type(CTRL_D)
     assert again.end() == 0
@@ -93,7 +93,7 @@ def test_rules_of_claude_code_are_listed_with_what_counts_until_they_are_decided
             terminal.until("allow  bash(make:*)  (counts once you import it)")
             terminal.until("deny   read(./secrets/**)  (counts already)")
             terminal.answer(answer)
-        terminal.until_asked()
+        terminal.wait_for_prompt()
         terminal.type(CTRL_D)
 
         assert terminal.end() == 0
@@ -115,12 +115,12 @@ def test_a_message_typed_at_the_trust_question_is_sent_when_the_session_starts(
     terminal.until("› 1 not now")
     terminal.type("fix it" + ENTER)
     terminal.until("Your message is sent when the session starts.")
-    terminal.until_sent("› 1 not now", since=terminal.sent_bytes)
+    terminal.wait_for_text("› 1 not now", since=terminal.sent_bytes)
     terminal.type("sk-ant-of-mine" + ENTER)
     terminal.until("it was dropped")
     terminal.answer("y")
     terminal.until("Fixed.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type(CTRL_D)
 
     assert terminal.end() == 0

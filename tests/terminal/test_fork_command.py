@@ -10,15 +10,17 @@ from tests.terminal.at_home import TerminalDriver
 def fork_session(
     directory: Path, *typed: str
 ) -> tuple[str, list[str], dict[str, list[object]]]:
-    """The session that was begun, the rows on the screen, and who said what where."""
+    """Return the session that was begun, the rows on the screen, and who said what where."""
     driver = TerminalDriver(directory)
     rows = driver.tell(*typed, answers=("One.", "Two.", "Three."))
-    data: dict[str, list[object]] = {}
+    events_by_session: dict[str, list[object]] = {}
     for session in driver.home.root.iterdir():
         lines = (session / "events.jsonl").read_bytes().split(b"\n")[:-1]
         events = [entry.event for entry, _ in codec.decode(lines)]
-        data[session.name] = [e for e in events if isinstance(e, Said | Forked)]
-    return driver.ids[0], rows, data
+        events_by_session[session.name] = [
+            e for e in events if isinstance(e, Said | Forked)
+        ]
+    return driver.ids[0], rows, events_by_session
 
 
 def test_messages_after_a_fork_are_recorded_only_in_the_copy(tmp_path: Path) -> None:

@@ -77,8 +77,8 @@ def test_command_line_arguments_with_p_or_without_a_terminal_run_as_one_task(
 
 
 def test_the_p_flag_runs_one_task_in_a_terminal_too(tmp_path: Path, answers: str) -> None:
-    words = ("-p", "say hello", "--script", answers)
-    terminal = Terminal(PROGRAM, *words, directory=tmp_path, compiled=tmp_path)
+    arguments = ("-p", "say hello", "--script", answers)
+    terminal = Terminal(PROGRAM, *arguments, directory=tmp_path, compiled=tmp_path)
     try:
         assert terminal.end() == 0
         assert terminal.raw.split() == ["Good", "morning."]

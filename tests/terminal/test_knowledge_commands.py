@@ -10,8 +10,9 @@ import pytest
 
 from refold.app.project_memory import LearnResult, ProjectMemory
 from refold.errors import BadInput
-from refold.journal.events.kinds import AgentChosen, ModeChanged, Said
-from refold.journal.home import JournalDirectory
+from refold.journal.events.kinds import Said
+from refold.journal.events.setting_events import AgentChosen, ModeChanged
+from refold.journal.journal_directory import JournalDirectory
 from refold.memory.note_origins import NoteChange
 from refold.prompts.presets import Preset
 from refold.skills.catalogue import Catalogue
@@ -36,7 +37,7 @@ def scripted_terminal(tmp_path: Path) -> OpenScriptedTerminal:
 
 @pytest.fixture
 def app_knowledge(tmp_path: Path) -> dict[str, Any]:
-    """What is known around a folder with a skill, two templates and no notes."""
+    """Return what is known around a folder with a skill, two templates and no notes."""
     skill = tmp_path / ".refold" / "skills" / "paint" / "SKILL.md"
     skill.parent.mkdir(parents=True)
     skill.write_text("---\nname: paint\ndescription: Paint it.\n---\nUse \x1b[31mred.\n")
@@ -56,10 +57,10 @@ def app_knowledge(tmp_path: Path) -> dict[str, Any]:
 def with_learn(
     known: dict[str, Any], learn: Callable[[], Awaitable[LearnResult]]
 ) -> dict[str, Any]:
-    """The same, where notes are made so."""
+    """Return the same, where notes are made so."""
 
     class Memory(ProjectMemory):
-        async def learn(self, *about: object, **how: object) -> LearnResult:
+        async def learn(self, *about: object, **options: object) -> LearnResult:
             return await learn()
 
     there = known["remembering"]
@@ -297,7 +298,7 @@ def test_notes_are_generated_after_an_idle_time_at_the_prompt(
 def test_notes_are_requested_once_per_idle_period(
     scripted_terminal: OpenScriptedTerminal, app_knowledge: dict[str, Any]
 ) -> None:
-    """One that gives none would be paid every ten minutes, else, in a terminal left open."""
+    """Otherwise an open terminal would pay for a request without notes every ten minutes."""
     learned: list[int] = []
     again = anyio.Event()
 

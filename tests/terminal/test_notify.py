@@ -19,7 +19,7 @@ PROGRAM = "#!/bin/sh\nprintf '%s\\n' \"$@\" >$0.heard\n"
 
 @pytest.fixture
 def desktop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A desktop whose `notify-send` writes down what it is given."""
+    """Return a desktop whose `notify-send` writes down what it is given."""
     program = tmp_path / "bin/notify-send"
     program.parent.mkdir()
     program.write_text(PROGRAM)
@@ -59,7 +59,9 @@ def test_without_a_desktop_no_program_is_started(
     assert not desktop.exists()
 
 
-def test_other_tools_send_no_notification(tmp_path: Path, desktop: Path) -> None:
+def test_a_tool_other_than_notify_sends_no_desktop_notification(
+    tmp_path: Path, desktop: Path
+) -> None:
     (tmp_path / "work").mkdir()
     terminal = ScriptedTerminal(
         tmp_path / "work", [("think", '{"thought": "notify"}')], "Done."

@@ -137,7 +137,7 @@ def test_the_end_of_a_command_padded_with_spaces_is_shown(command: str, shown: s
     assert shown.replace("\n  ", "") in re.sub(r"\n  ", "", text)
 
 
-# What we ourselves write: styles, an erased line, and links to harmless addresses.
+# The sequences that refold writes: styles, an erased line, and links to harmless addresses.
 OURS = re.compile(
     "\x1b\\[[0-9;]*m|\r\x1b\\[K|\x1b\\]8;(?:id=[0-9a-f]+;(?:https?|file|mailto):[!-~]+|;)\x1b\\\\"
 )
@@ -174,7 +174,7 @@ def test_control_sequences_in_markdown_are_escaped(
 
 
 @pytest.mark.parametrize(
-    "message",
+    "markdown",
     [
         "[x](http://a.b/\x1b]8;;http://e.vil\x1b\\)",
         "<http://a.b/\x1b[2J>",
@@ -187,9 +187,9 @@ def test_control_sequences_in_markdown_are_escaped(
     ],
 )
 def test_control_sequences_in_markdown_are_escaped_with_colours_and_links(
-    scripted_terminal: OpenScriptedTerminal, message: str
+    scripted_terminal: OpenScriptedTerminal, markdown: str
 ) -> None:
-    terminal = scripted_terminal(message)
+    terminal = scripted_terminal(markdown)
     look = TerminalCapabilities(color=True, moves=True, links=True, text_width=lambda: 80)
     terminal.paper = Printer(terminal.out, look)
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 def has_read_all(slave: int) -> bool:
-    """Whether all that was typed has been read."""
+    """Return whether all that was typed has been read."""
     waiting = fcntl.ioctl(slave, termios.FIONREAD, struct.pack("i", 0))
     return struct.unpack("i", waiting) == (0,)
 
@@ -34,7 +34,7 @@ def start_turn(start_terminal: StartTerminal, directory: Path) -> Terminal:
     terminal = start_terminal("held")
     terminal.type("go" + ENTER)
     terminal.choose("this session")
-    terminal.until_there(directory / "begun")
+    terminal.wait_for_path(directory / "begun")
     return terminal
 
 
@@ -46,26 +46,26 @@ def test_a_paste_is_complete_when_a_turn_begins_or_ends_within_it(
     slave = os.open(f"/proc/{terminal.child.pid}/fd/0", os.O_RDWR | os.O_NOCTTY)
     path, go = tmp_path / "begun", tmp_path / "go"
     go.touch()
-    terminal.until_asked()
+    terminal.wait_for_prompt()
 
     for cut in range(2 + first, LENGTH, 4):
         one, other = PASTE.encode()[:cut], PASTE.encode()[cut:]
         path.unlink()
         os.write(terminal.child.child_fd, b"go\r" + one)
-        terminal.until_there(path)
+        terminal.wait_for_path(path)
         os.write(terminal.child.child_fd, other)
         terminal.until("› [pasted 3 lines]")
         terminal.type("\x15")  # Ctrl+U removes the draft, Esc would stop the turn
-        terminal.until_gone("[pasted")
+        terminal.wait_until_gone("[pasted")
         os.write(terminal.child.child_fd, one)
         while not has_read_all(slave):
             terminal.read()
         go.touch()
-        terminal.until_asked()
+        terminal.wait_for_prompt()
         os.write(terminal.child.child_fd, other)
         terminal.until("› one\n  y\n  twé")
         terminal.type(CTRL_C)
-        terminal.until_asked()
+        terminal.wait_for_prompt()
     os.close(slave)
     terminal.type("\x04")
 
@@ -80,10 +80,10 @@ def test_an_empty_paste_is_ignored_and_text_typed_after_a_paste_is_kept(
     terminal.type(paste("one") + " two")
     terminal.until("› one two")
     terminal.type("\x15")  # Ctrl+U removes the draft, Esc would stop the turn
-    terminal.until_gone("one two")
+    terminal.wait_until_gone("one two")
     (tmp_path / "go").touch()
     terminal.until("of window")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0

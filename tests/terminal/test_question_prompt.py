@@ -21,8 +21,8 @@ from prompt_toolkit.output import DummyOutput
 from refold.console.capabilities import TerminalCapabilities
 from refold.console.printer import Printer
 from refold.console.reader import Key
-from refold.terminal.input.line_editor.choosing import MenuAnswer, QuestionPrompt
 from refold.terminal.input.line_editor.pastes import PasteMarks
+from refold.terminal.input.line_editor.question_bindings import MenuAnswer, QuestionPrompt
 from refold.terminal.input.line_reader import LineReader, interpret_line
 from refold.views.question_keys import Choice, DraftMessage, Menu
 from refold.views.styled import plain_text
@@ -45,7 +45,9 @@ class Clock:
 
 
 def type_keys(menu: Menu, *strokes: Stroke) -> tuple[object, str, str]:
-    """What the prompt gives after these keys, its row, and the text; "" while it is open."""
+    """Return what the prompt gives after these keys, its row, and the text; "" while it is
+    open.
+    """
     clock = Clock()
 
     async def run_story() -> tuple[object, str, str]:
@@ -126,7 +128,7 @@ def test_question_takes_free_text_at_the_line_editor() -> None:
 
 
 class VirtualSelector(selectors.DefaultSelector):
-    """Time passes only where a loop would wait, and costs none."""
+    """Advances the clock where a loop would wait, and does not wait."""
 
     now = 0.0
 
@@ -149,7 +151,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def type_lines(*strokes: Stroke) -> str | DraftMessage | Key:
-    """What a terminal that sends whole lines answers when these keys come."""
+    """Return what a terminal that sends whole lines answers when these keys come."""
     keyboard, source = os.openpty()
 
     async def press() -> None:

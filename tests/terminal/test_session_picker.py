@@ -9,7 +9,7 @@ from refold.config.paths import paths
 from refold.journal.events import codec
 from refold.journal.events.codec import Head
 from refold.journal.events.kinds import Entry, Event, Said, SessionStarted
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from tests.terminal.pty_terminal import ENTER, ESC, Terminal
 
 STAGE = Path(__file__).with_name("stage_picking.py")
@@ -19,7 +19,7 @@ TITLES = ("Mend the roof", "Paint the door", "Plant a tree")
 
 @pytest.fixture
 def project_directory(tmp_path: Path) -> Path:
-    """A directory with three sessions; in the first, an umbrella was spoken of."""
+    """Return a directory with three sessions; in the first, an umbrella was spoken of."""
     home = JournalDirectory(paths(os.environ).data / "sessions")
     for n, title in enumerate(TITLES):
         head, chunks = Head(), list[bytes]()
@@ -69,7 +69,7 @@ def test_typing_finds_sessions_by_text_in_their_messages(
     terminal.until("Mend the roof")
 
     terminal.type("umbre")
-    terminal.until_gone("Plant a tree")
+    terminal.wait_until_gone("Plant a tree")
     terminal.until("Mend the roof")
     terminal.type(ENTER)
     terminal.until("picked: s0.")

@@ -42,7 +42,8 @@ OTHERS = {
     "--seccomp", "--unshare-user", "--unshare-pid", "--proc", "--disable-userns", "--as-pid-1",
     "--no-sandbox", "--user-data-dir", "--chromeArg", "--exec", "--edit-todo",
 }  # fmt: skip
-# What cannot be done offline and alone, and why.
+CLUSTER = "a database; tests/cluster/test_shown_commands.py runs it with one"
+# Commands that cannot run offline and unattended, and the reason.
 NOT_RUN = {
     "refold local install": "fetches a gigabyte",
     "refold -m claude-code/opus": "another program",
@@ -70,34 +71,37 @@ NOT_RUN = {
     "refold sessions export ID --otlp --endpoint http://127.0.0.1:4318": "a collector",
     "refold sessions export ID --otlp": "the same; tests/cli/test_otlp_export.py has one",
     "refold memory forget 3": "three notes, which a model makes",
-    "refold cluster init postgresql://owner@db.example.org/refold": "a database; tests/cluster has one",
-    "refold sessions move --all --to postgresql://ann@db.example.org/refold": "the same",
+    "refold cluster init postgresql://owner@db.example.org/refold": CLUSTER,
+    "refold sessions move --all --to postgresql://ann@db.example.org/refold": CLUSTER,
     "refold ports build": "a machine named build; tests/place has one",
     "refold ports build 8000": "the same",
-    "refold worker": "a database; tests/cluster has one",
-    "refold web-node --port 3500": "the same",
-    "refold cluster check": "the same",
-    "refold cluster status": "the same",
-    "refold tenants add acme": "the same",
-    "refold tenants limit acme 20": "the same",
-    "refold tenants audit acme > audit.jsonl": "the same",
-    "openssl rand -base64 32 > cluster.key && chmod 600 cluster.key": "no command of refold",
-    "refold tenants keys set acme openai --base-url https://gateway.example.org/v1 < acme.key": "a database; tests/cluster has one",
-    "refold tenants keys list acme": "the same",
-    "pg_dumpall --roles-only -h db.example.org -U postgres > roles.sql": "a database; tests/cluster restores a backup",
-    "pg_dump -Fc -h db.example.org -U postgres refold > refold.dump": "the same",
-    "psql -h new.example.org -U postgres -f roles.sql": "the same",
-    "createdb -h new.example.org -U postgres -O owner refold": "the same",
-    "pg_restore --exit-on-error -h new.example.org -U postgres -d refold refold.dump": "the same",
-    "refold tenants export acme -o acme.tar": "the same",
-    "refold tenants delete acme --yes": "the same",
-    "refold people list acme": "the same",
-    "refold people role acme SUB admin": "the same",
-    "refold people lock acme SUB": "the same",
-    "refold people export acme SUB -o person.tar": "the same",
-    "refold people delete acme SUB --sessions --yes": "the same",
-    "REFOLD_TENANT=acme refold worker": "the same",
-    "refold web-node --oidc oidc.toml": "an identity provider; tests/cluster has one",
+    "refold worker": CLUSTER,
+    "refold web-node --port 3500": CLUSTER,
+    "refold cluster check": CLUSTER,
+    "refold cluster status": CLUSTER,
+    "refold tenants add acme": CLUSTER,
+    "refold tenants limit acme 20": CLUSTER,
+    "refold tenants audit acme > audit.jsonl": CLUSTER,
+    "openssl rand -base64 32 > cluster.key && chmod 600 cluster.key": CLUSTER,
+    "refold tenants keys set acme openai --base-url https://gateway.example.org/v1 < acme.key": CLUSTER,
+    "refold tenants keys list acme": CLUSTER,
+    "pg_dumpall --roles-only -h db.example.org -U postgres > roles.sql": CLUSTER,
+    "pg_dump -Fc -h db.example.org -U postgres refold > refold.dump": CLUSTER,
+    "psql -h new.example.org -U postgres -f roles.sql": CLUSTER,
+    "createdb -h new.example.org -U postgres -O owner refold": CLUSTER,
+    "pg_restore --exit-on-error -h new.example.org -U postgres -d refold refold.dump": CLUSTER,
+    "refold tenants export acme -o acme.tar": CLUSTER,
+    "refold tenants delete acme --yes": CLUSTER,
+    "refold people list acme": CLUSTER,
+    "refold people role acme SUB admin": CLUSTER,
+    "refold people lock acme SUB": CLUSTER,
+    "refold people export acme SUB -o person.tar": CLUSTER,
+    "refold people delete acme SUB --sessions --yes": CLUSTER,
+    "REFOLD_TENANT=acme refold worker": CLUSTER,
+    "refold web-node --oidc oidc.toml": CLUSTER,
+    "refold attach https://refold.example.org/": "a service; tests/cluster/test_attach_by_address.py has one",
+    'refold attach "https://refold.example.org/?c=ID"': "the same",
+    'refold tui --attach "https://refold.example.org/?c=ID"': "the same",
     "refold --container python:3.12-slim": "an image of a registry; tests/place has a stand-in",
     "refold --devcontainer": "the same",
     "refold --clone https://github.com/acme/app": "a server; tests/cli/test_clones.py has one",
@@ -113,7 +117,7 @@ NOT_RUN = {
     'refold map ask "Who may close a session, and when?"': "the same",
     "refold map refresh --max-cost 0.05": "the same",
 }
-# What the guide has done before the reader comes to its reference page.
+# The steps of the guide before its reference page.
 DONE_BEFORE = {"docs/reference/agents-as-data.md": ["refold --init-config agents.toml"]}
 WRAPPER = """\
 #!/bin/sh
@@ -126,7 +130,7 @@ PICTURE = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNkYAAAAAYAA
 
 
 def command_of(line: str) -> str:
-    """The command of a line, without the comment behind two blanks."""
+    """Return the command of a line, without the comment behind two blanks."""
     return re.split(r" {2,}|\s# ", line.strip().removeprefix("$ "))[0].strip()
 
 
@@ -149,7 +153,9 @@ def sentences(page: Path) -> Iterator[str]:
 
 
 def expand_synopsis(line: str) -> Iterator[list[str]]:
-    """The command lines that a synopsis stands for: with all options, and each choice."""
+    """Yield the command lines that a synopsis stands for: with all options, and each
+    choice.
+    """
     line = re.sub(r"\"?\$\((.*)\)\"?", r"; \1", line)
     line = re.sub(r"[\[\]…]", "", re.sub(r" \| (?=[^\[]*\])", "|", line))
     line = re.sub(r"(?<=\S)\|(?=\S)", OR, line)
@@ -163,7 +169,7 @@ def expand_synopsis(line: str) -> Iterator[list[str]]:
 
 
 def invalid_lines(lines: Sequence[str], *, whole: bool) -> list[tuple[str, str]]:
-    result = list[tuple[str, str]]()
+    problems = list[tuple[str, str]]()
     for line in lines:
         for words in expand_synopsis(line):
             try:
@@ -173,8 +179,8 @@ def invalid_lines(lines: Sequence[str], *, whole: bool) -> list[tuple[str, str]]
             except BadInput as error:
                 # In a sentence, the name of a command is enough.
                 if whole or "arguments are required" not in str(error):
-                    result.append((line, str(error)))
-    return result
+                    problems.append((line, str(error)))
+    return problems
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -235,7 +241,9 @@ def test_every_flag_named_in_the_text_of_a_document_exists() -> None:
 
 
 def own_prose(page: Path) -> str:
-    """The prose of a page; of tables that compare, without the column of the other agent."""
+    """Return the prose of a page; of tables that compare, without the column of the other
+    agent.
+    """
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     if page.name == "coming-from.md":
         return re.sub(r"^\|[^|]*\|", "|", text, flags=re.MULTILINE)
@@ -243,7 +251,7 @@ def own_prose(page: Path) -> str:
 
 
 def flags(parser: Parser) -> Iterator[str]:
-    """Those of a parser and of all its subcommands."""
+    """Yield the flags of a parser and of all its subcommands."""
     for action in parser.actions():
         yield from action.option_strings
         for inner in (action.choices or {}) if action.nargs == PARSER else ():
@@ -252,7 +260,7 @@ def flags(parser: Parser) -> Iterator[str]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory with sessions; `refold` there has a scripted model."""
+    """Return a directory with sessions; `refold` there has a scripted model."""
     answers = [
         {"calls": [{"tool": "read_file", "arguments": {"path": path}}]}
         for path in ("README", "logs/one", "reports/one")
@@ -293,7 +301,7 @@ def environ_with_refold(place: Path) -> dict[str, str]:
 
 
 def find_message(sessions: Path) -> tuple[str, int]:
-    """The first session with a message, and the event of that message."""
+    """Return the first session with a message, and the event of that message."""
     for session in sorted(sessions.iterdir()):
         for row in (session / "events.jsonl").read_bytes().splitlines():
             event = json.loads(row)
@@ -320,7 +328,9 @@ def fill_in(line: str) -> str:
     "page", [p for p in PAGES if [*blocks(p)]], ids=lambda page: str(page.relative_to(ROOT))
 )
 def test_every_line_of_a_code_block_runs(page: Path, place: Path, compiled: Path) -> None:
-    """Typed into a shell, in a terminal; every question is answered with yes."""
+    """Each line is typed into a shell in a terminal, and every question is answered with
+    yes.
+    """
     failed = list[tuple[str, str]]()
     for line in [*DONE_BEFORE.get(str(page.relative_to(ROOT)), []), *blocks(page)]:
         if line in NOT_RUN or "[--" in line or ("| jq" in line and not which("jq")):

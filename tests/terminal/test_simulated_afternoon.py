@@ -46,7 +46,7 @@ output = 2.0
 
 
 class UnreliableServer:
-    """The server: `said` counts the answers that were begun."""
+    """The server of the model. `said` counts the answers that it began."""
 
     def __init__(
         self, reply: Callable[[Any], Reply], overloaded: Callable[[], bool]
@@ -80,7 +80,7 @@ def text_of(message: Any) -> str:
 
 
 def last_user_text(body: Any) -> tuple[str, int]:
-    """The person's newest words, and how many calls have been made for them."""
+    """Return the person's newest words, and how many calls have been made for them."""
     words, calls = "", 0
     for message in body["messages"]:
         text = text_of(message)
@@ -175,7 +175,7 @@ class Place:
         )
 
     def paid(self) -> tuple[int, float]:
-        """How many answers the journals count, and what they cost together."""
+        """Return how many answers the journals count, and what they cost together."""
         costs = list[float]()
         for file in sorted((self.here / "home").glob("sessions/**/*.jsonl")):
             for line in file.read_text("utf-8").splitlines():
@@ -233,9 +233,9 @@ def test_forty_turns_in_a_terminal_are_answered_by_an_unreliable_provider(
         terminal.until("›")
         for n in range(TURNS):
             terminal.type(f"turn {n}{ENTER}")
-            terminal.until_sent(f"finished {n}.", since=terminal.sent_bytes)
-            terminal.until_asked("bypass ›")
-        result = afternoon.said  # a title may be asked for later
+            terminal.wait_for_text(f"finished {n}.", since=terminal.sent_bytes)
+            terminal.wait_for_prompt("bypass ›")
+        said_texts = afternoon.said  # a title may be asked for later
         terminal.type("/quit" + ENTER)
         assert terminal.end() == 0
         count, dollars = here.paid()
@@ -246,7 +246,7 @@ def test_forty_turns_in_a_terminal_are_answered_by_an_unreliable_provider(
     assert happened["reset"] >= 16
     assert "attempt 2 of 10, next in" in terminal.raw
     assert terminal.raw.count("dropped,") >= 16
-    assert result <= count <= afternoon.said
+    assert said_texts <= count <= afternoon.said
     assert dollars > 2 * TURNS * 0.02
 
 

@@ -30,7 +30,7 @@ from refold.journal.events.kinds import (
     SystemPromptSet,
     TurnStarted,
 )
-from refold.journal.home import current_directories
+from refold.journal.journal_directory import current_directories
 from refold.journal.state.fold import View, fold
 from refold.journal.store.tree_reader import entries_in
 from refold.prompts.system_text import part_of
@@ -49,7 +49,7 @@ News = TypeVar("News")
 
 @pytest.fixture
 def directory_a(tmp_path: Path) -> Path:
-    """Where the sessions begin. `b` lies beside it, and `a/sub` in it."""
+    """Return where the sessions begin. `b` lies beside it, and `a/sub` in it."""
     path = tmp_path / "a"
     (path / "sub").mkdir(parents=True)
     (path / "hello.txt").write_text("hello\n")
@@ -310,7 +310,7 @@ def test_cd_keeps_session_settings_and_names_grants_that_no_longer_apply(
 
 
 class Leaving:
-    """A session in `a`, about to go to `a/sub`."""
+    """A session in `a` that is about to move to `a/sub`."""
 
     def __init__(self, a: Path, *, trust: bool = False) -> None:
         places, options = paths(os.environ), LaunchOptions(directory=a, trust=trust)
@@ -553,8 +553,8 @@ def test_notes_of_a_project_use_only_messages_sent_in_its_directory(
             partial(project_memory.learn_of, driver.ids[0], lambda _: model, again=True)
         )
 
-    result = [request.messages[0].message.text for request in small.heard]
-    texts = [[word for word in ("tabs", "spaces") if word in text] for text in result]
+    requests = [request.messages[0].message.text for request in small.heard]
+    texts = [[word for word in ("tabs", "spaces") if word in text] for text in requests]
     assert texts == [["spaces"], ["tabs"]]
 
 

@@ -65,10 +65,10 @@ def test_a_session_moved_by_cd_is_resumed_completely_after_a_kill(
     display: str, start_terminal: StartTerminal, directory_b: Path
 ) -> None:
     terminal = start_terminal(display)
-    terminal.until_asked(">" if display == "plain" else "›")
+    terminal.wait_for_prompt(">" if display == "plain" else "›")
     terminal.type("hello" + ENTER)
     terminal.until("Answer a.")
-    terminal.until_asked(">" if display == "plain" else "›")
+    terminal.wait_for_prompt(">" if display == "plain" else "›")
     terminal.type("/cd ../b" + ENTER)
     terminal.until("runs without asking: bash(pwd *)")
     terminal.until("when they change. y/n")
@@ -100,14 +100,14 @@ def test_after_cd_completion_lists_the_new_files_and_typed_ahead_text_is_sent(
 ) -> None:
     (directory_b / ".refold/config.toml").unlink()
     terminal = start_terminal("line")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("/cd ../b" + ENTER + "hello" + ENTER)
     terminal.until("Answer a.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("see @unh")
     terminal.until("unheard-of.txt")
     terminal.type("\x03")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("/quit" + ENTER)
 
     assert terminal.end() == 0
@@ -122,16 +122,16 @@ def test_after_cd_completion_offers_the_templates_of_the_new_folder(
     (directory_b / ".refold/commands").mkdir()
     (directory_b / ".refold/commands/greet.md").write_text("Say hello to $1.")
     terminal = start_terminal("line")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("/cd ../b" + ENTER)
     terminal.until("will be sent to the model. y/n")
     terminal.type("y")
     terminal.until(str(directory_b))
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("/gree")
     terminal.until("Say hello to")
     terminal.type("\x03")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("/quit" + ENTER)
 
     assert terminal.end() == 0

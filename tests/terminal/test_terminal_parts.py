@@ -19,7 +19,7 @@ from refold.cli import flags, subcommands
 from refold.client.permissions import rules_to_offer
 from refold.commands.table import command_in, commands
 from refold.console.capabilities import TerminalCapabilities, detect_capabilities
-from refold.console.keys import canonical_mode, cbreak_mode
+from refold.console.keyboard_modes import canonical_mode, cbreak_mode
 from refold.console.printer import Printer
 from refold.console.reader import Key
 from refold.journal.state.conversation import OpenCall
@@ -35,7 +35,7 @@ from refold.views.styled import line, plain_text
 
 
 @pytest.mark.parametrize(
-    ("typed", "found"),
+    ("typed", "expected"),
     [
         ("/model two", ("model", "two")),
         ("  /HELP ", ("help", "")),
@@ -56,9 +56,9 @@ from refold.views.styled import line, plain_text
     ],
 )
 def test_a_slash_command_is_distinguished_from_a_message(
-    typed: str, found: tuple[str, str] | None
+    typed: str, expected: tuple[str, str] | None
 ) -> None:
-    assert command_in(typed) == found
+    assert command_in(typed) == expected
 
 
 def test_every_command_has_a_description_and_a_unique_name() -> None:
@@ -168,16 +168,16 @@ def test_ctrl_c_and_end_of_input_are_read_as_keys(
     plain = LineReader(Printer(io.StringIO(), TerminalCapabilities()), source)
 
     async def read_key() -> str | Key:
-        result: list[str | Key] = []
+        read_keys: list[str | Key] = []
 
         async def read() -> None:
-            result.append(await plain.read_message(tuple))
+            read_keys.append(await plain.read_message(tuple))
 
         async with anyio.create_task_group() as group:
             group.start_soon(read)
             await anyio.wait_all_tasks_blocked()
             plain.interrupt()
-        return result[0]
+        return read_keys[0]
 
     assert anyio.run(read_key) is Key.CTRL_C
     write(b"after\n")
@@ -192,7 +192,7 @@ def test_ctrl_c_and_end_of_input_are_read_as_keys(
 def test_ctrl_c_right_after_enter_does_not_drop_the_line() -> None:
     keyboard, source = os.openpty()
     plain = LineReader(Printer(io.StringIO(), TerminalCapabilities()), source)
-    lines, result = list[str | Key](), list[bool]()
+    lines, interrupts = list[str | Key](), list[bool]()
 
     async def read() -> None:
         lines.append(await plain.read_message(tuple))
@@ -202,8 +202,8 @@ def test_ctrl_c_right_after_enter_does_not_drop_the_line() -> None:
             group.start_soon(read)
             await anyio.wait_all_tasks_blocked()
             os.write(keyboard, b"words\n")
-            result.append(plain.interrupt())
-        result.append(plain.interrupt())  # no prompt is open
+            interrupts.append(plain.interrupt())
+        interrupts.append(plain.interrupt())  # no prompt is open
 
     try:
         anyio.run(run_story)
@@ -211,7 +211,7 @@ def test_ctrl_c_right_after_enter_does_not_drop_the_line() -> None:
         os.close(keyboard)
         os.close(source)
 
-    assert (lines, result) == (["words"], [False, False])
+    assert (lines, interrupts) == (["words"], [False, False])
 
 
 def test_text_after_ctrl_d_is_printed_on_a_new_line() -> None:
@@ -229,7 +229,7 @@ def test_text_after_ctrl_d_is_printed_on_a_new_line() -> None:
         os.close(source)
 
     assert typed == ["words", Key.CTRL_D]
-    assert out.getvalue() == "> > \nBye.\n"  # what is typed, the terminal shows
+    assert out.getvalue() == "> > \nBye.\n"  # the terminal shows typed keys
 
 
 def test_the_status_line_is_erased_before_text_is_printed() -> None:
@@ -300,7 +300,7 @@ def test_a_terminal_without_utf_8_gets_a_replacement_for_every_character() -> No
 
 
 @pytest.mark.parametrize(
-    ("environ", "color", "found"),
+    ("environ", "color", "expected"),
     [
         ({"TERM": "xterm"}, None, (True, True)),
         ({"TERM": "xterm", "NO_COLOR": "1"}, None, (False, True)),
@@ -310,14 +310,14 @@ def test_a_terminal_without_utf_8_gets_a_replacement_for_every_character() -> No
     ],
 )
 def test_colours_and_movement_follow_the_terminal(
-    environ: dict[str, str], color: bool | None, found: tuple[bool, bool]
+    environ: dict[str, str], color: bool | None, expected: tuple[bool, bool]
 ) -> None:
     out = io.StringIO()
     out.isatty = lambda: True  # type: ignore[method-assign]
 
     capabilities = detect_capabilities(out, environ, color)
 
-    assert (capabilities.color, capabilities.moves) == found
+    assert (capabilities.color, capabilities.moves) == expected
 
 
 def test_the_status_line_shows_the_activity_and_the_last_line_of_output() -> None:

@@ -15,11 +15,11 @@ from refold.journal.events.kinds import (
     Ended,
     Granted,
     Judged,
-    ModeChanged,
     PlanAnswered,
     Said,
     Stopped,
 )
+from refold.journal.events.setting_events import ModeChanged
 from refold.terminal.work import Work
 from tests.terminal.stage import ALWAYS, ASK, BETTER, EDIT, PLAN, READ, RUN
 from tests.terminal.test_conversation import HELLO, NEVER, ScriptedTerminal, Typed, Typist
@@ -230,12 +230,12 @@ def test_questions_of_the_model_answered_by_another_client_are_removed(
     async def run_story() -> str | None:
         async with await terminal.session() as session:
 
-            async def somebody_else() -> str | Key:
+            async def answer_elsewhere() -> str | Key:
                 await session.inbox.answer("call-0", allowed=True, answers=("red",))
                 await anyio.sleep_forever()
                 return ""
 
-            work = Work(terminal.handle(session), terminal.paper, Typist(somebody_else))
+            work = Work(terminal.handle(session), terminal.paper, Typist(answer_elsewhere))
             await session.inbox.say("go")
             await work.run_until_over(session.run_turns)
             return session.view.turn.outcome
@@ -423,12 +423,12 @@ def test_a_plan_approved_by_another_client_is_carried_out(
     async def run_story() -> None:
         async with await terminal.session() as session:
 
-            async def somebody_else() -> str | Key:
+            async def answer_elsewhere() -> str | Key:
                 await session.inbox.approve_plan()
                 await anyio.sleep_forever()
                 return "n"
 
-            await terminal.converse(Typist(*typed, somebody_else), session=session)
+            await terminal.converse(Typist(*typed, answer_elsewhere), session=session)
 
     anyio.run(run_story)
 

@@ -17,11 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.journal_files import find_journals
 from tests.terminal.pty_terminal import CTRL_C, ESC, STAGE, Terminal
 
 PROGRAM = STAGE.with_name("stage_program.py")
 CTRL_D, CTRL_Z = "\x04", "\x1a"
-# Its prompt, what ends a line there, and the bytes of Esc.
+# Its prompt, the line end, and the bytes of Esc.
 DISPLAYS = {
     "line": ("›", "\r", ESC),
     "status": ("›", "\n", ESC + "\n"),
@@ -56,9 +57,11 @@ def start_terminal(tmp_path: Path, compiled: Path) -> Iterator[StartTerminal]:
     def start(display: str, lines: Sequence[object], *flags: str, **env: str) -> Terminal:
         script = tmp_path / "script"
         script.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        result = ("--script", "script", "--display", display, *flags)
+        arguments = ("--script", "script", "--display", display, *flags)
         env = {"TERM": TERMS[display], **env}
-        terminal = Terminal(PROGRAM, *result, directory=tmp_path, compiled=compiled, **env)
+        terminal = Terminal(
+            PROGRAM, *arguments, directory=tmp_path, compiled=compiled, **env
+        )
         terminals.append(terminal)
         return terminal
 
@@ -78,15 +81,15 @@ def begin_turn(terminal: Terminal, display: str, text: str = "go") -> None:
 
 def leave(terminal: Terminal, display: str) -> None:
     """At the next prompt. The terminal is left as it was found."""
-    terminal.until_asked(DISPLAYS[display][0])
+    terminal.wait_for_prompt(DISPLAYS[display][0])
     terminal.type(CTRL_D)
     assert terminal.end() == 0
     assert terminal.modes & (termios.ECHO | termios.ICANON) == termios.ECHO | termios.ICANON
 
 
 def list_turn_ends(directory: Path) -> list[str]:
-    """How the turns of the only session ended, by its journal, whose last line may be being written."""
-    (journal,) = Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl")
+    """Return the ends of the turns in the only journal, whose last line may be incomplete."""
+    (journal,) = find_journals(Path(os.environ["REFOLD_HOME"]))
     lines = journal.read_text(encoding="utf-8").splitlines(keepends=True)
     events = [json.loads(line) for line in lines if line.endswith("\n")]
     return [e["data"]["outcome"] for e in events if e["kind"] == "TurnEnded"]
@@ -94,7 +97,7 @@ def list_turn_ends(directory: Path) -> list[str]:
 
 def wait_until_recorded(terminal: Terminal, text: str) -> None:
     """Wait until the journal of the only session holds these words."""
-    (journal,) = Path(os.environ["REFOLD_HOME"]).glob("**/events.jsonl")
+    (journal,) = find_journals(Path(os.environ["REFOLD_HOME"]))
     deadline = time.monotonic() + 60
     while text not in journal.read_text(encoding="utf-8"):
         assert time.monotonic() < deadline, f"{text!r} was never kept:\n{terminal.text}"
@@ -102,7 +105,7 @@ def wait_until_recorded(terminal: Terminal, text: str) -> None:
 
 
 def sleeping_commands() -> list[str]:
-    """The commands of ours that still run, by how long they sleep."""
+    """Return the commands of ours that still run, by how long they sleep."""
     texts: list[str] = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
@@ -145,10 +148,10 @@ def test_ctrl_c_ends_processes_started_by_a_tool(
     terminal = start_terminal(display, [SLEEP, SHORT], "--yolo")
     terminal.until(f"bypass {DISPLAYS[display][0]}")
     send(terminal, display, "go")
-    terminal.until_there(tmp_path / "begun")
+    terminal.wait_for_path(tmp_path / "begun")
     terminal.type(CTRL_C)
     terminal.until("\nstopped")
-    terminal.until_asked(f"bypass {DISPLAYS[display][0]}")
+    terminal.wait_for_prompt(f"bypass {DISPLAYS[display][0]}")
     terminal.type(CTRL_D)
 
     assert terminal.end() == 0
@@ -163,14 +166,14 @@ def test_text_typed_during_a_turn_is_queued_in_every_display(
     terminal = start_terminal(display, [SLEEP, SHORT], "--yolo")
     terminal.until(f"bypass {DISPLAYS[display][0]}")
     send(terminal, display, "go")
-    terminal.until_there(tmp_path / "begun")
+    terminal.wait_for_path(tmp_path / "begun")
     terminal.type("hurry up")
     if display != "plain":  # which is reported when the line is complete
         terminal.until("at the next step")
         terminal.until("hurry up")
     send(terminal, display, "")
     if display == "line":
-        terminal.until_gone("at the next step")
+        terminal.wait_until_gone("at the next step")
     terminal.until(f"\n{DISPLAYS[display][0]} hurry up\n")
     wait_until_recorded(terminal, "hurry up")  # before that, Ctrl+C takes the line back
     terminal.type(CTRL_C)
@@ -187,7 +190,7 @@ def test_ctrl_c_at_the_prompt_clears_the_typed_text(
     terminal.type("half a line")
     terminal.until("half a line")
     terminal.type(CTRL_C)
-    terminal.until_asked(DISPLAYS[display][0])
+    terminal.wait_for_prompt(DISPLAYS[display][0])
     send(terminal, display, "go")
     terminal.until("As you like.")
 
@@ -237,8 +240,8 @@ def test_ctrl_c_stops_a_compaction_requested_by_the_user(
     )
     begin_turn(terminal, display, "one")
     for words in ("two", "three", "four", "/compact"):
-        terminal.until_sent(" out", since=terminal.sent_bytes)
-        terminal.until_asked(DISPLAYS[display][0])
+        terminal.wait_for_text(" out", since=terminal.sent_bytes)
+        terminal.wait_for_prompt(DISPLAYS[display][0])
         send(terminal, display, words)
     terminal.until("requesting a summary")
     terminal.type(CTRL_C)
@@ -261,13 +264,13 @@ def test_ctrl_c_stops_an_automatic_compaction(
     terminal = start_terminal(display, [conversation, conversation, LONG, SHORT, SHORT])
     begin_turn(terminal, display, "one")
     for words in ("two", "three"):
-        terminal.until_sent(" out", since=terminal.sent_bytes)
-        terminal.until_asked(DISPLAYS[display][0])
+        terminal.wait_for_text(" out", since=terminal.sent_bytes)
+        terminal.wait_for_prompt(DISPLAYS[display][0])
         send(terminal, display, words)
     terminal.until("requesting a summary")
     terminal.type(CTRL_C)
     terminal.until("Not sent yet: three.")
-    terminal.until_asked(DISPLAYS[display][0])
+    terminal.wait_for_prompt(DISPLAYS[display][0])
     send(terminal, display, "be short")
     terminal.until("As you like.")
 
@@ -289,22 +292,22 @@ def test_ctrl_z_suspends_and_fg_resumes_the_session(
     terminal.until(f"leaves\n\n{DISPLAYS[display][0]}")
     for moment in ("at the prompt", "at work"):
         terminal.type(CTRL_Z)
-        terminal.until_sent("Stopped", since=terminal.sent_bytes)
+        terminal.wait_for_text("Stopped", since=terminal.sent_bytes)
         terminal.type(
             f"stty -a | grep -wc -e -echo -e -icanon -e -isig; echo $? {moment}\n"
         )
         terminal.until(f"0\n1 {moment}")
         terminal.type("fg\n")
         if moment == "at the prompt":
-            terminal.until_asked(DISPLAYS[display][0])
+            terminal.wait_for_prompt(DISPLAYS[display][0])
             send(terminal, display, "go")
             terminal.until("word word")
-    terminal.until_sent("word", since=terminal.sent_bytes)
+    terminal.wait_for_text("word", since=terminal.sent_bytes)
     terminal.type(CTRL_C)
     terminal.until("\nstopped")
-    terminal.until_asked(DISPLAYS[display][0])
+    terminal.wait_for_prompt(DISPLAYS[display][0])
     terminal.type(CTRL_D)
-    terminal.until_asked("shell$")
+    terminal.wait_for_prompt("shell$")
     terminal.type("exit\n")
 
     assert terminal.end() == 0
@@ -323,8 +326,8 @@ def test_ctrl_c_ends_the_wait_for_a_retry(
         "[http]\nretries = 9\n"
     )
     env = {"TERM": TERMS[display]}
-    texts = ("-m", "mine/one", "--display", display)
-    terminal = Terminal(PROGRAM, *texts, directory=tmp_path, compiled=tmp_path, **env)
+    flags = ("-m", "mine/one", "--display", display)
+    terminal = Terminal(PROGRAM, *flags, directory=tmp_path, compiled=tmp_path, **env)
     begin_turn(terminal, display)
     terminal.until("retrying in" if display == "plain" else "attempt 2 of 10, next in")
     terminal.type(CTRL_C)
@@ -347,10 +350,10 @@ def test_ctrl_c_stops_the_turn_and_its_subagent(
     terminal.until("child-1")
     terminal.type(CTRL_C)
     terminal.until("instead.")
-    terminal.until_asked(f"bypass {DISPLAYS[display][0]}")
+    terminal.wait_for_prompt(f"bypass {DISPLAYS[display][0]}")
     send(terminal, display, "be short")
     terminal.until("As you like.")
-    terminal.until_asked(f"bypass {DISPLAYS[display][0]}")
+    terminal.wait_for_prompt(f"bypass {DISPLAYS[display][0]}")
     terminal.type(CTRL_D)
 
     assert terminal.end() == 0
@@ -363,7 +366,7 @@ def test_ctrl_c_ends_a_shell_command_of_the_user(
 ) -> None:
     terminal = start_terminal(display, [SHORT], SHELL="/bin/sh")
     begin_turn(terminal, display, f"!echo > begun; exec sleep {SECONDS}")
-    terminal.until_there(tmp_path / "begun")
+    terminal.wait_for_path(tmp_path / "begun")
     terminal.type(CTRL_C)
     terminal.until(f"ended by SIGINT\n\n{DISPLAYS[display][0]}")
     send(terminal, display, "go")
@@ -387,7 +390,9 @@ def test_at_an_empty_prompt_ctrl_c_must_be_pressed_twice_to_leave(
     terminal.until(f" s\n\n{DISPLAYS[display][0]}")
     for _ in range(2):
         terminal.type(CTRL_C)
-        terminal.until_sent("leave" if _ == 0 else "To resume", since=terminal.sent_bytes)
+        terminal.wait_for_text(
+            "leave" if _ == 0 else "To resume", since=terminal.sent_bytes
+        )
 
     assert terminal.end() == 0
 
@@ -443,7 +448,7 @@ def test_a_signal_ends_the_turn_and_the_journal_records_it(
     terminal.until(DISPLAYS[display][0])
     send(terminal, display, "go")
     if moment == "tool":
-        terminal.until_there(tmp_path / "begun")
+        terminal.wait_for_path(tmp_path / "begun")
     else:
         terminal.until(
             {"question": "no, and why", "prompt": "As you like."}.get(moment, "word word")

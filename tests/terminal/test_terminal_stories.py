@@ -14,7 +14,7 @@ from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, STAGE, Terminal
 from tests.terminal.stage import HISTORY
 
 HELLO = 'def greet():\n    return "hi"\n\nprint(greet())\n'
-# What we and the line editor write: colours, the cursor, what is erased, paste mode, titles
+# The sequences of refold and the line editor: colours, the cursor, erasing, paste mode, titles
 # and marks without a person.
 OURS = re.compile(r"\x1b\[[?0-9;]*[A-HJKhlmnu]|\x1b\[[0-9 ]*q|\x1b[=>]|\r|\x08|\x07?$")
 StartTerminal = Callable[..., Terminal]
@@ -105,23 +105,35 @@ def test_ctrl_c_stops_the_turn_and_the_next_message_redirects_it(
     assert terminal.rows[terminal.rows.index("› be short") - 3].endswith(" s")
 
 
-@pytest.mark.slow
-def test_one_key_stops_streaming_and_commands(start_terminal: StartTerminal) -> None:
-    for story in ("slow", "command"):
-        terminal = start_terminal(story)
-        terminal.until("›")
-        terminal.type("go" + ENTER)
-        if story == "command":
-            terminal.answer("y")
-            terminal.until("running")
-        else:
-            terminal.until("word word")
-        terminal.type(CTRL_C if story == "slow" else ESC)
-        terminal.until("stopped")
-        terminal.until("instead.\n\n›")
-        terminal.type("\x04")
+def end_after_stop(terminal: Terminal) -> None:
+    terminal.until("stopped")
+    terminal.until("instead.\n\n›")
+    terminal.type("\x04")
 
-        assert terminal.end() == 0
+    assert terminal.end() == 0
+
+
+@pytest.mark.slow
+def test_ctrl_c_stops_a_streamed_answer(start_terminal: StartTerminal) -> None:
+    terminal = start_terminal("slow")
+    terminal.until("›")
+    terminal.type("go" + ENTER)
+    terminal.until("word word")
+    terminal.type(CTRL_C)
+
+    end_after_stop(terminal)
+
+
+@pytest.mark.slow
+def test_esc_stops_a_running_command(start_terminal: StartTerminal) -> None:
+    terminal = start_terminal("command")
+    terminal.until("›")
+    terminal.type("go" + ENTER)
+    terminal.answer("y")
+    terminal.until("running")
+    terminal.type(ESC)
+
+    end_after_stop(terminal)
 
 
 @pytest.mark.slow
@@ -136,7 +148,7 @@ def test_text_typed_during_a_turn_is_queued_for_the_next_step(
     terminal.type("hurry up")
     terminal.until("› hurry up")
     terminal.type(ENTER)
-    terminal.until_gone("send at the next step")
+    terminal.wait_until_gone("send at the next step")
     terminal.until("running")
     terminal.type("/quit" + ENTER)
     terminal.until("after this turn: /quit")
@@ -160,7 +172,7 @@ def test_keys_typed_before_a_question_do_not_answer_it(
     terminal.until("a question waits: Enter sends your message first\n› y")
     terminal.type(CTRL_C)
     terminal.until("\nstopped at a question")
-    terminal.until_asked("› y")
+    terminal.wait_for_prompt("› y")
 
     assert (tmp_path / "hello.py").read_text(encoding="utf-8") == HELLO
 
@@ -275,7 +287,7 @@ def test_ctrl_c_in_a_dumb_terminal_asks_before_leaving(
     terminal.until("> 1 once")
     terminal.type("y\n")
     terminal.until("yes, once")
-    terminal.until_there(tmp_path / "begun")
+    terminal.wait_for_path(tmp_path / "begun")
     terminal.type(CTRL_C)
     terminal.until("instead.\n\n>")
     terminal.type("be short\n")
@@ -494,7 +506,7 @@ def test_changes_to_a_plan_are_typed_where_no_editor_is_set(
     terminal.until("Change the greeting, kindly")
     terminal.answer("n")
     terminal.until("rejected")
-    terminal.until_asked("plan ›")
+    terminal.wait_for_prompt("plan ›")
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -563,7 +575,7 @@ def test_shift_tab_cycles_through_the_permission_modes(
     terminal.type("/mode bypass" + ENTER)
     terminal.until("bypass ›")
     terminal.type("\x1b[Z")
-    terminal.until_gone("\nbypass ›")
+    terminal.wait_until_gone("\nbypass ›")
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -617,7 +629,7 @@ def test_the_settings_of_a_folder_are_shown_and_asked_about_once(
         if answer:
             terminal.until("runs without asking: write_file")
             terminal.answer(answer)
-        terminal.until_asked()
+        terminal.wait_for_prompt()
         assert ("Trust the settings of this folder?" in terminal.text) == result
         assert ("with --trust once" in terminal.text) == (answer == "n")
         terminal.type("go" + ENTER)
@@ -627,7 +639,7 @@ def test_the_settings_of_a_folder_are_shown_and_asked_about_once(
             terminal.until("stopped at a question")
         else:
             terminal.until("Written.")
-        terminal.until_asked()
+        terminal.wait_for_prompt()
         terminal.type("\x04")
 
         assert terminal.end() == 0
@@ -650,7 +662,7 @@ def test_commands_make_user_namespaces_only_after_the_user_permits_them_in_a_fol
         if answer:
             terminal.until("Permit it in this folder?")
             terminal.answer(answer)
-        terminal.until_asked("bypass ›")
+        terminal.wait_for_prompt("bypass ›")
         assert ("Permit it" in terminal.text) == bool(answer)
         terminal.type("go" + ENTER)
         terminal.until("Ended.")
@@ -662,19 +674,19 @@ def test_commands_make_user_namespaces_only_after_the_user_permits_them_in_a_fol
 
 
 @pytest.mark.slow
-def test_instructions_of_a_folder_are_shown_and_asked_about_once(
+def test_instructions_of_a_folder_are_shown_and_asked_about_until_it_is_trusted(
     start_terminal: StartTerminal, tmp_path: Path
 ) -> None:
     (tmp_path / "AGENTS.md").write_text("Use tabs.")
     (tmp_path / "script").write_text('{"text": "Hello."}\n')
     program = STAGE.with_name("stage_program.py")
-    for answer in ("n", "y", ""):
+    for answer in ("n", "y", None):  # None: trusted by now, so nothing is asked
         terminal = start_terminal("--script", "script", program=program)
         if answer:
             terminal.until("  AGENTS.md (9 bytes)")
             terminal.until("Trust this folder? Its instructions will be sent to the model.")
             terminal.answer(answer)
-        terminal.until_asked()
+        terminal.wait_for_prompt()
         assert ("Trust this folder?" in terminal.text) == bool(answer)
         text = " ".join(terminal.text.split())
         assert ("not trusted, so not read" in text) == (answer == "n"), text
@@ -704,9 +716,9 @@ def test_changed_instructions_are_shown_and_asked_about_at_the_next_start(
         if result:
             terminal.until(result)
             terminal.answer(answer)
-        terminal.until_asked()
-        outcome = f"AGENTS.mdchangedsinceyoutrustedit:@@-1,1+1,1@@-Usetabs.+{text}Send"
-        assert ("".join(outcome.split()) in "".join(terminal.text.split())) == (
+        terminal.wait_for_prompt()
+        expected = f"AGENTS.mdchangedsinceyoutrustedit:@@-1,1+1,1@@-Usetabs.+{text}Send"
+        assert ("".join(expected.split()) in "".join(terminal.text.split())) == (
             result == question
         ), terminal.text
         terminal.type("\x04")
@@ -733,16 +745,16 @@ def test_a_rule_is_added_in_the_list_of_permissions(
     terminal.until("From now on: deny write_file(*.txt)")
     terminal.until("+ add a rule")
     terminal.type(ESC)
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("go" + ENTER)
     terminal.until("says deny")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("/permissions" + ENTER)
     terminal.until("refused write_file")
     terminal.type("\x1b[C" * 3)
-    terminal.until_gone("refused write_file")
+    terminal.wait_until_gone("refused write_file")
     terminal.type(ESC)
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -770,7 +782,7 @@ def test_an_always_rule_is_saved_outside_the_folder(
         terminal.until("+ add a rule")
         terminal.until("allow   write_file(./a.txt)")
         terminal.type(ESC)
-        terminal.until_asked()
+        terminal.wait_for_prompt()
         terminal.type("/undo" + ENTER)
         terminal.until("Rewind? y/n")
         terminal.type("y")
@@ -778,7 +790,7 @@ def test_an_always_rule_is_saved_outside_the_folder(
         terminal.type("/rewind" + ENTER)
         terminal.until("restore:")
         terminal.type(ESC)
-        terminal.until_asked()
+        terminal.wait_for_prompt()
         terminal.type("\x04")
 
         assert terminal.end() == 0
@@ -804,7 +816,7 @@ def test_alt_enter_queues_a_message_for_after_the_turn(
     terminal.until("1 after this turn")
     terminal.type(ESC)
     terminal.until("Not sent yet: and then this. Your next message or Enter sends it.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type(ENTER)
     terminal.until("As you like.")
     terminal.until(" s\n\n›")
@@ -829,7 +841,7 @@ def test_a_stop_keeps_the_draft_for_the_next_prompt(
     terminal.until("instead.\n\n› be bri")
     terminal.type("ef" + ENTER)
     terminal.until("As you like.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -855,7 +867,7 @@ def test_output_status_and_questions_appear_above_a_draft(
     terminal.answer("y")
     terminal.until("\n› please be quick\n")
     terminal.until("Well.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -873,7 +885,7 @@ def test_a_draft_is_at_the_prompt_when_the_turn_has_ended(
     terminal.answer("y")
     terminal.type("and the")
     terminal.until("There: one, two.")
-    terminal.until_asked("› and the")
+    terminal.wait_for_prompt("› and the")
     terminal.type(" rest" + ENTER)
     terminal.until("› and the rest\n")
 
@@ -887,18 +899,18 @@ def test_context_usage_is_shown_and_the_conversation_compacted(
     for words, answer in (("one", "First."), ("two", "Second.")):
         terminal.type(words + ENTER)
         terminal.until(answer)
-        terminal.until_asked()
+        terminal.wait_for_prompt()
     terminal.type("/context" + ENTER)
     terminal.until("counted by the provider at its last answer")
     assert "script/one · about " in terminal.text
     assert re.search(r"tool results +\d+ ", terminal.text)
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("/compact the greeting" + ENTER)
     terminal.until("messages became a summary, ")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("three" + ENTER)
     terminal.until("Third.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("/quit" + ENTER)
 
     assert terminal.end() == 0
@@ -912,13 +924,13 @@ def test_a_turn_pauses_at_its_budget_and_continues_after_it_is_raised(
     terminal.until("›")
     terminal.type("go" + ENTER)
     terminal.until("/budget raises it; Enter continues with the same amount again.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("/budget 2" + ENTER)
     terminal.until("$2.00")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type(ENTER)
     terminal.until("So far.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("/quit" + ENTER)
 
     assert terminal.end() == 0

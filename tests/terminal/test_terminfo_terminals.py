@@ -30,7 +30,7 @@ MORE = [
     "alacritty", "aixterm", "eterm-color", "foot", "hp2392", "kitty", "konsole", "putty",
     "st-256color", "tvi950", "wy60", "wyse350", "iris-ansi", "dtterm",
 ]  # fmt: skip
-# Our own, for what the others do not show.
+# Our own entry, for features that the others lack.
 SOURCES = r"""
 phone|as of a telephone,
 	am, cols#40, colors#8, bold=\E[1m, cr=^M, cuu1=\E[A, el=\E[K,
@@ -56,14 +56,14 @@ PRINTABLE = re.compile(r"[^\n\x20-\x7e\u00a0-\U0010ffff]")
 
 @pytest.fixture(scope="session")
 def entries(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A terminfo database of our own."""
-    where = tmp_path_factory.mktemp("terminfo")
-    (where / "source").write_text(SOURCES, encoding="utf-8")
+    """Return a terminfo database of our own."""
+    directory = tmp_path_factory.mktemp("terminfo")
+    (directory / "source").write_text(SOURCES, encoding="utf-8")
     subprocess.run(
-        ["tic", "-x", "-o", str(where), str(where / "source")],
+        ["tic", "-x", "-o", str(directory), str(directory / "source")],
         check=True, capture_output=True, timeout=60,
     )  # fmt: skip
-    return where
+    return directory
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def start_terminal(
 
 
 def strings(term: str, entries: Path) -> list[str]:
-    """What the database has for this terminal, longest first; [] if it has no entry."""
+    """Return what the database has for this terminal, longest first; [] if it has no entry."""
     loop = f'for n in {" ".join(map(repr, NAMES))}; do tput -T "$0" $n; echo "|"; done'
     done = subprocess.run(
         ["bash", "-c", f"tput -T $0 longname >/dev/null || exit 1; {loop}", term],
@@ -100,13 +100,13 @@ def strings(term: str, entries: Path) -> list[str]:
 
 def work_through(terminal: Terminal) -> None:
     """Words, a question, work with a status, a stop with a new direction, and the end."""
-    terminal.until_sent("Ctrl+D leaves")
-    terminal.until_sent("› ")
+    terminal.wait_for_text("Ctrl+D leaves")
+    terminal.wait_for_text("› ")
     terminal.type("go\n")
-    terminal.until_sent("no, and why")
+    terminal.wait_for_text("no, and why")
     terminal.type("y\n")
-    terminal.until_sent("running")
-    terminal.until_sent("› ", since=terminal.sent_bytes)
+    terminal.wait_for_text("running")
+    terminal.wait_for_text("› ", since=terminal.sent_bytes)
     terminal.type("exit\n")
     assert terminal.end() == 0
 
@@ -139,8 +139,8 @@ def test_a_terminal_without_cursor_movement_gets_the_plain_display(
     start_terminal: StartTerminal, term: str
 ) -> None:
     terminal = start_terminal("busy", term, SHOWN="status")
-    terminal.until_sent("Using the plain display")
-    terminal.until_sent("> ")
+    terminal.wait_for_text("Using the plain display")
+    terminal.wait_for_text("> ")
     terminal.type("exit\n")
 
     assert terminal.end() == 0
@@ -156,7 +156,7 @@ def test_the_display_is_chosen_by_terminal_type(
     start_terminal: StartTerminal, term: str, shown: str
 ) -> None:
     terminal = start_terminal("talk", term)
-    terminal.until_sent("> " if shown == "plain" else "›")
+    terminal.wait_for_text("> " if shown == "plain" else "›")
     terminal.type("/quit\r")
 
     assert terminal.end() == 0
@@ -192,9 +192,9 @@ def test_the_plain_display_prints_only_printable_text_and_newlines(
     )
     for text, result in ANSWERS[story]:
         since = terminal.sent_bytes
-        terminal.until_sent(text, since=since)
+        terminal.wait_for_text(text, since=since)
         terminal.type(result)
-    terminal.until_sent(" s\r\n\r\n> ", since=terminal.sent_bytes)
+    terminal.wait_for_text(" s\r\n\r\n> ", since=terminal.sent_bytes)
     terminal.type("exit\n")
 
     assert terminal.end() == 0

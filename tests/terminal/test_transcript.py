@@ -18,7 +18,6 @@ from refold.journal.events.kinds import (
     Judged,
     ModelAnswered,
     ModelAsked,
-    ModelChosen,
     ModelFailed,
     Said,
     SessionStarted,
@@ -27,6 +26,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
+from refold.journal.events.setting_events import ModelChosen
 from refold.journal.state.conversation import SHELL_SENDER
 from refold.journal.state.fold import fold
 from refold.terminal.screen.streamed_text import split_text
@@ -68,7 +68,7 @@ class TranscriptTerminal:
         self._seq, self._n = self._view.seq, 0
 
     def hear(self, *news: Event | Live) -> list[str]:
-        """The rows that are printed of this, but for empty ones."""
+        """Return the rows that are printed of this, but for empty ones."""
         return [row for row in self.print_news(*news).split("\n") if row]
 
     def print_news(self, *news: Event | Live) -> str:

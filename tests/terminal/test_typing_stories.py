@@ -42,7 +42,7 @@ def start_terminal(tmp_path: Path, compiled: Path) -> Iterator[StartTerminal]:
 
 
 def editor(directory: Path, line: str) -> str:
-    """A program that does this to the file it is given."""
+    """Return a program that does this to the file it is given."""
     path = directory / "an-editor"
     path.write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -66,7 +66,7 @@ def test_ctrl_v_puts_the_image_on_the_clipboard_into_the_message(
     terminal.type(" now" + ENTER)
     terminal.until("image sent: clipboard-1.png")
     terminal.until("One." + "\n\n10 in")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     (tmp_path / "done").touch()
     terminal.type("\x16")
     terminal.until("there is no image on the clipboard")
@@ -78,11 +78,11 @@ def test_arrow_keys_move_within_the_lines_before_they_reach_the_history(
     terminal = start_terminal("talk")
     terminal.type("first" + ENTER)
     terminal.until("One." + "\n\n10 in")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("one\x1b\rtwo" + UP + "X")
     terminal.until("oneX")
     terminal.type(UP)
-    terminal.until_gone("oneX")
+    terminal.wait_until_gone("oneX")
     terminal.until("› first\n\n")
     terminal.type("\x04" * 6 + CTRL_C + "\x04")
 
@@ -101,7 +101,7 @@ def test_right_or_end_accepts_a_suggestion(
         terminal.type(key + "!")
         terminal.until("› /todos please!")
         terminal.type(CTRL_C)
-        terminal.until_gone("please")
+        terminal.wait_until_gone("please")
 
     terminal.type("\x04")
 
@@ -118,12 +118,12 @@ def test_ctrl_r_searches_the_input_history(
     terminal.type("\x12someth")
     terminal.until("/todos with something")
     terminal.type(ENTER)
-    terminal.until_gone("reverse")
+    terminal.wait_until_gone("reverse")
     terminal.type(ENTER)
     terminal.until("There are no todos")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x12" + CTRL_C)
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -136,7 +136,7 @@ def test_a_paste_does_not_send_the_message_and_a_long_paste_is_folded(
     terminal.type(paste("a\nb\x1b[2J\x07\n"))
     terminal.until("› a\n  b")
     terminal.type(paste(LONG) + "\x7f")
-    terminal.until_gone("[pasted")
+    terminal.wait_until_gone("[pasted")
     terminal.type(" " + paste(LONG) + " end")
     terminal.until("  b [pasted 40 lines] end")
     terminal.type(ENTER)
@@ -173,13 +173,13 @@ def test_lines_pasted_during_a_turn_stay_in_the_draft(
     terminal = start_terminal("command")
     terminal.type("go" + ENTER)
     terminal.answer("y")
-    terminal.until_there(tmp_path / "begun")
+    terminal.wait_for_path(tmp_path / "begun")
     terminal.type(paste("one\ntwo\n"))
     terminal.until("› [pasted 2 lines]")
     terminal.type(ESC)
     terminal.until("Type what to do instead.\n\n› [pasted 2 lines]")
     terminal.type(CTRL_C)
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -198,13 +198,13 @@ def test_vi_keys_edit_the_prompt_which_shows_the_vi_mode(
     terminal.type("v")
     terminal.until("› wordchanged")
     terminal.type("\x03")
-    terminal.until_gone("changed")
+    terminal.wait_until_gone("changed")
     terminal.type("i/vi\r")
     terminal.until("vi keys: Esc, then a command. /vi on|off changes it.")
-    terminal.until_asked("[i] ›")
+    terminal.wait_for_prompt("[i] ›")
     terminal.type("/vi off\r")
     terminal.until("Emacs keys.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -219,7 +219,7 @@ def test_combining_characters_and_words_with_umlauts_are_deleted_as_units(
     terminal.type("\x1b[D" + ESC)
     terminal.until("[n] › xy")
     terminal.type('0w"adw')
-    terminal.until_gone("größe")
+    terminal.wait_until_gone("größe")
     terminal.type('0"aP')
     terminal.until("[n] › größexy")
     terminal.type("0cwnew")
@@ -240,7 +240,7 @@ def test_a_draft_is_edited_in_an_external_editor(
     terminal.until("› some sentences")
     terminal.type(ENTER)
     terminal.until("One.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -272,17 +272,17 @@ def test_a_shell_command_of_the_user_gets_the_terminal(
     terminal.until("\n40 80\nname?\n")
     terminal.type("Bob" + ENTER)
     terminal.until("hi Bob")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type(
         "!trap '' HUP; printf '\\033[?25l\\033[31m'; touch begun; sleep 30" + ENTER
     )
-    terminal.until_there(tmp_path / "begun")
+    terminal.wait_for_path(tmp_path / "begun")
     terminal.type(CTRL_C)
     terminal.until("ended by SIGINT")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("what was that" + ENTER)
     terminal.until("One.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -296,7 +296,7 @@ def test_a_shell_command_ends_by_sigpipe_when_its_pipe_closes(
     terminal = start_terminal("talk")
     terminal.type("!(yes; echo ended by $? >&2) | head -n 1" + ENTER)
     terminal.until("\ny\nended by 141\n")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
 
 
 def test_a_shell_command_of_the_user_runs_during_a_turn(
@@ -305,13 +305,13 @@ def test_a_shell_command_of_the_user_runs_during_a_turn(
     terminal = start_terminal("command")
     terminal.type("go" + ENTER)
     terminal.answer("y")
-    terminal.until_there(tmp_path / "begun")
+    terminal.wait_for_path(tmp_path / "begun")
     terminal.type("!echo beside; cat hello.txt" + ENTER)
     terminal.until("\nbeside\n")
     terminal.until("exit code 1")
     terminal.type(CTRL_C)
     terminal.until("Type what to do instead.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -322,7 +322,7 @@ def test_a_signal_ends_refold_and_the_shell_command_it_runs(
 ) -> None:
     terminal = start_terminal("talk")
     terminal.type("!echo $$ > number; touch begun; sleep 30" + ENTER)
-    terminal.until_there(tmp_path / "begun")
+    terminal.wait_for_path(tmp_path / "begun")
     terminal.child.kill(15)
 
     assert terminal.end() == 128 + 15
@@ -341,10 +341,10 @@ def test_file_names_are_completed_while_typing(
     terminal.until("engine/parser.py")
     terminal.type("\t" + ENTER)
     terminal.until("› look at @engine/parser.py\n")
-    terminal.until_gone("@enpars ")
+    terminal.wait_until_gone("@enpars ")
     terminal.type(" now" + ENTER)
     terminal.until("One.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("/mod")
     terminal.until("/model [NAME] [save]")
     terminal.type(CTRL_C + "\x04")
@@ -366,7 +366,7 @@ def test_keys_insert_a_line_break_in_the_message(
     terminal.until("› one\n  two")
     terminal.type(ENTER)
     terminal.until("One.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -377,17 +377,17 @@ def test_a_new_theme_changes_the_prompt_colour_at_once(
 ) -> None:
     terminal = start_terminal("talk")
 
-    def ink() -> tuple[str, str]:
+    def prompt_colours() -> tuple[str, str]:
         row = terminal.screen.cursor.y
         return terminal.screen.buffer[row][0].data, terminal.screen.buffer[row][0].fg
 
-    before = ink()
+    before = prompt_colours()
     terminal.type("/theme dark" + ENTER)
     terminal.until("Theme: dark\n\n›")
-    dark = ink()
+    dark = prompt_colours()
     terminal.type("/theme mono" + ENTER)
     terminal.until("Theme: mono\n\n›")
-    mono = ink()
+    mono = prompt_colours()
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -400,14 +400,14 @@ def test_a_slash_command_works_after_esc_and_esc_twice_lists_the_rewind_points(
     terminal = start_terminal("talk")
     terminal.type("first" + ENTER)
     terminal.until("One." + "\n\n10 in")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type(ESC + "/tag +x" + ENTER)
     terminal.until("#x")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type(ESC + ESC)
     terminal.until("restore:")
     terminal.type(ESC)
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0

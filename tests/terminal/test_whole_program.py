@@ -23,7 +23,7 @@ from tests.terminal.pty_terminal import CTRL_C, ENTER, ESC, STAGE, Terminal
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 PROGRAM = STAGE.with_name("stage_program.py")
 HELLO = 'def greet():\n    return "hi"\n\nprint(greet())\n'
-# What differs from run to run, and how it is called below.
+# Texts that differ from run to run, and their names below.
 VARIES = (
     (r"\d{8}-\d{6}-[a-z0-9]{4}", "ID"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d", "WHEN"),
@@ -58,41 +58,41 @@ class Person:
         self.started: list[Terminal] = []
 
     def starts(self, *arguments: str, size: tuple[int, int] = (30, 100)) -> Terminal:
-        return self._opens(PROGRAM, *arguments, size=size)
+        return self._open_terminal(PROGRAM, *arguments, size=size)
 
     def answers(self, *lines: dict[str, object]) -> Sequence[str]:
-        """The flags with which a model says these."""
+        """Return the flags with which a model says these."""
         (self.here / "answers.jsonl").write_bytes(
             b"\n".join(msgspec.json.encode(line) for line in lines)
         )
         return ("--script", "answers.jsonl")
 
     def runs(self, *arguments: str) -> list[str]:
-        """What `refold` prints in a terminal for this command line."""
+        """Return what `refold` prints in a terminal for this command line."""
         terminal = self.starts(*arguments)
 
         assert terminal.end() == 0, terminal.text
         return self.paper(terminal)
 
     def shell(self, line: str) -> list[str]:
-        """What a line of the shell leaves on the screen. There, refold is `refold`."""
+        """Return what a line of the shell leaves on the screen. There, refold is `refold`."""
         place = self.here / "bin"
         place.mkdir(exist_ok=True)
         (place / "refold").write_text(f'#!/bin/sh\nexec {sys.executable} {PROGRAM} "$@"\n')
         (place / "refold").chmod(0o755)
         path = f"{place}:{os.environ['PATH']}"
-        terminal = self._opens(Path("/bin/bash"), "-c", line, PATH=path)
+        terminal = self._open_terminal(Path("/bin/bash"), "-c", line, PATH=path)
 
         assert terminal.end() == 0, terminal.text
         return self.paper(terminal)
 
     def paper(self, terminal: Terminal) -> list[str]:
-        """The paper, with a name for whatever differs from run to run."""
+        """Return the paper, with a name for whatever differs from run to run."""
         return [
             with_placeholders(row.replace(str(self.here), "HERE")) for row in terminal.paper
         ]
 
-    def _opens(
+    def _open_terminal(
         self, program: Path, *arguments: str, size: tuple[int, int] = (30, 100), **env: str
     ) -> Terminal:
         terminal = Terminal(
@@ -111,9 +111,9 @@ class Person:
 def person(tmp_path_factory: pytest.TempPathFactory, compiled: Path) -> Iterator[Person]:
     here = tmp_path_factory.mktemp("w")  # a short name: it stands in a line of the screen
     (here / "hello.py").write_text(HELLO, encoding="utf-8")
-    result = Person(here, compiled)
-    yield result
-    for terminal in result.started:
+    person = Person(here, compiled)
+    yield person
+    for terminal in person.started:
         terminal.child.close(force=True)
 
 
@@ -131,14 +131,14 @@ def body_lines(paper: Sequence[str]) -> list[str]:
 
 
 def events(at: int = -1) -> list[dict[str, Any]]:
-    """The journal of a session as it lies on the disk; the newest is the last."""
+    """Return the journal of a session as it lies on the disk; the newest is the last."""
     sessions = Path(os.environ["REFOLD_HOME"]) / "sessions"
     paths = sorted(sessions.glob("*/events.jsonl"), key=lambda path: path.stat().st_ctime)
     return [msgspec.json.decode(line) for line in paths[at].read_bytes().splitlines()]
 
 
 def list_messages(at: int) -> list[str]:
-    """The messages to a model, in the order of the sessions."""
+    """Return the messages to a model, in the order of the sessions."""
     return [e["data"]["text"] for e in events(at) if e["kind"] == "Said"]
 
 
@@ -180,11 +180,11 @@ def test_an_approved_edit_is_shown_with_its_diff_and_its_result(person: Person) 
         {"text": "- `hello.py` now says hello\n"},
     )
     terminal = person.starts(*script)
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("say hello, not hi" + ENTER)
     terminal.answer("y")
     terminal.until("now says hello\n")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("/quit" + ENTER)
 
     assert terminal.end() == 0
@@ -220,7 +220,7 @@ def test_one_edit_is_approved_and_one_refused_with_a_reason(person: Person) -> N
         {"text": "Done, and the last line stays."},
     )
     terminal = person.starts(*script)
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("say hello, not hi" + ENTER)
     terminal.answer("y")
     terminal.until("changed hello.py")
@@ -228,7 +228,7 @@ def test_one_edit_is_approved_and_one_refused_with_a_reason(person: Person) -> N
     terminal.until("why not?")
     terminal.type("I want to see the output" + ENTER)
     terminal.until("the last line stays")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("/quit" + ENTER)
 
     assert terminal.end() == 0
@@ -254,14 +254,14 @@ def test_after_ctrl_c_a_new_message_redirects_the_work(person: Person) -> None:
         {"text": "Only `hello.py`, then."},
     )
     terminal = person.starts(*script)
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("tidy up" + ENTER)
     terminal.until("I rewrite all")
     terminal.type(CTRL_C)
     terminal.until("instead.\n\n›")
     terminal.type("only the hello file" + ENTER)
     terminal.until("Only hello.py, then.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -296,13 +296,13 @@ def test_a_plan_is_approved_and_carried_out(person: Person) -> None:
         {"text": "Carried out."},
     )
     terminal = person.starts(*script)
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("/plan be friendly" + ENTER)
     terminal.answer("y")
     terminal.until("approved, in mode")
     terminal.answer("y")
     terminal.until("Carried out.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -345,10 +345,10 @@ def test_after_a_kill_during_a_command_resume_warns_that_it_may_have_taken_effec
 ) -> None:
     script = person.answers({"text": "I start it.", "calls": [WAIT]})
     terminal = person.starts(*script)
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("start the server" + ENTER)
     terminal.answer("y")
-    terminal.until_there(person.here / "begun")
+    terminal.wait_for_path(person.here / "begun")
     terminal.until("running")
     terminal.child.kill(signal.SIGKILL)
     assert terminal.end() == -signal.SIGKILL
@@ -356,10 +356,10 @@ def test_after_a_kill_during_a_command_resume_warns_that_it_may_have_taken_effec
     (person.here / "begun").unlink()
     terminal = person.starts("-c", *person.answers({"text": "I would look first."}))
     terminal.until("Ctrl+C ends it")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type(ENTER)
     terminal.until("I would look first.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -391,7 +391,7 @@ To resume: refold -c   (or refold -r ID)"""
 def test_after_a_kill_at_a_question_resume_asks_it_again(person: Person) -> None:
     script = person.answers({"calls": [READ]}, {"calls": [EDIT]})
     terminal = person.starts(*script)
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("be friendly" + ENTER)
     terminal.until("› 1 once")
     terminal.child.kill(signal.SIGKILL)
@@ -400,7 +400,7 @@ def test_after_a_kill_at_a_question_resume_asks_it_again(person: Person) -> None
     terminal = person.starts("-c", *person.answers({"text": "Done."}))
     terminal.answer("y")
     terminal.until("Done.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -427,10 +427,10 @@ def test_a_fork_continues_and_the_original_session_stays_unchanged(person: Perso
     person.runs("-p", "first words", *script)
     script = person.answers({"text": "Two."})
     terminal = person.starts("-c", "--fork", *script)
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("and in the copy" + ENTER)
     terminal.until("Two.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -474,13 +474,13 @@ def test_an_old_session_is_found_by_search_and_resumed(person: Person) -> None:
     terminal = person.starts("-r", *person.answers({"text": "The third one."}))
     terminal.until("mend the roof")
     terminal.type("gutter")
-    terminal.until_gone("paint the door")
+    terminal.wait_until_gone("paint the door")
     terminal.until("mend the roof")
     terminal.type(ENTER)
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("which tile was it?" + ENTER)
     terminal.until("The third one.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0
@@ -533,11 +533,11 @@ def test_rewind_restores_files_byte_by_byte_and_the_conversation(person: Person)
         {"calls": [{"tool": "bash", "arguments": {"command": command}}]}, {"text": "Gone."}
     )
     terminal = person.starts(*script)
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("clean up" + ENTER)
     terminal.answer("y")
     terminal.until("Gone.")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     assert not (person.here / "hello.py").exists()
     terminal.type("/rewind" + ENTER)
     terminal.until("› 2")
@@ -546,7 +546,7 @@ def test_rewind_restores_files_byte_by_byte_and_the_conversation(person: Person)
     terminal.until("y/n")
     terminal.type("y")
     terminal.until("To undo this:")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
 
     assert (person.here / "hello.py").read_bytes() == before
     assert not (person.here / "made.bin").exists()
@@ -556,7 +556,7 @@ def test_rewind_restores_files_byte_by_byte_and_the_conversation(person: Person)
     terminal.until("y/n")
     terminal.type("y")
     terminal.until("hello.py  deleted")
-    terminal.until_asked()
+    terminal.wait_for_prompt()
     terminal.type("\x04")
 
     assert terminal.end() == 0

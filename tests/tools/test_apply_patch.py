@@ -287,7 +287,9 @@ def test_whitespace_differences_at_line_ends_are_accepted_and_reported(
     assert reply.text.endswith("In a hunk 1 differed in white space at line ends.")
 
 
-def test_other_whitespace_differences_are_refused(place: ToolDirectory) -> None:
+def test_whitespace_differences_before_the_text_of_a_line_are_refused(
+    place: ToolDirectory,
+) -> None:
     write_files(place, a="    one\n")
 
     text = refusal_of(place, update("@@", "-  one", "+2"))
@@ -315,7 +317,7 @@ def test_other_whitespace_differences_are_refused(place: ToolDirectory) -> None:
 def test_a_patch_keeps_every_other_byte_of_the_file(
     place: ToolDirectory, before: bytes, after: bytes, end: str
 ) -> None:
-    """Whatever the file's encoding and line ends, and whatever those of the patch."""
+    """File and patch may differ in encoding and line ends."""
     write_files(place, a=before)
 
     patch(place, update("@@", " one", "-two", "+2", "+zwei").replace("\n", end))
@@ -539,11 +541,11 @@ def test_a_file_that_was_read_can_be_patched_repeatedly(place: ToolDirectory) ->
 def test_many_hunks_in_a_large_file_are_applied(place: ToolDirectory) -> None:
     lines = [f"value_{n} = compute({n})" for n in range(50_000)]
     write_files(place, a="\n".join(lines) + "\n")
-    picked = range(100, 50_000, 1000)
+    sizes = range(100, 50_000, 1000)
     hunks = [
-        part for n in picked for part in ("@@", f" {lines[n]}", f"-{lines[n + 1]}", "+x")
+        part for n in sizes for part in ("@@", f" {lines[n]}", f"-{lines[n + 1]}", "+x")
     ]
 
     patch(place, update(*hunks))
 
-    assert tree(place)["a"].split("\n").count("x") == len(picked)
+    assert tree(place)["a"].split("\n").count("x") == len(sizes)

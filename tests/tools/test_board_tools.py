@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from refold.app.tool_dependencies import LazyBoard
+from refold.app.lazy_dependencies import LazyBoard
 from refold.errors import ToolFailed
 from refold.session.redactor import Redactor
 from refold.testing.places import ToolDirectory
@@ -113,7 +113,7 @@ def test_refused_claims_and_damaged_boards_fail_the_call(
 def test_task_update_passes_only_the_fields_that_change() -> None:
     task_update = TOOLS["task_update"]
 
-    data = task_update.parse(msgspec.json.encode({"id": 1, "owner": ""}))
+    arguments = task_update.parse(msgspec.json.encode({"id": 1, "owner": ""}))
 
-    assert data == {"id": 1, "owner": ""}
+    assert arguments == {"id": 1, "owner": ""}
     assert getattr(task_update.arguments(id=1), "subject", None) is UNSET

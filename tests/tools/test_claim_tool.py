@@ -27,7 +27,7 @@ def claims(*evidence: Evidence) -> list[tuple[str, str]]:
     return [("claim", json.dumps({"claims": records}))]
 
 
-def ends(past: Past) -> list[Ended]:
+def list_ends(past: Past) -> list[Ended]:
     return [e.event for e in entries_in(past.path)[0] if isinstance(e.event, Ended)]
 
 
@@ -44,16 +44,16 @@ def test_a_claim_that_the_journal_contradicts_is_not_recorded(
 
     past = session(place, home, reads, claims(GOOD, WRONG), claims(GOOD, GOOD), "Done.")
 
-    _, first, second = ends(past)
+    _, first, second = list_ends(past)
     assert first.text == (
         "1. claim 1: supported, found at line 2 of what was read\n"
         "2. claim 2: contradicted, is at line 2, not at line 1. "
         "Not accepted: correct it, or leave it out."
     )
     assert first.control == Claimed((Claim("claim 1", (GOOD,)),))
-    result = (Claim("claim 1", (GOOD,)), Claim("claim 2", (GOOD,)))
-    assert second.control == Claimed(result)
-    assert claims_in(entries_in(past.path)[0]).claims == result
+    accepted = (Claim("claim 1", (GOOD,)), Claim("claim 2", (GOOD,)))
+    assert second.control == Claimed(accepted)
+    assert claims_in(entries_in(past.path)[0]).claims == accepted
 
 
 def test_output_of_the_claim_tool_is_not_accepted_as_evidence(

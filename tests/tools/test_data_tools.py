@@ -137,9 +137,11 @@ def test_calc_gives_the_same_values_as_exact_fractions(expression: str) -> None:
             calculate(expression)
         return
 
-    result = calculate(expression).removeprefix(f"{expression} = ").partition(" ≈")[0]
+    shown_value = calculate(expression).removeprefix(f"{expression} = ").partition(" ≈")[0]
 
-    assert (Fraction(result) if "/" in result else Fraction(Decimal(result))) == expected
+    assert (
+        Fraction(shown_value) if "/" in shown_value else Fraction(Decimal(shown_value))
+    ) == expected
 
 
 PEOPLE = {"people": [{"name": "Ann", "age": 40}, {"name": "Bö", "age": 20}]}

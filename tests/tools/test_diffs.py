@@ -48,12 +48,12 @@ def test_the_patch_program_applies_our_diffs(
 ) -> None:
     if not shutil.which("patch"):
         pytest.skip("there is no patch: optional")
-    result = compare_texts(before, after).text
+    diff = compare_texts(before, after).text
     file = tmp_path_factory.mktemp("patched") / "a"
     file.write_text(before)
 
-    if result:
-        run_patch(file, f"--- a\n+++ a\n{result}\n")
+    if diff:
+        run_patch(file, f"--- a\n+++ a\n{diff}\n")
 
     assert (file.read_text() if file.exists() else "") == after
 
@@ -90,7 +90,7 @@ def test_small_changes_and_the_nearest_text_are_found_in_a_large_file() -> None:
 
 
 def apply_diff(before: str, diff: str) -> str:
-    """The text that a diff makes of `before`: the format read by its own rules."""
+    """Return the text that a diff makes of `before`: the format read by its own rules."""
     old, new, position = before.split("\n")[:-1], list[str](), 0
     for line in diff.split("\n") if diff else []:
         if line.startswith("@@"):

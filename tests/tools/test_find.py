@@ -113,7 +113,7 @@ def test_ignore_files_apply_outside_of_a_repository_too(place: ToolDirectory) ->
 
 @pytest.fixture
 def excludes(place: ToolDirectory, home: Path) -> ToolDirectory:
-    """The user's exclude file, named in a settings file, and that of the clone."""
+    """Return the user's exclude file, named in a settings file, and that of the clone."""
     (home / ".gitconfig").write_text("[core]\n\texcludesFile = ~/mine\n")
     (home / "mine").write_text("*.md\n/src/only.py\n/a.py\nb.txt\n!kept.txt\n")
     (place.directory / ".git/info").mkdir()
@@ -508,7 +508,7 @@ def test_ignore_files_that_are_directories_or_pipes_are_skipped(
         ("[!b]*" * 30 + "y", "a" * 250),
     ],
 )
-def test_no_file_pattern_takes_long_to_match(pattern: str, path: str) -> None:
+def test_matching_a_hostile_file_pattern_ends(pattern: str, path: str) -> None:
     assert matcher(pattern)(path) is False
 
 
@@ -525,9 +525,9 @@ def test_no_file_pattern_takes_long_to_match(pattern: str, path: str) -> None:
 def test_combined_wildcards_and_braces_match_only_the_expected_paths(
     pattern: str, yes: list[str], no: list[str]
 ) -> None:
-    result = matcher(pattern)
+    matches = matcher(pattern)
 
-    assert ([p for p in yes if not result(p)], [p for p in no if result(p)]) == ([], [])
+    assert ([p for p in yes if not matches(p)], [p for p in no if matches(p)]) == ([], [])
 
 
 def test_braces_that_expand_to_too_many_patterns_are_refused() -> None:
@@ -536,7 +536,7 @@ def test_braces_that_expand_to_too_many_patterns_are_refused() -> None:
 
 
 @pytest.mark.parametrize("line", ["*a" * 16 + "y", "**/a*/" * 12 + "y"])
-def test_no_line_of_an_ignore_file_takes_long_to_match(tmp_path: Path, line: str) -> None:
+def test_matching_a_hostile_line_of_an_ignore_file_ends(tmp_path: Path, line: str) -> None:
     names = [tmp_path / ("a" * 60), tmp_path.joinpath(*["a" * 8] * 20, "b")]
     for name in names:
         name.parent.mkdir(parents=True, exist_ok=True)

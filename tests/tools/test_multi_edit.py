@@ -74,7 +74,7 @@ def test_one_edit_that_cannot_be_applied_cancels_all(
 @pytest.mark.parametrize(
     "edits", [[], [{"old": "a"}], [{"old": "a", "new": "b", "replace_all": True}]]
 )
-def test_invalid_edits_are_refused(place: ToolDirectory, edits: list[Any]) -> None:
+def test_multi_edit_refuses_invalid_edits(place: ToolDirectory, edits: list[Any]) -> None:
     write_known_file(place, "a", b"a")
 
     with pytest.raises(ToolFailed, match="'edits'"):

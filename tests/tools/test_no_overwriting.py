@@ -51,5 +51,5 @@ def test_only_an_explicit_redirection_overwrites_an_existing_file(
     assert ("cannot overwrite" in reply.text) == (menu == "soup\n")
 
 
-def test_careful_leaves_other_tools_unchanged() -> None:
+def test_without_overwriting_leaves_tools_other_than_bash_unchanged() -> None:
     assert without_overwriting(read_file) is read_file

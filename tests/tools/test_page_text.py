@@ -26,7 +26,7 @@ def page(
 
 
 def read(page: WebPage) -> tuple[str, str]:
-    """What is odd, and the text between the marks."""
+    """Return what is odd, and the text between the marks."""
     match = OUTSIDE.fullmatch(page_reply(page).text)
     assert match is not None, page_reply(page).text
     assert match["url"] == URL
@@ -78,12 +78,12 @@ def test_html_without_a_content_type_is_recognized_by_its_beginning() -> None:
     assert read(page(b"a < b", ""))[1] == "a < b"
 
 
-def test_redirects_and_truncation_are_reported() -> None:
-    result = page(
+def test_redirects_and_truncation_of_a_page_are_reported() -> None:
+    fetched = page(
         b"Hello.", whole=False, redirects=("https://a.example/", "https://b.example/")
     )
 
-    assert read(result)[0] == (
+    assert read(fetched)[0] == (
         "(only the first 6 bytes were read)\n(redirected from https://a.example/)\n"
     )
 

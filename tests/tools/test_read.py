@@ -33,11 +33,11 @@ def test_lines_are_numbered_and_the_hash_of_the_file_is_recorded(
 
     reply = anyio.run(place.use, read_file, {"path": "a.txt"})
 
-    result = ReadRange(
+    read_range = ReadRange(
         str(place.directory / "a.txt"), sha256(b"one\n\n  three").hexdigest()
     )
     text = "1\tone\n2\t\n3\t  three\n(3 lines)"
-    assert reply == Reply(text, (Note("read a.txt, 3 lines"),), (result,))
+    assert reply == Reply(text, (Note("read a.txt, 3 lines"),), (read_range,))
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_read_returns_text_or_a_description_of_the_file(
     assert read(place, path="a") == text
 
 
-def test_an_image_is_returned_unchanged(place: ToolDirectory) -> None:
+def test_read_file_returns_an_image_unchanged(place: ToolDirectory) -> None:
     write_file(place, "a.png", PNG)
 
     reply = anyio.run(place.use, read_file, {"path": "a.png"})
@@ -292,7 +292,7 @@ def test_read_continues_a_truncated_blob_by_lines(place: ToolDirectory) -> None:
 
 
 def pdf(text: str) -> bytes:
-    """The least that is a PDF with one line on one page."""
+    """Return the least that is a PDF with one line on one page."""
     return pdf_of(f"BT /F1 24 Tf 20 100 Td ({text}) Tj ET".encode())
 
 

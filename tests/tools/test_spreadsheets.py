@@ -39,7 +39,7 @@ def test_read_file_shows_the_rows_of_all_sheets_and_how_many_more_there_are(
     )
 
 
-def test_cells_are_shown_by_their_types_and_formats() -> None:
+def test_workbook_cells_are_shown_by_their_types_and_formats() -> None:
     strings = "<si><t>plain</t></si><si><r><t>rich </t></r><r><t>text</t></r><rPh><t>said</t></rPh></si>"
     row = (
         '<c t="s"><v>0</v></c><c t="s"><v>1</v></c><c t="b"><v>1</v></c><c t="e"><v>#N/A</v></c>'
@@ -70,7 +70,7 @@ def test_dates_of_a_workbook_that_counts_from_1904_are_right() -> None:
     assert rows_of(content) == ["1\t2026-11-02"]
 
 
-def test_a_table_has_the_empty_rows_and_one_width() -> None:
+def test_a_sheet_table_keeps_empty_rows_and_gives_all_rows_one_width() -> None:
     content = workbook(
         A=cells(text_row("a", "b"), "", text_row("c")),
         B=f'<row r="1">{text_row(*["x"] * (MAX_COLUMNS + 1))}</row><row r="900"><c><v>1</v></c></row>',
@@ -98,18 +98,20 @@ def test_a_table_has_the_empty_rows_and_one_width() -> None:
     ],
     ids=["damaged", "entities", "cut off", "bomb"],
 )
-def test_a_workbook_that_cannot_be_read_says_why(content: bytes, reason: str) -> None:
+def test_an_unreadable_workbook_is_refused_with_the_reason(
+    content: bytes, reason: str
+) -> None:
     with pytest.raises(ToolFailed, match=reason):
         workbook_text(content, "a.xlsx")
 
 
-def test_a_sheet_that_does_not_exist_is_refused() -> None:
+def test_a_missing_sheet_of_a_workbook_is_refused() -> None:
     with pytest.raises(ToolFailed, match="it has 1 sheets, not 2"):
         sheet_table(workbook(A=""), 2)
 
 
 @pytest.mark.peer
-def test_workbooks_of_other_writers_are_read() -> None:
+def test_workbooks_written_by_openpyxl_and_xlsxwriter_are_read() -> None:
     openpyxl = pytest.importorskip("openpyxl", reason="openpyxl is not installed")
     xlsxwriter = pytest.importorskip("xlsxwriter", reason="xlsxwriter is not installed")
     row = ["Müller & Söhne", 1234.5, datetime.date(2026, 11, 2), True]

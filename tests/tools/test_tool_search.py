@@ -66,7 +66,7 @@ def parse_names(text: str) -> list[str]:
         ("select: apply_patch , apply_patch", ["apply_patch"]),
     ],
 )
-def test_keywords_find_the_matching_tools(
+def test_tool_search_finds_tools_by_keywords(
     query: str, names: list[str], place: ToolDirectory
 ) -> None:
     assert parse_names(search(place, query, *DEFERRED, create_issue)) == names
@@ -146,7 +146,7 @@ def test_a_foreign_tool_description_is_shown_on_one_line() -> None:
 
 
 def test_tool_search_and_tool_call_take_less_than_200_tokens() -> None:
-    """200 tokens at four letters each: less would not be saved by deferring."""
+    """With four letters for each token. Deferring fewer tokens of tools would save nothing."""
     letters = sum(
         len(t.description) + len(bytes(t.spec.parameters)) for t in search_tools(DEFERRED)
     )

@@ -1,7 +1,7 @@
 """The tool `tree`: names below a directory, with the same rules as its siblings."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import anyio
 import pytest
@@ -29,7 +29,9 @@ def show_tree(place: ToolDirectory, **arguments: object) -> list[str]:
     return anyio.run(place.use, tree, arguments).text.split("\n")
 
 
-def test_directories_come_first_and_names_below_are_indented(place: ToolDirectory) -> None:
+def test_tree_lists_directories_first_and_indents_the_names_in_them(
+    place: ToolDirectory,
+) -> None:
     write_files(place, "b.py", "src/deep/c.py", "src/a.py", ".hidden", "new\nline")
     (place.directory / "empty").mkdir()
 
@@ -38,7 +40,7 @@ def test_directories_come_first_and_names_below_are_indented(place: ToolDirector
     ]  # fmt: skip
 
 
-def test_directories_at_the_depth_limit_are_marked_as_not_opened(
+def test_tree_marks_directories_at_the_depth_limit_as_not_opened(
     place: ToolDirectory,
 ) -> None:
     write_files(place, "src/deep/c.py", "src/a.py")
@@ -48,7 +50,7 @@ def test_directories_at_the_depth_limit_are_marked_as_not_opened(
     assert show_tree(place, path="src/deep") == ["c.py"]
 
 
-def test_ignored_names_are_left_out_and_counted(place: ToolDirectory) -> None:
+def test_tree_leaves_out_and_counts_ignored_names(place: ToolDirectory) -> None:
     write_files(
         place, ".git/config", "a.py", "a.log", "build/b.py", "src/only.py", "src/kept.log"
     )
@@ -61,14 +63,14 @@ def test_ignored_names_are_left_out_and_counted(place: ToolDirectory) -> None:
     ]  # fmt: skip
 
 
-def test_an_ignored_directory_can_be_shown_by_its_path(place: ToolDirectory) -> None:
+def test_tree_shows_an_ignored_directory_that_is_named(place: ToolDirectory) -> None:
     write_files(place, ".git/config", "build/b.py")
     (place.directory / ".gitignore").write_text("build/\n")
 
     assert show_tree(place, path="build") == ["b.py"]
 
 
-def test_links_are_shown_and_not_followed(place: ToolDirectory) -> None:
+def test_tree_shows_links_and_does_not_follow_them(place: ToolDirectory) -> None:
     write_files(place, "src/a.py")
     (place.directory / "loop").symlink_to(".")
     os.mkfifo(place.directory / "pipe")
@@ -86,19 +88,29 @@ def test_tree_omits_files_that_may_not_be_read(place: ToolDirectory) -> None:
     assert show_tree(place) == ["src/", "  a.py"]
 
 
-def test_directories_that_cannot_be_listed_are_named(
-    place: ToolDirectory, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def lock(place: ToolDirectory, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes listing these directories fail, also for root."""
+
+    def lock_directories(*names: str) -> None:
+        real_scandir = os.scandir
+        locked = {os.stat(place.directory / name).st_ino for name in names}
+
+        def scandir(number: int) -> object:
+            if os.fstat(number).st_ino in locked:
+                raise PermissionError(13, "Permission denied")
+            return real_scandir(number)
+
+        monkeypatch.setattr("os.scandir", scandir)
+
+    return lock_directories
+
+
+def test_tree_names_directories_that_cannot_be_listed(
+    place: ToolDirectory, lock: Callable[..., None]
 ) -> None:
     write_files(place, "src/a.py", "locked/b.py")
-    real_scandir = os.scandir
-    locked = os.stat(place.directory / "locked").st_ino
-
-    def scandir(number: int) -> object:
-        if os.fstat(number).st_ino == locked:
-            raise PermissionError(13, "Permission denied")
-        return real_scandir(number)
-
-    monkeypatch.setattr("os.scandir", scandir)
+    lock("locked")
 
     rows = show_tree(place)
 
@@ -107,7 +119,20 @@ def test_directories_that_cannot_be_listed_are_named(
     assert "locked" in rows[3]
 
 
-def test_a_large_directory_is_shortened_so_that_others_are_shown(
+def test_tree_names_only_five_directories_that_cannot_be_listed(
+    place: ToolDirectory, lock: Callable[..., None]
+) -> None:
+    names = [f"locked{number}" for number in range(8)]
+    write_files(place, *(f"{name}/b.py" for name in names))
+    lock(*names)
+
+    remark = show_tree(place)[-1]
+
+    assert [name in remark for name in names] == [True] * 5 + [False] * 3
+    assert remark.endswith("; and 3 more.")
+
+
+def test_tree_shortens_a_large_directory_so_that_others_are_shown(
     place: ToolDirectory,
 ) -> None:
     write_files(place, *(f"a/{n:03}" for n in range(150)), "z/one")
@@ -141,5 +166,5 @@ def test_tree_refuses_a_path_that_is_not_a_directory(
         anyio.run(place.use, tree, {"path": path})
 
 
-def test_an_empty_directory_is_reported_as_empty(place: ToolDirectory) -> None:
+def test_tree_reports_an_empty_directory_as_empty(place: ToolDirectory) -> None:
     assert show_tree(place) == [". is empty."]

@@ -1,4 +1,4 @@
-"""Sessions as lists of news, for tests of the full screen: made from small parts, all consistent."""
+"""Makes consistent sessions from small parts, as frames for tests of the full screen."""
 
 from collections.abc import Sequence
 
@@ -15,13 +15,13 @@ from refold.journal.events.kinds import (
     Judged,
     ModelAnswered,
     ModelAsked,
-    ModelChosen,
     Said,
     SessionStarted,
     Started,
     TurnEnded,
     TurnStarted,
 )
+from refold.journal.events.setting_events import ModelChosen
 from refold.tui.messages import Facts, FactsChanged, News, Resized, Tick
 from refold.tui.model import Model
 from refold.tui.update import update
@@ -38,7 +38,7 @@ DIFF = Diff("/w/a.py", "changed", "@@ -1,2 +1,2 @@\n same\n-old = 1\n+new = æ—¥æ
 
 
 class Story:
-    """The frames in their order; each turn adds some."""
+    """A session. `frames` has its frames in their order; each turn adds some."""
 
     def __init__(self) -> None:
         self.frames: list[Frame] = []
@@ -111,7 +111,7 @@ def stories(draw: some.DrawFn) -> Story:
 
 
 def model_of(story: Story, width: int = 80, height: int = 24) -> Model:
-    """The screen of this story."""
+    """Return the model of the full screen after this story."""
     model = Model()
     for message in (
         Resized(width, height), FactsChanged(Facts("s", "a/m", directory="/w", branch="main")),

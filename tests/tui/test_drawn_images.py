@@ -136,7 +136,7 @@ def frame(*rows: Line) -> Frame:
 
 
 class Terminal:
-    """Paints frame after frame, and keeps what each has written."""
+    """Paints one frame after the other, and records the bytes of each."""
 
     def __init__(self, images: ImagePainter) -> None:
         self.images, self.before = images, None
@@ -149,8 +149,8 @@ class Terminal:
         return text
 
 
-def puts(text: str) -> list[tuple[str, str]]:
-    """Where an image is placed or deleted in the terminal, and its parameters."""
+def image_commands(text: str) -> list[tuple[str, str]]:
+    """Return where an image is placed or deleted in the terminal, and its parameters."""
     return re.findall(r"(?:\x1b\[(\d+;\d+)H)?\x1b_G(a=[pd],[^;\x1b]*)\x1b", text)
 
 
@@ -169,12 +169,14 @@ def test_kitty_receives_an_image_once_and_then_only_its_position_and_visible_par
     number = matches[0][0]
     assert base64.b64decode("".join(code for _, _, code in matches)) == content
     assert [more for _, more, _ in matches] == [*["1"] * (len(matches) - 1), "0"]
-    assert puts(first) == [("2;5", f"a=p,i={number},p=1,x=0,y=0,w=50,h=80,c=5,r=4,C=1,q=2")]
-    assert puts(scrolled) == [
+    assert image_commands(first) == [
+        ("2;5", f"a=p,i={number},p=1,x=0,y=0,w=50,h=80,c=5,r=4,C=1,q=2")
+    ]
+    assert image_commands(scrolled) == [
         ("1;5", f"a=p,i={number},p=1,x=0,y=40,w=50,h=40,c=5,r=2,C=1,q=2")
     ]
     assert same == ""
-    assert puts(shows) == [("", f"a=d,d=i,i={number},p=1,q=2")]
+    assert image_commands(shows) == [("", f"a=d,d=i,i={number},p=1,q=2")]
     assert ";a" not in scrolled + shows  # no bytes again
 
 
@@ -183,7 +185,9 @@ def test_the_same_image_can_be_drawn_in_two_positions() -> None:
 
     text = terminal.shows(frame(*rows_of(0, 3, 4), *rows_of(0, 2, 4)))
 
-    assert [(position, said.split(",")[2]) for position, said in puts(text)] == [
+    assert [
+        (position, sequence.split(",")[2]) for position, sequence in image_commands(text)
+    ] == [
         ("1;5", "p=1"),
         ("5;5", "p=2"),
     ]

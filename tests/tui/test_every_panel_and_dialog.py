@@ -39,7 +39,7 @@ OF_PANELS = {
     "cost": "test_panels_show_changes_cost_and_plan",
     "plan": "test_panels_show_changes_cost_and_plan",
 }
-# What asks the person, by the function that does; and where it is answered.
+# Each function that asks the person, and the test that answers it.
 OF_DIALOGS = {
     "commands/agent.py: _pick": "test_agent_model_and_theme_are_picked_from_lists",
     "commands/export.py: _pick": "test_an_export_is_written_to_the_file_that_the_user_names",
@@ -89,17 +89,17 @@ def test_every_panel_and_every_dialog_has_a_test() -> None:
 
 
 def _asking_functions() -> set[str]:
-    """The functions of commands and terminals that ask the person, or let them pick."""
+    """Return the functions of commands and terminals that ask the person, or let them pick."""
     root = Path(refold.__path__[0])
     texts = set[str]()
     for file in root.rglob("*.py"):
-        where = file.relative_to(root).as_posix()
+        module = file.relative_to(root).as_posix()
         if (
-            where.startswith(("commands/", "console/", "terminal/"))
-            and "/input/" not in where
+            module.startswith(("commands/", "console/", "terminal/"))
+            and "/input/" not in module
         ):
             tree = ast.parse(file.read_text(encoding="utf-8"))
-            texts |= {f"{where}: {name}" for name in _functions_that_ask(tree)}
+            texts |= {f"{module}: {name}" for name in _functions_that_ask(tree)}
     return texts
 
 
@@ -158,10 +158,10 @@ def test_subagents_are_watched_answered_and_stopped_in_their_panel(
         terminal.until("Esc closes")
         terminal.until(f"Create {file}?")
         terminal.answer("y")
-        terminal.until_gone(f"Create {file}?")
+        terminal.wait_until_gone(f"Create {file}?")
     terminal.until("word word")
     terminal.type(F4 + ESC)
-    terminal.until_gone("Esc closes")
+    terminal.wait_until_gone("Esc closes")
     terminal.until("No file was changed yet by this agent;")
     terminal.type(F3)
     terminal.until("Subagents")
@@ -199,13 +199,13 @@ def test_an_mcp_server_is_picked_and_a_form_of_it_is_filled_in(
     terminal.until("Enter chooses")
     while "  connected  1 tool" not in terminal.text:  # it connects after the first request
         terminal.type(ESC)
-        terminal.until_gone("Enter chooses")
+        terminal.wait_until_gone("Enter chooses")
         terminal.type("/mcp" + ENTER)
         terminal.until("Enter chooses")
     terminal.type(ENTER)
     terminal.until("The MCP server shop")
     terminal.type(ENTER)
-    terminal.until_gone("The MCP server shop")
+    terminal.wait_until_gone("The MCP server shop")
     terminal.type("go" + ENTER)
     terminal.until("form ›")
     time.sleep(CALM_SECONDS)
@@ -350,7 +350,7 @@ def test_agent_model_and_theme_are_picked_from_lists(
     terminal.until("› light-contrast")
     _wait_until(terminal, lambda: _colours(terminal) != before)
     terminal.type(ESC)
-    terminal.until_gone("Which theme?")
+    terminal.wait_until_gone("Which theme?")
     terminal.type("/theme" + ENTER)
     terminal.until("Which theme?")
     _wait_until(terminal, lambda: _colours(terminal) == before)

@@ -104,7 +104,7 @@ def test_esc_stops_a_turn_and_the_next_message_is_answered(
     terminal.type("talk" + ENTER)
     terminal.until("word word word")
     terminal.type(ESC)
-    terminal.until_gone("Esc stops")
+    terminal.wait_until_gone("Esc stops")
     terminal.type("continue please" + ENTER)
     terminal.until("I go on.")
 
@@ -138,7 +138,7 @@ def test_panels_search_and_the_command_palette_open_by_their_keys(
     terminal.until("Todos")
     terminal.until("Mend the door")
     terminal.type(CTRL_T)
-    terminal.until_gone("Mend the door")
+    terminal.wait_until_gone("Mend the door")
     terminal.type(CTRL_S + "needle")
     terminal.until("Needle in here.")
     terminal.type(ESC)
@@ -163,7 +163,7 @@ def test_a_draft_is_stored_with_its_session_and_restored_on_return(
     terminal.until("Enter chooses")
     terminal.type("/clear" + ENTER)
     terminal.until("A new session.")
-    terminal.until_gone("half a thought")
+    terminal.wait_until_gone("half a thought")
     terminal.type("/resume" + ENTER)
     terminal.until("Enter chooses")
     terminal.type(ENTER)
@@ -201,7 +201,7 @@ def test_panels_show_the_task_board_and_the_output_of_a_background_command(
         file.write("and goes on\n")
     terminal.until("and goes on")
     terminal.type(ESC)
-    terminal.until_gone("Esc closes")
+    terminal.wait_until_gone("Esc closes")
     terminal.type("\tx")
     terminal.until("background-1 stopped")
     terminal.type("\x04")
@@ -220,7 +220,7 @@ def test_a_shell_command_runs_in_the_transcript_while_the_person_types(
     terminal.type("\x15")  # empties the input
     terminal.until("› Ask anything")
     terminal.type(ENTER)  # gives the command the terminal
-    terminal.until_gone("? keys")  # the numbers have scrolled it away
+    terminal.wait_until_gone("? keys")  # the numbers have scrolled it away
     terminal.type("word" + ENTER)
     wait_until_ready(terminal)
     terminal.until("exit code 3")
@@ -240,7 +240,7 @@ def test_a_shell_command_that_reads_from_the_terminal_gets_the_terminal(
     terminal = open_terminal()
     wait_until_ready(terminal)
     terminal.type(f"!seq 40; {command}; echo got $x{ENTER}")
-    terminal.until_gone("? keys")  # the numbers have scrolled it away
+    terminal.wait_until_gone("? keys")  # the numbers have scrolled it away
     terminal.type("secret" + ENTER)
     wait_until_ready(terminal)
 
@@ -274,14 +274,14 @@ def test_a_rule_is_added_edited_and_removed_in_the_list_of_permissions(
     terminal.type("make" + ENTER)
     terminal.until("remove it")
     terminal.type(ENTER)
-    terminal.until_gone("remove it")
+    terminal.wait_until_gone("remove it")
     terminal.type("\x7f\x7f\x7f x *)" + ENTER)
     terminal.until("ask     bash(make x *)")
     terminal.type("make" + ENTER)
     terminal.until("remove it")
     terminal.type(DOWN + ENTER)
     terminal.until("Removed: ask bash(make x *)")
-    terminal.until_gone("ask     bash(make x *)")
+    terminal.wait_until_gone("ask     bash(make x *)")
 
 
 def _run_in_shell(tmp_path: Path, *text: str) -> None:
@@ -299,7 +299,7 @@ SLEEP = {"calls": [{"tool": "bash", "arguments": {"command": "sleep 60"}}]}
 def resume_after_kill(
     open_terminal: OpenTerminal, call: dict[str, object], running: str, mode: str
 ) -> Terminal:
-    """The screen of a session whose process was killed while `running` was shown."""
+    """Return the screen of a session whose process was killed while `running` was shown."""
     terminal = open_terminal(call, flags=("--permission-mode", mode))
     wait_until_ready(terminal)
     terminal.type("go" + ENTER)
@@ -327,7 +327,7 @@ def test_a_turn_that_was_cut_off_is_named_and_can_be_stopped_or_continued(
     again.until("/continue continues it")
     again.type(typed)
     again.until(end)
-    again.until_gone("this turn was cut off")
+    again.wait_until_gone("this turn was cut off")
 
 
 def test_a_turn_that_was_cut_off_at_a_question_continues_after_the_answer(
@@ -370,7 +370,7 @@ def test_a_resize_during_streaming_lays_out_the_text_for_the_new_size(
     terminal.screen.resize(16, 50)
     terminal.child.setwinsize(16, 50)
     terminal.until("Enter: for the next step")
-    terminal.until_gone("Esc stops")
+    terminal.wait_until_gone("Esc stops")
 
     assert all(len(row) <= 50 for row in terminal.rows)
     assert terminal.rows[-1].startswith(" script")
@@ -413,24 +413,24 @@ def test_the_shell_gets_the_terminal_back_after_ctrl_z_and_after_a_kill(
     terminal.type("a draft")
     terminal.until("› a draft")
     terminal.type(CTRL_Z)
-    terminal.until_sent("Stopped", since=terminal.sent_bytes)
+    terminal.wait_for_text("Stopped", since=terminal.sent_bytes)
     terminal.type(f"{asks} stopped\n")
-    terminal.until_sent("0\r\n1 stopped", since=terminal.sent_bytes)
+    terminal.wait_for_text("0\r\n1 stopped", since=terminal.sent_bytes)
     terminal.type("fg\n")
-    terminal.until_sent("\x1b[?1049h", since=terminal.sent_bytes)
+    terminal.wait_for_text("\x1b[?1049h", since=terminal.sent_bytes)
     terminal.type(" goes on" + ENTER)
     terminal.until("› a draft goes on")
     terminal.until("An answer.")
     subprocess.run(["pkill", "-9", "-P", str(terminal.child.pid)], check=True)
-    terminal.until_sent("Killed", since=terminal.sent_bytes)
+    terminal.wait_for_text("Killed", since=terminal.sent_bytes)
     terminal.type(f"{command} -c\n")
-    terminal.until_sent("\x1b[?1049h", since=terminal.sent_bytes)
+    terminal.wait_for_text("\x1b[?1049h", since=terminal.sent_bytes)
     terminal.until("› a draft goes on")
     wait_until_ready(terminal)
     terminal.type("\x04")
-    terminal.until_sent("To resume", since=terminal.sent_bytes)
+    terminal.wait_for_text("To resume", since=terminal.sent_bytes)
     terminal.type(f"{asks} after all\n")
-    terminal.until_sent("0\r\n1 after all", since=terminal.sent_bytes)
+    terminal.wait_for_text("0\r\n1 after all", since=terminal.sent_bytes)
 
     assert terminal.raw.rindex("\x1b[?1049l") > terminal.raw.rindex("\x1b[?1049h")
 
@@ -445,8 +445,8 @@ def test_kitty_draws_images_and_distinguishes_keys_until_refold_exits(
     terminal.type("look at @plan.png")
     terminal.until("› look at @plan.png")
     terminal.type("\x1b[13;2uand say" + ENTER)
-    terminal.until_sent("\x1b_Ga=p")
-    terminal.until_sent("I see it.")
+    terminal.wait_for_text("\x1b_Ga=p")
+    terminal.wait_for_text("I see it.")
     terminal.type("\x1b[100;5u")  # Ctrl+D
 
     assert terminal.end() == 0
@@ -567,7 +567,7 @@ def test_a_session_that_is_open_elsewhere_is_joined_on_the_full_screen(
 def test_on_a_slow_connection_keys_are_handled_while_a_long_response_is_written(
     open_terminal: OpenTerminal,
 ) -> None:
-    """At most 10,000 bytes a second, as over a poor connection."""
+    """The connection takes at most 10,000 bytes a second."""
     words = "".join(f"word{n} " for n in range(600))
     terminal = open_terminal({"text": words, "pause": 0.002})
     wait_until_ready(terminal)

@@ -6,13 +6,8 @@ from hypothesis import strategies as some
 from msgspec.structs import replace
 
 from refold.journal.events.child_events import ChildBorn, ChildEnded
-from refold.journal.events.kinds import (
-    EffortChosen,
-    Ended,
-    ModeChanged,
-    ModelChosen,
-    TurnEnded,
-)
+from refold.journal.events.kinds import Ended, TurnEnded
+from refold.journal.events.setting_events import EffortChosen, ModeChanged, ModelChosen
 from refold.tui.transcript import (
     Anchor,
     Memo,

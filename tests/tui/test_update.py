@@ -132,10 +132,10 @@ def test_ctrl_enter_queues_the_message_and_shift_enter_is_a_new_line() -> None:
 
 
 def test_shift_enter_is_a_new_line_in_a_text_question_that_accepts_several_lines() -> None:
-    result = Asked(7, (), line("say › "), many=True)
+    question = Asked(7, (), line("say › "), many=True)
 
     model, done = update_all(
-        idle_model(), result, Typed("a"), Key("shift+enter"), Typed("b"), Key("enter")
+        idle_model(), question, Typed("a"), Key("shift+enter"), Typed("b"), Key("enter")
     )
 
     assert (model.overlay, done) == (None, [Answer(7, "a\nb")])
@@ -657,9 +657,9 @@ def test_question_is_not_answered_by_typing_in_the_full_screen(
 
 
 def test_question_is_answered_after_a_pause_in_typing_in_the_full_screen() -> None:
-    result = Asked(7, (line("?"),), (), at=100.0, menu=MENU)
+    question = Asked(7, (line("?"),), (), at=100.0, menu=MENU)
     model = update_without_repaint(
-        busy_model(), Typed("x", 99.0), Key("backspace", 99.5), result
+        busy_model(), Typed("x", 99.0), Key("backspace", 99.5), question
     )[0]
 
     assert "› 1 Y" not in text(model)

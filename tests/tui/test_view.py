@@ -98,7 +98,7 @@ def test_wide_characters_plans_and_tables_never_exceed_the_screen_width(width: i
 
 
 def panel_rows(model: Model) -> list[str]:
-    """The rows of the panel at the right of a wide screen, without empty ones."""
+    """Return the rows of the panel at the right of a wide screen, without empty ones."""
     rows = [plain_text([row]).partition("│ ")[2].strip() for row in view(model).rows]
     return [row for row in rows[1:] if row]
 
@@ -277,8 +277,8 @@ def test_a_word_wider_than_the_screen_is_shown_whole_in_every_part_of_a_question
     prompt = line(f"a key for {word}: " if part == "prompt" else "a key: ")
     labels = (word, f"no {word}") if part == "choices" else ("yes", "no")
     menu = Menu(tuple(Choice(str(n), label) for n, label in enumerate(labels)), "later")
-    asked = Asked(1, body, prompt, menu=None if part == "prompt" else menu)
-    model = update_all(model_of(Story(), width, 24), asked)
+    request = Asked(1, body, prompt, menu=None if part == "prompt" else menu)
+    model = update_all(model_of(Story(), width, 24), request)
 
     pages = [update_all(model, *[Key("pagedown")] * count) for count in range(5)]
     shown = "".join(text(page) for page in pages)
@@ -329,12 +329,15 @@ def test_a_block_of_blank_rows_can_be_selected() -> None:
 
 
 def test_images_of_messages_and_results_are_named_with_their_kind() -> None:
-    image, result = Image("b1", "image/png", "plan\x1b.png"), Image("b2", "image/webp")
+    image, second_image = (
+        Image("b1", "image/png", "plan\x1b.png"),
+        Image("b2", "image/webp"),
+    )
     story = Story().tell(Said("Look", images=(image,)), TurnStarted(2), Delivered((2,)))
     end = Ended("", "done", "an image")
     events = story.call(end, "read_file", '{"path":"a.webp"}')
-    events[-2] = replace(events[-2], images=(result,))
-    outcome = text(model_of(story.tell(*events)))
+    events[-2] = replace(events[-2], images=(second_image,))
+    shown = text(model_of(story.tell(*events)))
 
-    assert "▣ plan\\x1b.png · image/png" in outcome
-    assert "▣ image/webp" in outcome
+    assert "▣ plan\\x1b.png · image/png" in shown
+    assert "▣ image/webp" in shown

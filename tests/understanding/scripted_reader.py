@@ -1,6 +1,6 @@
-"""A model that reads as it should, except for a known share of its statements, and a repository for it.
+"""Has a model that makes false statements at a known rate, and a repository for it to read.
 
-Which statements are false depends on their text alone, so that a test can count them itself.
+It depends only on the text of a line whether a statement about it is false, so tests can count them.
 """
 
 import json
@@ -16,10 +16,10 @@ from refold.agents.profile import CodeLimits
 from refold.code.repomap.repository_map import RepositoryMap
 from refold.engine.world import Model
 from refold.journal.events.kinds import SessionStarted
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.place.files import DiskFiles
 from refold.provider.port import Delta, Done, Request, TextDelta
-from refold.rlm.leaves import LeafFailed, ModelQuestion
+from refold.rlm.leaf_calls import LeafFailed, ModelQuestion
 from refold.rlm.rate_limit import RateLimit
 from refold.session.redactor import Redactor
 from refold.understanding.build import BuildProgress, build
@@ -42,14 +42,14 @@ SHOP: Mapping[str, str] = {
 
 
 def is_false(line: str, rate: float) -> bool:
-    """Whether the reader invents what it states about this line."""
+    """Return whether the statement of the reader about this line is false."""
     return crc32(line.encode()) % 1_000 < rate * 1_000
 
 
 class Reader:
-    """States something about each long line, and quotes a line that does not exist at `error_rate`.
+    """States something about each long line. The share `error_rate` of its quotes is invented.
 
-    `kill_at` is the number of the question at which it kills its process.
+    At the question with the number `kill_at`, it kills its process.
     """
 
     def __init__(self, error_rate: float = 0.0, kill_at: int = 0) -> None:
@@ -97,7 +97,7 @@ def write_files(root: Path, files: Mapping[str, str]) -> Path:
 
 @contextmanager
 def open_repository(root: Path, home: Path) -> Generator[RepositoryStatements]:
-    """What is known of the whole repository, its map brought up to date."""
+    """Update the map of the repository, and yield the statements about the whole repository."""
     repository = RepositoryMap(str(root), DiskFiles(root), home / "maps", print)
     repository.refresh(None)
     statements = RepositoryStatements(repository, home / "maps" / "statements.sqlite")
@@ -118,7 +118,7 @@ def to_setup(home: Path, reader: Reader, budget: Budget, at_once: int = 4) -> Le
 async def read(
     root: Path, home: Path, reader: Reader, budget: Budget = NO_LIMIT, at_once: int = 4
 ) -> tuple[BuildProgress, LeafSession]:
-    """As `refold map init --yes` does it, in a session of its own."""
+    """Read the repository as `refold map init --yes` does, in a session of its own."""
     setup, sessions = to_setup(home, reader, budget, at_once), JournalDirectory(home)
     with open_repository(root, home) as statements:
         if last := statements.last_session:

@@ -107,7 +107,9 @@ LINES = st.sampled_from(["", "    indented = 1\n", "def f():\n", "x" * 4_000, "t
 
 
 @given(st.lists(LINES, max_size=30))
-def test_pieces_have_all_lines_of_the_file_at_their_numbers(lines: list[str]) -> None:
+def test_pieces_cut_from_a_file_have_all_its_lines_at_their_numbers(
+    lines: list[str],
+) -> None:
     text = "\n".join(lines)
 
     pieces = cut("a.py", text)
@@ -155,7 +157,7 @@ def test_statements_with_invented_quotes_are_dropped_at_their_known_rate(
     assert all(item.evidence[0].quote in lines for item in fresh)
 
 
-def test_files_come_before_their_directories_and_nothing_is_asked_twice(
+def test_models_are_asked_about_files_before_directories_and_only_once(
     root: Path, home: Path
 ) -> None:
     first, second = Reader(), Reader()
@@ -223,9 +225,9 @@ def test_a_build_that_is_killed_at_every_question_pays_once_for_each_answer(
     while _is_killed(root, home):
         kills += 1
 
-    paid = paid_answers(home)
+    answers = paid_answers(home)
     assert kills >= 3
-    assert (len(paid), set(paid.values())) == (7, {1})
+    assert (len(answers), set(answers.values())) == (7, {1})
     with open_repository(root, home) as statements:
         assert not plan(statements.survey()).calls
 
@@ -255,14 +257,14 @@ def test_a_build_that_is_killed_in_any_phase_pays_once_for_each_answer(
 
     anyio.run(read, root, home, Reader())
 
-    paid = paid_answers(home)
-    assert (len(paid), set(paid.values())) == (7, {1})
+    answers = paid_answers(home)
+    assert (len(answers), set(answers.values())) == (7, {1})
     with open_repository(root, home) as statements:
         assert not plan(statements.survey()).calls
 
 
 @pytest.mark.slow
-def test_an_export_that_is_killed_loses_nothing(root: Path, home: Path) -> None:
+def test_a_killed_export_of_statements_loses_no_statement(root: Path, home: Path) -> None:
     anyio.run(read, root, home, Reader())
 
     def export() -> None:
@@ -277,14 +279,16 @@ def test_an_export_that_is_killed_loses_nothing(root: Path, home: Path) -> None:
 
 
 def paid_answers(home: Path) -> Counter[str]:
-    """How often each question was answered by a model, by the journals of all builds."""
-    paid = Counter[str]()
+    """Return how often each question was answered by a model, by the journals of all
+    builds.
+    """
+    answers = Counter[str]()
     for journal in home.rglob("events.jsonl"):
         entries = [entry for entry, _ in codec.decode(journal.read_bytes().splitlines())]
-        paid.update(
+        answers.update(
             asked.key for asked, end in successful_leaves(entries) if not end.cached
         )
-    return paid
+    return answers
 
 
 def is_killed_in(
@@ -399,7 +403,9 @@ def _read_piece(piece: FilePiece) -> PieceNotes:
     )
 
 
-def test_ask_shows_claims_whose_places_are_in_the_files_now(root: Path, home: Path) -> None:
+def test_ask_drops_claims_whose_evidence_is_no_longer_in_the_files(
+    root: Path, home: Path
+) -> None:
     anyio.run(read, root, home, Reader())
     with open_repository(root, home) as statements:
         known = statements.survey().fresh_statements()
@@ -421,7 +427,7 @@ def test_ask_shows_claims_whose_places_are_in_the_files_now(root: Path, home: Pa
     assert after.dropped == {PLACE_MISSING: len(before.claims) - len(after.claims)}
 
 
-def test_ask_drops_claims_that_follow_from_nothing(root: Path, home: Path) -> None:
+def test_ask_drops_claims_that_cite_no_known_fact(root: Path, home: Path) -> None:
     anyio.run(read, root, home, Reader())
     with open_repository(root, home) as statements:
         known = statements.survey().fresh_statements()
@@ -432,7 +438,9 @@ def test_ask_drops_claims_that_follow_from_nothing(root: Path, home: Path) -> No
     assert (answer.claims, answer.dropped) == ((), {NUMBER_MISSING: len(facts)})
 
 
-def test_words_of_prose_are_looked_up_only_if_no_name_is(root: Path, home: Path) -> None:
+def test_words_of_a_question_are_looked_up_only_if_it_names_no_symbol(
+    root: Path, home: Path
+) -> None:
     (root / "shop/call.py").write_text(
         "def call():\n    return 1\n\n\ndef add_tax():\n    return call()\n"
     )
@@ -446,7 +454,7 @@ def test_words_of_prose_are_looked_up_only_if_no_name_is(root: Path, home: Path)
     assert "shop/call.py:1 defines call: def call():" in about_word
 
 
-def test_a_declaration_is_no_definition_among_the_facts(root: Path, home: Path) -> None:
+def test_facts_distinguish_declarations_from_definitions(root: Path, home: Path) -> None:
     write_files(
         root,
         {"a.h": "int add_all(void);\n", "a.c": "int add_all(void)\n{\n\treturn 1;\n}\n"},

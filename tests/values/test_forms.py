@@ -40,7 +40,7 @@ CHOICES = FormField("x", "choices", options=COLOURS, low=1, high=2)
         (FormField("x", "text", format="date-time"), "2024-02-29T10:00:00Z", "2024-02-29T10:00:00Z"),
     ],
 )  # fmt: skip
-def test_typed_text_becomes_a_value(
+def test_typed_text_becomes_the_value_of_a_form_field(
     field: FormField, typed: str, value: FormValue | None
 ) -> None:
     assert parse_field(field, typed) == value
@@ -64,7 +64,7 @@ def test_typed_text_becomes_a_value(
         (FormField("x", "text", format="date-time"), "2023-02-28", "give a date and time, YYYY-MM-DD HH:MM"),
     ],
 )  # fmt: skip
-def test_invalid_typed_text_is_refused_with_a_reason(
+def test_invalid_typed_text_of_a_form_field_is_refused_with_a_reason(
     field: FormField, typed: str, why: str
 ) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(why)}$"):
@@ -95,6 +95,9 @@ def test_values_from_other_clients_are_checked_like_typed_values() -> None:
 def test_form_values_are_displayed_by_their_labels() -> None:
     assert shown_value(CHOICES, ["r", "b"]) == "Red, Blue"
     assert shown_value(FormField("x", "boolean"), False) == "no"
+
+
+def test_the_hint_of_a_form_field_names_a_bound_but_not_a_minimum_of_zero() -> None:
     assert field_hint(FormField("x", "text", low=0)) == ""
     assert field_hint(FormField("x", "number", high=1.5)) == "a number, 1.5 or less"
 

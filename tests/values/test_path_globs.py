@@ -18,27 +18,27 @@ def match_by_definition(pattern: str, path: str, *, across: bool) -> bool:
     """Letter by letter, with every choice that there is."""
 
     @cache
-    def rest(at: int, here: int) -> bool:
+    def match_rest(at: int, here: int) -> bool:
         if at == len(pattern):
             return here == len(path)
         char = pattern[at]
         if char != "*":
             fits = here < len(path) and path[here] != "/" if char == "?" else False
-            return (fits or path[here : here + 1] == char) and rest(at + 1, here + 1)
+            return (fits or path[here : here + 1] == char) and match_rest(at + 1, here + 1)
         end = at + len(pattern[at:]) - len(pattern[at:].lstrip("*"))
         begins = at == 0 or pattern[at - 1] == "/"
         if end - at > 1 and begins and pattern[end : end + 1] == "/":
             starts = {here} | {n + 1 for n in range(here, len(path)) if path[n] == "/"}
-            return any(rest(end + 1, n) for n in starts)
+            return any(match_rest(end + 1, n) for n in starts)
         deep = end - at > 1 and (across or (begins and end == len(pattern)))
         for n in range(here, len(path) + 1):
-            if rest(end, n):
+            if match_rest(end, n):
                 return True
             if path[n : n + 1] == "/" and not deep:
                 return False
         return False
 
-    return rest(0, 0)
+    return match_rest(0, 0)
 
 
 @given(
@@ -46,7 +46,7 @@ def match_by_definition(pattern: str, path: str, *, across: bool) -> bool:
     some.text(some.sampled_from("ab/"), max_size=12),
     some.booleans(),
 )
-def test_pattern_matches_like_an_exhaustive_search(
+def test_path_pattern_matches_like_an_exhaustive_search(
     pattern: str, path: str, across: bool
 ) -> None:
     assert matches(pattern, path, across=across) is match_by_definition(
@@ -55,7 +55,7 @@ def test_pattern_matches_like_an_exhaustive_search(
 
 
 @given(some.text(some.sampled_from("ab/*?[]{}\\!^-é\n"), min_size=1, max_size=8))
-def test_escaped_name_matches_itself_only(name: str) -> None:
+def test_escaped_name_as_path_pattern_matches_itself_only(name: str) -> None:
     pattern = escape_pattern(name)
 
     assert matches(pattern, name)
@@ -79,7 +79,9 @@ def test_escaped_name_matches_itself_only(name: str) -> None:
         ("[&&|~^]", "&|~^", "a"),
     ],
 )
-def test_character_class_matches_one_character(pattern: str, yes: str, no: str) -> None:
+def test_character_class_of_a_path_pattern_matches_one_character(
+    pattern: str, yes: str, no: str
+) -> None:
     assert [c for c in yes + no if matches(pattern, c)] == list(yes)
 
 
@@ -98,7 +100,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("across", [False, True])
 @pytest.mark.parametrize("pattern", HOSTILE)
-def test_matching_time_is_bounded_for_every_pattern(pattern: str, across: bool) -> None:
+def test_matching_a_hostile_path_pattern_ends(pattern: str, across: bool) -> None:
     for path in ("a" * 255, "/".join(["a" * 60] * 15), "a/" * 500):
         assert not matches(pattern, path, across=across)
 
@@ -106,7 +108,7 @@ def test_matching_time_is_bounded_for_every_pattern(pattern: str, across: bool) 
 @pytest.mark.parametrize(
     "pattern", ["[", "[a", "[!]", "[[:no:]]", "[b-a]", "a\\", "x" * 5000]
 )
-def test_invalid_pattern_is_an_error(pattern: str) -> None:
+def test_invalid_path_pattern_is_an_error(pattern: str) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         regex(pattern)
 

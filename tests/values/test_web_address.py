@@ -60,7 +60,7 @@ def test_redirect_address_may_be_relative() -> None:
         "64:ff9b::7f00:1", "2002:7f00:1::", "fec0::1", "::7f00:1",
     ],
 )  # fmt: skip
-def test_private_addresses_are_recognized(address: str) -> None:
+def test_private_ip_addresses_are_recognized(address: str) -> None:
     assert is_private(address)
 
 
@@ -75,7 +75,7 @@ def test_private_addresses_are_recognized(address: str) -> None:
         "example.org",
     ],
 )
-def test_public_addresses_are_not_private(address: str) -> None:
+def test_public_ip_addresses_and_names_are_not_private(address: str) -> None:
     assert not is_private(address)
 
 

@@ -1,4 +1,4 @@
-"""A session in which every text that another party can choose is the same hostile one."""
+"""Makes a session in which every text that another party can choose is the same hostile text."""
 
 import json
 
@@ -6,7 +6,6 @@ import msgspec
 from msgspec import Raw
 
 from refold.journal.events.kinds import (
-    AgentChosen,
     Answered,
     ChildBorn,
     ChildEnded,
@@ -17,19 +16,17 @@ from refold.journal.events.kinds import (
     JournalRepaired,
     Judged,
     ModelAnswered,
-    ModelChosen,
     ModelFailed,
     NestedCallMade,
-    Renamed,
     Said,
     SessionStarted,
     Settled,
     Started,
     SystemPromptSet,
-    Tagged,
     TurnEnded,
     TurnStarted,
 )
+from refold.journal.events.setting_events import AgentChosen, ModelChosen, Renamed, Tagged
 from refold.journal.state.fold import fold
 from refold.journal.state.session_tree import Node
 from refold.values.control import Todo
@@ -41,7 +38,7 @@ from refold.views.export.content import ExportOptions
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 20
 
 
-def means(image: bytes | None = PNG) -> ExportOptions:
+def export_options(image: bytes | None = PNG) -> ExportOptions:
     return ExportOptions(
         label=lambda call: label(call, None),
         image=lambda node, name: image,
@@ -51,7 +48,7 @@ def means(image: bytes | None = PNG) -> ExportOptions:
 
 
 def hostile_node(text: str, below: int = 1) -> Node:
-    """A node whose every text is `text`, with a child that is the same."""
+    """Return a node in which every text is `text`, with `below` levels of such children."""
     events = _events(text)
     entries = [Entry(seq, event, 100.0 + seq) for seq, event in enumerate(events, start=1)]
     view = fold(entries)

@@ -1,9 +1,9 @@
-"""Finds elements, attributes and addresses in an HTML page that are not ours."""
+"""Finds elements, attributes and addresses in an HTML page that refold does not write."""
 
 import re
 from html.parser import HTMLParser
 
-OURS: dict[str, set[str]] = {
+OWN_ATTRIBUTES: dict[str, set[str]] = {
     "html": {"lang"}, "head": set(), "meta": {"charset", "http-equiv", "content", "name"},
     "title": set(), "style": set(), "body": set(), "a": {"class", "href", "rel"},
     "div": {"class", "tabindex"}, "header": set(), "main": {"id"}, "footer": set(),
@@ -22,7 +22,7 @@ EMPTY = {"meta", "img", "br", "hr"}
 
 
 class Seen(HTMLParser):
-    """What a parser finds that is not ours; and whether every element has its end."""
+    """The foreign parts of a page, its open elements, its style sheet and its text."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -32,11 +32,11 @@ class Seen(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag not in EMPTY:
             self.open.append(tag)
-        if tag not in OURS:
+        if tag not in OWN_ATTRIBUTES:
             self.foreign.append(f"<{tag}>")
             return
         for name, value in attrs:
-            if name not in OURS[tag]:
+            if name not in OWN_ATTRIBUTES[tag]:
                 self.foreign.append(f"<{tag} {name}>")
             elif name == "href" and not re.fullmatch(ADDRESS, value or ""):
                 self.foreign.append(f"<a href={value!r}>")
@@ -67,7 +67,7 @@ class Seen(HTMLParser):
 
 
 def parse_page(html: str) -> Seen:
-    result = Seen()
-    result.feed(html)
-    result.close()
-    return result
+    seen = Seen()
+    seen.feed(html)
+    seen.close()
+    return seen

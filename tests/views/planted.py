@@ -1,4 +1,4 @@
-"""Trees of sessions on the disk, made of events without running anything."""
+"""Writes trees of sessions to the disk from events, without running anything."""
 
 import os
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ HOSTILE = "\x1b]0;owned\x07 look\n\u202egnp.exe \u200b\x9b2J"
 
 
 def write_journal(path: Path, events: Sequence[Event], *, began: float = 100.0) -> bytes:
-    """Write a journal of these events, a second apart. Gives its bytes."""
+    """Write a journal of these events, a second apart. Return its bytes."""
     head, data, turn = Head(), b"", 0
     for event in events:
         seq = head.seq + 1
@@ -50,7 +50,7 @@ def write_journal(path: Path, events: Sequence[Event], *, began: float = 100.0) 
 
 
 def hold(path: Path) -> None:
-    """As if this process held the lock of the session."""
+    """Sign the lock of the session, as if this process held it."""
     writer_lock.LockFile(path, Disk()).sign(writer_lock.current_writer(1), (0, ""), 0)
 
 
@@ -61,9 +61,9 @@ def answer(
     cost: float | None = 0.25,
     model: str = "m/big",
 ) -> ModelAnswered:
-    """A call is its id, its tool and its arguments."""
+    """Return a response. Each of `calls` is an id, a tool and the arguments."""
     parts = (*((Text(text),) if text else ()), *(
-        ToolCall(id_, tool, Raw(given.encode())) for id_, tool, given in calls
+        ToolCall(id_, tool, Raw(arguments.encode())) for id_, tool, arguments in calls
     ))  # fmt: skip
     return ModelAnswered(Message("assistant", parts), usage, model=model, cost=cost)
 
@@ -79,10 +79,10 @@ def start_events(text: str = "look", agent: str = "main") -> list[Event]:
 
 
 def leaf_events(first: int, count: int, failed: Sequence[int] = ()) -> list[Event]:
-    """Leaves of the call `call-0`, each asked and settled, for 0.01 each."""
+    """Return the events of `count` leaves of the call `call-0`, which cost 0.01 each."""
     events: list[Event] = []
     for number in range(first, first + count):
-        seq = 11 + len(events)  # behind what `with_leaves` tells before
+        seq = 11 + len(events)  # after the events of `with_leaves`
         leaf = Reserved(
             "leaf", "m/small", 0.02, 300, number, "call-0", "k", 0, f"what is {number}"
         )
@@ -95,7 +95,7 @@ def leaf_events(first: int, count: int, failed: Sequence[int] = ()) -> list[Even
 
 
 def with_leaves(count: int, failed: Sequence[int] = ()) -> list[Event]:
-    """A whole turn whose one call asked this number of leaves."""
+    """Return the events of a turn whose only call asked this number of leaves."""
     return [
         *start_events("ask them all", "rlm"),
         ModelAsked(),
@@ -123,7 +123,10 @@ def child(name: str, task: str = "find it", agent: str = "explore") -> ChildBorn
 
 
 def family(path: Path) -> Path:
-    """A root that is done, with a child that has one of its own, and one that asked leaves."""
+    """Write a finished session with two children, and return its path.
+
+    The first child has a child of its own, the second one asked leaves.
+    """
     write_journal(path, [
         *start_events("find the bug"),
         ModelAsked(),

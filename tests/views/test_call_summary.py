@@ -35,7 +35,7 @@ def describe_request(name: str, width: int = 40, **arguments: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("value", "message"),
+    ("value", "expected"),
     [
         (call("bash", command="ls  -l\n&& pwd"), "bash ls -l && pwd"),
         (call("read_file", path="a\x1b[2J\u202e.py"), r"read_file a\x1b[2J\u202e.py"),
@@ -47,13 +47,13 @@ def describe_request(name: str, width: int = 40, **arguments: Any) -> list[str]:
     ],
 )
 def test_a_call_is_summarized_in_one_line_for_any_arguments(
-    value: ToolCall, message: str
+    value: ToolCall, expected: str
 ) -> None:
-    assert label(value, TOOLS.get(value.name)) == message
+    assert label(value, TOOLS.get(value.name)) == expected
 
 
 @pytest.mark.parametrize(
-    ("outcome", "text", "shown", "message"),
+    ("outcome", "text", "shown", "expected"),
     [
         ("done", "1\tx", (Note("read a.py, 1 line"),), "read a.py, 1 line"),
         ("done", "one\ntwo\nthree", (), "one (+2 lines)"),
@@ -79,10 +79,11 @@ def test_a_call_is_summarized_in_one_line_for_any_arguments(
     ],
 )
 def test_the_summary_of_a_result_begins_with_its_outcome(
-    outcome: Any, text: str, shown: tuple[Shown, ...], message: str
+    outcome: Any, text: str, shown: tuple[Shown, ...], expected: str
 ) -> None:
     assert (
-        plain_text(result_lines(Ended("call-0", outcome, text, shown), 60, "/w")) == message
+        plain_text(result_lines(Ended("call-0", outcome, text, shown), 60, "/w"))
+        == expected
     )
 
 
@@ -288,7 +289,7 @@ def test_every_file_changing_tool_is_shown_as_removed_and_added_lines(
 
 
 @pytest.mark.parametrize(
-    ("manner", "message"),
+    ("manner", "expected_rows"),
     [
         (RunConditions(sandboxed=True), ["in the sandbox · network: off"]),
         (
@@ -313,13 +314,16 @@ def test_every_file_changing_tool_is_shown_as_removed_and_added_lines(
     ],
 )
 def test_question_shows_the_sandbox_and_network_of_a_command(
-    manner: RunConditions | None, message: list[str]
+    manner: RunConditions | None, expected_rows: list[str]
 ) -> None:
     rows = permission_question(
         CallToApprove(call("bash", command="x"), TOOLS["bash"], "why", manner), 60
     )
 
-    assert [row.strip() for row in plain_text(rows).split("\n")[2:]] == [*message, "why"]
+    assert [row.strip() for row in plain_text(rows).split("\n")[2:]] == [
+        *expected_rows,
+        "why",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -372,7 +376,7 @@ def test_network_access_is_shown_once_in_a_question() -> None:
     ]
 
 
-def test_reasons_are_broken_between_words() -> None:
+def test_reasons_in_a_question_are_broken_between_words() -> None:
     rows = permission_question(
         CallToApprove(call("bash", command="x" * 30), None, "no rule allows this command"),
         20,

@@ -7,7 +7,6 @@ import pytest
 from msgspec import to_builtins
 
 from refold.journal.events.kinds import (
-    BudgetSet,
     Entry,
     Event,
     ModelAnswered,
@@ -19,6 +18,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
+from refold.journal.events.setting_events import BudgetSet
 from refold.journal.state.fold import fold
 from refold.values.messages import Message, Text
 from refold.values.usage import NO_LIMIT, Budget, Usage
@@ -133,7 +133,7 @@ SPENT = (
 
 
 @pytest.mark.parametrize(
-    ("events", "settled", "message"),
+    ("events", "settled", "expected"),
     [
         ((), NO_LIMIT,
          "No budget: a turn may use up whatever it needs. /budget USD sets one."),
@@ -155,6 +155,6 @@ SPENT = (
     ],
 )  # fmt: skip
 def test_a_budget_is_shown_with_used_reserved_and_remaining_amounts(
-    events: tuple[Event, ...], settled: Budget, message: str
+    events: tuple[Event, ...], settled: Budget, expected: str
 ) -> None:
-    assert plain_text(budget_lines(fold(entries(*events)), settled)) == message
+    assert plain_text(budget_lines(fold(entries(*events)), settled)) == expected

@@ -17,7 +17,7 @@ from refold.views.screen.screen import screen_of
 from refold.views.screen.transcript import transcript
 from refold.views.stream_json import documents
 from refold.views.stream_json.encode import documents_of
-from tests.views.hostile_story import means
+from tests.views.hostile_story import export_options
 from tests.views.planted import answer, start_events
 
 DROPPED = ModelFailed("busy (529)", "Overloaded", "I look", dropped=True)
@@ -38,9 +38,9 @@ def node() -> Node:
 def test_dropped_answer_is_marked_in_text_and_exports() -> None:
     texts = [
         transcript(screen_of(ENTRIES)),
-        "".join(markdown(node(), means())).replace("\\", ""),
-        "".join(plain_document(node(), means())),
-        "".join(page(node(), means())),
+        "".join(markdown(node(), export_options())).replace("\\", ""),
+        "".join(plain_document(node(), export_options())),
+        "".join(page(node(), export_options())),
     ]
 
     for text in texts:

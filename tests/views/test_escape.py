@@ -31,7 +31,7 @@ SIGNS = "[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]"
 
 
 @pytest.mark.parametrize(
-    ("message", "shown"),
+    ("hostile_text", "shown"),
     [
         ("ok\x1b]52;c;YQ==\adone", r"ok\x1b]52;c;YQ==\x07done"),
         ("safe\rEVIL\x9b2J\b\x0e\x7f", r"safe\rEVIL\x9b2J\x08\x0e\x7f"),
@@ -46,13 +46,17 @@ SIGNS = "[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]"
         ("naïve 中文 plain", "naïve 中文 plain"),
     ],
 )
-def test_visible_escapes_invisible_characters(message: str, shown: str) -> None:
-    assert visible(message) == shown
+def test_visible_escapes_invisible_characters(hostile_text: str, shown: str) -> None:
+    assert visible(hostile_text) == shown
 
 
 @given(NASTY)
-def test_escaped_text_has_no_control_or_format_characters(message: str) -> None:
-    for text in (visible(message), escape_hidden(message), escape_to_one_line(message)):
+def test_escaped_text_has_no_control_or_format_characters(hostile_text: str) -> None:
+    for text in (
+        visible(hostile_text),
+        escape_hidden(hostile_text),
+        escape_to_one_line(hostile_text),
+    ):
         left = re.sub("[\u200c\u200d\ufe0e\ufe0f\n\t]", "", text)
         left = re.sub(SIGNS, "", left)
         assert not [c for c in left if unicodedata.category(c) in ("Cc", "Cf", "Cs")]
@@ -60,15 +64,18 @@ def test_escaped_text_has_no_control_or_format_characters(message: str) -> None:
 
 @given(NASTY, st.data())
 def test_text_escaped_in_pieces_equals_text_escaped_at_once(
-    message: str, data: st.DataObject
+    hostile_text: str, data: st.DataObject
 ) -> None:
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(message)), max_size=8)))
-    pieces = [message[a:b] for a, b in zip([0, *cuts], [*cuts, len(message)], strict=True)]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(hostile_text)), max_size=8)))
+    pieces = [
+        hostile_text[a:b]
+        for a, b in zip([0, *cuts], [*cuts, len(hostile_text)], strict=True)
+    ]
     prose = Visible()
 
     text = "".join(prose.add(piece) for piece in pieces) + prose.end()
 
-    assert text == visible(message)
+    assert text == visible(hostile_text)
 
 
 def test_exact_escapes_hidden_characters_and_lists_them() -> None:

@@ -26,7 +26,7 @@ from refold.views.export.html import (
     style_sheet,
 )
 from refold.views.export.html_parts import create_highlighter
-from tests.views.hostile_story import hostile_node, means
+from tests.views.hostile_story import export_options, hostile_node
 from tests.views.page_parser import Seen, parse_page
 from tests.views.planted import answer, family, start_events
 
@@ -48,12 +48,12 @@ TEXTS = some.lists(some.sampled_from(NASTY) | some.text(max_size=12), max_size=5
 
 
 def check_page(text: str) -> Seen:
-    html = "".join(page(hostile_node(text), means()))
+    html = "".join(page(hostile_node(text), export_options()))
     result = parse_page(html)
 
     assert (result.foreign, result.open) == ([], [])
     assert result.styles.strip() == style_sheet().strip()
-    # In a page no control character has a use, nor has what turns the writing round.
+    # A page needs no control characters and no marks that reverse the writing.
     assert (
         re.search(
             "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", html
@@ -98,7 +98,7 @@ def test_all_texts_of_a_session_are_readable_in_the_page(tmp_path: Any) -> None:
 
 
 def test_the_content_security_policy_forbids_scripts_and_remote_sources() -> None:
-    html = "".join(page(hostile_node("x"), means()))
+    html = "".join(page(hostile_node("x"), export_options()))
 
     assert CONTENT_POLICY == "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     assert f'<meta http-equiv="Content-Security-Policy" content="{CONTENT_POLICY}">' in html
@@ -123,14 +123,14 @@ def test_the_content_security_policy_forbids_scripts_and_remote_sources() -> Non
 def test_only_image_data_becomes_an_image_element(
     content: bytes | None, shown: str
 ) -> None:
-    html = "".join(page(hostile_node("x", 0), means(content)))
+    html = "".join(page(hostile_node("x", 0), export_options(content)))
 
     assert shown in html
     assert parse_page(html).foreign == []
 
 
 def test_every_text_colour_has_enough_contrast_to_its_background() -> None:
-    """At least 4.5 to 1, as the guidelines for accessible pages have it, light and dark."""
+    """The contrast is at least 4.5 to 1, as WCAG requires, in light and dark."""
     pairs = [
         (ink, ground)
         for ink in ("ink", "dim", "accent", "person", "good", "bad", "warn")
@@ -162,7 +162,7 @@ def _luminance(colour: str) -> float:
 
 
 def test_ids_are_unique_and_every_internal_link_has_a_target() -> None:
-    html = "".join(page(hostile_node("x"), means()))
+    html = "".join(page(hostile_node("x"), export_options()))
     ids = re.findall(r' id="([^"]+)"', html)
 
     assert len(ids) == len(set(ids))
@@ -191,7 +191,7 @@ def test_subagents_are_nested_at_the_calls_that_started_them(tmp_path: Any) -> N
 
     node = tree(family(tmp_path / "s"), "s")
 
-    html = "".join(page(node, means()))
+    html = "".join(page(node, export_options()))
 
     assert html.count('<details class="child">') == 3
     assert html.index("child-1: find it") < html.index("Deep.")
@@ -199,7 +199,7 @@ def test_subagents_are_nested_at_the_calls_that_started_them(tmp_path: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("code", "message"),
+    ("code", "stage_mark"),
     [
         (0, '<span class="stage good">done</span>'),
         (2, '<span class="stage bad">exit code 2</span>'),
@@ -207,11 +207,11 @@ def test_subagents_are_nested_at_the_calls_that_started_them(tmp_path: Any) -> N
     ],
 )
 def test_a_failed_command_is_marked_in_its_folded_row(
-    code: int | None, message: str
+    code: int | None, stage_mark: str
 ) -> None:
     html = page_after(Output("make", "so", code, "" if code is not None else "out of time"))
 
-    assert re.findall(r'<span class="stage.*?</span>', html) == [message]
+    assert re.findall(r'<span class="stage.*?</span>', html) == [stage_mark]
 
 
 def test_html_shows_diffs_open_and_outputs_folded() -> None:
@@ -257,12 +257,14 @@ def test_a_shell_command_of_the_user_is_shown_and_does_not_count_as_a_turn() -> 
 
 
 def page_after(shown: Shown) -> str:
-    """A page in which a call came to this."""
+    """Return a page in which a call came to this."""
     call = answer("", ("c", "bash", '{"command": "make"}'))
     return page_of(call, Started("c"), Ended("c", "done", "so", (shown,)))
 
 
 def page_of(*events: Event) -> str:
-    result = [*start_events("do it"), *events]
-    entries = [Entry(seq, event, 100.0 + seq) for seq, event in enumerate(result, start=1)]
-    return "".join(page(Node("root", "s", entries, fold(entries)), means()))
+    all_events = [*start_events("do it"), *events]
+    entries = [
+        Entry(seq, event, 100.0 + seq) for seq, event in enumerate(all_events, start=1)
+    ]
+    return "".join(page(Node("root", "s", entries, fold(entries)), export_options()))

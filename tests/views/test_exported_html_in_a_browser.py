@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from refold.views.export.html import page
-from tests.views.hostile_story import hostile_node, means
+from tests.views.hostile_story import export_options, hostile_node
 from tests.views.page_parser import parse_page
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -24,7 +24,7 @@ pytestmark = [
 
 @pytest.fixture
 def listening_server() -> Iterator[tuple[str, list[str]]]:
-    """The address of a server, and what it was asked for."""
+    """Yield the address of a server, and what it was asked for."""
     texts = list[str]()
 
     class Listening(http.server.BaseHTTPRequestHandler):
@@ -46,12 +46,12 @@ def listening_server() -> Iterator[tuple[str, list[str]]]:
 
 def open_in_browser(file: Path, *flags: str) -> str:
     assert BROWSER
-    words = [
+    command_line = [
         BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
         "--disable-background-networking", "--no-first-run", "--disable-component-update",
         f"--user-data-dir={file.parent / 'profile'}", *flags, "--dump-dom", file.as_uri(),
     ]  # fmt: skip
-    done = subprocess.run(words, capture_output=True, timeout=150, check=False)
+    done = subprocess.run(command_line, capture_output=True, timeout=150, check=False)
     return done.stdout.decode()
 
 
@@ -66,7 +66,7 @@ def test_a_hostile_session_runs_nothing_and_fetches_nothing(
         f"<iframe src={address}/d></iframe><svg onload={loads}> @import url({address}/e);"
     )
     file = tmp_path / "page.html"
-    file.write_text("".join(page(hostile_node(text), means())), "utf-8")
+    file.write_text("".join(page(hostile_node(text), export_options())), "utf-8")
 
     dom = open_in_browser(file)
 

@@ -16,7 +16,7 @@ from refold.journal.store.tree_reader import tree
 from refold.values.display import Diff, Output
 from refold.values.messages import Thinking
 from refold.views.export.text import markdown, plain_document
-from tests.views.hostile_story import hostile_node, means
+from tests.views.hostile_story import export_options, hostile_node
 from tests.views.planted import answer, family, start_events
 
 NASTY = [
@@ -30,13 +30,15 @@ TEXTS = some.lists(some.sampled_from(NASTY) | some.text(max_size=6), max_size=8)
 
 
 def node_of(*events: Event) -> Node:
-    result = [*start_events("do it"), *events]
-    entries = [Entry(seq, event, 100.0 + seq) for seq, event in enumerate(result, start=1)]
+    all_events = [*start_events("do it"), *events]
+    entries = [
+        Entry(seq, event, 100.0 + seq) for seq, event in enumerate(all_events, start=1)
+    ]
     return Node("root", "s", entries, fold(entries))
 
 
 def export_text(node: Node) -> str:
-    return "".join(markdown(node, means()))
+    return "".join(markdown(node, export_options()))
 
 
 def tokens(text: str) -> list[Token]:
@@ -61,9 +63,9 @@ def test_exported_calls_and_results_stay_in_their_fences(text: str) -> None:
 
 @given(TEXTS)
 def test_exported_message_never_absorbs_what_follows_it(text: str) -> None:
-    outcome = (Said(text), answer(text), answer("Then."), TurnEnded("failed", "no model"))
+    events = (Said(text), answer(text), answer("Then."), TurnEnded("failed", "no model"))
 
-    result = tokens(export_text(node_of(*outcome)))
+    result = tokens(export_text(node_of(*events)))
 
     top = [t.content for t in result if t.type == "inline" and t.level == 1]
     assert "Then." in top
@@ -90,7 +92,7 @@ def test_each_subagent_is_exported_once_at_the_call_that_started_it(tmp_path: Pa
     node = tree(family(tmp_path / "s"), "s")
 
     result = export_text(node)
-    text = "".join(plain_document(node, means()))
+    text = "".join(plain_document(node, export_options()))
 
     for item in (result, text):
         assert [
@@ -104,12 +106,12 @@ def test_thinking_is_exported_only_if_requested() -> None:
     thought = answer("Yes.")
     message = replace(thought.message, parts=(Thinking("Hm, hm."), *thought.message.parts))
     node = node_of(replace(thought, message=message))
-    silent = replace(means(), thoughts=False)
+    silent = replace(export_options(), thoughts=False)
 
     both = [
         ("".join(form(node, options)).count("Hm, hm."))
         for form in (markdown, plain_document)
-        for options in (means(), silent)
+        for options in (export_options(), silent)
     ]
 
     assert both == [1, 0, 1, 0]
@@ -117,7 +119,7 @@ def test_thinking_is_exported_only_if_requested() -> None:
 
 def test_subagents_are_exported_only_if_requested(tmp_path: Path) -> None:
     node = tree(family(tmp_path / "s"), "s")
-    alone = replace(means(), children=False)
+    alone = replace(export_options(), children=False)
 
     assert "Deep." not in "".join(markdown(node, alone))
     assert "Deep." not in "".join(plain_document(node, alone))
@@ -125,8 +127,8 @@ def test_subagents_are_exported_only_if_requested(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["\x1b]0;x\x07", "\u202egnp.exe", "\x9b2J", "\x00"])
 def test_control_sequences_are_escaped_in_text_exports(text: str) -> None:
-    result = export_text(hostile_node(text)) + "".join(
-        plain_document(hostile_node(text), means())
+    exported = export_text(hostile_node(text)) + "".join(
+        plain_document(hostile_node(text), export_options())
     )
 
-    assert not set(result) & set("\x00\x07\x1b\x9b\u202e")
+    assert not set(exported) & set("\x00\x07\x1b\x9b\u202e")

@@ -10,9 +10,9 @@ from markdown_it.token import Token
 
 from refold.views.markdown.blocks import BlockParser, Leaf
 
-Found = tuple[str, str, str]  # what is around it, what it is, what it says
-# Tabs and four blanks are left out: what markdown-it makes of four blanks before a ">" or
-# before lazy continuation lines is not what CommonMark says.
+Found = tuple[str, str, str]  # its container, its kind, its text
+# Tabs and four blanks are left out: markdown-it reads four blanks before a ">" or
+# before lazy continuation lines in another way than CommonMark.
 STARTS = (
     "",
     "- ",
@@ -59,9 +59,9 @@ def test_a_table_block_has_exactly_the_lines_of_the_table(
     indent = "  " if before == "- " else ""
     text = before + f"\n{indent}".join(lines) + after
 
-    result = [leaf for leaf in leaves(text) if leaf.kind == "table"]
+    tables = [leaf for leaf in leaves(text) if leaf.kind == "table"]
 
-    assert [leaf.lines for leaf in result] == [tuple(lines)]
+    assert [leaf.lines for leaf in tables] == [tuple(lines)]
 
 
 @pytest.mark.parametrize(

@@ -55,12 +55,12 @@ def test_text_rendered_in_pieces_prints_the_same_as_at_once(
     )
 
     at_once = whole.add(text) + whole.end()
-    result: list[Piece] = []
+    rendered_pieces: list[Piece] = []
     for start in range(0, len(text), size):
-        result += pieces.add(text[start : start + size])
-    result += pieces.end()
+        rendered_pieces += pieces.add(text[start : start + size])
+    rendered_pieces += pieces.end()
 
-    assert result == at_once
+    assert rendered_pieces == at_once
 
 
 WORDY = st.lists(
@@ -77,11 +77,13 @@ def test_rows_printed_early_equal_rows_of_the_complete_text(
     text: str, size: int, room: int, styled: bool
 ) -> None:
     pieces = MarkdownRenderer(room, styled=styled)
-    result: list[Piece] = []
+    rendered_pieces: list[Piece] = []
     for start in range(0, len(text), size):
-        result += pieces.add(text[start : start + size])
+        rendered_pieces += pieces.add(text[start : start + size])
 
-    assert plain_text([tuple(result + pieces.end())]) == render(text, room, styled=styled)
+    assert plain_text([tuple(rendered_pieces + pieces.end())]) == render(
+        text, room, styled=styled
+    )
 
 
 @given(TEXTS, ROOMS, st.booleans(), st.booleans())
@@ -110,21 +112,23 @@ def test_every_word_of_every_block_is_printed_once_and_in_order(
 
     result = render(text, room)
 
-    outcome = [word for _, words in blocks for word in words.split()]
-    assert re.findall("[α-ω]", result) == outcome
+    expected_words = [word for _, words in blocks for word in words.split()]
+    assert re.findall("[α-ω]", result) == expected_words
 
 
 @given(TEXTS)
-def test_without_markdown_rendering_text_is_printed_unchanged(message: str) -> None:
-    text = render(message, 0, marks=False)
+def test_without_markdown_marks_the_text_is_printed_unchanged_but_for_trailing_spaces(
+    markdown: str,
+) -> None:
+    text = render(markdown, 0, marks=False)
 
     assert [row.rstrip(" ") for row in text.split("\n")] == [
-        row.rstrip(" ") for row in message.split("\n")
+        row.rstrip(" ") for row in markdown.split("\n")
     ]
 
 
 @pytest.mark.parametrize(
-    ("message", "shown"),
+    ("markdown", "shown"),
     [
         ("# A *title*\n\nwords\nand more", "A title\n\nwords\nand more\n"),
         ("- a\n- b\n  - c\n\n    d\n3. e", "• a\n• b\n  • c\n\n    d\n3. e\n"),
@@ -142,12 +146,12 @@ def test_without_markdown_rendering_text_is_printed_unchanged(message: str) -> N
         ("```\nno end", "```\nno end\n"),
     ],
 )
-def test_every_kind_of_block_is_laid_out(message: str, shown: str) -> None:
-    assert re.sub(" +\n", "\n", render(message)) == shown
+def test_every_kind_of_block_is_laid_out(markdown: str, shown: str) -> None:
+    assert re.sub(" +\n", "\n", render(markdown)) == shown
 
 
 @pytest.mark.parametrize(
-    ("message", "pieces"),
+    ("markdown", "pieces"),
     [
         ("# Title", [("title", "Title")]),
         ("Title\n===", [("title", "Title")]),
@@ -167,8 +171,8 @@ def test_every_kind_of_block_is_laid_out(message: str, shown: str) -> None:
                               ("dim", "```")]),
     ],
 )  # fmt: skip
-def test_inline_markdown_is_styled_by_its_kind(message: str, pieces: list[Piece]) -> None:
-    assert [(style, text.strip()) for style, text in styles(message)] == pieces
+def test_inline_markdown_is_styled_by_its_kind(markdown: str, pieces: list[Piece]) -> None:
+    assert [(style, text.strip()) for style, text in styles(markdown)] == pieces
 
 
 def test_without_styles_markdown_is_laid_out_and_emphasis_marks_stay() -> None:
@@ -183,7 +187,7 @@ def test_without_styles_markdown_is_laid_out_and_emphasis_marks_stay() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "plain", "linked"),
+    ("markdown", "plain", "linked"),
     [
         ("[x](https://a.b/c)", "x (https://a.b/c)", "x"),
         ("[a.de](https://a.de/c)", "a.de (https://a.de/c)", "a.de"),
@@ -205,10 +209,10 @@ def test_without_styles_markdown_is_laid_out_and_emphasis_marks_stay() -> None:
     ],
 )  # fmt: skip
 def test_a_link_shows_its_address_unless_the_terminal_opens_links(
-    message: str, plain: str, linked: str
+    markdown: str, plain: str, linked: str
 ) -> None:
-    assert render(message) == f"{plain}\n"
-    assert render(message, links=True) == f"{linked}\n"
+    assert render(markdown) == f"{plain}\n"
+    assert render(markdown, links=True) == f"{linked}\n"
 
 
 def test_all_words_of_a_link_carry_its_address_where_the_terminal_opens_links() -> None:
@@ -300,7 +304,7 @@ def test_a_new_width_applies_from_the_next_block() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "early"),
+    ("markdown", "early"),
     [
         ("one two three four five six seven eight", "one two three four\n"),
         ("- one two three four five six seven eight", "• one two three four\n"),
@@ -316,16 +320,16 @@ def test_a_new_width_applies_from_the_next_block() -> None:
     ],
 )
 def test_a_row_is_printed_as_soon_as_later_text_cannot_change_it(
-    message: str, early: str
+    markdown: str, early: str
 ) -> None:
     prose = MarkdownRenderer(20)
 
-    result = [prose.add(letter) for letter in f"{message} "]
-    before = plain_text([tuple(piece for pieces in result for piece in pieces)])
+    printed_rows = [prose.add(letter) for letter in f"{markdown} "]
+    before = plain_text([tuple(piece for pieces in printed_rows for piece in pieces)])
 
     assert before[: len(early) or None] == early
     rest = plain_text([tuple(prose.end())])
-    assert (before + rest).split() == render(message, 20).split()
+    assert (before + rest).split() == render(markdown, 20).split()
 
 
 def test_paragraph_with_a_late_underline_stays_a_paragraph() -> None:
@@ -350,5 +354,5 @@ def test_an_endless_line_is_printed_in_parts_and_stays_one_block() -> None:
 def test_deeply_nested_text_fits_a_narrow_screen() -> None:
     text = render("> " * 14 + "- " * 14 + "1. word\n", 20)
 
-    assert [cells(row) <= 20 for row in text.split("\n")] == [True] * len(text.split("\n"))
+    assert [row for row in text.split("\n") if cells(row) > 20] == []
     assert "word" in text

@@ -38,7 +38,7 @@ def test_an_answer_is_parsed_as_a_number_or_as_text(
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("asked", "expected"),
     [
         (ONE, "1-3 or text (Enter for no answer)"),
         (MANY, "1-2, several with commas, or text (Enter for no answer)"),
@@ -46,8 +46,10 @@ def test_an_answer_is_parsed_as_a_number_or_as_text(
         (FREE, "your answer (Enter for none)"),
     ],
 )
-def test_hint_lists_the_accepted_answers(asked: AskedQuestion, message: str) -> None:
-    assert answer_hint(asked) == message
+def test_hint_of_a_model_question_lists_the_accepted_answers(
+    asked: AskedQuestion, expected: str
+) -> None:
+    assert answer_hint(asked) == expected
 
 
 def test_options_are_choices_of_a_menu_if_one_digit_chooses_one_of_them() -> None:

@@ -29,7 +29,7 @@ def answer(
 
 
 @pytest.mark.parametrize(
-    ("answers", "size", "message"),
+    ("answers", "size", "expected"),
     [
         ([(Usage(1000, 234, 0, 56), 12.34)], 10_000,
          "1,234 in (234 cached) · 56 out · 13% of window · $12.34 · 8.4 s"),
@@ -41,27 +41,27 @@ def answer(
     ],
 )  # fmt: skip
 def test_the_line_below_a_turn_shows_tokens_time_and_cost(
-    answers: list[tuple[Usage, float | None]], size: int, message: str
+    answers: list[tuple[Usage, float | None]], size: int, expected: str
 ) -> None:
     spent = reduce(lambda so_far, answer: so_far.plus(*answer), answers, Spent())
     last = answers[-1][0] if answers else Usage()
 
-    assert plain_text([turn_line(spent, last, size, 8.41)]) == message
+    assert plain_text([turn_line(spent, last, size, 8.41)]) == expected
 
 
 @pytest.mark.parametrize(
-    ("count", "message"),
+    ("count", "expected"),
     [
         (9_999, "9,999"), (10_000, "10.0k"), (999_949, "999.9k"), (999_950, "1M"),
         (1_994_700, "1.99M"), (2_000_000, "2M"), (1_234_500_000, "1,234.5M"),
     ],
 )  # fmt: skip
-def test_large_token_counts_are_abbreviated(count: int, message: str) -> None:
-    assert tokens(count) == message
+def test_large_token_counts_are_abbreviated(count: int, expected: str) -> None:
+    assert tokens(count) == expected
 
 
 @pytest.mark.parametrize(
-    ("outcome", "reason", "message"),
+    ("outcome", "reason", "expected"),
     [
         ("answered", "", None),
         ("interrupted", "interrupted", "stopped"),
@@ -88,19 +88,19 @@ def test_large_token_counts_are_abbreviated(count: int, message: str) -> None:
     ],
 )
 def test_the_outcome_of_an_unanswered_turn_is_named(
-    outcome: Any, reason: str, message: str | None
+    outcome: Any, reason: str, expected: str | None
 ) -> None:
     line = outcome_line(outcome, reason)
 
-    assert (plain_text([line]) if line else None) == message
+    assert (plain_text([line]) if line else None) == expected
 
 
 @pytest.mark.parametrize(
-    ("seconds", "message"),
+    ("seconds", "expected"),
     [(0.04, "0.0 s"), (59.9, "59.9 s"), (61, "1 min 01 s"), (-3, "0.0 s")],
 )
-def test_durations_are_abbreviated(seconds: float, message: str) -> None:
-    assert duration(seconds) == message
+def test_durations_are_abbreviated(seconds: float, expected: str) -> None:
+    assert duration(seconds) == expected
 
 
 def test_the_recap_of_a_resumed_session_shows_the_last_exchanges_shortened() -> None:

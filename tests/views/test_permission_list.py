@@ -8,7 +8,7 @@ from refold.values.messages import Message, ToolCall
 from refold.values.usage import Usage
 from refold.views.permission_list import permission_picker, refused_call, rule_id
 from refold.views.picker import turn_dial, with_query
-from refold.views.refusals import Refusal, recent_refusals
+from refold.views.recent_refusals import Refusal, recent_refusals
 from refold.views.styled import plain_text
 
 

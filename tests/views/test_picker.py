@@ -82,7 +82,7 @@ def test_the_selected_item_stays_selected_when_more_matches_are_found() -> None:
 
 
 @pytest.mark.parametrize(("steps", "at"), [([1], 1), ([-1], 0), ([9], 3), ([9, -1], 2)])
-def test_arrows_stop_at_the_ends(steps: list[int], at: int) -> None:
+def test_picker_arrows_stop_at_the_ends_of_the_list(steps: list[int], at: int) -> None:
     picking = ALL
 
     for step in steps:
@@ -91,7 +91,7 @@ def test_arrows_stop_at_the_ends(steps: list[int], at: int) -> None:
     assert chosen(picking) == CARDS[at].id
 
 
-def test_typing_selects_the_first_match_and_without_matches_nothing_is_selected() -> None:
+def test_picker_typing_selects_the_first_match_or_nothing_without_matches() -> None:
     picking = move_selection(ALL, 3)
 
     assert chosen(with_query(picking, "the")) == "d"
@@ -99,7 +99,7 @@ def test_typing_selects_the_first_match_and_without_matches_nothing_is_selected(
     assert plain_text(picker_rows(with_query(picking, "zebra"), 40, 9)) == "  nothing fits"
 
 
-def test_the_list_is_drawn_within_the_available_rows() -> None:
+def test_picker_list_is_drawn_within_the_available_rows() -> None:
     picking = move_selection(ALL, 2)
 
     assert plain_text(picker_rows(picking, 40, 9)) == (
@@ -174,7 +174,7 @@ def test_a_wide_session_row_shows_messages_cost_and_model() -> None:
     ]  # fmt: skip
 
 
-def test_a_sample_is_shown_below_the_list() -> None:
+def test_a_sample_is_shown_below_the_picker_list() -> None:
     picker = Picker("Which?", ALL.choices[:1], sample=((("added", "+ new"),),))
 
     assert plain_text(picker_rows(picker, 40, 9)).endswith("Paint the door\n+ new")

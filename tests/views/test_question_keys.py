@@ -39,8 +39,8 @@ def test_question_keys_act_as_in_the_table_of_states_and_keys(
         else:
             pressed = type_text(menu, press["text"], **state)
         menu = pressed.menu
-        result = pressed.action, pressed.value, menu.selected
-        assert result == (step["action"], step["value"], step["selected"])
+        answer = pressed.action, pressed.value, menu.selected
+        assert answer == (step["action"], step["value"], step["selected"])
 
 
 @given(some.text(min_size=1), some.booleans(), some.booleans(), some.integers(0, 5))

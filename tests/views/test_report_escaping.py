@@ -20,21 +20,21 @@ def is_harmless(text: str) -> bool:
 
 @given(hostile, hostile, hostile)
 def test_a_setting_is_shown_in_one_line_with_control_sequences_escaped(
-    key: str, value: str, where: str
+    key: str, value: str, field: str
 ) -> None:
     setting = Setting(
-        "limits.steps", value, (LayerValue(value, "default"), LayerValue(value, where))
+        "limits.steps", value, (LayerValue(value, "default"), LayerValue(value, field))
     )
 
-    result = list(setting_lines([setting], whole=True))
+    rows = list(setting_lines([setting], whole=True))
 
-    assert len(result) == 2
-    assert all(is_harmless(text) and "\n" not in text for text in result)
+    assert len(rows) == 2
+    assert all(is_harmless(text) and "\n" not in text for text in rows)
 
 
 @given(hostile, hostile)
-def test_a_finding_is_one_line_and_its_advice_another(message: str, do: str) -> None:
-    texts = list(finding_lines([Finding("disk", "wrong", message, do)]))
+def test_a_finding_is_one_line_and_its_advice_another(finding_text: str, do: str) -> None:
+    texts = list(finding_lines([Finding("disk", "wrong", finding_text, do)]))
 
     assert len(texts) == (2 if do else 1)
     assert all(is_harmless(text) and "\n" not in text for text in texts)

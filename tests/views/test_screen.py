@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from refold.journal.events.child_events import ChildBorn, ChildEnded, Forked, NestedCallMade
 from refold.journal.events.kinds import (
     Answered,
-    BudgetSet,
     Compacted,
     Delivered,
     Ended,
@@ -26,10 +25,8 @@ from refold.journal.events.kinds import (
     Judged,
     ModelAnswered,
     ModelAsked,
-    ModelChosen,
     ModelFailed,
     PlanAnswered,
-    Renamed,
     Reserved,
     Rewound,
     Said,
@@ -37,11 +34,16 @@ from refold.journal.events.kinds import (
     SessionStarted,
     Settled,
     Started,
-    StepLimitSet,
     Stopped,
-    Tagged,
     TurnEnded,
     TurnStarted,
+)
+from refold.journal.events.setting_events import (
+    BudgetSet,
+    ModelChosen,
+    Renamed,
+    StepLimitSet,
+    Tagged,
 )
 from refold.journal.state.fold import fold
 from refold.values.control import Final
@@ -157,17 +159,19 @@ def test_a_call_block_changes_from_asked_to_running_to_done() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "message"),
+    ("verdict", "expected"),
     [(Answered("c1", False, "later"), "no: later"), (Answered("c1", False), "no")],
 )
-def test_refused_call_keeps_the_answer_of_the_user(verdict: Answered, message: str) -> None:
+def test_refused_call_keeps_the_answer_of_the_user(
+    verdict: Answered, expected: str
+) -> None:
     screen = start_screen(
         answer(CALL), Judged("c1", "ask"), verdict, Answered("c1", True),
         Ended("c1", "refused", "Refused."),
     )  # fmt: skip
 
     (block,) = [b for b in screen.done if isinstance(b, CallBlock)]
-    assert (block.stage, block.answered) == ("refused", message)
+    assert (block.stage, block.answered) == ("refused", expected)
 
 
 def test_calls_are_ordered_by_their_ends_with_running_calls_last() -> None:
@@ -362,7 +366,7 @@ def test_running_calls_are_closed_by_a_rewind() -> None:
     assert [b.stage for b in screen.done if isinstance(b, CallBlock)] == ["unknown"]
 
 
-def test_a_running_call_is_closed_by_the_next_response() -> None:
+def test_a_call_still_open_when_the_next_response_arrives_is_shown_as_unknown() -> None:
     screen = start_screen(answer(CALL), Started("c1"), answer(Text("Well.")))
 
     assert screen.open == ()
@@ -476,11 +480,11 @@ def count_lines(function: Callable[[], object]) -> int:
     """Lines of our code that `function` runs."""
     count = 0
 
-    def trace(frame: FrameType, what: str, _: object) -> Any:
+    def trace(frame: FrameType, event: str, _: object) -> Any:
         nonlocal count
         if "/refold/" not in frame.f_code.co_filename:
             return None
-        count += what == "line"
+        count += event == "line"
         return trace
 
     before = sys.gettrace()
@@ -504,7 +508,7 @@ def long_session(turns: int) -> list[Entry]:
     return [Entry(seq, event) for seq, event in enumerate(events, start=1)]
 
 
-def test_opening_a_long_session_costs_the_same_as_opening_a_short_one() -> None:
+def test_opening_a_long_session_runs_about_as_many_lines_of_code_as_a_short_one() -> None:
     short, long = (fold(long_session(turns)) for turns in (20, 600))
 
     numbers = [
@@ -514,7 +518,9 @@ def test_opening_a_long_session_costs_the_same_as_opening_a_short_one() -> None:
     assert numbers[1] <= numbers[0] + 100  # a few steps of a binary search
 
 
-def test_updating_the_screen_costs_the_same_in_long_and_short_sessions() -> None:
+def test_updating_the_screen_runs_about_as_many_lines_of_code_in_long_sessions_as_in_short() -> (
+    None
+):
     news = (*GO[1:], TextCame("one"), TextCame("two"), answer(Text("onetwo")))
     short, long = (screen_of(long_session(turns)) for turns in (20, 300))
     for n in range(3_000):

@@ -13,12 +13,12 @@ from refold.journal.events.kinds import (
     Judged,
     ModelAnswered,
     ModelAsked,
-    ModelChosen,
     Said,
     Started,
     Stopped,
     TurnEnded,
 )
+from refold.journal.events.setting_events import ModelChosen
 from refold.values.display import Diff, Output
 from refold.values.live import CallComing, TextCame, ThinkingCame
 from refold.values.messages import Image, Message, Text, Thinking, ToolCall

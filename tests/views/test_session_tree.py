@@ -113,7 +113,7 @@ ASKING: tuple[Event, ...] = (
 
 
 @pytest.mark.parametrize(
-    ("events", "held", "message"),
+    ("events", "held", "expected"),
     [
         ((), True, "missing"),
         ([*start_events()[:2]], True, "new"),
@@ -129,18 +129,18 @@ ASKING: tuple[Event, ...] = (
     ],
 )  # fmt: skip
 def test_a_status_shows_whether_a_process_is_running_the_session(
-    tmp_path: Path, events: Sequence[Event], held: bool, message: str
+    tmp_path: Path, events: Sequence[Event], held: bool, expected: str
 ) -> None:
     if events:
         write_journal(tmp_path, events)
     if held:
         hold(tmp_path)
 
-    assert node_status(read(tmp_path)) == message
+    assert node_status(read(tmp_path)) == expected
 
 
 @pytest.mark.parametrize(
-    ("events", "message"),
+    ("events", "activity"),
     [
         ([ModelAsked()], "the model is called"),
         ([*ASKING, Judged("call-0", "allow"), Started("call-0")], 'bash rm x'),
@@ -150,15 +150,15 @@ def test_a_status_shows_whether_a_process_is_running_the_session(
     ],
 )  # fmt: skip
 def test_session_tree_shows_the_activity_of_running_agents(
-    tmp_path: Path, events: Sequence[Event], message: str
+    tmp_path: Path, events: Sequence[Event], activity: str
 ) -> None:
     write_journal(tmp_path, [*start_events(), *events])
     hold(tmp_path)
 
-    result = row(tmp_path, now=110.0)
+    shown_row = row(tmp_path, now=110.0)
 
-    assert (result.activity, result.seconds) == (message, 7.0)
-    assert f"now: {message}" in plain_text(tree_lines(result, 100))
+    assert (shown_row.activity, shown_row.seconds) == (activity, 7.0)
+    assert f"now: {activity}" in plain_text(tree_lines(shown_row, 100))
 
 
 def test_the_usage_of_all_nodes_adds_up_to_the_usage_that_providers_reported(
@@ -169,7 +169,7 @@ def test_the_usage_of_all_nodes_adds_up_to_the_usage_that_providers_reported(
            if not action.id.startswith("child")]  # fmt: skip
 
     total = sum(own, Spent())
-    result = tree_row(root, 0.0, words)
+    root_row = tree_row(root, 0.0, words)
     cost = tree_spending(root, agent_of)
 
     assert (total.usage, round(total.dollars, 3), total.answers) == (
@@ -177,7 +177,7 @@ def test_the_usage_of_all_nodes_adds_up_to_the_usage_that_providers_reported(
         1.655,
         10,
     )
-    assert result.total == total
+    assert root_row.total == total
     assert cost.spent == total
     assert sum((n.spent for n in cost.nodes), Spent()) == total
     for parts in (cost.by_model, cost.by_purpose):
@@ -275,12 +275,13 @@ def test_control_sequences_in_the_address_of_a_waiting_subagent_are_escaped(
 def test_a_damaged_subagent_journal_is_reported_and_other_journals_are_read(
     tmp_path: Path,
 ) -> None:
-    family(tmp_path)
+    family(tmp_path)  # a root with two children, of which the first has a child
     journal = tmp_path / "children/child-1/events.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)
-    journal.write_bytes(b"".join([*lines[:5], lines[5].replace(b"deeper", b"Deeper")]))
-    whole = tmp_path / "children/child-2/events.jsonl"
-    whole.write_bytes(whole.read_bytes() + b'{"h":"half of a line')
+    changed = lines[5].replace(b"deeper", b"Deeper")  # its hash is that of the old text
+    journal.write_bytes(b"".join([*lines[:5], changed]))
+    unfinished = tmp_path / "children/child-2/events.jsonl"
+    unfinished.write_bytes(unfinished.read_bytes() + b'{"h":"half of a line')
 
     root = row(tmp_path)
 
@@ -292,7 +293,7 @@ def test_a_damaged_subagent_journal_is_reported_and_other_journals_are_read(
     assert not two.node.damage
 
 
-def test_timeline_is_in_chronological_order(tmp_path: Path) -> None:
+def test_rows_of_a_timeline_are_in_chronological_order(tmp_path: Path) -> None:
     write_journal(
         tmp_path,
         [
@@ -326,7 +327,7 @@ def test_timeline_is_in_chronological_order(tmp_path: Path) -> None:
     assert parts[4].endswith("root/child-1/call-0.1  done  read_fil…")
 
 
-def test_an_address_finds_its_node(tmp_path: Path) -> None:
+def test_an_address_finds_its_node_of_the_session_tree(tmp_path: Path) -> None:
     root = read(family(tmp_path))
 
     assert find(root, ())[0] is root
@@ -366,8 +367,8 @@ def test_a_tree_of_1000_leaf_calls_and_50_subagents_reads_each_journal_once(
         (tmp_path / "children" / name / "events.jsonl").write_bytes(whole)
 
     reads = Counter[str]()
-    result = tree_row(tree_of(CountedLines(tmp_path, reads), ID), 1000.0, words)
-    lines = tree_lines(result, 100, every_leaf=True)
+    root_row = tree_row(tree_of(CountedLines(tmp_path, reads), ID), 1000.0, words)
+    lines = tree_lines(root_row, 100, every_leaf=True)
 
-    assert (result.all_leaves.count, len(lines)) == (1000, 2 + 50 * 2 + 1000 + 1)
+    assert (root_row.all_leaves.count, len(lines)) == (1000, 2 + 50 * 2 + 1000 + 1)
     assert (len(reads), set(reads.values())) == (51, {1})

@@ -102,10 +102,10 @@ def test_a_tree_of_sessions_is_one_trace_with_subagents_below_the_call_that_star
 
 def test_a_model_call_names_its_provider_model_agent_tokens_and_cost() -> None:
     usage = Usage(fresh=100, cached=20, cache_write=3, output=10, reasoning=4)
-    said = answer(
+    model_answer = answer(
         SECRET, ("call-0", "bash", "{}"), usage=usage, model="gemini/gemini-3.8-flash"
     )
-    ended = replace(said, stop="calls", served_by="g-3.8-1", first_piece=0.25)
+    ended = replace(model_answer, stop="calls", served_by="g-3.8-1", first_piece=0.25)
     node = node_of(*start_events(), ModelAsked(), ended)
 
     spans = traces(node)[1]
@@ -139,7 +139,7 @@ def test_only_streamed_responses_count_in_the_time_to_the_first_chunk() -> None:
         spoken[1],
         replace(spoken[2], first_piece=3.0),
     ]
-    steps = [event for said in timed for event in (ModelAsked(), said)]
+    steps = [event for model_answer in timed for event in (ModelAsked(), model_answer)]
     metrics = Metrics()
 
     metrics.add(traces(node_of(*start_events(), *steps, TurnEnded("answered"))))
@@ -166,8 +166,10 @@ def test_a_failed_model_call_has_the_class_of_its_error_without_the_message() ->
 
 @pytest.mark.parametrize("outcome", ["failed", "refused", "stopped", "unknown"])
 def test_a_failed_tool_call_has_its_outcome_as_the_error_type(outcome: str) -> None:
-    made = answer("", ("call-0", "bash", "{}"))
-    node = node_of(*start_events(), ModelAsked(), made, Ended("call-0", outcome, SECRET))  # type: ignore[arg-type]
+    model_answer = answer("", ("call-0", "bash", "{}"))
+    node = node_of(
+        *start_events(), ModelAsked(), model_answer, Ended("call-0", outcome, SECRET)
+    )  # type: ignore[arg-type]
 
     spans = traces(node)[2]
 
@@ -176,9 +178,9 @@ def test_a_failed_tool_call_has_its_outcome_as_the_error_type(outcome: str) -> N
 
 
 def test_spans_contain_messages_and_tool_content_only_if_requested() -> None:
-    made = answer(SECRET, ("call-0", "bash", f'{{"command": "{SECRET}"}}'))
+    model_answer = answer(SECRET, ("call-0", "bash", f'{{"command": "{SECRET}"}}'))
     end = Ended("call-0", "done", SECRET)
-    events = [*start_events(SECRET), ModelAsked(), made, Started("call-0"), end]
+    events = [*start_events(SECRET), ModelAsked(), model_answer, Started("call-0"), end]
     node = node_in([*events, TurnEnded("answered", SECRET)])
 
     assert SECRET not in str(traces(node))
@@ -214,11 +216,13 @@ def test_two_calls_of_one_response_are_two_spans() -> None:
 
 
 def test_arguments_that_are_not_json_are_exported_as_text() -> None:
-    made = answer("", ("call-0", "bash", "{}"))
+    model_answer = answer("", ("call-0", "bash", "{}"))
     wrong = ToolCall("call-0", "bash", Raw(b'{"command": '))
-    made = replace(made, message=replace(made.message, parts=(wrong,)))
+    model_answer = replace(
+        model_answer, message=replace(model_answer.message, parts=(wrong,))
+    )
 
-    spans = traces(node_of(*start_events(), ModelAsked(), made), content=True)[1]
+    spans = traces(node_of(*start_events(), ModelAsked(), model_answer), content=True)[1]
 
     message = json.loads(str(spans.attributes["gen_ai.output.messages"]))[0]
     assert message["parts"][0]["arguments"] == '{"command": '

@@ -50,7 +50,7 @@ UNIFIED = "--- a/a.md\n+++ b/a.md\t2026\n@@ -1 +1 @@\n-x\n+y\n"
 def change_events(
     outcome: Any, text: str = "", *, name: str = "write_file", real: str = "", **fields: str
 ) -> list[Event]:
-    """A call of a tool that changes files, as an answer of its own, and its end."""
+    """Return a call of a tool that changes files, as an answer of its own, and its end."""
     arguments = Raw(json.dumps(fields or {"path": "notes.md"}).encode())
     message = Message("assistant", (ToolCall("w", name, arguments),))
     path = str(fields.get("path", "notes.md"))
@@ -65,7 +65,7 @@ CANNOT = f"notes.md was not written: {FULL}"
 
 
 @pytest.mark.parametrize(
-    ("events", "message"),
+    ("events", "expected"),
     [
         ([], []),
         ([command_ended("make")], []),
@@ -88,14 +88,14 @@ CANNOT = f"notes.md was not written: {FULL}"
          ["the last command failed with code 1: grep -q word a && pytest"]),
     ],
 )  # fmt: skip
-def test_the_last_command_is_named_if_it_failed(
-    events: list[Event], message: list[str]
+def test_a_turn_warning_names_the_last_command_if_it_failed(
+    events: list[Event], expected: list[str]
 ) -> None:
-    assert list(warnings(turn_view(*events))) == message
+    assert list(warnings(turn_view(*events))) == expected
 
 
 @pytest.mark.parametrize(
-    ("events", "message"),
+    ("events", "expected"),
     [
         (change_events("done"), []),
         (change_events("failed", f"{FULL}\nMore of it."), [CANNOT]),
@@ -118,13 +118,13 @@ def test_the_last_command_is_named_if_it_failed(
          ["a.md was not written: No."]),
     ],
 )  # fmt: skip
-def test_a_file_that_could_not_be_written_is_named(
-    events: list[Event], message: list[str]
+def test_a_turn_warning_names_a_file_that_could_not_be_written(
+    events: list[Event], expected: list[str]
 ) -> None:
-    assert list(warnings(turn_view(*events))) == message
+    assert list(warnings(turn_view(*events))) == expected
 
 
-def test_changed_encodings_are_named() -> None:
+def test_a_turn_warning_names_files_whose_encoding_changed() -> None:
     names = ["a.ini", "sub/b.txt", *(f"{n}.c" for n in range(5))]
     diffs = tuple(
         Diff(f"/w/{name}", "changed", "", recoded="windows-1252 to UTF-8") for name in names
@@ -158,7 +158,7 @@ def test_a_warning_of_a_response_is_a_notice_in_the_event_stream() -> None:
     assert notice == {"type": "notice", "seq": 7, "text": "it saw\\nnothing"}
 
 
-def test_only_some_of_many_unwritten_files_are_named() -> None:
+def test_turn_warnings_name_only_some_of_many_unwritten_files() -> None:
     events = [e for n in range(60) for e in change_events("failed", "No.", path=f"{n}.md")]
 
     texts = warnings(turn_view(*events))
@@ -207,10 +207,10 @@ def test_the_screen_and_the_result_document_have_the_same_warnings() -> None:
         command_ended("make \x1b[31m", "", 2), *change_events("failed", FULL), answer
     )
 
-    outcome = list(result(view, "s", 1.0).warnings)
+    document_warnings = list(result(view, "s", 1.0).warnings)
 
-    assert outcome == list(warnings(view))
-    assert "\x1b" not in str(outcome)
+    assert document_warnings == list(warnings(view))
+    assert "\x1b" not in str(document_warnings)
 
 
 def test_each_hook_that_failed_in_the_turn_is_named_once() -> None:

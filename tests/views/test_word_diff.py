@@ -145,12 +145,12 @@ def test_a_diff_has_one_column_without_room_or_with_one_side(
 def test_diff_columns_keep_all_text_and_fit_the_screen(
     rows: list[str], room: int, path: str
 ) -> None:
-    result = diff_rows("\n".join(rows))
+    diff = diff_rows("\n".join(rows))
 
-    columns = diff_in_columns(result, path, room)
+    columns = diff_in_columns(diff, path, room)
 
     assert all(cells(plain_text([row])) <= room for row in columns)
     if columns:
-        for row in result:
+        for row in diff:
             if row[:1] in ("+", "-"):
                 assert row in plain_text(columns)

@@ -109,12 +109,16 @@ def test_cell_widths_match_wcwidth() -> None:
 
 
 @given(TEXTS, st.integers(2, 20))
-def test_truncating_and_wrapping_never_split_a_character(text: str, room: int) -> None:
+def test_wrapping_never_splits_a_character(text: str, room: int) -> None:
     whole = [letter for letter, _ in letters(text)]
 
     rows = list(break_lines(text, room))
 
     assert [letter for row in rows for letter, _ in letters(row)] == whole
+
+
+@given(TEXTS, st.integers(2, 20))
+def test_truncated_text_fits_its_width(text: str, room: int) -> None:
     assert cells(cut(text, room)) <= room
 
 
@@ -160,7 +164,7 @@ def test_a_row_of_code_ends_within_a_word_where_no_blank_is_near() -> None:
     ]
 
 
-def test_a_word_wider_than_a_row_is_broken_where_a_line_of_ours_is_wrapped() -> None:
+def test_wrapping_rows_breaks_a_word_that_is_wider_than_a_row() -> None:
     row = (*line("see ", "dim"), *line("x" * 12), *line(" and more"))
 
     assert plain_text(wrap_rows(row, 10)).split("\n") == ["see", "x" * 10, "xx and", "more"]

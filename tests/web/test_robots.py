@@ -52,7 +52,7 @@ def test_without_a_matching_robots_rule_every_path_is_allowed(text: str) -> None
     assert parse_robots(text, "refold").allows("/a")
 
 
-def test_a_robots_rule_with_many_stars_is_matched_quickly() -> None:
+def test_matching_a_robots_rule_with_many_stars_ends() -> None:
     text = f"User-agent: *\nDisallow: /{'*a' * 2_000}b$\n"
 
     assert parse_robots(text, "refold").allows("/" + "a" * 4_000)

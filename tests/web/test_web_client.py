@@ -32,7 +32,7 @@ def decide_ask(url: str, private: bool) -> Decision:
 
 
 def resolve_to(*addresses: str) -> Callable[[str, int], Awaitable[Sequence[str]]]:
-    """A resolver that answers with these, one after the other, whatever is asked."""
+    """Return a resolver that answers with these, one after the other, whatever is asked."""
     waiting = iter(addresses)
 
     async def resolve(host: str, port: int) -> Sequence[str]:
@@ -54,7 +54,7 @@ def fetch_page(
     obey_robots: bool = False,
     environ: dict[str, str] | None = None,
 ) -> tuple[WebPage | str, WireServer]:
-    """The page at http://site.example, or the sentence, and the server."""
+    """Return the page at http://site.example, or the sentence, and the server."""
 
     async def run() -> tuple[WebPage | str, WireServer]:
         async with wire_server(*answers) as server:
@@ -109,11 +109,11 @@ def test_a_host_that_resolves_to_a_private_address_is_not_connected(address: str
 
 
 def test_each_redirect_is_checked_with_a_new_name_resolution() -> None:
-    outcome = list[tuple[str, bool]]()
+    checked_hosts = list[tuple[str, bool]]()
 
     def judge(url: str, private: bool) -> Decision:
-        outcome.append((url.partition("example")[0], private))
-        third = len([item for item in outcome if item[1]]) > 1
+        checked_hosts.append((url.partition("example")[0], private))
+        third = len([item for item in checked_hosts if item[1]]) > 1
         return Decision("deny", reason="it is private") if third else Decision("allow")
 
     result, server = fetch_page(redirect("/two"), Answer(b"secret"), judge=judge)

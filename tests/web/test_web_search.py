@@ -11,7 +11,15 @@ from refold.errors import ToolFailed
 from refold.testing.wire_server import Answer, ReceivedRequest, wire_server
 from refold.tools.page_text import SearchHits, WebHit, search_reply
 from refold.web.client import FetchLimits, WebClient
-from refold.web.search import Brave, DuckDuckGo, Engine, SearXng, Tavily, engine, read
+from refold.web.search import (
+    Brave,
+    DuckDuckGo,
+    Engine,
+    SearXng,
+    Tavily,
+    choose_engine,
+    parse_hits,
+)
 
 BRAVE = {
     "type": "search",
@@ -63,7 +71,7 @@ DUCKDUCKGO = """<html><body><div id="links" class="results">
 def search_with(
     make: Callable[[str], Engine], answer: Answer
 ) -> tuple[SearchHits | str, ReceivedRequest]:
-    """What a service finds that answers so, and what it was asked."""
+    """Return what a service finds that answers so, and what it was asked."""
 
     async def run() -> tuple[SearchHits | str, ReceivedRequest]:
         async with wire_server(answer) as server:
@@ -188,18 +196,18 @@ KEYS = {"BRAVE_API_KEY": "b", "TAVILY_API_KEY": "t", "SEARXNG_URL": "http://s"}
 def test_the_search_service_is_the_configured_one_or_the_first_with_a_key(
     service: Any, environ: dict[str, str], expected: Engine
 ) -> None:
-    assert engine(service, environ) == expected
+    assert choose_engine(service, environ) == expected
 
 
 def test_the_error_for_a_search_service_without_its_key_names_the_variable() -> None:
     with pytest.raises(ToolFailed, match="'brave', but BRAVE_API_KEY is not set"):
-        engine("brave", {})
+        choose_engine("brave", {})
 
 
 def test_no_more_search_results_are_returned_than_requested() -> None:
     content = json.dumps(TAVILY).encode()
 
-    assert len(read(Tavily("k"), 200, content, 1).hits) == 1
+    assert len(parse_hits(Tavily("k"), 200, content, 1).hits) == 1
 
 
 def test_search_results_are_enclosed_in_outside_text_marks() -> None:

@@ -1,4 +1,4 @@
-"""A tool call as an editor shows it: its title, kind, files and differences. Pure.
+"""Converts a tool call to its display in an editor: title, kind, files and differences. Pure.
 
 `session_updates` decides when something is shown.
 """
@@ -27,10 +27,11 @@ _EDITOR_KINDS: Mapping[str, Kind] = {
     "grep": "search", "glob": "search", "list_files": "search", "tree": "search", "enter_plan_mode": "switch_mode",
     "exit_plan_mode": "switch_mode", "python": "execute",
 }  # fmt: skip
-_OF_EFFECT: Mapping[Effect, Kind] = {
+_KIND_BY_EFFECT: Mapping[Effect, Kind] = {
     Effect.LOOK: "read", Effect.CHANGE: "edit", Effect.RUN: "execute", Effect.NET: "fetch",
     Effect.ASK: "other", Effect.SELF: "think",
 }  # fmt: skip
+# The header of a hunk in a unified diff, with its first line in the new file.
 _HUNK_HEADER = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 
 
@@ -43,17 +44,24 @@ class CallDisplay(Struct, frozen=True):
 def call_display(
     name: str, arguments: object, tool: Tool | None, directory: str
 ) -> CallDisplay:
-    """Return how an editor shows a call. `directory` makes its paths absolute."""
+    """Return the display of a call in an editor.
+
+    Relative paths in the call are relative to `directory`; those of the display are absolute.
+    """
     call = ToolCall("", name, Raw(msgspec.json.encode(arguments)))
-    effect = tool.effect if tool is not None else Effect.SELF
-    kind = _EDITOR_KINDS.get(name, _OF_EFFECT[effect] if tool is not None else "other")
+
+    default_kind = "other" if tool is None else _KIND_BY_EFFECT[tool.effect]
+    kind = _EDITOR_KINDS.get(name, default_kind)
     return CallDisplay(label(call, tool), kind, _locations(call, tool, directory))
 
 
 def edits(
     path: str, kind: str, text: str, directory: str
 ) -> Sequence[FileEditToolCallContent]:
-    """Return the hunks of a unified diff without its head, each as old and new text."""
+    """Return each hunk of a unified diff as the old and the new text of the file `path`.
+
+    The diff has no file headers. If `kind` is "created", there is no old text.
+    """
     file = str(Path(directory, path))
     return [
         FileEditToolCallContent(
@@ -67,22 +75,27 @@ def edits(
 
 
 def first_changed_line(text: str) -> int | None:
+    """Return the line at which the first hunk of a diff begins in the new file.
+
+    Return None if the diff has no hunk.
+    """
     match = _HUNK_HEADER.search(text)
     return max(int(match[1]), 1) if match else None
 
 
 def _hunks(text: str) -> Iterator[tuple[str, str]]:
-    old, new, last = list[str](), list[str](), tuple[list[str], ...]()
+    """Yield the old and the new text of each hunk."""
+    old, new, last_sides = list[str](), list[str](), tuple[list[str], ...]()
     for row in text.split("\n"):
         if row.startswith("@@"):
             if old or new:
                 yield "".join(old), "".join(new)
             old, new = [], []
         elif row.startswith("\\"):  # \ No newline at end of file
-            for side in last:
+            for side in last_sides:
                 side[-1] = side[-1].removesuffix("\n")
         elif sides := {"-": (old,), "+": (new,), " ": (old, new)}.get(row[:1], ()):
-            last = sides
+            last_sides = sides
             for side in sides:
                 side.append(f"{row[1:]}\n")
     if old or new:
@@ -92,6 +105,7 @@ def _hunks(text: str) -> Iterator[tuple[str, str]]:
 def _locations(
     call: ToolCall, tool: Tool | None, directory: str
 ) -> tuple[ToolCallLocation, ...]:
+    """Return the files that a call names; () for invalid arguments, or without a tool."""
     if tool is None:
         return ()
     try:

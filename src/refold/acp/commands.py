@@ -1,4 +1,4 @@
-"""Slash commands typed in an editor: their output and their questions go to the editor.
+"""Runs slash commands that are typed in an editor, which shows their output and questions.
 
 Templates, skills and prompts of servers are messages: `open_session` sends them.
 """
@@ -13,9 +13,9 @@ from acp.schema import (
     UnstructuredCommandInput,
 )
 
-from refold.acp.person import Person
 from refold.acp.prompt_content import to_code_block
 from refold.acp.session_updates import Update, answer_chunk
+from refold.acp.user_questions import Person
 from refold.client.host import Conversation, Host
 from refold.client.session import Session
 from refold.commands.command_context import Document, Look, Markdown
@@ -26,8 +26,8 @@ from refold.views.picker import OnMove, Picker, Search, with_selection
 from refold.views.styled import Line, plain_text
 
 UNAVAILABLE_COMMANDS = ("terminal", "sessions")
-MAX_OPTIONS = 20  # of a list to pick from
-_MAX_ROW_CHARS = 80  # characters of a row
+MAX_OPTIONS = 20  # in a list to pick from
+_MAX_ROW_CHARS = 80  # the length of a row
 
 
 class TurnRunner(Protocol):
@@ -35,20 +35,32 @@ class TurnRunner(Protocol):
 
     conversation: Conversation
 
-    async def say(self, text: str, typed: str | None) -> PromptResponse: ...
+    async def say(self, text: str, typed: str | None) -> PromptResponse:
+        """Send `text` (what the user typed: `typed`), and return the response of its turn."""
+        ...
+
     async def carry_out(
         self, start: Callable[[], Awaitable[object]] | None
-    ) -> PromptResponse: ...
-    async def send_update(self, update: Update) -> None: ...
+    ) -> PromptResponse:
+        """Run the turn that `start` begins (None: the waiting one); return its response."""
+        ...
+
+    async def send_update(self, update: Update) -> None:
+        """Show the update in the editor, unless it has disconnected."""
+        ...
 
 
 def is_command(typed: str) -> bool:
-    """Return True for a slash command; `exit` and `!ls` are messages here."""
+    """Return whether the text is a slash command. In an editor, `exit` and `!ls` are
+    messages.
+    """
     return typed.lstrip().startswith("/") and command_in(typed) is not None
 
 
 def available_commands(session: Session) -> list[AvailableCommand]:
-    """Return the commands a prompt may begin with. Reads the disk: call it in a thread."""
+    """Return the commands with which a prompt may begin. This reads the disk; call it in a
+    thread.
+    """
     return [
         AvailableCommand(
             name=command.name,
@@ -64,14 +76,19 @@ def available_commands(session: Session) -> list[AvailableCommand]:
 async def run_command(
     typed: str, turns: TurnRunner, person: Person, host: Host
 ) -> PromptResponse:
-    """Run a command. Return the response of its last turn, if it began one."""
-    here = _EditorContext(turns, person, host)
-    await run_hosted_command(here, typed)
-    await here.send_shown()
-    return here.response
+    """Run a command. Return the response of the last turn that it began.
+
+    A command that begins no turn returns a response with the reason "end_turn".
+    """
+    context = _EditorContext(turns, person, host)
+    await run_hosted_command(context, typed)
+    await context.send_shown()
+    return context.response
 
 
 class _EditorContext(HostedContext):
+    """Runs a command for an editor, which shows its output and questions."""
+
     lacks = UNAVAILABLE_COMMANDS
 
     def __init__(self, turns: TurnRunner, person: Person, host: Host) -> None:
@@ -80,7 +97,7 @@ class _EditorContext(HostedContext):
         self.response = PromptResponse(stop_reason="end_turn")
 
     async def send_shown(self) -> None:
-        """Send the editor what was shown since the last call."""
+        """Send the editor the output since the last call of this method."""
         shown, self.documents = self.documents, list[Document]()
         if shown:
             await self._turns.send_update(answer_chunk(f"{_as_markdown(shown)}\n\n"))
@@ -94,33 +111,37 @@ class _EditorContext(HostedContext):
         self.response = await self._turns.carry_out(start)
 
     async def ask(self, prompt: str, keys: str = "", text: str = "") -> str:
+        """Ask for one of the keys (without any: for a text). Return the answer, or ""."""
         await self.send_shown()
         if not keys:
             return await self._person.ask_text(
                 f"{prompt} (now: {text})" if text else prompt
             )
         names = {"y": "Yes", "n": "No"}
-        return await self._person.choose(prompt, [(k, names.get(k, k)) for k in keys])
+        options = [(key, names.get(key, key)) for key in keys]
+        return await self._person.choose(prompt, options)
 
     async def pick(
         self, picker: Picker, search: Search | None = None, on_move: OnMove | None = None
     ) -> Picker | None:
+        """Let the user pick one of the first `MAX_OPTIONS` items. Return None for no choice."""
         await self.send_shown()
         options = [
             (choice.id, " ".join(plain_text([choice.row(_MAX_ROW_CHARS)]).split()))
             for choice in picker.choices[:MAX_OPTIONS]
         ]
-        more = len(picker.choices) - len(options)
-        title = f"{picker.title} ({more} more: type the name)" if more else picker.title
+        hidden = len(picker.choices) - len(options)
+        title = f"{picker.title} ({hidden} more: type the name)" if hidden else picker.title
         chosen = await self._person.choose(title, options)
         return with_selection(picker, chosen) if chosen else None
 
 
 def _as_markdown(documents: Sequence[Document]) -> str:
-    """Return documents as Markdown: one row is text, several are a block."""
+    """Return documents as Markdown: a single row becomes text, several rows a code block."""
     parts, rows = list[str](), list[Line]()
 
     def end_rows() -> None:
+        """Add the collected rows to `parts`, and begin with none again."""
         if rows:
             text = plain_text(rows)
             parts.append(to_code_block(text) if "\n" in text else text)

@@ -1,7 +1,7 @@
-"""The methods of the protocol: sessions by their ids, prompts, choices.
+"""Implements the methods of the protocol: opens sessions, sends prompts, changes settings.
 
-The SDK checks the parameters and calls these. A conversation is opened and closed by
-`client.host`; `open_session` has one of them.
+The SDK checks the parameters and calls these methods. `client.host` opens and closes a
+conversation; `open_session` handles one that is open.
 """
 
 import os
@@ -52,7 +52,7 @@ from anyio.abc import TaskGroup
 from refold._version import __version__
 from refold.acp import session_choices
 from refold.acp.editor_buffers import EditorBuffers, buffers_of
-from refold.acp.open_session import EditorCan, OpenSession
+from refold.acp.open_session import EditorFeatures, OpenSession
 from refold.acp.prompt_content import ContentBlock, message_of
 from refold.client.event_documents import FEED_START, Cursor
 from refold.client.host import Conversation, Host
@@ -66,16 +66,19 @@ from refold.views.session_list import SessionDocument
 PROTOCOL_VERSION = 1  # of the protocol
 DELETE_METHOD = "session/delete"  # the SDK has its types, but does not route it
 _McpServer: TypeAlias = HttpMcpServer | SseMcpServer | AcpMcpServer | McpServerStdio
-_INVALID, _FAILED = -32602, -32603
-_PAGE_SESSIONS = 50  # sessions of a list
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]+")
+_INVALID, _FAILED = -32602, -32603  # codes of errors in JSON-RPC
+_PAGE_SESSIONS = 50  # in one page of a list
+_INVALID_NAME_CHARS = re.compile(r"[^A-Za-z0-9_-]+")
 P = ParamSpec("P")
 T = TypeVar("T")
 _Method: TypeAlias = Callable[Concatenate["EditorAgent", P], Awaitable[T]]
 
 
 def _raise_protocol_errors(method: _Method[P, T]) -> _Method[P, T]:
-    """Raise refold's errors as the protocol's, with the sentence as their message."""
+    """Make a method act as the editor's person, and raise errors of refold as protocol errors.
+
+    The messages stay unchanged.
+    """
 
     @wraps(method)
     async def call(self: "EditorAgent", *args: P.args, **kwargs: P.kwargs) -> T:
@@ -90,18 +93,18 @@ def _raise_protocol_errors(method: _Method[P, T]) -> _Method[P, T]:
     return call
 
 
-_MAX_ID_CHARS = 60  # of a session's id
+_MAX_ID_CHARS = 60  # in a session's id
 
 
 class EditorAgent:
-    """The agent for one editor. `group` runs the tasks of its sessions."""
+    """The agent for one editor. The tasks of its sessions run in `group`."""
 
     def __init__(self, host: Host, group: TaskGroup) -> None:
         self._host, self._group = host, group
         self._open = dict[str, OpenSession]()
         self._editor: Client | None = None
-        self._can = EditorCan()
-        self.person = ""  # recorded as the origin of what it does: the name of the editor
+        self._features = EditorFeatures()
+        self.person = ""  # the name of the editor, recorded as the origin of its actions
         self._fs: FileSystemCapabilities | None = None
 
     def on_connect(self, conn: Client) -> None:
@@ -114,12 +117,13 @@ class EditorAgent:
         client_info: Implementation | None = None,
         **_: Any,
     ) -> InitializeResponse:
+        """Note what the editor can do, and return what refold can do."""
         if client_info is not None:
             name = client_info.title or client_info.name
             self.person = escape_to_one_line(name)[:MAX_NAME_CHARS]
         elicitation = client_capabilities and client_capabilities.elicitation
         meta = (client_capabilities and client_capabilities.field_meta) or {}
-        self._can = EditorCan(
+        self._features = EditorFeatures(
             forms=bool(elicitation and elicitation.form is not None),
             draws=meta.get("terminal_output") is True,
         )
@@ -157,6 +161,7 @@ class EditorAgent:
         mcp_servers: list[_McpServer] | None = None,
         **_: Any,
     ) -> NewSessionResponse:
+        """Begin a session in `cwd`, and return its id, modes and options."""
         setup = self._to_conversation(cwd, additional_directories, mcp_servers)
         conversation = await self._host.create(setup)
         _set_session_id(setup, conversation.session.id)
@@ -176,6 +181,7 @@ class EditorAgent:
         additional_directories: list[str] | None = None,
         **_: Any,
     ) -> LoadSessionResponse:
+        """Open a session, and send the editor all that happened in it."""
         setup = self._to_conversation(cwd, additional_directories, mcp_servers)
         session = await self._open_session(session_id, setup, FEED_START)
         return LoadSessionResponse(
@@ -192,6 +198,7 @@ class EditorAgent:
         mcp_servers: list[_McpServer] | None = None,
         **_: Any,
     ) -> ResumeSessionResponse:
+        """Open a session. The editor gets only what happens from now on."""
         setup = self._to_conversation(cwd, additional_directories, mcp_servers)
         session = await self._open_session(session_id, setup, None)
         return ResumeSessionResponse(
@@ -208,8 +215,10 @@ class EditorAgent:
         mcp_servers: list[_McpServer] | None = None,
         **_: Any,
     ) -> ForkSessionResponse:
+        """Copy a session, and open the copy. The editor gets only what happens from now on."""
         setup = self._to_conversation(cwd, additional_directories, mcp_servers)
-        source = await self._conversation(session_id, setup)
+        source = await self._open_conversation(session_id, setup)
+        # the fork needs a setup of its own, because a setup takes the id of its session
         setup = self._to_conversation(cwd, additional_directories, mcp_servers)
         session = await self._open_session(await source.session.fork(), setup, None)
         return ForkSessionResponse(
@@ -222,13 +231,17 @@ class EditorAgent:
     async def list_sessions(
         self, cwd: str | None = None, cursor: str | None = None, **_: Any
     ) -> ListSessionsResponse:
+        """Return a page of the sessions, or of those in `cwd`.
+
+        `cursor` is that of the page before: the number of sessions to skip.
+        """
         if cursor and not (cursor.isascii() and cursor.isdecimal()):
             raise BadInput(f"{cursor!r} is not a cursor of this list: begin without one")
-        begin = int(cursor[:9]) if cursor else 0
-        end = begin + _PAGE_SESSIONS
+        start = int(cursor[:9]) if cursor else 0  # the number of sessions before the page
+        end = start + _PAGE_SESSIONS
         cards = await to_thread.run_sync(self._host.stored.cards, end + 1, cwd or "")
         return ListSessionsResponse(
-            sessions=[_info(card) for card in cards[begin:end]],
+            sessions=[_info(card) for card in cards[start:end]],
             next_cursor=str(end) if len(cards) > end else None,
         )
 
@@ -241,7 +254,9 @@ class EditorAgent:
 
     @_raise_protocol_errors
     async def delete_session(self, session_id: str) -> DeleteSessionResponse:
-        """Delete a session, with its subagents. Deleting a missing one succeeds."""
+        """Delete a session, with its subagents. Deleting a session that does not exist
+        succeeds.
+        """
         if "/" not in session_id and await to_thread.run_sync(
             self._host.stored.exists, session_id
         ):
@@ -250,13 +265,12 @@ class EditorAgent:
         return DeleteSessionResponse()
 
     async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
-        """Methods of the protocol that the SDK does not route (see `serving`)."""
+        """Handle methods of the protocol that the SDK does not route (see `serving`)."""
         if method != DELETE_METHOD:
             raise RequestError.method_not_found(f"_{method}")
-        asked = DeleteSessionRequest.model_validate(params)
-        return (await self.delete_session(asked.session_id)).model_dump(
-            mode="json", by_alias=True, exclude_none=True
-        )
+        request = DeleteSessionRequest.model_validate(params)
+        response = await self.delete_session(request.session_id)
+        return response.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     @_raise_protocol_errors
     async def set_session_mode(
@@ -300,6 +314,10 @@ class EditorAgent:
         more_directories: Sequence[str] | None,
         servers: Sequence[_McpServer] | None,
     ) -> EditorConversation:
+        """Return the start values of a conversation, from the parameters of a request.
+
+        Raises `BadInput` if a path is not an absolute directory.
+        """
         for path in (cwd, *(more_directories or ())):
             if not os.path.isabs(path) or not os.path.isdir(path):
                 raise BadInput(f"{path!r} is not the absolute path of a directory")
@@ -311,10 +329,11 @@ class EditorAgent:
             editor=buffers_of(self._editor, self._fs, (cwd, *(more_directories or ()))),
         )
 
-    async def _conversation(self, id_: str, setup: EditorConversation) -> Conversation:
-        # A name with a slash is that of a subagent, or leads out of the sessions.
-        known = len(id_) <= _MAX_ID_CHARS and "/" not in id_ and "\0" not in id_
-        if not known or not await to_thread.run_sync(self._host.stored.exists, id_):
+    async def _open_conversation(self, id_: str, setup: EditorConversation) -> Conversation:
+        """Open the conversation with this id. Raises `BadInput` if there is none."""
+        # An id with a slash belongs to a subagent, or leads out of the directory of sessions.
+        is_valid_id = len(id_) <= _MAX_ID_CHARS and "/" not in id_ and "\0" not in id_
+        if not is_valid_id or not await to_thread.run_sync(self._host.stored.exists, id_):
             raise BadInput(f"there is no session {id_[:_MAX_ID_CHARS]!r}")
         _set_session_id(setup, id_)
         return await self._host.open(id_, setup)
@@ -322,17 +341,19 @@ class EditorAgent:
     async def _open_session(
         self, id_: str, setup: EditorConversation, after: Cursor | None
     ) -> OpenSession:
-        conversation = await self._conversation(id_, setup)
-        before = self._open.pop(id_, None)
-        if before is not None:
-            await before.leave()
+        """Open a session. The editor gets its events after `after`; None: only new ones."""
+        conversation = await self._open_conversation(id_, setup)
+        previous = self._open.pop(id_, None)
+        if previous is not None:
+            await previous.leave()
         return await self._start_session(conversation, after)
 
     async def _start_session(
         self, conversation: Conversation, after: Cursor | None
     ) -> OpenSession:
+        """Show the conversation in the editor: events after `after` (None: new ones)."""
         assert self._editor is not None, "the SDK connects before it calls"
-        session = OpenSession(conversation, self._editor, self._group, self._can)
+        session = OpenSession(conversation, self._editor, self._group, self._features)
         self._open[session.id] = session
         self._group.start_soon(session.follow, after)
         await session.started.wait()
@@ -341,7 +362,10 @@ class EditorAgent:
 
 
 def _servers(servers: Sequence[_McpServer] | None) -> Mapping[str, object]:
-    """Return the servers, by names that are valid in names of tools."""
+    """Return the servers in the form of .mcp.json, each under a different name.
+
+    A name has only characters that are valid in names of tools.
+    """
     result = dict[str, object]()
     for server in servers or ():
         name, config = _server(server)
@@ -352,13 +376,16 @@ def _servers(servers: Sequence[_McpServer] | None) -> Mapping[str, object]:
 
 
 def _set_session_id(setup: EditorConversation, session: str) -> None:
-    """Set the session's id, which requests about the editor's files contain."""
+    """Set the id of the session that requests about the editor's files must contain."""
     if isinstance(setup.editor, EditorBuffers):
         setup.editor.session = session
 
 
 def _server(server: _McpServer) -> tuple[str, Mapping[str, object]]:
-    """Return a server as in .mcp.json, with a name that is valid in names of tools."""
+    """Return a name for the server, and its configuration in the form of .mcp.json.
+
+    The name has only characters that are valid in names of tools.
+    """
     match server:
         case McpServerStdio(command=command, args=args, env=env):
             values = {pair.name: pair.value for pair in env}
@@ -370,7 +397,8 @@ def _server(server: _McpServer) -> tuple[str, Mapping[str, object]]:
             raise BadInput(
                 f"the MCP server {server.name!r} has a transport that refold does not know"
             )
-    return _NOT_IN_A_NAME.sub("-", server.name).strip("-_")[:32] or "server", config
+    name = _INVALID_NAME_CHARS.sub("-", server.name).strip("-_")[:32]
+    return name or "server", config
 
 
 def _info(card: SessionDocument) -> SessionInfo:

@@ -1,7 +1,7 @@
-"""The texts of the files that the editor has open, by the methods `fs/…` of the protocol.
+"""Reads and writes the texts of files that are open in the editor, by its methods `fs/…`.
 
-Implements `place.port.Editor`, for threads. `place.editor_files` decides which files are asked
-for, and what an answer means.
+Implements `place.port.Editor`, for threads. `place.editor_files` decides which files are
+requested, and interprets the answers.
 """
 
 import os
@@ -19,15 +19,16 @@ from anyio.lowlevel import current_token
 from refold.errors import ToolFailed
 from refold.values.path_names import below
 
-_ANSWER_SECONDS = 20.0  # for one answer; a person may have to unlock something
+_ANSWER_SECONDS = 20.0  # for one answer; the user may have to unlock something
 T = TypeVar("T")
 
 
 class EditorBuffers:
-    """The files of one session, whose id is set as `session` when it is known.
+    """The files that are open in the editor, for one session.
 
-    `directories` are the directories of the session as the editor names them. If the editor
-    does not answer within `patience` seconds, it is not asked again.
+    `session` is set when the session's id is known. `directories` are the directories of
+    the session, as the editor names them. If the editor does not answer within `patience`
+    seconds, it is not asked again.
     """
 
     def __init__(
@@ -59,6 +60,11 @@ class EditorBuffers:
         await self._editor.write_text_file(session_id=self.session, path=path, content=text)
 
     def _wait_for(self, asking: Coroutine[None, None, T]) -> T:
+        """Return the editor's answer. Raises `ToolFailed` if none arrives.
+
+        Call it in a thread: in the thread of the event loop it would wait for ever.
+        """
+
         async def ask() -> T:
             with anyio.fail_after(self._patience):
                 return await asking
@@ -82,6 +88,7 @@ class EditorBuffers:
             raise ToolFailed("it disconnected") from error
 
     def _display_name(self, real: str) -> str:
+        """Return the path of a file as the editor writes it, which may have links in it."""
         for directory, name in self._names:
             if below(real, directory):
                 return os.path.normpath(
@@ -93,8 +100,9 @@ class EditorBuffers:
 def buffers_of(
     editor: Client, fs: FileSystemCapabilities | None, directories: Sequence[str]
 ) -> EditorBuffers | None:
-    """Return the buffers; None if the editor cannot read files, because a write could then
-    lose unsaved text.
+    """Return the buffers of an editor; None if the editor cannot pass the text of files.
+
+    An editor that can only write files is not used, because a write could lose unsaved text.
     """
     if fs is None or not fs.read_text_file:
         return None
@@ -102,15 +110,19 @@ def buffers_of(
 
 
 def _safe_names(directories: Sequence[str]) -> list[tuple[str, str]]:
-    """Return real path and name of each directory whose name no command can redirect."""
-    real = [os.path.realpath(path) for path in directories]
-    return [
-        (place, name)
-        for place, name in zip(real, directories, strict=True)
-        if not any(
-            below(path, root)
-            for path in (os.path.abspath(name), os.path.realpath(os.path.dirname(name)))
-            for root in real
-            if place != name
-        )
-    ]
+    """Return the real path of each directory, with the name by which the editor knows it.
+
+    A directory is left out if its name is a link inside of one of the directories, because
+    a command could change where the link leads.
+    """
+    real_paths = [os.path.realpath(path) for path in directories]
+
+    def is_inside(path: str) -> bool:
+        return any(below(path, root) for root in real_paths)
+
+    names = list[tuple[str, str]]()
+    for real, name in zip(real_paths, directories, strict=True):
+        parent = os.path.realpath(os.path.dirname(name))
+        if real == name or not (is_inside(os.path.abspath(name)) or is_inside(parent)):
+            names.append((real, name))
+    return names

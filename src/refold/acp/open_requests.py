@@ -1,6 +1,6 @@
-"""Shows the requests of a session in the editor: each is shown once, and answered once.
+"""Shows the requests of a session in the editor. Each request is shown once, and answered once.
 
-`person` words a request and reads the choice. Another client may answer first; then the
+`user_questions` formulates a request and reads the choice. If another client answers first, the
 editor's answer no longer counts.
 """
 
@@ -12,7 +12,7 @@ from anyio.abc import TaskGroup
 from msgspec import UNSET, Struct
 
 from refold.acp.call_display import CallDisplay
-from refold.acp.person import Person
+from refold.acp.user_questions import Person
 from refold.client.protocol import ApprovalResponse, Order
 from refold.client.session import Session
 from refold.views.stream_json import documents
@@ -21,12 +21,17 @@ Request = documents.ToolApprovalRequest | documents.Question
 
 
 class _Shown(Struct, frozen=True):
+    """A request that the editor shows, until its scope is cancelled."""
+
     scope: anyio.CancelScope
     of_child: bool
 
 
 class OpenRequests:
-    """`send` carries out an order; `show` returns how a call looks."""
+    """The requests of a session that wait for an answer.
+
+    `send` carries out an order; `show` returns the display of a call.
+    """
 
     def __init__(
         self,
@@ -40,46 +45,53 @@ class OpenRequests:
         self._send, self._group = send, group
         self._shown = dict[str, _Shown]()
 
-    async def put_all(self) -> None:
+    async def show_waiting(self) -> None:
         """Show the requests that wait for an answer and were not shown yet."""
         for document in await self._session.waiting():
             if isinstance(document, documents.ToolApprovalRequest | documents.Question):
                 self.put(document)
 
     def put(self, document: Request) -> None:
-        over = (
+        """Show a request, unless the editor shows it already or its call is over."""
+        # a request without a tool says that the call is over
+        is_over = (
             isinstance(document, documents.ToolApprovalRequest) and document.tool is UNSET
         )
-        if document.call_id not in self._shown and not over:
+        if document.call_id not in self._shown and not is_over:
             of_child = document.who is not UNSET and bool(document.who)
             self._shown[document.call_id] = _Shown(anyio.CancelScope(), of_child)
             self._group.start_soon(self._show_request, document)
 
     def settle(self, id_: str) -> bool:
-        """Close a request that a client answered. Return True if a subagent had asked."""
+        """Close the request with this id, which a client has answered.
+
+        Return True if the editor showed it and it was from a subagent, False otherwise.
+        """
         shown = self._shown.pop(id_, None)
         if shown is not None:
             shown.scope.cancel()
         return shown is not None and shown.of_child
 
     def forget(self) -> None:
-        """Close all requests: the turn is over, and no answer counts any more."""
+        """Close all requests, because the turn is over and answers no longer count."""
         for id_ in tuple(self._shown):
             self.settle(id_)
 
     async def _show_request(self, document: Request) -> None:
+        """Ask the user in the editor, and send the answer, unless the request was settled."""
         shown = self._shown.get(document.call_id)
         if shown is None:
             return
         with shown.scope, suppress(ConnectionError):
-            await self._send(await self._order(document))
+            await self._send(await self._ask(document))
 
-    async def _order(self, document: Request) -> Order:
+    async def _ask(self, document: Request) -> Order:
+        """Ask the user, and return the answer; a refusal if the editor's answer is invalid."""
         directory = self._session.workspace.directory
         try:
             if isinstance(document, documents.Question):
                 return await self._person.ask_questions(document)
             return await self._person.ask_permission(document, self._show, directory)
-        except ValueError as error:  # an answer that fits none of the SDK's models
+        except ValueError as error:  # an answer that matches none of the SDK's models
             reason = f"the editor sent an invalid answer: {error}"
             return ApprovalResponse(document.call_id, False, document.hash, reason)

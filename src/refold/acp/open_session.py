@@ -1,7 +1,8 @@
-"""One session that an editor has open: sends the editor its updates, and runs its prompts.
+"""One session that is open in an editor: sends its updates to the editor, and runs prompts.
 
-It follows the documents of the session as any client does. `session_updates` makes updates
-of them, `person` asks; `editor_agent` has the sessions by their ids.
+An `OpenSession` follows the documents of the session as any client does. `session_updates`
+converts documents to updates, and `user_questions` asks the user. `editor_agent` has the
+sessions by their ids.
 """
 
 import logging
@@ -32,7 +33,6 @@ from refold.acp import session_choices
 from refold.acp.call_display import CallDisplay, call_display
 from refold.acp.commands import available_commands, is_command, run_command
 from refold.acp.open_requests import OpenRequests
-from refold.acp.person import Person
 from refold.acp.prompt_content import PromptMessage
 from refold.acp.session_updates import (
     SessionUpdates,
@@ -41,6 +41,7 @@ from refold.acp.session_updates import (
     progress,
     thinking_chunk,
 )
+from refold.acp.user_questions import Person
 from refold.client.event_documents import Cursor, parse_cursor
 from refold.client.feed import Follower
 from refold.client.host import Conversation, Host
@@ -59,39 +60,44 @@ from refold.views.stream_json.snapshot import (
 
 
 class _Place(Struct, frozen=True):
-    """The position of a document in the journal; "" for one without."""
+    """The position of a document in the journal; "" for a document without a position."""
 
     id: str = ""
 
 
-_DOCUMENT, _PLACE = msgspec.json.Decoder(Document), msgspec.json.Decoder(_Place)
+_DOCUMENT_DECODER, _PLACE_DECODER = (
+    msgspec.json.Decoder(Document),
+    msgspec.json.Decoder(_Place),
+)
 _TURN_RUNNING = "a turn of this session is running: wait for its end, or cancel it"
 _SESSION_CLOSED = "the session was closed"
 _INTERNAL_ERROR = -32603
-_STOP_REASONS = {
+_STOP_REASONS_BY_OUTCOME = {
     "interrupted": "cancelled", "cancelled": "cancelled", "step_limit": "max_turn_requests",
 }  # fmt: skip
-_OF_ANSWER = {"length": "max_tokens", "refused": "refusal"}
-# Outcomes whose reason the person sees.
+_STOP_REASONS_BY_RESPONSE = {"length": "max_tokens", "refused": "refusal"}
+# Outcomes whose reason is shown to the user.
 _REPORTED_OUTCOMES = ("stuck", "budget", "step_limit")
 
 
-class EditorCan(Struct, frozen=True):
-    """The options of the protocol that the editor supports."""
+class EditorFeatures(Struct, frozen=True):
+    """The optional features of the protocol that the editor supports."""
 
     forms: bool = False
-    draws: bool = False  # terminals of an agent, from metadata, as several editors do
+    draws: bool = False  # terminals of an agent, by metadata that several editors support
 
 
 class _Turn:
     """A prompt, from its message to the end of its turn."""
 
     def __init__(self) -> None:
-        self.key, self.message = f"acp-{uuid4().hex}", 0
-        # A turn has the message; it is being stopped; it was stopped before it began.
+        self.key = f"acp-{uuid4().hex}"
+        self.message = 0  # the number of the event of its message, once it is recorded
+        # Whether a turn has the message, whether it is being stopped, and whether it was
+        # stopped before it began.
         self.begun = self.cancelled = self.dropped = False
-        self.empty = False  # there was nothing to do
-        self.answer = ""  # why the newest response stopped
+        self.empty = False  # the command had no turn to run
+        self.response_stop = ""  # the reason why the newest response stopped
         self.result: documents.Result | None = None
         self.error = ""
         self.over = anyio.Event()
@@ -102,38 +108,45 @@ class _Turn:
 
 
 class OpenSession:
-    """An open session. Run `follow` in a task, and wait for `started` before you use it."""
+    """A session that is open in an editor.
+
+    Run `follow` in a task, and wait for `started` before anything else.
+    """
 
     def __init__(
         self,
         conversation: Conversation,
         editor: Client,
         group: TaskGroup,
-        can: EditorCan,
+        features: EditorFeatures,
     ) -> None:
         self.conversation, self.session = conversation, conversation.session
         self.id = self.session.id
         self._editor = editor
-        self._person = Person(editor, self.id, forms=can.forms)
-        self._updates = SessionUpdates(self._show, self._directory, terminals=can.draws)
+        self._person = Person(editor, self.id, forms=features.forms)
+        self._updates = SessionUpdates(
+            self._display_of, self._directory, terminals=features.draws
+        )
         self._follower = Follower()
         self._requests = OpenRequests(
-            self.session, self._person, self._show, self._send_order, group
+            self.session, self._person, self._display_of, self._send_order, group
         )
         self._turn: _Turn | None = None
-        self._own = set[str]()  # the keys of messages that the editor shows already
+        self._own_keys = set[str]()  # the keys of messages that the editor already shows
         self.started = anyio.Event()
         self.closed = False
 
     async def follow(self, after: Cursor | None) -> None:
-        """Send what follows `after` (None: only new events), until the session is closed."""
+        """Send all updates after the position `after` until the session is closed; None:
+        only new ones.
+        """
         try:
             while True:
                 last = await self._follow(after)
                 if not self._follower.cut_off:
                     return
                 after = last or after
-        except Exception as error:  # a bug in one session must not end the others
+        except Exception as error:  # a bug in one session must not stop the others
             if self._turn is not None:
                 text = f"refold itself failed: {type(error).__name__}: {error}"
                 self._turn.end(None, text)
@@ -145,14 +158,19 @@ class OpenSession:
                 self._turn.end(None, _SESSION_CLOSED)
 
     async def leave(self) -> None:
-        """Send no more updates; the session stays open."""
+        """Stop sending updates. The session stays open."""
         self._follower.close()
 
     async def prompt(self, message: PromptMessage, host: Host) -> PromptResponse:
         """Run a command, or send a message and wait for the end of its turn."""
         launch = self.conversation.launch
         text, typed = message.text, None
-        if not (is_command(message.typed) and find(message.typed.split()[0][1:])):
+        # templates, skills and prompts of servers are expanded to text, other commands are run
+        is_own_command = False
+        if is_command(message.typed):
+            first_word, *_ = message.typed.split()
+            is_own_command = find(first_word.removeprefix("/")) is not None
+        if not is_own_command:
             text, typed = await launch.expand(message.typed, message.text)
         if is_command(message.typed) and text == message.text:
             return await run_command(message.typed, self, self._person, host)
@@ -164,7 +182,10 @@ class OpenSession:
     async def carry_out(
         self, start: Callable[[], Awaitable[object]] | None
     ) -> PromptResponse:
+        """Run the turn that `start` begins; None: the turn that is waiting already."""
+
         async def begin(turn: _Turn) -> None:
+            """Begin the turn; if the session has nothing to run, end it as empty."""
             turn.begun = True
             if start is not None:
                 await start()
@@ -176,15 +197,16 @@ class OpenSession:
         return await self._run(begin)
 
     async def _run(self, begin: Callable[[_Turn], Awaitable[None]]) -> PromptResponse:
+        """Begin a turn, show what happens, and return the response at its end."""
         if self._turn is not None:
             raise BadInput(_TURN_RUNNING)
         turn = self._turn = _Turn()
-        self._own.add(turn.key)
+        self._own_keys.add(turn.key)
         try:
             for notice in await self.conversation.notices():
                 await self.send_update(thinking_chunk(f"refold: {notice}\n\n"))
             await begin(turn)
-            await self._requests.put_all()
+            await self._requests.show_waiting()
             while True:
                 await turn.over.wait()
                 result = turn.result
@@ -220,25 +242,31 @@ class OpenSession:
         )
 
     async def _follow(self, after: Cursor | None) -> Cursor | None:
-        """Send documents until cut off. Return the place of the last one."""
+        """Send documents until the connection is cut off. Return the position of the last
+        one.
+        """
         last = None
         follower = self._follower = await self.conversation.join(after)
         try:
             async for batch in follower.batches():
                 for data in batch:
-                    place = _PLACE.decode(data).id
+                    place = _PLACE_DECODER.decode(data).id
                     last = parse_cursor(place) if place else last
-                    await self._on_document(_DOCUMENT.decode(data))
+                    await self._on_document(_DOCUMENT_DECODER.decode(data))
         finally:
             self.conversation.leave(follower)
         return last
 
     async def _on_document(self, document: Document) -> None:
+        """Send the updates for a document.
+
+        The first status shows that all earlier documents have been sent.
+        """
         if isinstance(document, Status):
             first = not self.started.is_set()
             self.started.set()
             if first and self.session.running:
-                await self._requests.put_all()
+                await self._requests.show_waiting()
         elif self.started.is_set():
             await self._handle_live(document)
         if not self._is_own(document):
@@ -248,7 +276,10 @@ class OpenSession:
             await self._end_turn(document)
 
     async def _handle_live(self, document: Document) -> None:
-        """Handle a document of a new event, not one repeated from the journal."""
+        """Handle a document of an event that happened after the session was opened here.
+
+        Documents that repeat earlier events from the journal are not passed to it.
+        """
         match document:
             case documents.ToolApprovalRequest() | documents.Question():
                 self._requests.put(document)
@@ -269,6 +300,7 @@ class OpenSession:
                     self._update_turn(document, self._turn)
 
     def _update_turn(self, document: Document, turn: _Turn) -> None:
+        """Note in the prompt's turn what the document says about it."""
         match document:
             case documents.UserMessage(client_key=key, seq=seq) if key == turn.key:
                 turn.message = seq
@@ -277,23 +309,29 @@ class OpenSession:
             case documents.TurnStart():
                 turn.begun = turn.begun or bool(turn.message)
             case documents.Interrupted() if turn.message and not turn.begun:
-                turn.dropped = True  # no turn begins with that message any more
+                turn.dropped = True  # no turn will begin with that message
                 turn.end(None)
             case documents.AssistantMessage(stop=stop):
-                turn.answer = stop
+                turn.response_stop = stop
             case documents.Error(reason=reason) if document.seq is UNSET:
                 key = "" if document.client_key is UNSET else document.client_key
-                if key in ("", turn.key):  # others are about answers, or a cancellation
+                # other keys belong to answers, or to a cancellation
+                if key in ("", turn.key):
                     turn.end(None, reason)
             case _:
                 return
 
     def _is_own(self, document: Document) -> bool:
+        """Return whether the document is a message from this editor, which the editor shows
+        already.
+        """
         return (
-            isinstance(document, documents.UserMessage) and document.client_key in self._own
+            isinstance(document, documents.UserMessage)
+            and document.client_key in self._own_keys
         )
 
     async def _end_turn(self, result: documents.Result) -> None:
+        """End the editor's turn with this result, unless the editor has begun none."""
         turn = self._turn
         if turn is None or not turn.begun:
             return
@@ -302,7 +340,9 @@ class OpenSession:
         turn.end(result)
 
     async def _decide_plan(self, plan: documents.WaitingPlan, turn: _Turn) -> bool:
-        """Ask about the plan. Return True if it is carried out: its turn has begun."""
+        """Ask the user about the plan. Return True if it was approved, so that its turn has
+        begun.
+        """
         order = await self._person.ask_about_plan(plan)
         if order is None or turn.cancelled:
             return False
@@ -313,28 +353,35 @@ class OpenSession:
     async def _send(
         self, text: str, images: tuple[ImageData, ...], typed: str | None, turn: _Turn
     ) -> None:
+        """Send the message of the turn; stop the turn if it was cancelled meanwhile."""
         order = SendMessage(text, images=images, typed=typed, client_key=turn.key)
         await self._send_order(order)
         if turn.cancelled:
             await self._send_order(Cancel())
 
     async def _send_order(self, order: Order) -> None:
-        """Send an order. Problems come back as documents with its key."""
+        """Send an order. Problems are reported in documents with the order's key."""
         if not order.client_key:
             order = msgspec.structs.replace(order, client_key=f"acp-{uuid4().hex}")
         await self.conversation.receive(msgspec.json.encode(order), self._follower)
 
     async def _report_outcome(self, result: documents.Result) -> None:
+        """Tell the user why the turn stopped, unless it ended in a usual way.
+
+        Raises `RequestError` if the turn failed.
+        """
         if result.outcome == "failed":
             raise RequestError(_INTERNAL_ERROR, result.reason or "the turn failed")
         if result.outcome in _REPORTED_OUTCOMES:
             await self.send_update(answer_chunk(f"{result.outcome}: {result.reason}"))
 
     async def _tell_usage(self) -> None:
+        """Show the used context and the cost in the editor; no cost if a price is unknown."""
         context = self.session.reports.context()
         spent = self.session.status.cost
-        known = spent is not None and math.isfinite(spent)
-        cost = Cost(amount=spent or 0.0, currency="USD") if known else None
+        cost = None
+        if spent is not None and math.isfinite(spent):  # every price is known
+            cost = Cost(amount=spent, currency="USD")
         await self.send_update(
             UsageUpdate(
                 session_update="usage_update",
@@ -356,12 +403,19 @@ class OpenSession:
     def _directory(self) -> str:
         return self.session.workspace.directory
 
-    def _show(self, tool: str, arguments: object) -> CallDisplay:
+    def _display_of(self, tool: str, arguments: object) -> CallDisplay:
         return call_display(tool, arguments, self.session.tool(tool), self._directory)
 
 
 def _response(result: documents.Result, turn: _Turn) -> PromptResponse:
-    stop = _STOP_REASONS.get(result.outcome) or _OF_ANSWER.get(turn.answer, "end_turn")
+    """Return the response to a prompt, with the reason why its turn stopped.
+
+    The reason is that of the turn's outcome, or else that of the newest response of the
+    model.
+    """
+    stop = _STOP_REASONS_BY_OUTCOME.get(result.outcome)
+    if stop is None:
+        stop = _STOP_REASONS_BY_RESPONSE.get(turn.response_stop, "end_turn")
     used = result.usage
     return PromptResponse.model_validate(
         {

@@ -1,7 +1,7 @@
-"""The content of a prompt as a message for the model: its text, and its images. Pure.
+"""Converts the content of a prompt to a message for the model: its text and images. Pure.
 
-A file that the editor only names is written as @file, and the model reads it itself; what
-the editor embeds follows the text. `open_session` sends the message.
+A file that the editor only names becomes @file in the text, and the model reads the file
+itself. Content that the editor embeds follows the text. `open_session` sends the message.
 """
 
 import base64
@@ -32,12 +32,14 @@ ContentBlock: TypeAlias = (
     | EmbeddedResourceContentBlock
 )
 _CODE_FENCE = "```"
-# How editors write the lines of a file: L3, L3-7, L3-L7, L3:7, lines=3-7.
+# The ways in which editors write the lines of a file: L3, L3-7, L3-L7, L3:7, lines=3-7.
 _LINE_FRAGMENT = re.compile(r"(?:L|lines?=)(\d+)(?:C\d+)?(?:[-:,]L?(\d+)(?:C\d+)?)?")
 
 
 class PromptMessage(Struct, frozen=True):
-    """`typed` is what the person wrote, `attached` what the editor embedded in it."""
+    """A message. `typed` is the user's text, `attached` the content that the editor
+    embedded.
+    """
 
     typed: str
     attached: str = ""
@@ -49,7 +51,10 @@ class PromptMessage(Struct, frozen=True):
 
 
 def message_of(blocks: Sequence[ContentBlock]) -> PromptMessage:
-    """Return the message. Raises `BadInput` for content that our models cannot read."""
+    """Convert the content of a prompt to a message for the model.
+
+    Raises `BadInput` for content that our models cannot read.
+    """
     typed, attached = list[str](), list[str]()
     images = list[ImageData]()
     for block in blocks:
@@ -71,7 +76,9 @@ def message_of(blocks: Sequence[ContentBlock]) -> PromptMessage:
 
 
 def name_of(uri: str) -> str:
-    """Return how a message names the resource at this address, with its lines."""
+    """Return how a message names the resource: a file as `@PATH:LINES`, any other by its
+    address.
+    """
     parts = urlsplit(uri)
     if parts.scheme != "file":
         return uri
@@ -81,7 +88,9 @@ def name_of(uri: str) -> str:
     if not lines:
         return name
     first, last = lines.groups()
-    return f"{name}:{first}-{last}" if last and last != first else f"{name}:{first}"
+    if last is None or last == first:
+        return f"{name}:{first}"
+    return f"{name}:{first}-{last}"
 
 
 def to_code_block(text: str) -> str:
@@ -93,6 +102,7 @@ def to_code_block(text: str) -> str:
 
 
 def _image(data: str, kind: str, name: str) -> ImageData:
+    """Return the image in `data` (base64). Raises `BadInput` if it is not an image."""
     if not kind.startswith("image/"):
         raise BadInput(
             f"{name!r} is {kind or 'of no known type'}: refold takes text and images"

@@ -1,8 +1,8 @@
-"""Serves one editor: from the first line of stdin to its end, or to a signal.
+"""Serves one editor over stdin and stdout, until stdin ends or a signal arrives.
 
-The process around the protocol, and its messages as JSON lines on stdin and stdout. The SDK
-and `editor_agent` interpret messages. A line that is not a message is answered here with an
-error, and reading continues.
+Each line is a message in JSON, which the SDK and `editor_agent` interpret. This module runs
+the process around them. A line that is not a message is answered here with an error, and
+reading continues.
 """
 
 import os
@@ -20,12 +20,12 @@ from refold.acp.editor_agent import DELETE_METHOD, EditorAgent
 from refold.client.host import Host
 
 _EDITOR_ENDED = "the editor ended refold"
-_AT_ONCE = 4096  # bytes that a pipe takes without waiting, once it is writable
+_WRITE_BYTES = 4096  # accepted by a pipe without waiting, once it is writable
 _PARSE_ERROR, _INVALID_REQUEST = -32700, -32600
 
 
 async def serve(host: Host, lines: AsyncIterator[bytes | None], output: int) -> None:
-    """Serve until stdin has ended, or SIGINT or SIGTERM; then turns are stopped."""
+    """Serve until stdin ends, or until SIGINT or SIGTERM; then stop the turns."""
     transport = LineTransport(lines, output)
     async with host.run(reason=_EDITOR_ENDED), anyio.create_task_group() as group:
         group.start_soon(_cancel_on_signal, group.cancel_scope)
@@ -50,33 +50,34 @@ async def _cancel_on_signal(scope: anyio.CancelScope) -> None:
 
 
 class LineTransport:
-    """A `Transport` of the SDK. Only this object writes to the file descriptor `out`.
+    """A `Transport` of the SDK. Nothing else writes to the file descriptor `output`.
 
-    `lines` gives None for a line that is too long. `run` does the writing: if a task that
-    sends is cancelled, its message is written completely, or not at all.
+    `lines` yields None for a line that is too long. `run` writes the messages. So a message
+    is written completely or not at all, even if the task that sends it is cancelled.
     """
 
     def __init__(self, lines: AsyncIterator[bytes | None], output: int) -> None:
         self._lines, self._out = lines, output
         self._queue, self._queued = anyio.create_memory_object_stream[bytes](0)
-        self._gone = False  # the reader of our output is gone
+        self._reader_has_gone = False  # the reader of our output has exited
 
     async def run(self) -> None:
-        """Write what is sent, until this is cancelled."""
+        """Write sent messages, until this is cancelled."""
         async with self._queued:
             async for message in self._queued:
                 data = memoryview(message)
-                while data and not self._gone:
-                    data = data[await self._write(data[:_AT_ONCE]) :]
+                while data and not self._reader_has_gone:
+                    data = data[await self._write(data[:_WRITE_BYTES]) :]
 
     async def receive(self) -> dict[str, Any] | None:
-        """Return the next message; None at the end."""
+        """Return the next message; None at the end of the input."""
         async for line in self._lines:
-            if self._gone:
+            if self._reader_has_gone:
                 return None
             if line is not None and not line.strip():
                 continue
             try:
+                # a line that is too long is rejected like one that is not JSON
                 value: object = msgspec.json.decode(b"" if line is None else line)
             except (ValueError, RecursionError) as error:
                 await self._reject(_PARSE_ERROR, f"this line is not JSON: {error}")
@@ -84,15 +85,14 @@ class LineTransport:
             if isinstance(value, dict):
                 message = cast("dict[str, Any]", value)
                 if message.get("method") == DELETE_METHOD:
-                    message["method"] = (
-                        f"_{DELETE_METHOD}"  # so the agent gets it as an extension
-                    )
+                    # the SDK passes methods of this form to `ext_method`
+                    message["method"] = f"_{DELETE_METHOD}"
                 return message
             await self._reject(_INVALID_REQUEST, "a message is a JSON object")
         return None
 
     async def send(self, message: dict[str, Any]) -> None:
-        """Send a message. Raises `ConnectionError` after the end."""
+        """Send a message. Raises `ConnectionError` after the end of the connection."""
         try:
             await self._queue.send(msgspec.json.encode(message, enc_hook=str) + b"\n")
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as error:
@@ -102,18 +102,22 @@ class LineTransport:
         self._queue.close()
 
     async def _write(self, piece: memoryview) -> int:
+        """Write some of the piece, and return how many bytes; 0 if the editor does not read
+        now.
+        """
         try:
             try:
                 await anyio.wait_writable(self._out)
                 return os.write(self._out, piece)
-            except PermissionError:  # a file is always writable, and cannot be waited for
+            except PermissionError:  # a file is always writable, and cannot be polled
                 return await to_thread.run_sync(os.write, self._out, piece)
         except BlockingIOError:
             return 0
         except OSError:
-            self._gone = True
+            self._reader_has_gone = True
             return 0
 
     async def _reject(self, code: int, reason: str) -> None:
+        """Answer a line that is not a message with an error."""
         error = {"code": code, "message": reason}
         await self.send({"jsonrpc": "2.0", "id": None, "error": error})

@@ -1,6 +1,7 @@
-"""What a person may choose for a session in an editor: its mode, model, and effort.
+"""What a user can choose for a session in an editor: its mode, model, and effort.
 
-Each is sent twice, as a mode and as a configuration option: editors know one or the other.
+The mode is sent twice, as a mode and as a configuration option, because an editor may
+support only one of the two.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from refold.errors import BadInput
 from refold.values.modes import MODE_MEANINGS, Effort
 
 MODE, MODEL, EFFORT = "mode", "model", "effort"
-_PROVIDERS_OWN = "default"  # the effort "", for editors that need a value
+_PROVIDER_DEFAULT = "default"  # represents the effort "", for editors that need a value
 
 
 def modes(session: Session) -> SessionModeState:
@@ -35,8 +36,9 @@ def modes(session: Session) -> SessionModeState:
 def options(
     session: Session,
 ) -> list[SessionConfigOptionSelect | SessionConfigOptionBoolean]:
+    """Return what the user can choose for the session, with the present values."""
     models = dict.fromkeys(filter(None, (session.model, *session.models.names())))
-    efforts = [effort or _PROVIDERS_OWN for effort in get_args(Effort)]
+    efforts = [effort or _PROVIDER_DEFAULT for effort in get_args(Effort)]
     rows: list[SessionConfigOptionSelect | SessionConfigOptionBoolean] = [
         SessionConfigOptionSelect(
             type="select", id=MODE, name="Permission mode", category="mode",
@@ -48,7 +50,7 @@ def options(
         ),
         SessionConfigOptionSelect(
             type="select", id=EFFORT, name="Effort", category="thought_level",
-            current_value=session.effort or _PROVIDERS_OWN, options=_to_options(efforts),
+            current_value=session.effort or _PROVIDER_DEFAULT, options=_to_options(efforts),
         ),
     ]  # fmt: skip
     if models:
@@ -63,10 +65,15 @@ def options(
 
 
 async def choose(session: Session, option: str, value: str | bool) -> None:
-    """Make a choice. Raises `BadInput` if it is not available."""
+    """Apply a choice of the user: `value` for the option with the id `option`.
+
+    Raises `BadInput` if it is not available.
+    """
     from refold.client.protocol import SetEffort, SetMode, SetModel
 
-    efforts: dict[str, Effort] = {item or _PROVIDERS_OWN: item for item in get_args(Effort)}
+    efforts: dict[str, Effort] = {
+        item or _PROVIDER_DEFAULT: item for item in get_args(Effort)
+    }
     match option, value:
         case "mode", str():
             await session.send(SetMode(value))

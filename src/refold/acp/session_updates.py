@@ -1,8 +1,8 @@
-"""The documents of a session as updates of the protocol.
+"""Converts the documents of a session to updates of the protocol.
 
 Nothing is sent or asked here: `open_session` does both. Text arrives in pieces and then
-complete; each part of it is sent once. This is version 1 of the protocol; another version
-would be another module like this one.
+complete; each part of the text is sent once. This is version 1 of the protocol; another
+version would get a module of its own.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ Update: TypeAlias = (
 Show: TypeAlias = Callable[[str, object], CallDisplay]
 _Status: TypeAlias = Literal["pending", "in_progress", "completed", "failed"]
 
-_MAX_TAIL_CHARS = 4_000  # of what a running command has printed
+_MAX_TAIL_CHARS = 4_000  # of a running command's output
 _TODO_STATES: Mapping[str, Literal["pending", "in_progress", "completed"]] = {
     "pending": "pending", "in_progress": "in_progress", "done": "completed",
     "cancelled": "completed",
@@ -52,17 +52,18 @@ _TODO_STATES: Mapping[str, Literal["pending", "in_progress", "completed"]] = {
 
 
 class SessionUpdates:
-    """Updates of one session. `show` returns how a call looks, for `directory`.
+    """Converts the documents of one session. `show` returns the display of a call.
 
-    With `terminals` the editor draws the output of commands as that of a terminal.
+    Paths of calls are relative to `directory`. With `terminals` the editor draws the output
+    of commands like that of a terminal.
     """
 
     def __init__(self, show: Show, directory: str, *, terminals: bool = False) -> None:
         self._show, self._directory, self._terminals = show, directory, terminals
-        # Calls drawn as terminals, and whether one has printed.
+        # Calls that are drawn as terminals, and whether each has printed.
         self._drawn = dict[str, bool]()
-        self._said, self._answered = _SeenText(), 0
-        # Characters so far and the last one, of running calls.
+        self._sent, self._last_response_seq = _SeenText(), 0
+        # For each running call: the number of characters so far, and the last one.
         self._printed = dict[str, tuple[int, str]]()
         self._edits = dict[str, list[FileEditToolCallContent]]()
 
@@ -77,7 +78,7 @@ class SessionUpdates:
             case live_documents.TextDelta() | live_documents.ThinkingDelta():
                 yield from self._text_updates(document)
             case documents.ModelStart():
-                self._said = _SeenText()
+                self._sent = _SeenText()
             case documents.AssistantMessage():
                 yield from self._answer_updates(document)
             case documents.Error(reason=reason, dropped=True):
@@ -101,6 +102,7 @@ class SessionUpdates:
                 yield from self._call_updates(document)
 
     def _call_updates(self, document: Document) -> Iterator[Update]:
+        """Yield the updates for a document about a call; none for any other document."""
         match document:
             case documents.ToolCall(call_id=id_, tool=tool, arguments=arguments):
                 shown = self._show(tool, arguments)
@@ -115,7 +117,7 @@ class SessionUpdates:
                     field_meta=_terminal_metadata("info", id_, cwd=self._directory) if drawn else None,
                 )  # fmt: skip
             case documents.ToolStart(call_id=id_):
-                # The question about the call has replaced what the editor shows.
+                # The question about the call has replaced its display in the editor.
                 yield progress(
                     id_, "in_progress", [_terminal(id_)] if id_ in self._drawn else None
                 )
@@ -131,6 +133,10 @@ class SessionUpdates:
                 return
 
     def _result_updates(self, document: documents.ToolResult) -> Iterator[Update]:
+        """Yield the updates for the end of a call.
+
+        If the call is drawn as a terminal, its output was sent before, unless it was empty.
+        """
         id_, text, done = document.call_id, document.text, document.outcome == "done"
         status = "completed" if done else "failed"
         self._printed.pop(id_, None)
@@ -139,62 +145,74 @@ class SessionUpdates:
             return
         printed = self._drawn.pop(id_)
         if done and not printed:
-            yield _progress(id_, _terminal_metadata("output", id_, data=text))
-        yield _progress(id_, _terminal_metadata("exit", id_, exit_code=None, signal=None))
+            yield _metadata_update(id_, _terminal_metadata("output", id_, data=text))
+        yield _metadata_update(
+            id_, _terminal_metadata("exit", id_, exit_code=None, signal=None)
+        )
         why = [] if done else [content(to_code_block(text))]
         yield progress(id_, status, [_terminal(id_), *why])
 
     def _text_updates(
         self, document: live_documents.TextDelta | live_documents.ThinkingDelta
     ) -> Iterator[Update]:
+        """Yield the new part of live text; nothing if its response is complete already."""
         thinking = isinstance(document, live_documents.ThinkingDelta)
         piece = document.piece
-        late = document.after < self._answered or 0 < piece.message < self._answered
-        if late:  # live pieces and events arrive by two ways
+        # Live pieces and events arrive separately: a piece of a complete response is late.
+        if document.after < self._last_response_seq:
             return
-        if new := self._said.take_new(thinking, piece):
+        if 0 < piece.message < self._last_response_seq:
+            return
+        if new := self._sent.take_new(thinking, piece):
             yield _chunk(new, thinking, f"answer-{piece.message}")
 
     def _answer_updates(self, document: documents.AssistantMessage) -> Iterator[Update]:
-        message = self._said.message or document.seq
+        """Yield what was not sent yet of a complete response: its thinking, then its text."""
+        message = self._sent.message or document.seq
+        # The pairs are: whether it is thinking, and the text.
         for thinking, text in ((True, document.thinking), (False, document.text)):
-            if rest := self._said.take_new(thinking, Piece(message, 0, text)):
-                yield _chunk(rest, thinking, f"answer-{message}")
-        self._said, self._answered = _SeenText(), document.seq
+            if unsent := self._sent.take_new(thinking, Piece(message, 0, text)):
+                yield _chunk(unsent, thinking, f"answer-{message}")
+        self._sent, self._last_response_seq = _SeenText(), document.seq
 
     def _output_updates(self, document: live_documents.ToolProgress) -> Iterator[Update]:
+        """Yield new output of a call for a terminal, or the end of all its output."""
         id_, piece = document.call_id, document.piece
         offset, tail = self._printed.get(id_, (0, ""))
         new = piece.after(offset)
-        whole = (tail + new)[-_MAX_TAIL_CHARS:]
-        self._printed[id_] = max(offset, piece.end), whole
+        output_tail = (tail + new)[-_MAX_TAIL_CHARS:]
+        self._printed[id_] = max(offset, piece.end), output_tail
         if id_ not in self._drawn:
-            yield progress(id_, "in_progress", [content(to_code_block(whole))])
+            yield progress(id_, "in_progress", [content(to_code_block(output_tail))])
         elif new:
             self._drawn[id_] = True
-            yield _progress(id_, _terminal_metadata("output", id_, data=new))
+            yield _metadata_update(id_, _terminal_metadata("output", id_, data=new))
 
     def _diff_update(self, document: documents.Diff) -> Update:
-        all_ = self._edits.setdefault(document.call_id, [])
-        all_ += edits(document.path, document.kind, document.text, self._directory)
-        places = [
-            ToolCallLocation(path=change.path, line=first_changed_line(document.text))
-            for change in all_[-1:]
-        ]
+        """Return all changes of a call so far as one update, with the line of the newest."""
+        call_edits = self._edits.setdefault(document.call_id, [])
+        call_edits += edits(document.path, document.kind, document.text, self._directory)
+        locations = list[ToolCallLocation]()
+        if call_edits:
+            line, path = first_changed_line(document.text), call_edits[-1].path
+            locations.append(ToolCallLocation(path=path, line=line))
         return ToolCallProgress(
             session_update="tool_call_update", tool_call_id=document.call_id,
-            content=list(all_) or None, locations=places or None,
+            content=list(call_edits) or None, locations=locations or None,
         )  # fmt: skip
 
 
 class _SeenText:
-    """How much of one response was sent: of its text, and of its thinking."""
+    """How many characters of the newest response were sent to the editor.
+
+    The thinking (key True) and the text (key False) are counted separately.
+    """
 
     def __init__(self) -> None:
         self.message, self._seen = 0, {True: 0, False: 0}
 
     def take_new(self, thinking: bool, piece: Piece) -> str:
-        """Return the part of this piece that was not sent yet."""
+        """Return the part of this piece that was not sent yet, and count it as sent."""
         if piece.message != self.message:
             self.message, self._seen = piece.message, {True: 0, False: 0}
         new = piece.after(self._seen[thinking])
@@ -209,7 +227,7 @@ def user_chunk(text: str, id_: str) -> UserMessageChunk:
 
 
 def answer_chunk(text: str) -> AgentMessageChunk:
-    """Return a sentence of refold, not of the model."""
+    """Return text that the editor shows as an answer, such as a sentence of refold."""
     return AgentMessageChunk(session_update="agent_message_chunk", content=text_block(text))
 
 
@@ -230,6 +248,7 @@ def progress(
     status: _Status,
     content: Sequence[ContentToolCallContent | TerminalToolCallContent] | None = None,
 ) -> ToolCallProgress:
+    """Return an update of a call. With None as `content`, what the editor shows stays."""
     return ToolCallProgress(
         session_update="tool_call_update", tool_call_id=id_, status=status,
         content=list(content) if content is not None else None,
@@ -241,11 +260,11 @@ def _terminal(id_: str) -> TerminalToolCallContent:
 
 
 def _terminal_metadata(key: str, id_: str, **more: object) -> dict[str, object]:
-    """Return metadata for editors that draw an agent's terminals."""
+    """Return metadata about the terminal `id_`, for editors that draw an agent's terminals."""
     return {f"terminal_{key}": {"terminal_id": id_, **more}}
 
 
-def _progress(id_: str, meta: dict[str, object]) -> ToolCallProgress:
+def _metadata_update(id_: str, meta: dict[str, object]) -> ToolCallProgress:
     return ToolCallProgress(
         session_update="tool_call_update", tool_call_id=id_, field_meta=meta
     )

@@ -1,17 +1,18 @@
-"""The background commands of one session: starts and stops them, and records their ends.
+"""Starts and stops the background commands of one session, and records their ends.
 
 Implements `tools.shell.BackgroundRunner`. The commands run in the event loop of a thread of
-their own, because they outlive the turn, and the task, that started them. Each end is
-recorded in the loop of the session. `place` runs and confines the commands, and
-`journal/state/background.py` is what the session knows of them.
+their own, because they outlive the turn, and the task, that started them. Each end is recorded
+in the loop of the session. `place` runs and confines the commands, and
+`journal/state/background.py` folds the events about them.
 
-A task group for each session would have to be entered and left in one task by every client.
-Output stays in memory: a file would survive a crash of refold, but the command ends with
-refold anyway.
+They do not run in a task group of the session, because every client would have to enter and
+leave it in the same task.
+The output stays in memory: a file would survive a crash of refold, but the command ends
+with refold anyway.
 
-When a running call moves here, only its waiting task changes (`place.port.Handover`):
-process, sandbox and thread stay. It is not judged again, because its confinement is that of
-the call.
+When a running call is moved to the background, only the task that waits for it changes
+(`place.port.Handover`): process, sandbox and thread stay the same. The command is not judged
+again, because its confinement is that of the call.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
@@ -46,16 +47,17 @@ from refold.values.text import escape_own, mark_invisible
 if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
-MAX_RUNNING = 16  # that run at once
-_KEPT_BYTES = 1024 * 1024  # of the beginning and of the end of the output
-_MAX_TAIL_CHARS = 2_000  # of the output in the event of the end
-_MAX_KEPT_COMMANDS = 32  # whose output is in memory; the journal has that of older ones
+MAX_RUNNING = 16  # commands that run at once
+_KEPT_BYTES = 1024 * 1024  # bytes of the output in memory: of its beginning, and of its end
+_MAX_TAIL_CHARS = 2_000  # characters of the output in the event of the end
+# Commands whose output is in memory. Of an older command, the journal has the end.
+_MAX_KEPT_COMMANDS = 32
 SESSION_CLOSED = "the session was closed"
 PLANNING_BEGAN = "plan mode began, in which nothing is changed"
 STOP_REQUESTED = "it was asked for"
 MATCH_MESSAGE = "{name} ({command}) is still running. New output:\n{line}"
-_MAX_LINE_BYTES = 2_000  # of an incomplete line
-_EXCERPT_BYTES = 1_000  # shown before and after the start of the match
+_MAX_LINE_BYTES = 2_000  # bytes of an incomplete line that are searched again
+_EXCERPT_BYTES = 1_000  # bytes of a line before and after the text that was searched
 END_MESSAGE = "{name} ({command}) has {end}.{printed}"
 
 
@@ -66,7 +68,8 @@ _Run = Callable[[_Listener], Awaitable[Finished]]
 class _Command:
     """A command whose output (`printed`) is in memory.
 
-    `begin` returns the coroutine that runs it, and `read` is how much the model has read.
+    `begin` returns the coroutine that runs the command, and `read` is how many bytes of its
+    output the model has read.
     """
 
     def __init__(
@@ -79,14 +82,16 @@ class _Command:
     ) -> None:
         self.name, self.request, self._begin = name, request, begin
         self.printed, self.read = printed, read
-        self.over, self.told = anyio.Event(), False
-        self.stopped = ""  # why its end was requested
+        self.over = anyio.Event()  # set when the end was recorded
+        self.told = False  # whether the model needs no message about the end
+        self.stopped = ""  # the reason why its end was requested
         self.watch = OutputWatch(self.printed, request.until) if request.until else None
         self._scope: anyio.CancelScope | None = None
 
     async def run(self, on_output: _Listener) -> Finished | str:
-        """Run the command to its end, in the thread. Return why, if it could not be
-        started.
+        """Run the command to its end, in the thread of background commands.
+
+        Return how it ended, or the reason why it could not be started.
         """
         with anyio.CancelScope() as self._scope:
             if self.stopped:
@@ -98,7 +103,7 @@ class _Command:
         return Finished(None, b"")
 
     def stop(self) -> None:
-        """Stop the command, in the thread."""
+        """Stop the command. Call it in the thread of background commands."""
         if self._scope is not None:
             self._scope.cancel()
 
@@ -107,42 +112,53 @@ class OutputWatch:
     """Searches output for the first line that contains one of several texts."""
 
     def __init__(self, printed: Printed, until: str) -> None:
-        self._printed, self._place, self._begun = printed, 0, b""
-        self._wanted = [text.encode() for text in until.split("|") if text]
+        self._printed, self._position, self._open_line = printed, 0, b""
+        self._texts = [text.encode() for text in until.split("|") if text]
 
     def find_line(self) -> str:
-        """The line, as far as it has been printed, or "" if there is none yet."""
-        start, lost, end, self._place = self._printed.since(self._place)
-        lines = ((b"" if lost else self._begun + start) + end).split(b"\n")
-        self._begun = lines[-1][-_MAX_LINE_BYTES:]
+        """Return the first new line that contains one of the texts, cut around the text; "" if
+        none does.
+        """
+        start, lost, end, self._position = self._printed.since(self._position)
+        # `lost` is the number of bytes between `start` and `end` that were not kept.
+        new = end if lost else self._open_line + start + end
+        lines = new.split(b"\n")
+        self._open_line = lines[-1][-_MAX_LINE_BYTES:]
         for line in lines:
-            for index in filter(lambda at: at >= 0, map(line.find, self._wanted)):
-                around = line[max(0, index - _EXCERPT_BYTES) : index + _EXCERPT_BYTES]
-                return mark_invisible(to_text(around)[0])[0]
+            for text in self._texts:
+                index = line.find(text)
+                if index != -1:
+                    around = line[max(0, index - _EXCERPT_BYTES) : index + _EXCERPT_BYTES]
+                    return mark_invisible(to_text(around)[0])[0]
         return ""
 
 
 class BackgroundCommands:
-    """The commands of the session with the journal `record`. `close` it with the session.
+    """The background commands of the session with the journal `record`.
 
-    `above` are the rights of the parent of a subagent, whose plan mode counts for it, too.
+    Call `close` when the session is closed. In a subagent, `above` has the rights of its
+    parent: the parent's plan mode applies to the subagent, too.
     """
 
     def __init__(self, record: Recorder, above: ParentRights | None = None) -> None:
         self._record, self._above = record, above
-        self._known = dict[str, _Command]()
+        self._in_memory = dict[str, _Command]()
         self._portal: BlockingPortal | None = None
-        self._leave = list[Callable[[], None]]()  # each ends `_on_event`
+        self._unsubscribe = list[Callable[[], None]]()  # each ends calls of `_on_event`
         self._stack = ExitStack()
 
     async def start(
         self, call_id: str, request: BackgroundRequest, commands: Commands
     ) -> str:
+        """Start a background command, and return its name. Raises `ToolFailed` if too many
+        run.
+        """
         if full := self.refusal():
             raise ToolFailed(f"{full}. Stop one with background_stop first.")
         printed = Printed(_KEPT_BYTES)
 
         async def run(on_output: _Listener) -> Finished:
+            """Run the command until it ends, without a time limit."""
             return await commands.run(
                 request.command,
                 cwd=request.directory,
@@ -159,21 +175,23 @@ class BackgroundCommands:
     async def adopt(
         self, call_id: str, request: BackgroundRequest, so_far: Finished, printed: Printed
     ) -> str:
-        assert so_far.continued is not None  # otherwise there is nothing to take over
-        name, going = "", so_far.continued
-        with anyio.CancelScope(shield=True):  # or it would run unrecorded
+        """Move the running command of a call to the background, and return its name there."""
+        assert so_far.continued is not None  # otherwise the command could not be taken over
+        name, running = "", so_far.continued
+        # A cancellation would leave the command running without a record.
+        with anyio.CancelScope(shield=True):
             try:
                 name = await self._record_start(call_id, request, moved=True)
             except BaseException:  # nothing else would end the command
-                await _end_now(going)
+                await _end_now(running)
                 raise
-        printed.keep(_KEPT_BYTES)
+        printed.limit_ends(_KEPT_BYTES)
         read = so_far.total_bytes
-        self._add(_Command(name, request, printed, lambda _: going.end(), read))
+        self._add(_Command(name, request, printed, lambda _: running.end(), read))
         return name
 
     def refusal(self) -> str:
-        """Why no more command may be started; "" if one may."""
+        """Return why no more commands may be started; "" if another one may be."""
         if len(self._running) < MAX_RUNNING:
             return ""
         names = ", ".join(command.name for command in self._running)
@@ -182,10 +200,11 @@ class BackgroundCommands:
     async def _record_start(
         self, call_id: str, request: BackgroundRequest, *, moved: bool = False
     ) -> str:
-        """Record the start, and return the name of the command."""
+        """Record the start of a background command, and return its new name."""
         name = ""
 
         def make_events(view: View) -> Sequence[Event]:
+            """Return the start of the command, under the next free name."""
             nonlocal name
             name, directory = view.background.next_name, request.directory
             started = BackgroundStarted(
@@ -203,27 +222,33 @@ class BackgroundCommands:
         return name
 
     def _add(self, command: _Command) -> None:
-        """Run the command in the thread, which starts with the first command."""
+        """Run the command in the thread of background commands, which the first command
+        starts.
+        """
         if self._portal is None:
             portal = start_blocking_portal(name="background commands")
             self._portal = self._stack.enter_context(portal)
-            self._leave.append(self._record.hub.subscribe(self._on_event))
+            self._unsubscribe.append(self._record.hub.subscribe(self._on_event))
             if self._above is not None:
-                self._leave.append(self._above.subscribe(self._on_event))
-        self._known[command.name] = command
+                self._unsubscribe.append(self._above.subscribe(self._on_event))
+        self._in_memory[command.name] = command
         self._portal.start_task_soon(self._run, command, current_token())
         self._on_event()
 
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput:
-        known = self._find(name)
-        outside = known.started.outside
-        command, state = self._known.get(name), end_text(known.end) if known.end else ""
-        code = known.end.code if known.end and known.end.outcome != "stopped" else None
+        """Return what a command printed since the model last read its output, or, if
+        `all_of_it`, its whole output.
+        """
+        recorded = self._find(name)
+        outside, ended = recorded.started.outside, recorded.end
+        state = end_text(ended) if ended else ""
+        code = ended.code if ended and ended.outcome != "stopped" else None
+        command = self._in_memory.get(name)
         if command is None:  # not in memory: it ended long ago, or before a restart
-            assert known.end is not None  # running commands are in memory
-            end = known.end
-            blob = end.full_blob
-            text = (await self._record.get(blob)).decode() if blob else end.text
+            assert ended is not None  # running commands are in memory
+            text = ended.text
+            if ended.full_blob:
+                text = (await self._record.get(ended.full_blob)).decode()
             return BackgroundOutput(text, state, code, outside=outside)
         start, lost, end, command.read = command.printed.since(
             0 if all_of_it else command.read
@@ -236,26 +261,27 @@ class BackgroundCommands:
         return BackgroundOutput(text, state, code, whole=False, outside=outside)
 
     async def read_tail(self, name: str, max_bytes: int) -> str:
-        """The end of a command's output, at most `max_bytes`, to show to the user.
+        """Return the end of a command's output, at most `max_bytes`, for the user.
 
         The model's read position does not change.
         """
-        command = self._known.get(name)
+        command = self._in_memory.get(name)
         if command is None:
             return ""
         start, lost, end, _ = command.printed.since(0)
         cut = lost > 0 or len(start) + len(end) > max_bytes
         text = to_text((end if lost else start + end)[-max_bytes:])[0]
-        return text.partition("\n")[2] if cut else text
+        return text.partition("\n")[2] if cut else text  # the first line is incomplete
 
     async def stop(
         self, name: str, *, silent: bool = False, reason: str = STOP_REQUESTED
     ) -> bool:
         """Stop the command, and wait for its end. Return False if it had ended already.
-        With `silent` the end is not reported to the model, which requested it.
+
+        If `silent`, the end is not reported to the model, because the model requested the stop.
         """
         self._find(name)
-        command = self._known.get(name)
+        command = self._in_memory.get(name)
         if command is None or command.over.is_set():
             return False
         command.told, command.stopped = silent, reason
@@ -268,19 +294,24 @@ class BackgroundCommands:
         """Stop all background commands: none outlives its session."""
         for command in self._running:
             await self.stop(command.name, reason=SESSION_CLOSED)
-        while self._leave:
-            self._leave.pop()()
+        while self._unsubscribe:
+            unsubscribe = self._unsubscribe.pop()
+            unsubscribe()
         await to_thread.run_sync(self._stack.close)
         self._portal = None
 
     @property
     def _running(self) -> Sequence[_Command]:
-        return [command for command in self._known.values() if not command.over.is_set()]
+        return [
+            command for command in self._in_memory.values() if not command.over.is_set()
+        ]
 
     def _on_event(self, _: Entry | None = None) -> None:
-        """End commands that may write files when plan mode begins."""
-        above = self._above is not None and self._above.mode == "plan"
-        if self._portal is None or not (above or self._record.view.rights.mode == "plan"):
+        """Stop commands that may write files when plan mode begins."""
+        is_planning = self._record.view.rights.mode == "plan"
+        if self._above is not None and self._above.mode == "plan":
+            is_planning = True
+        if self._portal is None or not is_planning:
             return
         for command in self._running:
             if command.request.confines.writes and not command.stopped:
@@ -288,6 +319,7 @@ class BackgroundCommands:
                 self._portal.start_task_soon(command.stop)
 
     def _find(self, name: str) -> BackgroundCommand:
+        """Return the state of a command. Raises `ToolFailed` for an unknown name."""
         background = self._record.view.background
         command = background.command(name)
         if command is None or command.foreign:
@@ -297,18 +329,23 @@ class BackgroundCommands:
         return command
 
     async def _run(self, command: _Command, session: EventLoopToken) -> None:
-        """Run a command, in the thread, and record its end in the loop of the session."""
+        """Run a command in the thread of background commands, and record its end in the loop of
+        the session.
+        """
 
         async def run_in_session(
             function: Callable[[], Coroutine[None, None, None]],
         ) -> None:
-            with anyio.CancelScope(shield=True), suppress(RuntimeError):  # it has ended
+            """Run `function` in the session's event loop, even if this task is cancelled."""
+            # RuntimeError: the session's event loop has ended.
+            with anyio.CancelScope(shield=True), suppress(RuntimeError):
                 await to_thread.run_sync(partial(from_thread.run, function, token=session))
 
         result: Finished | str = ""
         async with anyio.create_task_group() as group:
 
             def watch_output(_: str) -> None:
+                """Wake the agent, once, if the output now has a line for which it waits."""
                 if command.watch is not None and (line := command.watch.find_line()):
                     command.watch = None
                     group.start_soon(
@@ -319,7 +356,9 @@ class BackgroundCommands:
         await run_in_session(partial(self._record_end, command, result))
 
     async def _wake_agent(self, command: _Command, line: str) -> None:
-        """Wake the agent: a text that it waits for was printed."""
+        """Wake the agent with a message: the command has printed a text for which the agent
+        waits.
+        """
         text = " ".join(command.request.command.split())
         words = MATCH_MESSAGE.format(name=command.name, command=text, line=escape_own(line))
         key = f"{command.name} matched"
@@ -331,13 +370,14 @@ class BackgroundCommands:
             )
 
     async def _record_end(self, command: _Command, result: Finished | str) -> None:
+        """Record the end of a command, and let those continue who wait for it."""
         try:
             end = await self._end_event(command, result)
             await self._record.append_if(
-                partial(self._news, end, command), kept=True, author=command.name
+                partial(self._end_events, end, command), kept=True, author=command.name
             )
         except JournalError:
-            pass  # the next opening of the journal records it as lost
+            pass  # the next opening of the journal records the command as lost
         finally:
             command.over.set()
             self._forget()
@@ -345,6 +385,7 @@ class BackgroundCommands:
     async def _end_event(
         self, command: _Command, result: Finished | str
     ) -> BackgroundEnded:
+        """Return the event for the end of a command, and store a long output as a blob."""
         start, lost, end, _ = command.printed.since(0)
         gap = f"\n[{lost:,} bytes were not kept]\n" if lost else ""
         text = mark_invisible(to_text(start)[0] + gap + to_text(end)[0])[0]
@@ -354,11 +395,13 @@ class BackgroundCommands:
         if remarks:
             text = f"{text.rstrip()}\n({'; '.join(remarks)})"
         blob = await self._record.put(text.encode()) if len(text) > _MAX_TAIL_CHARS else ""
-        code = None if isinstance(result, str) else result.code
-        why = result if isinstance(result, str) else command.stopped or result.stopped
-        outcome: Literal["done", "failed", "stopped"] = (
-            "stopped" if command.stopped else "done" if code == 0 else "failed"
-        )
+        if isinstance(result, str):  # the command could not be started
+            code, why = None, result
+        else:
+            code, why = result.code, command.stopped or result.stopped
+        outcome: Literal["done", "failed", "stopped"] = "done" if code == 0 else "failed"
+        if command.stopped:
+            outcome = "stopped"
         return BackgroundEnded(
             command.name,
             outcome,
@@ -370,9 +413,15 @@ class BackgroundCommands:
             command.request.confines.network,
         )
 
-    def _news(self, end: BackgroundEnded, command: _Command, view: View) -> Sequence[Event]:
-        known = view.background.command(end.name)
-        if known is None or not known.runs:
+    def _end_events(
+        self, end: BackgroundEnded, command: _Command, view: View
+    ) -> Sequence[Event]:
+        """Return the end, with a message that wakes the agent if that was requested.
+
+        Return () if the end is recorded already.
+        """
+        recorded = view.background.command(end.name)
+        if recorded is None or not recorded.runs:
             return ()
         if not command.request.notify or end.outcome == "stopped":
             return (end,)
@@ -387,13 +436,14 @@ class BackgroundCommands:
         return (end, Said(words, end.name, client_key=key, wakes=True, outside=net))
 
     def _forget(self) -> None:
-        ended = [name for name, command in self._known.items() if command.over.is_set()]
-        for name in ended[: max(0, len(self._known) - _MAX_KEPT_COMMANDS)]:
-            del self._known[name]
+        """Remove the oldest ended commands from memory, if too many are in it."""
+        ended = [name for name, command in self._in_memory.items() if command.over.is_set()]
+        for name in ended[: max(0, len(self._in_memory) - _MAX_KEPT_COMMANDS)]:
+            del self._in_memory[name]
 
 
 async def _end_now(command: Continued) -> None:
-    """End a command that cannot be taken over, and wait for its end."""
+    """Stop a command that could not be moved to the background, and wait for its end."""
     with anyio.CancelScope() as scope:
-        scope.cancel()
+        scope.cancel()  # a cancelled wait kills the command
         await command.end()

@@ -1,9 +1,10 @@
-"""The budget of a child: a grant from its parent's budget, which grows on request.
+"""Grants: a child's budget is a part of its parent's budget, and grows on request.
 
-`new_grant` computes the first grant from the view that `ChildBorn` is appended to; None means
-that nothing is left and no child is started. An open grant counts as used in the parent
-(`journal.state.turn`) until `ChildEnded` says what was spent. `engine.policies.budget` and
-`engine.budget` decide when a child requests more; `ChildGrant` answers.
+`new_grant` computes the first grant from the view to which `ChildBorn` is appended. If it
+returns None, too little is left and no child is started. An open grant counts as used in the
+parent (`journal.state.turn`) until `ChildEnded` records what was spent.
+`engine.policies.budget` and `engine.budget` decide when a child requests more; `ChildGrant`
+answers the request.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from refold.journal.state.fold import BudgetUsed, View, budget_of, budget_used
 from refold.values.usage import Budget, Estimate
 
 NO_GRANT = Budget(0.0, 0, 0)
-_GRANT_PARTS = 16  # a grant is a sixteenth of what is left
+_GRANT_PARTS = 16  # what is left is divided by this; one part is a grant
 
 
 def new_grant(
@@ -27,17 +28,20 @@ def new_grant(
     *,
     granted_budget: Budget = NO_GRANT,
     used_there: BudgetUsed | None = None,
-    lent: bool = False,
+    parent_has_grant: bool = False,
 ) -> Budget | None:
-    """The grant of a child into which `need` fits, in addition to its usage; or None.
+    """Return the total grant for a child; None if its parent has too little left.
 
-    `view` and `budget` are those of the parent. `granted_budget` is the grant so far. If the parent's budget
-    is a grant itself (`lent`), the new grant must fit into what is left of it.
+    A grant is the part of its parent's budget that a child may use. The returned grant covers
+    what the child has used (`used_there`), its next call and usually more. `need` is the
+    estimate for that call, and `granted_budget` the grant so far. `view` and `budget` belong to
+    the parent. If the parent's budget is a grant itself (`parent_has_grant`), the new grant
+    must fit into what is left of it.
     """
     child_usage = used_there or BudgetUsed()
     wanted = _child_need(child_usage, need)
     if find_overrun(view, budget) or _exceeds_parent(
-        view, budget, need, granted_budget, wanted, lent=lent
+        view, budget, need, granted_budget, wanted, parent_has_grant=parent_has_grant
     ):
         return None
     usage = budget_used(view)
@@ -47,7 +51,7 @@ def new_grant(
     if seconds is not None and child_usage.seconds >= seconds:
         return None
     return Budget(
-        dollars=_dollars(
+        dollars=_dollars_to_grant(
             budget.dollars, usage.dollars, granted_budget.dollars, wanted.dollars or 0.0
         ),
         tokens=_share_to_grant(
@@ -61,15 +65,15 @@ def new_grant(
 
 
 def may_come_back(view: View, budget: Budget) -> bool:
-    """Whether something would be left if the running children returned their grants."""
-    alone = replace(view, turn=replace(view.turn, granted=()))
-    return bool(view.turn.granted) and not find_overrun(alone, budget)
+    """Whether budget would be left if the running children returned their grants."""
+    without_grants = replace(view, turn=replace(view.turn, granted=()))
+    return bool(view.turn.granted) and not find_overrun(without_grants, budget)
 
 
 class GrantQueue:
     """The children of one session that wait for a sibling to return its grant.
 
-    Never all of them wait: the last running child gets no grant, and so ends.
+    At least one child with a grant never waits: its request is refused instead, and so it ends.
     """
 
     def __init__(self) -> None:
@@ -77,15 +81,17 @@ class GrantQueue:
         self._working = set[str]()
 
     def add_working(self, child: str) -> None:
-        """Note that the session of this child is open: the child may return a grant when it
-        ends.
-        """
+        """Add a child whose session is open: it may return a part of its grant when it ends."""
         self._working.add(child)
 
     async def wait_for_return(self, child: str, last_view: View, record: Record) -> bool:
-        """Wait until the grants differ from `last_view`'s. False if no sibling runs."""
-        holding = {name for name, _ in record.view.turn.granted}
-        if not (holding & self._working) - self._waiting - {child}:
+        """Wait until the grants differ from those in `last_view`, and return True.
+
+        Return False at once if every other child with a grant waits as well.
+        """
+        names = {name for name, _ in record.view.turn.granted}
+        may_return = (names & self._working) - self._waiting - {child}
+        if not may_return:
             return False
         self._waiting.add(child)
         try:
@@ -97,7 +103,10 @@ class GrantQueue:
 
 
 class ChildGrant:
-    """Implements the engine's `BudgetGrant` for one child. `record`, `world`: the parent's."""
+    """Implements the engine's `BudgetGrant` for one child.
+
+    `record` and `world` are those of the parent.
+    """
 
     def __init__(
         self,
@@ -112,18 +121,20 @@ class ChildGrant:
 
     @property
     def share_left(self) -> float:
+        """Return the smallest share that is left to the parent and to all sessions above it."""
         view, world = self._record.view, self._world()
         share = share_left(view, budget_of(view, world.budget))
-        return (
-            share
-            if world.lineage.grant is None
-            else min(share, world.lineage.grant.share_left)
-        )
+        if world.lineage.grant is None:
+            return share
+        return min(share, world.lineage.grant.share_left)
 
     async def request_more(self, need: Estimate, usage: BudgetUsed) -> Budget | None:
+        """Return a larger grant; None if none can be given, even once siblings return
+        theirs.
+        """
         while True:
             view = self._record.view
-            grant = await self._draw(need, usage)
+            grant = await self._request_now(need, usage)
             if grant is not None:
                 return grant
             current = self._record.view
@@ -132,30 +143,37 @@ class ChildGrant:
             if not await self._queue.wait_for_return(self._child, view, self._record):
                 return None
 
-    async def _draw(self, need: Estimate, usage: BudgetUsed) -> Budget | None:
+    async def _request_now(self, need: Estimate, usage: BudgetUsed) -> Budget | None:
+        """Return a new total grant without waiting for siblings; None if the parent has too
+        little.
+
+        If the parent's budget is a grant, too, a larger grant is requested for the parent
+        first.
+        """
         last_budget: Budget | None = None
         while True:
             world = self._world()
-            asked = _GrantRequest(self._child, need, usage, world)
-            await self._record.append_if(asked.make_events, author="budget")
-            own = budget_of(self._record.view, world.budget)
-            if (
-                asked.given
-                or asked.short is None
-                or world.lineage.grant is None
-                or own == last_budget
-            ):
-                return asked.given
-            last_budget = own
-            # The parent's budget is a grant, too, and has to grow first.
+            request = _GrantRequest(self._child, need, usage, world)
+            await self._record.append_if(request.make_events, author="budget")
+            parent_grant = world.lineage.grant
+            budget = budget_of(self._record.view, world.budget)
+            if request.given or request.short is None or parent_grant is None:
+                return request.given
+            if budget == last_budget:
+                return None  # the last request for the parent has changed nothing
+            last_budget = budget
             if not await request_more(
-                asked.short, world.budget, world.lineage.grant, self._record
+                request.short, world.budget, parent_grant, self._record
             ):
                 return None
 
 
 class _GrantRequest:
-    """One request against the parent's view: the grant `given`, or what the parent is `short` of."""
+    """One request for a grant from the parent's budget.
+
+    After `make_events`, the result is the grant `given`, or the amount `short` that the
+    parent lacks. Both are None if the child has ended.
+    """
 
     def __init__(self, child: str, need: Estimate, usage: BudgetUsed, world: World) -> None:
         self._child, self._need, self._used, self._world = child, need, usage, world
@@ -163,6 +181,9 @@ class _GrantRequest:
         self.short: Estimate | None = None
 
     def make_events(self, view: View) -> tuple[ChildGranted, ...]:
+        """Return a larger grant, and set the result; none if none is needed, or the parent
+        lacks it.
+        """
         child = view.children.child(self._child)
         if child is None or not child.runs:
             return ()
@@ -176,7 +197,7 @@ class _GrantRequest:
             self._need,
             granted_budget=granted_budget,
             used_there=self._used,
-            lent=self._world.lineage.grant is not None,
+            parent_has_grant=self._world.lineage.grant is not None,
         )
         if self.given is None:
             self.short = _missing_budget(granted_budget, self._used, self._need)
@@ -185,7 +206,7 @@ class _GrantRequest:
 
 
 def _child_need(child_usage: BudgetUsed, need: Estimate) -> Budget:
-    """The child's usage including its next call."""
+    """Return the budget that covers what the child has used and its next call."""
     dollars = child_usage.dollars + (need.dollars or 0.0)
     return Budget(dollars, child_usage.tokens + need.tokens, child_usage.calls + 1)
 
@@ -193,7 +214,7 @@ def _child_need(child_usage: BudgetUsed, need: Estimate) -> Budget:
 def _missing_budget(
     granted_budget: Budget, child_usage: BudgetUsed, need: Estimate
 ) -> Estimate:
-    """What the child needs beyond its grant."""
+    """Return what the child needs beyond its grant."""
     wanted = _child_need(child_usage, need)
     dollars = max(0.0, (wanted.dollars or 0.0) - (granted_budget.dollars or 0.0))
     tokens = max(0, (wanted.tokens or 0) - (granted_budget.tokens or 0))
@@ -207,18 +228,19 @@ def _exceeds_parent(
     granted_budget: Budget,
     request: Budget,
     *,
-    lent: bool,
+    parent_has_grant: bool,
 ) -> bool:
     """Whether the parent lacks what the child needs beyond its grant.
 
-    The root may exceed its budget by one call; a session with a grant may not. A call of unknown
-    price is counted in tokens.
+    `request` is the budget that the child needs, and `need` its next call. The root may
+    exceed its budget by one call; a session with a grant may not. A call of unknown price
+    is counted in tokens.
     """
     usage = budget_used(view)
     unpriced = need.dollars is None
     if unpriced and budget.tokens is not None and usage.tokens >= budget.tokens:
         return True
-    if not lent:
+    if not parent_has_grant:
         return False
     extra = Estimate(
         None if unpriced else (request.dollars or 0.0) - (granted_budget.dollars or 0.0),
@@ -227,22 +249,27 @@ def _exceeds_parent(
     return bool(shortfall(usage, budget, extra))
 
 
-def _dollars(
+def _dollars_to_grant(
     limit: float | None,
     spent_dollars: float,
     granted: float | None,
     requested_dollars: float,
 ) -> float | None:
+    """Return the new grant in dollars, by the rules of `_share_to_grant`."""
     if limit is None:
         return None
-    have = granted or 0.0
-    return max(have + max(0.0, limit - spent_dollars) / _GRANT_PARTS, requested_dollars)
+    share = max(0.0, limit - spent_dollars) / _GRANT_PARTS
+    return max((granted or 0.0) + share, requested_dollars)
 
 
 def _share_to_grant(
     limit: int | None, spent: int, granted: int | None, request: int
 ) -> int | None:
+    """Return the new grant: the old one plus a share of what the parent has left.
+
+    The new grant is at least `request`. Return None if the parent has no limit.
+    """
     if limit is None:
         return None
-    have = granted or 0
-    return max(have + max(0, limit - spent) // _GRANT_PARTS, request)
+    share = max(0, limit - spent) // _GRANT_PARTS
+    return max((granted or 0) + share, request)

@@ -1,8 +1,8 @@
 """Turns the fields of an agent definition into a profile. Pure.
 
-The fields are refold's, and those of Claude Code's agents under their names. A field can only
-narrow: no definition allows a call or chooses a mode in which more runs without asking. `discovery`
-finds and reads the files.
+A definition may use refold's fields, and those of Claude Code's agents under their names there.
+A field can only restrict: no definition can allow a call, or choose a mode in which more calls
+run without a question. `discovery` finds and reads the files.
 """
 
 import re
@@ -36,7 +36,7 @@ from refold.values.tools import Effect
 
 _NAME_PATTERN = r"[a-z0-9]+(?:[-_.][a-z0-9]+)*"
 _MAX_NAME_CHARS, _MAX_DESCRIPTION_CHARS = 64, 600
-# Names of fields in other tools, and ours.
+# Field names of other tools, and refold's names for them.
 _FIELD_ALIASES = {
     "when_to_use": "description", "active": "tools", "allowed-tools": "tools",
     "disallowedTools": "without", "maxTurns": "steps", "inject_memory": "memory",
@@ -46,11 +46,12 @@ _FIELD_NAMES = frozenset((
     "name", "description", "role", "model", "tools", "deferred", "without", "ask", "deny",
     "steps", "memory", "skills", "as", "acting", "mode", "effects", "readonly", "version",
 ))  # fmt: skip
-_DISPLAY_FIELDS = frozenset(("color",))  # how others show it
+# Fields that only affect the display in other tools.
+_DISPLAY_FIELDS = frozenset(("color",))
 _MODEL_ROLES: Mapping[str, Role] = {
     "haiku": "small", "sonnet": "main", "opus": "big", "inherit": "main",
 }  # fmt: skip
-# Tools of other agents that correspond to several of ours.
+# Tool names of other agents that correspond to several of refold's tools.
 _TOOL_ALIASES = {
     "Write": ("write_file",), "write": ("write_file",),
     "Edit": ("edit_file", "multi_edit"), "edit": ("edit_file", "multi_edit"),
@@ -58,18 +59,20 @@ _TOOL_ALIASES = {
     "Skill": ("list_skills", "read_skill"), "Agent": (TASK,), "agent": (TASK,),
     "ask_user_question": ("ask_user",),
 }  # fmt: skip
+# An entry of a list of tools: a name, with a rule in parentheses or not.
 _ENTRY_PATTERN = r"([^(),]+?)\s*(?:\(([^()]*)\))?"
+# A comma that is not in parentheses.
 _COMMA_PATTERN = r",(?![^()]*\))"
 _SUBAGENT_WORD = "subagent"  # also means "child"
 _YES, _NO = frozenset(("true", "yes", "on")), frozenset(("false", "no", "off", "none"))
 
 
 class BadDefinition(Exception):
-    """An invalid definition; the text says why."""
+    """Raised for an invalid definition; the text says why."""
 
 
 class AgentDefinition(Struct, frozen=True):
-    """`notes` are sentences for the user about what is ignored."""
+    """A parsed definition. `notes` are sentences for the user about ignored fields."""
 
     profile: Profile
     notes: tuple[str, ...] = ()
@@ -78,25 +81,30 @@ class AgentDefinition(Struct, frozen=True):
 def agent_definition(
     fields: Mapping[str, object], prompt: str, name: str, tool_names: Collection[str]
 ) -> AgentDefinition:
-    """The profile. `name`: of the file; `tool_names`: names of tools. Raises `BadDefinition`."""
+    """Parse an agent definition. Raises `BadDefinition` if it is invalid.
+
+    `prompt` is the system prompt, `name` the name of the file, and `tool_names` has the names
+    of all tools.
+    """
     return _DefinitionReader(fields, tool_names).profile(name, visible_text(prompt).strip())
 
 
 class _DefinitionReader:
-    """Reads one definition."""
+    """Reads the fields of one definition."""
 
     def __init__(self, fields: Mapping[str, object], tool_names: Collection[str]) -> None:
         self._values = {
             _FIELD_ALIASES.get(key, key): value for key, value in fields.items()
         }
-        self._known, self._notes = tool_names, list[str]()
+        self._tool_names, self._notes = tool_names, list[str]()
         self._ask, self._deny = list[str](), list[str]()
 
     def profile(self, name: str, prompt: str) -> AgentDefinition:
+        """Return the definition. Raises `BadDefinition` for an invalid field."""
         effects = self._effects()
         without = self._parse_without()
         if not {Effect.CHANGE, Effect.RUN} <= effects:
-            without = (*without, TASK)  # a child could have more rights
+            without = (*without, TASK)  # a child could have more rights than its parent
         tools = self._tools("tools", ("*",))
         deferred = self._tools("deferred", ())
         self._ask += self._list("ask")
@@ -121,9 +129,10 @@ class _DefinitionReader:
             use=self._parse_use(),
         )
         self._check_rules(profile)
-        return AgentDefinition(profile, (*self._notes, *self._unknown()))
+        return AgentDefinition(profile, (*self._notes, *self._unknown_fields_note()))
 
     def _name(self, name: str) -> str:
+        """Return the name in the definition, or otherwise `name`. Raises `BadDefinition`."""
         text = (self._text("name") or name).strip().casefold()
         if not re.fullmatch(_NAME_PATTERN, text) or len(text) > _MAX_NAME_CHARS:
             raise BadDefinition(
@@ -133,6 +142,9 @@ class _DefinitionReader:
         return text
 
     def _description(self) -> str:
+        """Return the description on one line, shortened if needed. Raises `BadDefinition`
+        without one.
+        """
         words = " ".join(
             visible_text(self._text("description")).replace("\\n", " ").split()
         )
@@ -141,6 +153,7 @@ class _DefinitionReader:
         return words if len(words) <= _MAX_DESCRIPTION_CHARS else _shorten(words)
 
     def _role(self) -> Role:
+        """Return the role of the agent's model, from the field `role` or else `model`."""
         role = self._text("role").strip()
         if role:
             return cast("Role", self._parse_choice("role", get_args(Role), "main"))
@@ -155,6 +168,9 @@ class _DefinitionReader:
         return _MODEL_ROLES.get(model.casefold(), "main")
 
     def _effects(self) -> frozenset[Effect]:
+        """Return the effects that tools may have: those named or all; with `readonly`, only
+        read-only ones.
+        """
         named = self._list("effects")
         effects = {effect.value: effect for effect in Effect}
         for word in named:
@@ -163,22 +179,27 @@ class _DefinitionReader:
                     f"the effect {escape_name(word)!r} is none of {', '.join(effects)}"
                 )
         chosen = frozenset(effects[word] for word in named) if named else ALL_EFFECTS
-        return (
-            chosen & READ_ONLY_EFFECTS if self._flag("readonly", default=False) else chosen
-        )
+        if self._flag("readonly", default=False):
+            return chosen & READ_ONLY_EFFECTS
+        return chosen
 
     def _tools(self, key: str, default: tuple[str, ...]) -> tuple[str, ...]:
+        """Return refold's names of the tools in the list `key`; `default` if the field is
+        missing.
+
+        A rule in parentheses, as in `Bash(git *)`, makes all calls of its tool ask.
+        """
         if key not in self._values:
             return default
         tools = list[str]()
         for written in self._list(key):
-            name, inside = _parts(written)
+            name, rule_text = _split_entry(written)
             names = _TOOL_ALIASES.get(name, (our_tool_name(name),))
             if not any(self._is_tool(tool) for tool in names) and not is_elsewhere(name):
                 self._notes.append(
                     f"{self._unknown_tool_text(name)}, so it is not given it"
                 )
-            if inside:
+            if rule_text:
                 self._notes.append(
                     f"{escape_name(written)[:80]!r} is used as a rule that asks: only your "
                     "own rules let calls run without asking"
@@ -188,18 +209,22 @@ class _DefinitionReader:
         return tuple(dict.fromkeys(tools))
 
     def _parse_without(self) -> tuple[str, ...]:
+        """Return the excluded tools. An entry with parentheses does not exclude its tool, but
+        adds a deny rule.
+        """
         tools = list[str]()
         for written in self._list("without"):
-            name, inside = _parts(written)
-            if not self._is_known(name):  # it would exclude nothing, unnoticed
+            name, rule_text = _split_entry(written)
+            if not self._is_known(name):  # it would exclude nothing, without any notice
                 raise BadDefinition(f"without: {self._unknown_tool_text(name)}")
-            if inside:
+            if rule_text:
                 self._deny.append(written)
             else:
-                tools += _equivalent_tools(name, self._known)
+                tools += _equivalent_tools(name, self._tool_names)
         return tuple(dict.fromkeys(tools))
 
     def _mode(self) -> Literal["", "plan"]:
+        """Return the mode of the agent. All modes except plan mode are ignored with a note."""
         mode = self._text("mode").strip()
         if mode == "plan":
             return "plan"
@@ -211,7 +236,7 @@ class _DefinitionReader:
         return ""
 
     def _parse_use(self) -> Use:
-        """How the agent may be used (`as`): a word, or a list of words."""
+        """Return how the agent may be used, from the field `as`: a word, or a list of words."""
         words = self._list("as") or ("both",)
         for word in words:
             if word not in (*get_args(Use), _SUBAGENT_WORD):
@@ -223,6 +248,7 @@ class _DefinitionReader:
         return "both" if len(uses) > 1 else cast("Use", uses.pop())
 
     def _check_rules(self, profile: Profile) -> None:
+        """Raise `BadDefinition` if a rule is invalid or names an unknown tool."""
         try:
             rules = profile.rules
         except BadInput as error:
@@ -233,8 +259,8 @@ class _DefinitionReader:
                     f"the rule {str(rule)!r}: {self._unknown_tool_text(rule.tool)}"
                 )
 
-    def _unknown(self) -> tuple[str, ...]:
-        """One sentence about all unknown fields."""
+    def _unknown_fields_note(self) -> tuple[str, ...]:
+        """Return one sentence about all unknown fields; () if there are none."""
         unknown = [key for key in self._values if key not in _FIELD_NAMES | _DISPLAY_FIELDS]
         if not unknown:
             return ()
@@ -243,23 +269,22 @@ class _DefinitionReader:
         return (f"{named}{ellipsis}: ignored: refold has no such field",)
 
     def _is_known(self, name: str) -> bool:
-        known = any(
-            self._is_tool(alias)
-            for alias in _TOOL_ALIASES.get(name, (our_tool_name(name),))
-        )
-        return known or is_elsewhere(name)
+        aliases = _TOOL_ALIASES.get(name, (our_tool_name(name),))
+        return any(self._is_tool(alias) for alias in aliases) or is_elsewhere(name)
 
     def _is_tool(self, name: str) -> bool:
-        return any(fnmatchcase(tool, name) for tool in self._known)
+        return any(fnmatchcase(tool, name) for tool in self._tool_names)
 
     def _unknown_tool_text(self, name: str) -> str:
+        """Return a phrase about an unknown tool, with a similar name if there is one."""
         from refold.values.similar_names import similar
 
-        suggestions = similar(name, self._known, 1)
+        suggestions = similar(name, self._tool_names, 1)
         hint = f" (did you mean {suggestions[0]}?)" if suggestions else ""
         return f"there is no tool {escape_name(name)[:60]!r}{hint}"
 
     def _text(self, key: str) -> str:
+        """Return the text of a field; "" if the definition does not have the field."""
         value = self._values.get(key)
         if value is None:
             return ""
@@ -268,6 +293,7 @@ class _DefinitionReader:
         raise BadDefinition(f"{key} must be a text")
 
     def _list(self, key: str) -> tuple[str, ...]:
+        """Return the words of a field, which is a list or one text with commas."""
         value = self._values.get(key)
         if value is None:
             return ()
@@ -277,9 +303,11 @@ class _DefinitionReader:
         words = cast("list[object]", items)
         if not all(isinstance(word, str) for word in words):
             raise BadDefinition(f"{key} must be a list of words")
-        return tuple(text for word in words if (text := visible_text(str(word)).strip()))
+        texts = (visible_text(str(word)).strip() for word in words)
+        return tuple(text for text in texts if text)
 
     def _count(self, key: str) -> int:
+        """Return the number of a field, or 0 if the definition does not have the field."""
         text = self._text(key).strip()
         if not text:
             return 0
@@ -290,6 +318,9 @@ class _DefinitionReader:
         return int(text)
 
     def _flag(self, key: str, *, default: bool) -> bool:
+        """Return a true-or-false value; for another value, note a problem and return
+        `default`.
+        """
         value = self._values.get(key, default)
         if isinstance(value, bool):
             return value
@@ -299,30 +330,40 @@ class _DefinitionReader:
         self._notes.append(f"{key} is ignored: it must be true or false")
         return default
 
-    def _parse_choice(self, key: str, those: tuple[str, ...], default: str) -> str:
+    def _parse_choice(self, key: str, choices: tuple[str, ...], default: str) -> str:
+        """Return one of `choices`; `default` if the field is empty. Raises `BadDefinition`."""
         text = self._text(key).strip() or default
-        if text not in those:
+        if text not in choices:
             raise BadDefinition(
-                f"{key} is {escape_name(text)[:40]!r}, and none of {', '.join(those)}"
+                f"{key} is {escape_name(text)[:40]!r}, and none of {', '.join(choices)}"
             )
         return text
 
 
-def _parts(text: str) -> tuple[str, str]:
-    """`Bash(git *)` as its name and the text in parentheses."""
+def _split_entry(text: str) -> tuple[str, str]:
+    """Split an entry like `Bash(git *)` into the name and the text in parentheses.
+
+    The text is "" if the entry has no parentheses.
+    """
     match = re.fullmatch(_ENTRY_PATTERN, text)
     return (match[1], match[2] or "") if match else (text, "")
 
 
 def _equivalent_tools(name: str, tool_names: Collection[str]) -> tuple[str, ...]:
-    """All tools that can do what the named one can."""
+    """Return the tools to exclude if a definition excludes `name`.
+
+    A name of another program, such as Edit, stands for all tools that edit.
+    """
     own = our_tool_name(name)
     if own in COMMAND_TOOLS:
         return tuple(sorted(COMMAND_TOOLS))
-    if name in tool_names or own not in EDIT_TOOLS | LOOK_TOOLS:
-        return _TOOL_ALIASES.get(name, (own,))
-    return tuple(sorted(EDIT_TOOLS if own in EDIT_TOOLS else LOOK_TOOLS))
+    if name not in tool_names:
+        if own in EDIT_TOOLS:
+            return tuple(sorted(EDIT_TOOLS))
+        if own in LOOK_TOOLS:
+            return tuple(sorted(LOOK_TOOLS))
+    return _TOOL_ALIASES.get(name, (own,))
 
 
 def _shorten(text: str) -> str:
-    return text[: _MAX_DESCRIPTION_CHARS - 2].rsplit(" ", 1)[0] + " …"
+    return text[: _MAX_DESCRIPTION_CHARS - 2].rsplit(" ", 1)[0] + " …"  # ends with a word

@@ -1,9 +1,9 @@
 """Finds agents in their folders, and says why a definition is ignored.
 
 An agent is a file NAME.md with front matter, or a folder NAME with `system_prompt.md` and,
-optionally, `meta.yml` and `tools.yml`. The folders of a project count only if it is trusted. All
-files are read as untrusted: links must not lead out, and size is limited. `definition` turns
-fields into a profile.
+optionally, `meta.yml` and `tools.yml`. The folders of a project are read only if it is trusted.
+No file is trusted by itself: a link must not lead out of the folder, and the size of a file is
+limited. `definition` turns fields into a profile.
 """
 
 import os
@@ -32,17 +32,16 @@ from refold.values.text import TrustedText
 MAX_FILE_BYTES = 64 * 1024  # of one file
 MAX_FOLDER_AGENTS = 100  # agents of one folder
 _FILE_SUFFIX = ".md"
-_PROMPT, _META, _TOOLS = (
-    "system_prompt.md",
-    ("meta.yml", "meta.yaml"),
-    ("tools.yml", "tools.yaml"),
-)
+# The files of an agent that is a folder.
+_PROMPT_FILE = "system_prompt.md"
+_META_FILES = ("meta.yml", "meta.yaml")
+_TOOLS_FILES = ("tools.yml", "tools.yaml")
 _IN_A_PROJECT = (".refold/agents", ".claude/agents")
 _AT_HOME = ".claude/agents"
 
 
 def agent_folders(scope: SkillScope) -> tuple[SkillFolder, ...]:
-    """The folders of agents that count, in order of precedence."""
+    """Return the folders of agents that are read, in order of precedence."""
     return (
         *trusted_folders(project_folders(scope, _IN_A_PROJECT), scope),
         own_folder(scope, "agents"),
@@ -51,40 +50,45 @@ def agent_folders(scope: SkillScope) -> tuple[SkillFolder, ...]:
 
 
 def folders_without_trust(scope: SkillScope) -> tuple[SkillFolder, ...]:
-    """The folders of the project that are ignored because it is not trusted."""
-    every = project_folders(scope, _IN_A_PROJECT)
-    counts = set(trusted_folders(every, scope))
-    return tuple(folder for folder in every if folder not in counts)
+    """Return the folders of the project that are ignored because it is not trusted."""
+    folders = project_folders(scope, _IN_A_PROJECT)
+    trusted = set(trusted_folders(folders, scope))
+    return tuple(folder for folder in folders if folder not in trusted)
 
 
 class AgentScan(Struct, frozen=True):
-    """`problems` are sentences for the user: what is ignored, and why."""
+    """The agents that were found in folders.
+
+    `problems` has sentences for the user about definitions that are ignored.
+    """
 
     profiles: tuple[Profile, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 class _Source(Struct, frozen=True):
-    """The file or folder of one definition. `called`: its name, escaped for a screen."""
+    """The file or folder of one definition. `called` is its name, escaped for a screen."""
 
     name: str
     path: str
     called: str
-    bound: str  # links may not lead out of it; "": they may
+    bound: str  # links may not lead out of this folder; "": they may
     trusted: TrustedText
 
 
 def find_agents(
     places: Iterable[SkillFolder], tool_names: Callable[[], Collection[str]]
 ) -> AgentScan:
-    """All agents of these folders, in order of precedence. `tool_names` returns the names of tools."""
+    """Return all agents that are defined in these folders. `tool_names` returns the names of
+    all tools.
+    """
     taken, problems = dict[str, Profile](), list[str]()
     for source in _sources(places, problems):
         try:
             read = _read(source, tool_names())
-            _check_free(read.profile, taken, source)
-        except BadDefinition as wrong:
-            problems.append(f"the agent in {source.called} is ignored: {wrong}")
+            _check_name_is_free(read.profile, taken, source)
+        except BadDefinition as error:
+            problems.append(f"the agent in {source.called} is ignored: {error}")
             continue
         profile = replace(read.profile, where=source.called)
         if profile.name not in taken:
@@ -93,9 +97,13 @@ def find_agents(
     return AgentScan(tuple(taken.values()), tuple(problems))
 
 
-def _check_free(profile: Profile, profiles: dict[str, Profile], source: _Source) -> None:
-    """Raises `BadDefinition` if another agent has the name; an equal definition is
-    accepted."""
+def _check_name_is_free(
+    profile: Profile, profiles: dict[str, Profile], source: _Source
+) -> None:
+    """Raise `BadDefinition` if a built-in agent or another definition has this name.
+
+    An equal definition is accepted.
+    """
     name = profile.name
     if name in BUILTIN_AGENTS or name in AGENT_ALIASES:
         raise BadDefinition(f"{name} is an agent of refold; give yours another name")
@@ -107,34 +115,37 @@ def _check_free(profile: Profile, profiles: dict[str, Profile], source: _Source)
 
 
 def _sources(places: Iterable[SkillFolder], problems: list[str]) -> Iterator[_Source]:
-    """Everything that may be a definition. The same folder twice counts once."""
+    """Yield every file or folder in these folders that may be a definition.
+
+    Problems with a folder are added to `problems`. A folder that is listed twice counts once.
+    """
     searched = set[str]()
     for place in places:
         real = os.path.realpath(place.path)
         if real in searched:
             continue
         searched.add(real)
-        for name, folder in _list_names(real, place, problems):
+        for name, is_folder in _list_names(real, place, problems):
             path = os.path.join(real, name)
             bound = place.bound if place.whose == "project" else ""
             called = escape_name(f"{place.called}/{name}")
-            if folder:
-                yield _Source(name, path, called, bound, place.trusted)
-            else:
-                yield _Source(
-                    name.removesuffix(_FILE_SUFFIX), path, called, bound, place.trusted
-                )
+            agent_name = name if is_folder else name.removesuffix(_FILE_SUFFIX)
+            yield _Source(agent_name, path, called, bound, place.trusted)
 
 
 def _list_names(
     real: str, place: SkillFolder, problems: list[str]
 ) -> list[tuple[str, bool]]:
-    """Names in a folder, sorted, with whether each is a folder."""
-    entries = [
-        (entry.name, folder)
-        for entry in list_entries(real, place, "agents", problems)
-        if (folder := _is_agent(entry)) or entry.name.endswith(_FILE_SUFFIX)
-    ]
+    """Return the names of possible definitions in a folder, sorted.
+
+    The bool is True if the definition is a folder, and False if it is a file.
+    """
+    entries = list[tuple[str, bool]]()
+    for entry in list_entries(real, place, "agents", problems):
+        if _is_agent_folder(entry):
+            entries.append((entry.name, True))
+        elif entry.name.endswith(_FILE_SUFFIX):
+            entries.append((entry.name, False))
     if len(entries) > MAX_FOLDER_AGENTS:
         called = escape_name(place.called)
         problems.append(
@@ -143,39 +154,45 @@ def _list_names(
     return entries[:MAX_FOLDER_AGENTS]
 
 
-def _is_agent(entry: os.DirEntry[str]) -> bool:
-    """Whether this folder defines an agent. Others are ignored silently."""
+def _is_agent_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether this folder defines an agent. Other folders are ignored without a notice."""
     return entry.is_dir() and any(
-        os.path.lexists(os.path.join(entry.path, name)) for name in (_PROMPT, *_META)
+        os.path.lexists(os.path.join(entry.path, name))
+        for name in (_PROMPT_FILE, *_META_FILES)
     )
 
 
 def _read(source: _Source, tool_names: Collection[str]) -> AgentDefinition:
-    written = _folder(source) if os.path.isdir(source.path) else _file(source)
+    is_folder = os.path.isdir(source.path)
+    written = _folder_fields(source) if is_folder else _file_fields(source)
     return agent_definition(written.values, written.body, source.name, tool_names)
 
 
-def _file(source: _Source) -> Fields:
+def _file_fields(source: _Source) -> Fields:
     return _fields(_text(source.path, source), "")
 
 
-def _folder(source: _Source) -> Fields:
+def _folder_fields(source: _Source) -> Fields:
+    """Return the fields of a folder's files. The YAML files take precedence over front
+    matter.
+    """
     values = dict[str, object]()
-    for names in (_META, _TOOLS):
+    for names in (_META_FILES, _TOOLS_FILES):
         for name in names:
             path = os.path.join(source.path, name)
             if os.path.lexists(path):
                 values |= _yaml(_text(path, source, name), name)
                 break
-    path = os.path.join(source.path, _PROMPT)
-    prompt = _text(path, source, _PROMPT) if os.path.lexists(path) else ""
+    path = os.path.join(source.path, _PROMPT_FILE)
+    prompt = _text(path, source, _PROMPT_FILE) if os.path.lexists(path) else ""
     if prompt.startswith("---\n"):
-        front = _fields(prompt, f"{_PROMPT}, ")
-        return Fields(front.values | values, front.body)
+        front = _fields(prompt, f"{_PROMPT_FILE}, ")
+        return Fields(front.values | values, front.body)  # the other files take precedence
     return Fields(values, prompt)
 
 
 def _fields(text: str, before: str) -> Fields:
+    """Return the fields of a text with front matter. An error message begins with `before`."""
     try:
         return fields(text)
     except BadFrontMatter as error:
@@ -185,6 +202,7 @@ def _fields(text: str, before: str) -> Fields:
 
 
 def _yaml(text: str, name: str) -> dict[str, object]:
+    """Return the fields in the YAML `text` of the file `name`. Raises `BadDefinition`."""
     try:
         return yaml_of(text.splitlines(), 1)
     except BadFrontMatter as error:
@@ -194,6 +212,9 @@ def _yaml(text: str, name: str) -> dict[str, object]:
 
 
 def _text(path: str, source: _Source, name: str = "") -> str:
+    """Return the text of a file of a definition. Raises `BadDefinition`, whose text begins with
+    `name`.
+    """
     before = f"{name}: " if name else ""
     try:
         content = content_of(path, source.bound, MAX_FILE_BYTES, source.trusted)

@@ -1,7 +1,8 @@
-"""The working trees that have a name: each is beside the repository, on the branch refold/NAME.
+"""Creates and finds git working trees with a name: each is beside the repository, on a branch
+of its own, by default refold/NAME.
 
-They are created for `refold -w`, for a session that enters one, and for the user.
-`worktree` runs git; a session that enters one is in `app.entered_worktree`.
+They are created for `refold -w`, for a session that enters one, and for the user. `worktree`
+runs git, and `app.entered_worktree` moves a session into a working tree.
 """
 
 import os
@@ -21,16 +22,18 @@ _BRANCH_FORMAT = "refold/{name}"
 
 
 class NamedTree(Struct, frozen=True):
-    """`inside` is the folder of the tree in which the session works."""
+    """A working tree with a name. `inside` is the folder in the tree in which the session
+    works.
+    """
 
     trees: Worktrees
     tree: Worktree
     inside: str
-    ours: bool  # whether refold made it
+    ours: bool  # whether refold created it
 
 
 def check_name(name: str) -> str:
-    """The name, if it is valid. Raises `BadInput` otherwise."""
+    """Return the name if it is valid. Raises `BadInput` otherwise."""
     if not re.fullmatch(_NAME_PATTERN, name) or ".." in name or name.endswith(".lock"):
         raise BadInput(
             f"{name!r} is not a name for a working tree: letters, digits, '.', '_' and '-'"
@@ -39,7 +42,9 @@ def check_name(name: str) -> str:
 
 
 def place_of(name: str, directory: str) -> Path:
-    """Where the tree of this name is, for the repository that `directory` is in."""
+    """Return the path of the tree of this name, for the repository that contains
+    `directory`. The tree need not exist.
+    """
     root = root_of(directory)
     return Path(os.path.dirname(root), f"{os.path.basename(root)}-{name}")
 
@@ -49,7 +54,8 @@ async def make_tree(
 ) -> NamedTree:
     """Create the tree of this name, or use the existing one.
 
-    `branch` is checked out in a new one; "": a new branch. Raises `BadInput` and `ToolFailed`.
+    A new tree checks out `branch`, or, if that is "", a new branch. Raises `BadInput` for a bad
+    name or branch, and `ToolFailed` if git fails.
     """
     root, place = root_of(directory), place_of(name, directory)
     trees = Worktrees(place.parent, environ, directory)
@@ -57,19 +63,18 @@ async def make_tree(
     if branch and not await trees.has_branch(branch):
         raise BadInput(f"there is no branch {branch!r} in {root}")
     tree = Worktree(str(place), branch or _BRANCH_FORMAT.format(name=name), base)
-    is_new = (
-        not await anyio.Path(place).exists() and not await anyio.Path(place).is_symlink()
-    )
+    path = anyio.Path(place)
+    is_new = not await path.exists() and not await path.is_symlink()
     if not is_new and not belongs_to(str(place), root):
         raise BadInput(
             f"{place} already exists and is not a working tree of {root}: "
             "choose another name"
         )
     if not is_new:
-        known = find_tree_at(place, await trees.list_trees()) or tree
-        if branch and known.branch != branch:
-            raise BadInput(f"{place} has the branch {known.branch!r}, not {branch!r}")
-        tree = Worktree(str(place), known.branch, known.base)
+        existing = find_tree_at(place, await trees.list_trees()) or tree
+        if branch and existing.branch != branch:
+            raise BadInput(f"{place} has the branch {existing.branch!r}, not {branch!r}")
+        tree = Worktree(str(place), existing.branch, existing.base)
     inside = trees.child_directory(tree)
     try:
         await trees.make(tree, inside)
@@ -79,18 +84,24 @@ async def make_tree(
 
 
 def find_tree_at(place: Path | str, trees: Sequence[Worktree]) -> Worktree | None:
-    """The tree in this directory, links followed; None if there is none."""
+    """Return the tree whose directory is `place`, with links followed; None if there is
+    none.
+    """
     real = os.path.realpath(place)
     return next((t for t in trees if os.path.realpath(t.directory) == real), None)
 
 
 def belongs_to(place: str, root: str) -> bool:
-    """Whether this is a working tree of the repository that `root` belongs to."""
-    return _common_git_directory(place) == _common_git_directory(root) != ""
+    """Whether `place` is a working tree of the repository to which `root` belongs."""
+    git_directory = _common_git_directory(root)
+    return git_directory != "" and _common_git_directory(place) == git_directory
 
 
 def _common_git_directory(folder: str) -> str:
-    """The git directory shared by all trees of a working tree's repository; or ""."""
+    """Return the git directory that all working trees of a repository share.
+
+    Return "" if `folder` is not the top of a working tree.
+    """
     from refold.place.guarded_paths import gitdir_target, main_git
 
     place = os.path.join(folder, ".git")

@@ -1,4 +1,6 @@
-"""All agents by name: the built-in ones, and those of folders. A value, made once at start.
+"""Finds agents by name: built-in agents, and agents of folders and programs.
+
+The registry is made once, at the start.
 
 Names are not case-sensitive; the error for an unknown name suggests a similar one. Built-in
 agents come first. `discovery` reads the agents of folders.
@@ -21,13 +23,14 @@ from refold.values.printable_names import escape_name
 if TYPE_CHECKING:
     from refold.session.inbox import Inbox
 
-_MAX_NOTICES = 5  # problems shown at the start; `refold agents` shows all
+_MAX_NOTICES = 5  # problems that are shown at the start; `refold agents` shows all
 
 
 class Registry(Struct, frozen=True):
-    """`profiles` are the agents of folders, `problems` say which of them are ignored, and why.
+    """All agents: the built-in ones, and in `profiles` those of folders and programs.
 
-    With `code_settings`, `find` returns profiles with the limits of these settings.
+    `problems` has sentences that say which definitions are ignored, and why. With
+    `code_settings`, `find` returns profiles with the limits of these settings.
     """
 
     profiles: tuple[Profile, ...] = ()
@@ -35,17 +38,21 @@ class Registry(Struct, frozen=True):
     code_settings: CodeSettings | None = None
 
     def find(self, name: str, use: Use = "both") -> Profile:
-        """The agent of that name. Raises `BadInput` if there is none for this use.
+        """Return the agent of that name.
 
-        `use`: "main" works for the user, "child" for another agent.
+        `use` is "main" for an agent that works for the user, "child" for one that works for
+        another agent, and "both" for either. Raises `BadInput` if no agent has this name and
+        this use.
         """
-        folded = name.strip().casefold()
-        wanted = AGENT_ALIASES.get(folded, folded)
-        make = BUILTIN_AGENTS.get(wanted)
-        own = (item for item in self.profiles if item.name == wanted)
-        profile = make() if make else next(own, None)
+        lower_name = name.strip().casefold()
+        agent = AGENT_ALIASES.get(lower_name, lower_name)
+        make_builtin = BUILTIN_AGENTS.get(agent)
+        if make_builtin is not None:
+            profile = make_builtin()
+        else:
+            profile = next((item for item in self.profiles if item.name == agent), None)
         if profile is None:
-            raise BadInput(self._unknown(name, folded, use))
+            raise BadInput(self._unknown_agent_text(name, lower_name, use))
         if not permits_use(profile, use):
             use_text = "for other agents" if profile.use == "child" else "for the person"
             raise BadInput(
@@ -54,7 +61,7 @@ class Registry(Struct, frozen=True):
         return self._with_settings(profile)
 
     def profiles_for(self, use: Use = "both") -> tuple[Profile, ...]:
-        """All agents for this use, in the order of the list."""
+        """Return all agents that may be used in the way `use`: first the built-in ones."""
         return tuple(
             self._with_settings(profile)
             for profile in self._all()
@@ -62,10 +69,12 @@ class Registry(Struct, frozen=True):
         )
 
     def notices(self) -> tuple[str, ...]:
-        """Notices for the user at the start: definitions that are ignored."""
-        left = len(self.problems) - _MAX_NOTICES
-        ending = (f"and {left} more sentences about agents: refold agents",)
-        return (*self.problems[:_MAX_NOTICES], *(ending if left > 0 else ()))
+        """Return notices about ignored definitions, which the user gets at the start."""
+        unshown = len(self.problems) - _MAX_NOTICES
+        if unshown <= 0:
+            return self.problems
+        ending = f"and {unshown} more sentences about agents: refold agents"
+        return (*self.problems[:_MAX_NOTICES], ending)
 
     def _all(self) -> Iterator[Profile]:
         yield from (make() for make in BUILTIN_AGENTS.values())
@@ -74,7 +83,8 @@ class Registry(Struct, frozen=True):
     def _with_settings(self, profile: Profile) -> Profile:
         return with_settings(profile, self.code_settings) if self.code_settings else profile
 
-    def _unknown(self, name: str, lower_name: str, use: Use) -> str:
+    def _unknown_agent_text(self, name: str, lower_name: str, use: Use) -> str:
+        """Return a sentence about an unknown agent, with the reason or a similar name."""
         from refold.values.similar_names import similar
 
         names = [
@@ -84,7 +94,7 @@ class Registry(Struct, frozen=True):
         ]
         suggestions = similar(lower_name, names, 1)
         guess = f" Did you mean {suggestions[0]!r}?" if suggestions else ""
-        # Its definition may be invalid.
+        # The definition of the agent may be invalid: a problem begins with the file's name.
         why = next((p for p in self.problems if f"/{lower_name}" in p.split(":")[0]), "")
         reason = f" {why[:1].upper()}{why[1:]}." if why and lower_name else ""
         named = f"there is no agent {escape_name(name)[:80]!r}."
@@ -95,6 +105,7 @@ class Registry(Struct, frozen=True):
 
 
 def permits_use(profile: Profile, use: Use) -> bool:
+    """Whether an agent may be used in the way `use`. If `use` is "both", any agent may be."""
     return "both" in (use, profile.use) or use == profile.use
 
 
@@ -104,10 +115,11 @@ def registry(
     code_settings: CodeSettings | None = None,
     profiles: Sequence[Profile] = (),
 ) -> Registry:
-    """All agents of this workspace. `tool_names` returns the names of all tools.
+    """Return all agents of this workspace. `tool_names` returns the names of all tools.
 
-    `profiles` are those of a program; one in a folder with the same name is ignored. Raises
-    `BadInput` if one has the name of a built-in agent, or two have the same.
+    `profiles` are the agents of a program; an agent in a folder with the name of one of them is
+    ignored. Raises `BadInput` if one of `profiles` has the name of a built-in agent, or if two
+    of them have one name.
     """
     names = [profile.name for profile in profiles]
     for name in names:
@@ -119,7 +131,9 @@ def registry(
 
 
 def trust_notice(scope: SkillScope) -> str:
-    """A notice about the project's agents that are ignored because the folder is untrusted, or ""."""
+    """Return a notice that the agents of an untrusted project are ignored; "" if none are
+    ignored.
+    """
     from os.path import isdir
 
     folders = [
@@ -141,9 +155,10 @@ def trust_notice(scope: SkillScope) -> str:
 async def choose_agent(
     inbox: "Inbox", agents: Registry, name: str, preset: str = ""
 ) -> Profile:
-    """Use this agent, its mode, and this preset, if any, from the next turn on.
+    """Set the agent, with its mode and the `preset`, if any, from the next turn on. Return the
+    agent.
 
-    Raises `BadInput` if there is no such agent for the user.
+    Raises `BadInput` if the user cannot choose an agent of that name.
     """
     profile = agents.find(name, "main")
     await inbox.choose_agent(

@@ -1,7 +1,9 @@
-"""Passes questions, answers and progress between a child and its parent while the child runs.
+"""Passes questions, answers and progress between a child and its parent while the child
+runs.
 
-Questions and progress go up, answers go down. Both directions compare the views of the two
-sessions and keep no state of their own, so they continue after a restart.
+Questions and progress are passed to the parent, answers to the child. Both directions only
+compare the views of the two sessions, without a state of their own, so they continue after a
+restart.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -38,24 +40,26 @@ _FORWARDED_EVENTS = (
 )  # fmt: skip
 _COST_EVENTS = (ModelAnswered, Settled, ChildEnded)
 _MAX_LABEL_CHARS = 80
+_MAX_TITLE_CHARS = 60
 
 
 class Relay:
-    """Between the session of the child of `born` and its parent.
+    """Connects the session of the child that `born` started with the session of its parent.
 
-    A child in a working tree of its own gets approvals for one call only: a rule would apply to
-    the files of the parent's workspace, which the user was not shown.
+    If the child has a working tree of its own, the user can answer its questions for one call
+    only, and not with a rule. The rule would be granted to the parent, and would allow calls on
+    the files of the parent's workspace, too, about which the user was not asked.
     """
 
     def __init__(self, born: ChildBorn, child: Session, parent: Recorder) -> None:
         self._name, self._agent = born.child, born.teammate or born.agent
         self._child, self._parent = child, parent
-        self._apart = bool(born.branch)
+        self._has_own_tree = bool(born.branch)
         self._wake = anyio.Event()
 
     async def relay_questions(self) -> None:
-        """Pass questions up and answers down, until cancelled."""
-        leave = (
+        """Pass questions to the parent and answers to the child, until cancelled."""
+        unsubscribers = (
             self._child.hub.subscribe(self._wake_for_child),
             self._parent.hub.subscribe(self._wake_for_parent),
         )
@@ -66,21 +70,24 @@ class Relay:
                 await self._pass_answers_down()
                 await self._wake.wait()
         finally:
-            for unsubscribe in leave:
+            for unsubscribe in unsubscribers:
                 unsubscribe()
 
     async def relay_news(self) -> None:
-        """Publish the child's live news and progress to the parent's watchers, until it is closed."""
+        """Publish the child's live news and progress to the parent's watchers, until the
+        child's session is closed.
+        """
         watch = self._child.hub.watch()
-        doing, labelled = "begins", _labels()
+        doing, describe_activity = "begins", _labels()
         self._parent.publish(self._progress(doing))
         async with aclosing(watch.frames()) as frames:
             async for frame in frames:
                 if not isinstance(frame.item, Entry):
                     self._parent.publish(as_child_news(self._name, frame.item))
                     continue
-                if isinstance(event := frame.item.event, ModelAnswered):
-                    doing = labelled(event)
+                event = frame.item.event
+                if isinstance(event, ModelAnswered):
+                    doing = describe_activity(event)
                 if isinstance(event, _COST_EVENTS):
                     self._parent.publish(self._progress(doing))
 
@@ -93,40 +100,48 @@ class Relay:
             self._wake.set()
 
     async def _pass_questions_up(self) -> None:
-        wanted = {asks.id: asks for asks in self._open_questions()}
+        """Record the child's new questions in the parent's journal, and withdraw questions that
+        are no longer open in the child.
+        """
+        child_asks = {ask.id: ask for ask in self._open_questions()}
 
         def make_events(view: View) -> Sequence[Event]:
-            below = f"{self._name}/"
-            open_asks = {a.id: a for a in view.children.asks if a.id.startswith(below)}
+            """Return the new and changed questions, and a withdrawal of each that is closed."""
+            prefix = f"{self._name}/"
+            recorded = {a.id: a for a in view.children.asks if a.id.startswith(prefix)}
             events = list[Event]()
-            for id_, asks in wanted.items():
-                known = open_asks.get(id_)
-                if known is not None and known.hash == asks.hash:
-                    self._parent.keep_unmasked(asks.call)
-                elif _answer(view, asks) is None:
-                    # The question shows the whole call.
-                    self._parent.keep_unmasked(asks.call)
-                    events.append(asks)
-            gone = (id_ for id_ in open_asks if id_ not in wanted)
-            return (*events, *(ChildAnswered(id_, withdrawn=True) for id_ in gone))
+            for id_, ask in child_asks.items():
+                is_open = id_ in recorded and recorded[id_].hash == ask.hash
+                if not is_open and _answer(view, ask) is None:
+                    events.append(ask)
+                    is_open = True
+                if is_open:  # the user must see the call with its secrets
+                    self._parent.keep_unmasked(ask.call)
+            for id_ in recorded:
+                if id_ not in child_asks:
+                    events.append(ChildAnswered(id_, withdrawn=True))
+            return events
 
         await self._parent.append_if(make_events, kept=True, author=self._name)
 
     async def _pass_answers_down(self) -> None:
+        """Record the user's answers, which the parent's journal has, in the child's journal."""
         view = self._parent.view
-        for asks in self._open_questions():
-            answer = _answer(view, asks)
+        for ask in self._open_questions():
+            answer = _answer(view, ask)
             if answer is not None:
                 await self._child.inbox.answer(
-                    asks.id.removeprefix(f"{self._name}/"),
+                    ask.id.removeprefix(f"{self._name}/"),
                     allowed=answer.allowed,
                     reason=answer.reason,
                     answers=answer.answers,
-                    hash_=asks.hash,
+                    hash_=ask.hash,
                 )
 
     def _open_questions(self) -> Iterator[ChildAsked]:
-        """The open questions of the child and of its own children, with ids for the parent."""
+        """Yield the open questions of the child and of children below it, with ids that are
+        unique in the parent.
+        """
         view, name = self._child.view, self._name
         if view.turn.stopped is not None:
             return
@@ -138,21 +153,21 @@ class Relay:
                 self._unmasked_call(call.call),
                 call.reason,
                 call.hash,
-                call.once or self._apart,
+                call.once or self._has_own_tree,
                 call.changes,
                 call.outside,
             )
-        for asks in view.children.asks:
+        for ask in view.children.asks:
             yield ChildAsked(
-                f"{name}/{asks.id}",
-                f"{name}/{asks.child}",
-                asks.agent,
-                self._unmasked_call(ToolCall(asks.id, asks.call.name, asks.call.arguments)),
-                asks.reason,
-                asks.hash,
-                asks.once or self._apart,
-                asks.changes,
-                asks.outside,
+                f"{name}/{ask.id}",
+                f"{name}/{ask.child}",
+                ask.agent,
+                self._unmasked_call(ToolCall(ask.id, ask.call.name, ask.call.arguments)),
+                ask.reason,
+                ask.hash,
+                ask.once or self._has_own_tree,
+                ask.changes,
+                ask.outside,
             )
 
     def _unmasked_call(self, call: ToolCall) -> ToolCall:
@@ -160,6 +175,7 @@ class Relay:
         return ToolCall(f"{self._name}/{call.id}", whole.name, whole.arguments)
 
     def _progress(self, doing: str) -> ChildMoved:
+        """Return the news for the parent: what the child does, and its usage so far."""
         view = self._child.view
         own, below = view.account.spent, view.account.children_spent
         spent = own + below
@@ -172,30 +188,36 @@ class Relay:
         )
 
 
-def _answer(view: View, asks: ChildAsked) -> ChildAnswered | None:
-    """The answer to exactly this question, if there is one."""
+def _answer(view: View, ask: ChildAsked) -> ChildAnswered | None:
+    """Return the user's answer to exactly this question; None if there is none yet."""
     for answer in reversed(view.children.answered):
-        if answer.id == asks.id and not answer.withdrawn and answer.hash == asks.hash:
+        if answer.id == ask.id and not answer.withdrawn and answer.hash == ask.hash:
             return answer
     return None
 
 
 def _title(view: View, name: str) -> str:
+    """Return the title of a child; if it has none, the beginning of its task."""
     child = view.children.child(name)
-    born = child.born if child else None
-    return (born.title or " ".join(born.task.split())[:60]) if born else ""
+    if child is None:
+        return ""
+    return child.born.title or " ".join(child.born.task.split())[:_MAX_TITLE_CHARS]
 
 
 def _labels() -> Callable[[ModelAnswered], str]:
-    """What the child is doing, in a few words: its newest call, or its text."""
+    """Return a function that describes the child's activity, from each response: its newest
+    call, or its text.
+    """
     from refold.tools.builtin import builtin
     from refold.views.call_summary import label
 
     tools = {tool.name: tool for tool in builtin()}
 
     def label_answer(answer: ModelAnswered) -> str:
-        if not (calls := answer.message.calls):
+        """Return the label of the newest call or, without calls, the beginning of the text."""
+        if not answer.message.calls:
             return " ".join(answer.message.text.split())[:_MAX_LABEL_CHARS]
-        return label(calls[-1], tools.get(calls[-1].name))[:_MAX_LABEL_CHARS]
+        *_, newest_call = answer.message.calls
+        return label(newest_call, tools.get(newest_call.name))[:_MAX_LABEL_CHARS]
 
     return label_answer

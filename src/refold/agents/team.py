@@ -1,9 +1,10 @@
-"""A team: its mail, and its members, as its leader and each teammate see them.
+"""A team: its members, and the mail that they send each other.
 
-Mail is recorded in the journal of the leader (`MailSent`), in the order in which it is sent.
-From there it goes to the journal of each member, once, also after a crash (`new_mail`). A
-teammate is a subagent that waits for mail when its turn has ended: `children` starts it, and
-`teammate` says how it waits. `tools.team` has the tools.
+Mail means the messages between members. Each is recorded in the journal of the leader
+(`MailSent`), in the order in which it is sent. From there, each is copied to the journal of its
+receiver exactly once, also after a crash (`new_mail`). A teammate is a subagent that waits for
+mail when its turn has ended: `children` starts it, and `teammate` implements the waiting.
+`tools.team` has the tools.
 """
 
 import re
@@ -19,10 +20,11 @@ from refold.tools.team import LEAD_NAME, MailKind, TeammateRequest
 from refold.values.printable_names import shorten
 from refold.values.text import between_tags, clean
 
-MAX_TEAMMATES = 5  # teammates at a time
+MAX_TEAMMATES = 5  # that run at the same time
 MAX_MAIL_CHARS = 8_000  # of one mail
-_INBOX_MAILS = 20  # mails that `inbox` gives
-_MAX_QUOTED_MAILS, _MAX_QUOTED_CHARS = 5, 200  # unread mails that an end quotes
+_INBOX_MAILS = 20  # messages that `inbox` returns
+# The limits for the unread messages that the end of a teammate quotes.
+_MAX_QUOTED_MAILS, _MAX_QUOTED_CHARS = 5, 200
 _NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]{0,19}")
 # Names of other senders and recorders, and words that messages use for a person.
 _RESERVED_NAMES = (
@@ -31,12 +33,14 @@ _RESERVED_NAMES = (
     "all", "everyone", "team", "code", "place", "journal", "rules", "memory", "titles",
     "import", "budget", "policy", "refold", "background", "monitor", "schedule",
 )  # fmt: skip
-_OF_OTHERS = re.compile(r"(?:child|background|monitor|schedule|task|session|agent)[-_]?\d*")
+_RESERVED_PATTERN = re.compile(
+    r"(?:child|background|monitor|schedule|task|session|agent)[-_]?\d*"
+)
 Spawn = Callable[[str, TeammateRequest], Awaitable[str]]
 
 
 class Team:
-    """Implements `tools.team.Team` for the member `me`. `record` is that of the leader."""
+    """Implements `tools.team.Team` for the member `me`. `record` is the leader's recorder."""
 
     def __init__(self, record: Recorder, me: str, spawn: Spawn | None = None) -> None:
         self._record, self._me, self._spawn = record, me, spawn
@@ -47,6 +51,9 @@ class Team:
         return await self._spawn(call, request)
 
     async def send(self, call: str, to: Sequence[str], text: str, kind: MailKind) -> None:
+        """Send a mail to each of `to`, only once even if the call is repeated. Raises
+        `ToolFailed`.
+        """
         if len(text) > MAX_MAIL_CHARS:
             raise ToolFailed(
                 f"The mail has {len(text):,} characters: {MAX_MAIL_CHARS:,} at most. Write a file, "
@@ -54,19 +61,23 @@ class Team:
             )
 
         def make_events(view: View) -> Sequence[Event]:
+            """Return the mails that are not recorded yet. Raises `ToolFailed` for a wrong
+            receiver.
+            """
             known = {mail.key for mail in view.children.mail}
             new = [receiver for receiver in to if self._key(call, receiver) not in known]
             for receiver in new:
-                self._check(receiver, view)
+                self._check_receiver(receiver, view)
             mails = [
                 MailSent(self._me, receiver, clean(text), kind, self._key(call, receiver))
                 for receiver in new
             ]
-            return [event for mail in mails for event in _post(mail, view)]
+            return [event for mail in mails for event in _mail_events(mail, view)]
 
         await self._record.append_if(make_events, kept=True, author=self._me)
 
     def others(self) -> Sequence[str]:
+        """Return the names of the other members, the leader first."""
         view = self._record.view
         names = (LEAD_NAME, *(child.born.teammate for child in view.children.team))
         return [name for name in names if name != self._me]
@@ -76,6 +87,7 @@ class Team:
         return [mail_text(mail) for mail in own_mail[-_INBOX_MAILS:]]
 
     def describe(self) -> Sequence[str]:
+        """Return a line about each teammate, including those that have ended."""
         view = self._record.view
         return [
             _line(child, view)
@@ -83,7 +95,8 @@ class Team:
             if child.born.teammate and not child.foreign
         ]
 
-    def _check(self, to: str, view: View) -> None:
+    def _check_receiver(self, to: str, view: View) -> None:
+        """Raise `ToolFailed` unless `to` is another member of the team."""
         others = self.others()
         if to in others:
             return
@@ -95,11 +108,12 @@ class Team:
         raise ToolFailed(f"{why}. {others_text}")
 
     def _key(self, call: str, to: str) -> str:
+        """Return the key under which a repeated call sends no second mail."""
         return f"{self._me}/{call}/{to}"
 
 
 def check_new(name: str, view: View) -> None:
-    """Raise `ToolFailed` if no teammate can be started, or none with this name."""
+    """Raise `ToolFailed` if the team is full, or if a new teammate cannot have this name."""
     if len(view.children.team) >= MAX_TEAMMATES:
         raise ToolFailed(
             f"A team has {MAX_TEAMMATES} teammates at most: one must end first."
@@ -107,7 +121,7 @@ def check_new(name: str, view: View) -> None:
     if (
         not _NAME_PATTERN.fullmatch(name)
         or name in _RESERVED_NAMES
-        or _OF_OTHERS.fullmatch(name)
+        or _RESERVED_PATTERN.fullmatch(name)
     ):
         raise ToolFailed(
             f"A teammate cannot be called {name!r}: give up to 20 small letters and digits, "
@@ -118,7 +132,9 @@ def check_new(name: str, view: View) -> None:
 
 
 def first_words(request: TeammateRequest, view: View) -> str:
-    """The first message of a teammate: who it is, and how it works with the others."""
+    """Return the first message to a teammate: its name, how it works with the others, and its
+    task.
+    """
     names = ", ".join((LEAD_NAME, *(child.born.teammate for child in view.children.team)))
     return (
         f"You are {request.name}, a teammate in a team. Your role: {request.role}\n"
@@ -131,7 +147,7 @@ def first_words(request: TeammateRequest, view: View) -> str:
 
 
 def mail_text(mail: MailSent) -> str:
-    """A mail as a message in the conversation, in tags that its text cannot close."""
+    """Format mail as a message in the conversation, in tags that its text cannot close."""
     words = {
         "shutdown": "Finish what you are doing, say what is left, and end your answer. ",
         "plan": "This plan waits for review_plan.\n",
@@ -142,39 +158,44 @@ def mail_text(mail: MailSent) -> str:
 
 
 def new_mail(child: Child, leader: View, member: View) -> tuple[Said, ...]:
-    """The mail of this teammate that its own journal does not have yet, in order."""
-    known, name = member.account.client_keys, child.born.teammate
+    """Return the mail of this teammate that its own journal does not have yet, in order."""
+    known = member.account.client_keys
     return tuple(
         Said(mail_text(mail), mail.sender, client_key=key, outside=_outside(mail))
-        for n, mail in enumerate(leader.children.mail, 1)
-        if mail.to == name and (key := f"mail {n}") not in known
+        for key, mail in _mail_to(child, leader)
+        if key not in known
     )
 
 
 def unread_mail(child: Child, leader: View, member: View) -> str:
-    """A clause about the mail that this teammate has not read, for its end; or "".
+    """Return a clause about mail that this teammate has not read; "" if it has read all mail.
 
-    It may still be on its way, or wait in the teammate's own journal for a turn.
+    Unread mail is not yet copied to the teammate's own journal, or waits there for a turn.
     """
     waiting = {message.said.client_key for message in member.conversation.undelivered}
-    known, name = member.account.client_keys, child.born.teammate
+    read = set(member.account.client_keys) - waiting
     unread = [
         mail
-        for n, mail in enumerate(leader.children.mail, 1)
-        if mail.to == name and mail.kind != "shutdown"
-        and ((key := f"mail {n}") not in known or key in waiting)
-    ]  # fmt: skip
+        for key, mail in _mail_to(child, leader)
+        if mail.kind != "shutdown" and key not in read
+    ]
     if not unread:
         return ""
     lines = [
         f'from {mail.sender}, "{_start(mail.text)}"' for mail in unread[:_MAX_QUOTED_MAILS]
     ]
-    ellipsis = (
-        f", and {len(unread) - _MAX_QUOTED_MAILS} more"
-        if len(unread) > _MAX_QUOTED_MAILS
-        else ""
-    )
+    unquoted = len(unread) - _MAX_QUOTED_MAILS
+    ellipsis = f", and {unquoted} more" if unquoted > 0 else ""
     return f"it has not read its mail: {'; '.join(lines)}{ellipsis}"
+
+
+def _mail_to(child: Child, leader: View) -> Iterator[tuple[str, MailSent]]:
+    """Yield the mail to this teammate, each with the client key that it has in the teammate's
+    journal.
+    """
+    for number, mail in enumerate(leader.children.mail, start=1):
+        if mail.to == child.born.teammate:
+            yield f"mail {number}", mail
 
 
 def _start(text: str) -> str:
@@ -182,7 +203,9 @@ def _start(text: str) -> str:
 
 
 def _outside(mail: MailSent) -> bool:
-    """Whether mail counts as text from outside: a member may quote what it has read."""
+    """Whether mail counts as text from outside: a member may quote text from outside that it
+    has read.
+    """
     return mail.sender != "person"
 
 
@@ -192,9 +215,11 @@ def is_dismissed(child: Child, leader: View) -> bool:
     return any(m.to == name and m.kind == "shutdown" for m in leader.children.mail)
 
 
-def _post(mail: MailSent, view: View) -> Iterator[Event]:
-    """Deliver mail to the leader at once. `MailSent` comes last: after a crash between the
-    two the call is made again, and the client key prevents a second message.
+def _mail_events(mail: MailSent, view: View) -> Iterator[Event]:
+    """Yield the events that record mail and, if it is for the leader, deliver it.
+
+    `MailSent` comes last: after a crash before that event the call is made again, and the
+    client key prevents a second message.
     """
     key = f"mail {mail.key}"
     if mail.to == LEAD_NAME and key not in view.account.client_keys:
@@ -203,13 +228,20 @@ def _post(mail: MailSent, view: View) -> Iterator[Event]:
 
 
 def _line(child: Child, view: View) -> str:
+    """Return a line about a teammate: its name, its state, and whether its plan waits for
+    approval.
+    """
     state = "idle" if child.idle else "works"
     if child.end is not None:
         state = f"has ended: {child.end.status}"
     elif is_dismissed(child, view):
         state = f"{state}, was asked to end"
-    mails = [m for m in view.children.mail if m.kind in ("plan", "review")]
     name = child.born.teammate
-    last = [m for m in mails if name in (m.sender, m.to)][-1:]
-    plan = "; its plan waits for review" if last and last[0].kind == "plan" else ""
+    about_plans = [
+        mail.kind
+        for mail in view.children.mail
+        if mail.kind in ("plan", "review") and name in (mail.sender, mail.to)
+    ]
+    plan_waits = about_plans[-1:] == ["plan"]
+    plan = "; its plan waits for review" if plan_waits else ""
     return f"{name} ({child.name}, {child.born.agent}): {state}{plan}"

@@ -1,12 +1,14 @@
-"""What a teammate does between two turns: it waits for mail or a free task, and then ends.
+"""A teammate between two turns: it waits for mail or a free task, and ends when neither
+arrives.
 
-It ends after a minute, when its leader asks it to, or when the leader and all teammates have nothing left to
-do. A crash between any two events loses nothing: what is undelivered begins a turn, and a task that
-is claimed and not mentioned yet is mentioned. `child` runs the turns, `team` has the mail.
+It ends after a minute, when its leader asks it to, or when the leader and all teammates
+have nothing left to do. A crash between any two events loses nothing: undelivered mail
+begins a turn, and so does a task that was claimed but not mentioned yet. `child` runs the
+turns, `team` has the mail.
 
-Mail is an event in the journal of the leader, so all members agree on its order. The
-leader's turn stays open, because rights and budget are those of a turn. No request blocks
-until it is answered: two members could wait for each other.
+Mail is an event in the journal of the leader, so all members agree on its order. The leader's
+turn stays open, because rights and budget are those of a turn. No member blocks until another
+one answers, because two members could wait for each other.
 """
 
 from collections.abc import Sequence
@@ -45,7 +47,7 @@ _WAKING_EVENTS = (MailSent, TeammateIdled, ModelAnswered, Ended, ChildEnded)
 
 
 class Teammate:
-    """The teammate `child` with its `session`. `leader` has the journal of the leader."""
+    """The teammate `child` with its `session`. `leader` is the leader's recorder."""
 
     def __init__(
         self,
@@ -58,13 +60,14 @@ class Teammate:
     ) -> None:
         self._child, self._session, self._leader = child, session, leader
         self._board, self._stop = board, stop
-        self._idle, self._poll = patience
+        # The seconds that it waits for work, and the seconds between two looks at the board.
+        self._max_idle_seconds, self._poll_seconds = patience
         self._id = session.view.session.id
         self._wake = anyio.Event()
 
     async def mail(self) -> None:
         """Deliver mail to the session, until cancelled."""
-        leave = self._leader.hub.subscribe(self._on_event)
+        unsubscribe = self._leader.hub.subscribe(self._on_event)
         try:
             while True:
                 self._wake, previous = anyio.Event(), self._wake
@@ -76,13 +79,15 @@ class Teammate:
                 )
                 await self._wake.wait()
         finally:
-            leave()
+            unsubscribe()
 
     async def next_turn(self) -> bool:
-        """Begin a turn when there is work. Return False if there is none, and the teammate
-        must end.
+        """Wait for work and begin a turn with it.
+
+        Return False if no work arrives and the teammate must end.
         """
-        until = anyio.current_time() + (AWAITED_SECONDS if self._awaits else self._idle)
+        patience = AWAITED_SECONDS if self._awaits_command else self._max_idle_seconds
+        until = anyio.current_time() + patience
         while not self._stop.is_set():
             if await self._begin():
                 await self._leader.append_if(self._working_events, author=self._child.name)
@@ -91,19 +96,19 @@ class Teammate:
                 if await self._leave("its leader asked it to end"):
                     return False
                 continue
-            if await self._find_task():
+            if await self._begin_task():
                 continue
             await self._leader.append_if(self._idle_events, author=self._child.name)
             if self._session.view.conversation.undelivered:
-                continue  # it arrived while the board was read
+                continue  # mail arrived while the board was read
             left = until - anyio.current_time()
             if not self._all_is_done and left > 0:
-                with anyio.move_on_after(min(left, self._poll)):
+                with anyio.move_on_after(min(left, self._poll_seconds)):
                     await self._wait_for_news()
-            # Nothing is awaited before this, so all members see the same state, and end.
-            if (self._all_is_done or left <= 0) and await self._leave(
-                "it has nothing to do"
-            ):
+            # Nothing is awaited between the wait and this check, so that all members see
+            # the same state, and all of them end.
+            is_over = self._all_is_done or left <= 0
+            if is_over and await self._leave("it has nothing to do"):
                 return False
         return False
 
@@ -112,7 +117,7 @@ class Teammate:
             self._wake.set()
 
     async def _wait_for_news(self) -> None:
-        """Wait for news of the leader, for mail, or for a stop."""
+        """Wait for an event in the leader's journal, for mail, or for a stop."""
         async with anyio.create_task_group() as group:
 
             async def wait_for_one(wait: anyio.Event) -> None:
@@ -128,7 +133,9 @@ class Teammate:
             group.start_soon(mail, self._session.view.seq)
 
     async def _begin(self) -> bool:
-        """Begin a turn with the waiting messages, if there are any."""
+        """Begin a turn with the teammate's waiting messages. Return whether a turn is open
+        now.
+        """
 
         def make_events(view: View) -> Sequence[Event]:
             waiting = view.conversation.undelivered
@@ -137,33 +144,37 @@ class Teammate:
         await self._session.record.append_if(make_events, kept=True, author="mail")
         return bool(self._session.view.turn.seq)
 
-    async def _find_task(self) -> bool:
-        """Say which task is in progress with this teammate, or claim one and say that."""
+    async def _begin_task(self) -> bool:
+        """Send the teammate a task of the board that it has already, or that it can claim.
+
+        Return False if there is no task for the teammate.
+        """
         try:
             tasks = await self._board.tasks()
             known = self._session.view.account.client_keys
-            own_tasks = [
-                t for t in in_progress(tasks, self._id) if f"task {t.id}" not in known
-            ]
-            key = f"task {own_tasks[0].id}" if own_tasks else ""
-            if not own_tasks:
-                key = f"claim {self._session.view.seq}"
-                own_tasks = [await self._board.claim(0, self._id, f"{self._id}/{key}")]
-                key = (
-                    f"task {own_tasks[0].id}"
-                    if f"task {own_tasks[0].id}" not in known
-                    else key
-                )
+            own_tasks = in_progress(tasks, self._id)
+            unmentioned = [task for task in own_tasks if f"task {task.id}" not in known]
+            if unmentioned:
+                task = unmentioned[0]
+                key = f"task {task.id}"
+            else:
+                claim_key = f"claim {self._session.view.seq}"
+                task = await self._board.claim(0, self._id, f"{self._id}/{claim_key}")
+                # A task that was freed and claimed again is mentioned a second time.
+                key = claim_key if f"task {task.id}" in known else f"task {task.id}"
         except ToolFailed:  # none is free, or the board cannot be read
             return False
-        message = Said(_task_message(own_tasks[0]), BOARD_SENDER, client_key=key)
+        message = Said(_task_message(task), BOARD_SENDER, client_key=key)
         await self._session.record.append_if(
             lambda _: (message,), kept=True, author=BOARD_SENDER
         )
         return True
 
     async def _leave(self, reason: str) -> bool:
-        """Accept no more mail. Return False if some mail has arrived."""
+        """Record that the teammate ends, so that it gets no more mail.
+
+        Return False and record nothing if mail has arrived.
+        """
 
         def make_events(view: View) -> Sequence[Event]:
             stopped = ChildStopped(self._child.name, reason)
@@ -175,23 +186,30 @@ class Teammate:
         return False
 
     def _idle_events(self, view: View) -> Sequence[Event]:
+        """Return the event that the teammate is idle; () if that is recorded, or if it has
+        work.
+        """
         child = view.children.child(self._child.name)
-        if child is None or child.idle or child.end is not None or self._awaits:
+        if child is None or child.idle or child.end is not None or self._awaits_command:
             return ()
         return () if self._has_unread(view) else (TeammateIdled(child.name),)
 
     def _working_events(self, view: View) -> Sequence[Event]:
-        """The event that the teammate is no longer idle, if its turn was not begun by mail."""
+        """Return the event that the teammate is no longer idle; () if it is not recorded as
+        idle.
+        """
         child = view.children.child(self._child.name)
         return (TeammateIdled(child.name, False),) if child and child.idle else ()
 
     @property
-    def _awaits(self) -> bool:
+    def _awaits_command(self) -> bool:
         """Whether a background command will wake the teammate."""
         return bool(self._session.view.background.commands_to_await)
 
     def _has_unread(self, leader: View) -> bool:
-        """Whether mail is on its way, or undelivered in the teammate's own journal."""
+        """Whether mail has not reached the teammate's own journal, or waits there to be
+        read.
+        """
         member = self._session.view
         return bool(
             member.conversation.undelivered or new_mail(self._child, leader, member)
@@ -202,9 +220,9 @@ class Teammate:
         """Whether the leader has finished for now, and every teammate is idle."""
         view = self._leader.view
         conversation = view.conversation
-        waits = is_last_word(view) and not (conversation.undelivered or conversation.calls)
-        others = [other for other in view.children.running if other.born.background]
-        return waits and all(other.idle for other in others)
+        if not is_last_word(view) or conversation.undelivered or conversation.calls:
+            return False
+        return all(child.idle for child in view.children.running if child.born.background)
 
 
 def in_progress(tasks: Sequence[BoardTask], owner: str) -> list[BoardTask]:
@@ -212,7 +230,7 @@ def in_progress(tasks: Sequence[BoardTask], owner: str) -> list[BoardTask]:
 
 
 async def find_owned(board: Board, owner: str) -> Sequence[int]:
-    """The numbers of the tasks that are in progress with this owner."""
+    """Return the numbers of the tasks that are in progress with this owner."""
     try:
         return [task.id for task in in_progress(await board.tasks(), owner)]
     except ToolFailed:  # the board cannot be read: the teammate ends anyway
@@ -220,7 +238,7 @@ async def find_owned(board: Board, owner: str) -> Sequence[int]:
 
 
 async def free_tasks(board: Board, owners: Sequence[str]) -> None:
-    """Free the tasks that ended teammates were working on."""
+    """Make the tasks in progress of these owners, who have ended, free again."""
     with suppress(ToolFailed):
         for owner in owners:
             for id_ in await find_owned(board, owner):
@@ -228,6 +246,7 @@ async def free_tasks(board: Board, owners: Sequence[str]) -> None:
 
 
 def _task_message(task: BoardTask) -> str:
+    """Return the message that gives a teammate this task."""
     about = f"\n{task.description}" if task.description else ""
     return (
         f"<reminder>Task #{task.id} of the board is yours: do it, and complete it with "

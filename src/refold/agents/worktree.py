@@ -1,9 +1,9 @@
-"""Makes, inspects and removes git working trees: of subagents, and of sessions that enter one.
+"""Makes, inspects and removes git working trees, for subagents and for sessions that enter one.
 
-A working tree of a subagent is in our data directory; `named_worktrees` says where one is that
-has a name. Each has a branch, which begins at the commit that is checked out. The user's own
-working tree, index and other branches are never changed; no hook, filter or helper program of
-the repository is run.
+The working tree of a subagent is in refold's data directory; `named_worktrees` decides the path
+of a tree with a name. Each has a branch of its own, which begins at the commit that the
+session's directory has checked out. The user's own working tree, index and other branches are
+never changed; no hook, filter or helper program of the repository is run.
 """
 
 import os
@@ -33,7 +33,7 @@ _SAFE_SETTINGS = (
 
 
 class Worktree(Struct, frozen=True):
-    """`base` is the commit at which its branch begins."""
+    """A working tree. `base` is the commit at which its branch begins."""
 
     directory: str
     branch: str
@@ -41,15 +41,15 @@ class Worktree(Struct, frozen=True):
 
 
 class TreeState(Struct, frozen=True):
-    """What the removal of a working tree would lose, and what would remain."""
+    """What the removal of a working tree would delete for good, and what would remain."""
 
-    changed: int = 0  # files that are not committed
-    stray: int = 0  # commits that are on no branch and under no tag
-    commits: int = 0  # commits that are on its branch alone
+    changed: int = 0  # number of files that are not committed
+    stray: int = 0  # number of commits that are on no branch and under no tag
+    commits: int = 0  # number of commits that are only on its branch
 
     @property
     def loss(self) -> str:
-        """What would be lost, in words; "" if nothing."""
+        """Return a text that says what would be lost; "" if nothing would be."""
         files = "1 file that is" if self.changed == 1 else f"{self.changed} files that are"
         commits = (
             "1 commit that is" if self.stray == 1 else f"{self.stray} commits that are"
@@ -62,70 +62,78 @@ class TreeState(Struct, frozen=True):
 
 
 class Worktrees:
-    """The working trees of one repository, that of the session's `directory`.
+    """The working trees of the repository to which the session's `directory` belongs.
 
-    All are in `place`, which is made when needed. Every method raises `ToolFailed`, with a
-    sentence for the model or a person, without its period.
+    Trees of subagents are in `place`, which is created when needed. Methods may raise
+    `ToolFailed`, with a sentence for the model or a person, without a period.
     """
 
     def __init__(self, place: Path, environ: Mapping[str, str], directory: str) -> None:
         self._place, self._directory = place, directory
         self._environ = environ
-        self._alone = anyio.Lock()
+        self._git_lock = anyio.Lock()
 
     @cached_property
     def _programs(self) -> Programs:
         return Programs(self._environ, (self._directory,))
 
     def tree_of_child(self, session: str, child: str, base: str) -> Worktree:
-        """The working tree of a child of this session; it need not exist."""
+        """Return the working tree for a child of this session. The tree need not exist."""
         root, *above = session.split("/")
         name = "-".join((*above, child))
         return Worktree(str(self._place / root / name), f"refold/{root}-{name}", base)
 
     async def base(self) -> str:
-        """The commit that is checked out in the session's directory."""
+        """Return the commit that is checked out in the session's directory."""
         return await anyio.to_thread.run_sync(self._base_commit)
 
     async def make(self, tree: Worktree, inside: str) -> None:
-        """Create the working tree, unless it exists, with the directory `inside` it."""
-        async with self._alone:
-            await anyio.to_thread.run_sync(self._make, tree, inside)
+        """Create the working tree, unless it exists, and the directory `inside` it."""
+        async with self._git_lock:
+            await anyio.to_thread.run_sync(self._make_tree, tree, inside)
 
     async def remove_if_unchanged(self, tree: Worktree) -> bool:
-        """Remove a working tree with its branch if nothing was changed in it. Return False
-        if it was kept.
+        """Remove a working tree with its branch, unless it has changed files or new commits.
+
+        Return False if the tree was kept for that reason.
         """
-        async with self._alone:
+        async with self._git_lock:
             return await anyio.to_thread.run_sync(self._remove_if_unchanged, tree)
 
     async def list_trees(self) -> Sequence[Worktree]:
-        """The linked working trees of the repository, without its main one."""
+        """Return the linked working trees of the repository, without the main working tree."""
         return await anyio.to_thread.run_sync(self._list_trees)
 
     async def has_branch(self, branch: str) -> bool:
-        return bool(await anyio.to_thread.run_sync(self._commit, self._root, branch))
+        return bool(await anyio.to_thread.run_sync(self._commit_of, self._root, branch))
 
     async def state(self, tree: Worktree) -> TreeState:
         return await anyio.to_thread.run_sync(self._state, tree)
 
     async def remove(self, tree: Worktree) -> str:
-        """Remove a working tree, whatever it contains. Returns the branch that stays,
-        because it has commits of its own or is not refold's; or "".
+        """Remove a working tree, whatever it contains.
+
+        Return the name of the tree's branch if the branch remains, because it has commits of
+        its own or is not refold's; "" if the branch is removed, too.
         """
-        async with self._alone:
+        async with self._git_lock:
             return await anyio.to_thread.run_sync(self._remove, tree)
 
     def child_directory(self, tree: Worktree) -> str:
-        """The child's directory: the same folder of the tree that its parent works in."""
-        way = os.path.relpath(os.path.realpath(self._directory), self._root)
-        return os.path.normpath(os.path.join(tree.directory, way))
+        """Return the directory in which a child works: the folder in its tree that corresponds
+        to the session's directory.
+        """
+        folder = os.path.relpath(os.path.realpath(self._directory), self._root)
+        return os.path.normpath(os.path.join(tree.directory, folder))
 
     @property
     def _root(self) -> str:
         return root_of(self._directory)
 
     def _base_commit(self) -> str:
+        """Return the commit of HEAD, at which branches begin. Raises `ToolFailed`
+        without one.
+        """
         root = self._repository()
         try:
             return self._run(root, "rev-parse", "--verify", "HEAD^{commit}").strip()
@@ -136,13 +144,17 @@ class Worktrees:
             ) from error
 
     def _repository(self) -> str:
+        """Return the root of the repository. Raises `ToolFailed` if git cannot be used
+        there.
+        """
         root = self._root
         if not os.path.lexists(os.path.join(root, ".git")):
             raise ToolFailed(
                 f"{escape_name(self._directory)} is not a git repository, so no working "
                 "tree can be made"
             )
-        from refold.place.guarded_paths import proven_repository  # few sessions need it
+        # Imported late: few sessions need it.
+        from refold.place.guarded_paths import proven_repository
 
         if not proven_repository(root):
             raise ToolFailed(
@@ -153,17 +165,23 @@ class Worktrees:
             raise ToolFailed("git is not installed")
         return root
 
-    def _make(self, tree: Worktree, inside: str) -> None:
+    def _make_tree(self, tree: Worktree, inside: str) -> None:
+        """Make the working tree, and in it the directory `inside`; complete one that is
+        begun.
+        """
         if not os.path.lexists(os.path.join(tree.directory, ".git")):
             self._make_place()
             self._run(self._root, "worktree", "prune")
-            known = self._commit(self._root, tree.branch)
-            new = ("--no-track", "-b", tree.branch, "--", tree.directory, tree.base)
-            arguments = ("--", tree.directory, tree.branch) if known else new
+            if self._commit_of(self._root, tree.branch):
+                arguments = ("--", tree.directory, tree.branch)
+            else:  # the branch is created, too
+                branch = ("--no-track", "-b", tree.branch)
+                arguments = (*branch, "--", tree.directory, tree.base)
             self._run(self._root, "worktree", "add", "--no-checkout", *arguments)
         if os.listdir(tree.directory) == [".git"]:
-            # Only in the tree all of its filters are known: settings may depend on where
-            # git runs and on the branch. So its files come after it is made.
+            # The files are checked out after the tree is made, because only in the tree all
+            # filters are known: settings may depend on the directory in which git runs and
+            # on the branch.
             self._run(tree.directory, "reset", "--hard", "--quiet")
         if not below(os.path.realpath(inside), os.path.realpath(tree.directory)):
             raise ToolFailed(
@@ -173,6 +191,7 @@ class Worktrees:
         os.makedirs(inside, exist_ok=True)
 
     def _make_place(self) -> None:
+        """Create the directory for working trees. Raises `ToolFailed`."""
         try:
             self._place.mkdir(mode=0o700, parents=True, exist_ok=True)
             check_no_links(self._place)
@@ -181,11 +200,14 @@ class Worktrees:
             raise ToolFailed(f"No working tree in {place}: {error.strerror}") from error
 
     def _remove_if_unchanged(self, tree: Worktree) -> bool:
+        """Remove the tree and its branch. Return False if something changed; True if it is
+        gone.
+        """
         if not os.path.isdir(tree.directory):
             return True
         changed = self._count_changed(tree.directory)
-        head = self._commit(tree.directory, "HEAD")
-        branch = self._commit(self._root, tree.branch)
+        head = self._commit_of(tree.directory, "HEAD")
+        branch = self._commit_of(self._root, tree.branch)
         if changed or (head, branch) != (tree.base, tree.base):
             return False
         self._run(self._root, "worktree", "remove", "--force", "--", tree.directory)
@@ -193,6 +215,9 @@ class Worktrees:
         return True
 
     def _list_trees(self) -> Sequence[Worktree]:
+        """Return the linked trees, with their newest commit as `base`. Git lists the main one
+        first.
+        """
         output = self._run(self._repository(), "worktree", "list", "--porcelain", "-z")
         blocks = (block.split("\0") for block in output.strip("\0").split("\0\0"))
         trees = [
@@ -209,28 +234,31 @@ class Worktrees:
         ]
 
     def _state(self, tree: Worktree) -> TreeState:
+        """Return how many files and commits the removal of the tree would affect."""
         changed = self._count_changed(tree.directory)
-        every = ("--branches", "--tags", "--remotes")
-        stray = self._run(tree.directory, "rev-list", "--count", "HEAD", "--not", *every)
+        all_refs = ("--branches", "--tags", "--remotes")
+        stray = self._run(tree.directory, "rev-list", "--count", "HEAD", "--not", *all_refs)
         own = "0"
-        if tree.branch and self._commit(self._root, tree.branch):
+        if tree.branch and self._commit_of(self._root, tree.branch):
             named = (f"refs/heads/{tree.branch}", "--not", f"--exclude={tree.branch}")
-            own = self._run(self._root, "rev-list", "--count", *named, *every)
+            own = self._run(self._root, "rev-list", "--count", *named, *all_refs)
         return TreeState(changed, int(stray), int(own))
 
     def _remove(self, tree: Worktree) -> str:
+        """Remove the tree; return its branch if that remains, otherwise ""."""
         commits = self._state(tree).commits
         self._run(self._root, "worktree", "remove", "--force", "--", tree.directory)
-        tip = self._commit(self._root, tree.branch) if tree.branch else ""
+        tip = self._commit_of(self._root, tree.branch) if tree.branch else ""
         if not tip or commits or not tree.branch.startswith("refold/"):
             return tree.branch if tip else ""
         self._run(self._root, "update-ref", "-d", f"refs/heads/{tree.branch}", tip)
         return ""
 
     def _count_changed(self, folder: str) -> int:
-        """How many files are not committed. A submodule with files counts as one.
+        """Return the number of files that are not committed. A submodule with files counts as
+        one file.
 
-        git must not look into a submodule: the filters that its settings name would run.
+        git must not inspect a submodule, because it would run the filters in its settings.
         """
         quiet = ("--porcelain", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
         files = self._run(folder, "status", *quiet).count("\0")
@@ -240,7 +268,8 @@ class Worktrees:
         ]
         return files + sum(_has_files(os.path.join(folder, module)) for module in modules)
 
-    def _commit(self, folder: str, name: str) -> str:
+    def _commit_of(self, folder: str, name: str) -> str:
+        """Return the commit to which `name`, HEAD or a branch, refers; "" if it has none."""
         named = name if name == "HEAD" else f"refs/heads/{name}"
         try:
             return self._run(folder, "rev-parse", "--verify", "-q", named).strip()
@@ -248,6 +277,7 @@ class Worktrees:
             return ""
 
     def _run(self, folder: str, *arguments: str) -> str:
+        """Run git with all filters of the repository switched off, and return its output."""
         _, filters, _ = self._run_git(
             folder, (), "config", "-z", "--name-only", "--get-regexp", r"^filter\."
         )
@@ -264,7 +294,7 @@ class Worktrees:
     def _run_git(
         self, folder: str, extra: Sequence[tuple[str, str]], *arguments: str
     ) -> tuple[int, str, str]:
-        """Exit status, stdout and stderr."""
+        """Run git with the `extra` settings, and return exit status, stdout and stderr."""
         try:
             process = programs.run(
                 (self._programs.find("git"), *arguments),
@@ -284,10 +314,11 @@ class Worktrees:
             ) from error
 
     def _environment(self, settings: Sequence[tuple[str, str]]) -> Mapping[str, str]:
-        """An environment without anything of ours: neither git settings nor keys.
+        """Return the environment for git, with `settings`, but without the git settings and
+        keys of this process.
 
-        Settings are passed here, where names may contain any character: a repository names its
-        filters.
+        The `settings` are passed as variables and not as options. A repository chooses the
+        names of its filters, and in an option a "=" in such a name would begin the value.
         """
         variables = {"GIT_CONFIG_COUNT": str(len(settings))}
         for n, (key, value) in enumerate(settings):
@@ -307,6 +338,7 @@ class Worktrees:
 
 
 def _has_files(folder: str) -> bool:
+    """Whether the folder has entries; False if it cannot be read."""
     try:
         return bool(os.listdir(folder))
     except OSError:
@@ -314,5 +346,7 @@ def _has_files(folder: str) -> bool:
 
 
 def _filter_off_value(key: str) -> str:
-    """The value that switches off a filter of the repository, which would run a program."""
+    """Return the value that switches off a filter of the repository, which would run a
+    program.
+    """
     return "false" if key.endswith(".required") else ""

@@ -1,7 +1,7 @@
-"""One start of refold: opens sessions, and closes what they use.
+"""One start of refold: opens sessions, and closes the resources that they use.
 
-`session_opener` builds what a session is opened with, `turn_context` the dependencies of
-each turn.
+`session_opener` builds the parts of a session, and `turn_context` the dependencies of each
+turn.
 """
 
 import os
@@ -23,8 +23,9 @@ from refold.app.python_setup import check_engine
 from refold.app.search_places import has_hook_files, has_mcp_files, skill_scope
 from refold.app.session_index import session_index
 from refold.app.session_opener import SessionOpener, Storage
+from refold.app.shared_resources import SharedResources
 from refold.app.system_prompt import SessionGround, SystemPromptBuilder
-from refold.app.tool_dependencies import SessionResources, SharedResources
+from refold.app.tool_dependencies import SessionResources
 from refold.app.turn_context import MovingTurnContext, TurnContext, agent_of, model_of
 from refold.app.workspace import Workspace, WorkspaceDirectories, check_tools
 from refold.config.credentials import read as stored_keys
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
 
 
 class App:
-    """Open sessions with `start` and `resume`; leave with `aclose`."""
+    """One start of refold. `start` and `resume` open sessions; `aclose` closes everything."""
 
     def __init__(
         self,
@@ -70,9 +71,9 @@ class App:
         paths: Paths,
         environ: Mapping[str, str],
         options: LaunchOptions,
-        before: Models | None = None,  # of the app that this one replaces
+        before: Models | None = None,  # the models of the app that this one replaces
     ) -> None:
-        if not options.keep:  # nothing is stored, not even a log
+        if not options.keep:  # without stored sessions, no log is stored either
             settings = replace(settings, log_level="off")
         self.settings, self.paths, self.options = settings, paths, options
         self.environ = environ
@@ -81,12 +82,16 @@ class App:
         keys = stored_keys(paths.credentials)
         self.models = Models(settings, paths, environ, keys, options, before)
         _learn_secrets(self)
-        own = (*builtin(), *options.more_tools) if options.tools is None else options.tools
-        brought, more_policies, self._left_out = _load_plugins(options, own, self.log)
-        self.tools = _find_tools((*own, *brought), options.tool_names)
+        own_tools = (
+            (*builtin(), *options.more_tools) if options.tools is None else options.tools
+        )
+        plugin_tools, more_policies, self._plugin_notices = _load_plugins(
+            options, own_tools, self.log
+        )
+        self.tools = _find_tools((*own_tools, *plugin_tools), options.tool_names)
         self.workspace = _workspace(self)
         check_tools(self.workspace.rules, (*builtin(), *self.tools))
-        policies(settings, options.schema)  # a bad schema raises now
+        policies(settings, options.schema)  # so that an invalid schema raises now
         check_engine(settings.python)
         self.agents.find(settings.agent, "main")
         self.system_prompt.check()
@@ -101,15 +106,15 @@ class App:
         )  # fmt: skip
         self._rate = RateLimit(settings.python.calls_per_minute)
         self._snapshots: dict[str, Snapshots | None] = {}
-        self._opened: MovingTurnContext | None = None  # the newest session's
+        self._opened: MovingTurnContext | None = None  # the context of the newest session
 
     @cached_property
     def system_prompt(self) -> SystemPromptBuilder:
-        """The parts of the system prompt that come from the folders."""
+        """The builder for those parts of the system prompt that depend on the folder."""
         return self._system_prompt()
 
     def reread_instructions(self) -> None:
-        """Use newly trusted versions of the instructions from the next turn on."""
+        """From the next turn on, use the versions of instruction files that are trusted now."""
         self.system_prompt.reread()
         if self._opened is not None:
             self._opened.reread_instructions()
@@ -120,15 +125,16 @@ class App:
 
     @cached_property
     def agents(self) -> Registry:
-        """The agents available here, adapted to these settings."""
+        """The agents that are available here, adapted to the settings of this start."""
         known = partial(_names_of, (*builtin(), *self.tools))
         return registry(
             self._resources, known, code_settings(self.settings), self.options.agents
         )
 
     def shortcuts(self, reserved_names: Collection[str]) -> "Shortcuts":
-        """The templates, commands and skills of `/name words`; `reserved_names` are the names of
-        built-in commands.
+        """Return the templates, commands and skills behind `/name words`.
+
+        `reserved_names` are the names of built-in commands.
         """
         from refold.skills.slash_commands import Shortcuts
 
@@ -153,9 +159,9 @@ class App:
         return ProjectMemory(self.paths.data, self.directory, self.home, self.models.masks)
 
     async def start(self, id_: str = "", claim: int = 0) -> tuple[str, Session]:
-        """Start a session in the directory of the options, and return it with its id.
+        """Start a session in the directory of the options. Return its id and the session.
 
-        `claim` is the number of the claim under which this process was given a new id.
+        `claim` is the number under which a host gave this process the new session; 0: none did.
         """
         id_ = id_ or self.home.new_id(time.time())
         session = await self._open(
@@ -173,7 +179,7 @@ class App:
     async def resume(self, id_: str, *, read_only: bool = False) -> Session:
         """Resume a session. Raises `Held` while another process writes it.
 
-        With `read_only`, the session is only read until its first new event; that event resumes it.
+        With `read_only`, other processes may write it until it gets its first event here.
         """
         root, slash, _ = id_.partition("/")
         if slash:
@@ -184,24 +190,30 @@ class App:
         return await self._open(id_, self.home.store, read_only=read_only)
 
     async def fork(self, id_: str, at: int | None = None) -> "Fork":
-        """Copy a session up to event `at` to a new one, which is not opened yet. Raises
-        `BadInput` if there is no such event, or sessions are not saved.
+        """Copy a session up to the event `at` into a new session, which is not opened.
+
+        Raises `BadInput` for an unknown event, or if sessions are not saved.
         """
         if not self.options.keep:
             raise BadInput("this session is not saved, so there is nothing to fork")
         return await anyio.to_thread.run_sync(self.home.fork, id_, at, time.time())
 
     def newest_session(self) -> str:
-        """The session last used in this directory. Raises `BadInput` if there is none."""
+        """Return the id of the session that was used last in this directory.
+
+        Raises `BadInput` if there is none.
+        """
         return self.home.resolve(LAST_SESSION, self.options.directory).id
 
     def model_of(self, view: View) -> str:
-        """The model of the next turn: the chosen one, the last one, or that of the settings."""
+        """Return the model of the next turn: the user's choice, or the last one, or that of the
+        settings.
+        """
         return model_of(self.models, view, agent_of(view, self.agents))
 
     @property
     def log(self) -> WriteLog:
-        """Where lines about refold's own work go."""
+        """The function that writes a line about refold's own work to the log."""
         return self.models.connections.log
 
     @property
@@ -210,32 +222,32 @@ class App:
 
     @property
     def mode(self) -> Mode:
-        """The permission mode of a session that has chosen none."""
+        """The permission mode for sessions whose user has not chosen one."""
         return self.settings.permission_mode
 
     def facts(self) -> Facts:
-        """The facts by which calls are judged, besides the rules."""
+        """Return the facts about the workspace that permission decisions depend on."""
         return self.workspace.facts()
 
     def why_unreadable(self, path: str) -> str:
-        """The reason why a deny rule forbids reading this file; "" if none does."""
+        """Return why a deny rule forbids reading this file, or "" if none does."""
         return self.workspace.why_unreadable(path)
 
     def notices(self) -> tuple[str, ...]:
-        """Notices for the start: above all, which protection is missing."""
-        notices = (snapshots.notice for snapshots in self._snapshots.values() if snapshots)
+        """Return notices for the user at the start, mainly about missing protection."""
+        all_snapshots = filter(None, self._snapshots.values())
         for missing in self.workspace.notices():
             self.log("warning", missing)
         return (
             *self.options.notices,
             *self.workspace.notices(),
-            *filter(None, notices),
+            *filter(None, (snapshots.notice for snapshots in all_snapshots)),
             *self.system_prompt.notices(),
             *(self._opened.notices() if self._opened else ()),
             *self.agents.notices(),
             *(self.mcp.notices() if self.mcp else ()),
             *(self.hooks.notices(self.tools, self.directory) if self.hooks else ()),
-            *self._left_out,
+            *self._plugin_notices,
             *filter(None, (self.traces.problem if self.traces else "",)),
             *filter(None, (self._quota_notice(),)),
             *(self.skills.notices() if self.settings.skills else ()),
@@ -244,12 +256,16 @@ class App:
     def _quota_notice(self) -> str:
         if not self.paths.measured_size.exists():
             return ""
-        from refold.app.storage_quota import quota_notice  # most starts have no use for it
+        # Imported late: most starts do not need it.
+        from refold.app.storage_quota import quota_notice
 
         return quota_notice(self.paths, self.settings.storage.quota_gb)
 
     def snapshots(self, session: str) -> Snapshots | None:
-        """The snapshots of the session's own directory; None if its files cannot be restored."""
+        """Return the snapshots of the session's own directory.
+
+        Return None if its files cannot be restored.
+        """
         if session not in self._snapshots:
             snapshots = self.workspace.snapshots(session) if self.options.keep else None
             self._snapshots[session] = snapshots
@@ -257,11 +273,11 @@ class App:
 
     @property
     def makes_notes(self) -> bool:
-        """Whether notes are made of this session."""
+        """Whether refold makes notes of sessions of this start."""
         return self.settings.memory and self.options.keep and not self.models.has_script
 
     def queue_for_notes(self, session: str) -> None:
-        """Queue this session for notes, to be made after it is closed."""
+        """Queue a session, so that notes are made of it after it is closed."""
         if self.makes_notes:
             PendingSessions(notes_directory(self.paths.data, self._project)).put(session)
 
@@ -274,9 +290,9 @@ class App:
             self.log("info", "left", id_)
         try:
             await self.workspace.settle()
-        finally:  # without a wait that could be cancelled: a sandbox may be there
+        finally:  # it must not wait, as a cancelled wait would leave a sandbox behind
             self.workspace.close()
-        if self.workspaces.cache_info().currsize:
+        if self.workspaces.cache_info().currsize:  # only if they were used
             self.workspaces().close()
         if self.traces is not None:
             await self.traces.aclose()
@@ -290,19 +306,23 @@ class App:
         return (*self.tools, *(self.mcp.tools if self.mcp else ()))
 
     def turn_context(self, record: Recorder, id_: str) -> TurnContext:
-        """The context that a turn of this session would get now. It need not be open."""
+        """Return the context that a turn of this session would get now.
+
+        The session need not be open.
+        """
         return self._opener(self.home.store).turn_context(record, id_)
 
     def _opener(self, store: Callable[[str], Store]) -> SessionOpener:
-        # Each session reads the folders itself: a later read must not change its prompt.
+        # Each session reads the folders itself, so that a later reading does not change its
+        # prompt.
         system_prompt = self._system_prompt() if self._opened else self.system_prompt
         notes = has_notes(self.paths.data, self.directory, self._project)
         project = notes_directory(self.paths.data, self._project)
         resources = SessionResources(
             system_prompt, self.skills, lambda: self.project_memory, notes, project
         )
-        site = Storage(self.paths, self.environ, self.home, store, self._rate)
-        return SessionOpener(self._shared, resources, site)
+        storage = Storage(self.paths, self.environ, self.home, store, self._rate)
+        return SessionOpener(self._shared, resources, storage)
 
     async def _open(
         self, id_: str, store: Callable[[str], Store], *, read_only: bool = False
@@ -323,7 +343,7 @@ class App:
         return session
 
     def _mcp_servers(self) -> "McpServers | None":
-        """The MCP servers. None, without an import, if no server is configured."""
+        """Return the MCP servers. If none is configured, return None and import nothing."""
         servers = self.options.mcp_servers
         if not servers and not has_mcp_files(self.directory, self.paths):
             return None
@@ -345,7 +365,7 @@ class App:
 
 
 def _workspace(app: App) -> Workspace:
-    """The workspace in which the session starts."""
+    """Make the workspace in which the session starts."""
     roots = WorkspaceDirectories(app.options.directory, app.options.more_roots)
     find = app.models.masks.pieces
     make = _elsewhere_factory(app) or Workspace
@@ -355,7 +375,10 @@ def _workspace(app: App) -> Workspace:
 
 
 def _elsewhere_factory(app: App) -> Callable[..., Workspace] | None:
-    """What makes the workspace if the directory stands for one elsewhere."""
+    """Return a factory of workspaces if the app's directory stands for a directory elsewhere.
+
+    That is one on another machine or in a container. Otherwise return None.
+    """
     if os.path.dirname(app.directory) != os.path.realpath(app.paths.places):
         return None
     from refold.app.workspace_elsewhere import WorkspaceElsewhere
@@ -366,7 +389,7 @@ def _elsewhere_factory(app: App) -> Callable[..., Workspace] | None:
 
 
 def _learn_secrets(app: App) -> None:
-    """Mask the values of variables with secret names, and passwords in the others."""
+    """Mask the values of variables with secret names, and passwords in other variables."""
     around = home(app.environ), app.directory
     app.models.masks.learn(
         *secrets_by_name(app.environ.items(), around), *passwords_in(app.environ.values())
@@ -374,13 +397,13 @@ def _learn_secrets(app: App) -> None:
 
 
 def workspace_of(app: App, view: View) -> Workspace:
-    """The workspace in which a session works now."""
+    """Return the workspace in which a session works now."""
     session = view.session
     return app.workspaces().workspace_of(session) if session.worktree else app.workspace
 
 
 def snapshots_of(app: App, view: View) -> Snapshots | None:
-    """The snapshots of the place where a session works now; None if there are none."""
+    """Return the snapshots for the place where a session works now; None if it has none."""
     session = view.session
     if session.worktree is None or not app.options.keep:
         return app.snapshots(session.id)
@@ -396,9 +419,9 @@ def _workspaces(app: App) -> "Workspaces":
 def _load_plugins(
     options: LaunchOptions, own_tools: Sequence[Tool], log: WriteLog
 ) -> tuple[tuple[Tool, ...], tuple[Policy, ...], tuple[str, ...]]:
-    """The tools and policies of packages, and sentences about omitted ones.
+    """Load the tools and policies of packages. Also return sentences about those not loaded.
 
-    A program that passes its own tools gets nothing from installed packages.
+    A program that passes tools of its own gets nothing from installed packages.
     """
     plugins = find_plugins(TOOLS_GROUP, POLICY_GROUP) if options.tools is None else ()
     tools, no_tools = load_tools(
@@ -409,34 +432,32 @@ def _load_plugins(
 
 
 def _hooks(app: App) -> "ConfiguredHooks | None":
-    """The hooks. None, without an import, if no file or program has any."""
+    """Return the hooks. If no file or program has hooks, return None and import nothing."""
     if not (app.options.hooks or has_hook_files(app.directory, app.paths)):
         return None
     from refold.app.session_hooks import ConfiguredHooks, load_hooks
     from refold.hooks.configuration import HookFile
 
     trust, functions = app.options.trust, app.options.hooks
-    here = load_hooks(app.directory, app.paths, trust=trust, functions=functions)
-    return (
-        ConfiguredHooks(here, app.environ, app.models.masks.mask)
-        if here != HookFile()
-        else None
-    )
+    hooks = load_hooks(app.directory, app.paths, trust=trust, functions=functions)
+    if hooks == HookFile():
+        return None
+    return ConfiguredHooks(hooks, app.environ, app.models.masks.mask)
 
 
 def _live_traces(app: App) -> "LiveTraces | None":
-    """The exporter of traces. None, without an import, if it is not configured."""
+    """Return the exporter of traces. If it is not configured, return None and import nothing."""
     otel = app.settings.otel
     if not otel.endpoint or not app.options.keep:
         return None
     from refold.app.live_traces import LiveTraces, trace_targets
 
-    to = trace_targets(otel, app.environ)
-    return LiveTraces(to, content=otel.content, log=app.log) if to else None
+    targets = trace_targets(otel, app.environ)
+    return LiveTraces(targets, content=otel.content, log=app.log) if targets else None
 
 
 def _find_tools(tools: tuple[Tool, ...], names: tuple[str, ...] | None) -> tuple[Tool, ...]:
-    """The tools with these names, or all. Raises `BadInput` for a name of no tool."""
+    """Return the tools with these names, or all. Raises `BadInput` for an unknown name."""
     if names is None:
         return tools
     known = _names_of(tools)
@@ -459,15 +480,19 @@ def _names_of(tools: Sequence[Tool]) -> frozenset[str]:
 
 
 def _memory_stores() -> Callable[[str], Store]:
-    """Stores in memory for a session and its children."""
+    """Return a function that returns the store in memory for the id of a session."""
     stores = dict[str, Store]()
     return lambda id_: stores.setdefault(id_, MemoryStore())
 
 
 def code_settings(settings: Settings) -> CodeSettings:
-    """The settings for agents that write code."""
-    own = settings.python
+    """Return the limits for agents that act by writing code."""
+    python = settings.python
     code_limits = CodeLimits(
-        own.fan_out, own.max_concurrent, own.rlm_depth, own.cell_seconds, own.call_seconds
+        python.fan_out,
+        python.max_concurrent,
+        python.rlm_depth,
+        python.cell_seconds,
+        python.call_seconds,
     )
-    return CodeSettings(code_limits, own.rlm_steps)
+    return CodeSettings(code_limits, python.rlm_steps)

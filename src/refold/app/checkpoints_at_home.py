@@ -1,9 +1,10 @@
-"""Brings the checkpoints of a place elsewhere home, and its files back if the place was lost.
+"""Copies the checkpoints of a remote workspace to this machine, and restores a lost workspace.
 
-It watches the journals of the sessions that work there: when a turn has ended, and after every 20th
-checkpoint in a turn, a thread pulls what is new (`place.elsewhere.home_packs`). No turn waits for
-it; the end of the session does, for a while. When a connection finds a new place, it is rebuilt
-before the first request, and `PlaceRebuilt` is recorded with what is lost.
+The place is the machine or container that has the workspace. When a turn has ended, and after
+every 20th checkpoint in a turn, a thread fetches the new checkpoints
+(`place.elsewhere.home_packs`). No turn waits for that; the end of the session waits for a
+limited time. If a connection finds a new, empty place, its files are restored before the first
+request, and the event `PlaceRebuilt` names what is lost.
 """
 
 import os
@@ -22,7 +23,6 @@ from refold.journal.events.kinds import (
     Ended,
     Entry,
     Event,
-    FilesRestored,
     Started,
     TurnEnded,
 )
@@ -35,11 +35,14 @@ from refold.values.display import Diff
 
 _PULL_AFTER_CHECKPOINTS = 20  # in one turn
 _MAX_NAMED_PATHS = 50
-_CLOSE_SECONDS = 60.0  # that the end of a session waits for a pack
+_CLOSE_SECONDS = 60.0  # for which the end of a session waits for a pack
 
 
 class _Rebuilt(Struct, frozen=True):
-    """`files` is None if the place kept the files that it has."""
+    """The result of restoring a new place. `files` is the number of restored files.
+
+    It is None if the place had kept its files, or if `problem` says why none could be restored.
+    """
 
     newest: StoredCheckpoint
     files: int | None
@@ -47,88 +50,103 @@ class _Rebuilt(Struct, frozen=True):
 
 
 class CheckpointsAtHome:
-    """Those of the place behind `pipe`. `join` each session; `settle` before the pipe is closed.
+    """Keeps checkpoints of the place to which `pipe` is a connection.
 
-    With `keeps_files` a new place has lost nothing: the files of the workspace are on this machine.
+    Call `join` for each session, and `settle` before the pipe is closed. If `keeps_files`, a
+    new place has lost nothing, because the files of the workspace are on this machine.
     """
 
     def __init__(self, pipe: Pipe, packs: HomePacks, *, keeps_files: bool = False) -> None:
         self._pipe, self._packs, self._keeps_files = pipe, packs, keeps_files
         self._records = dict[str, Recorder]()
-        self._waiting = dict[str, list[StoredCheckpoint]]()  # by session, not pulled yet
+        self._unfetched = dict[str, list[StoredCheckpoint]]()  # by session; not fetched yet
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._again = False
+        self._pull_requested = False
         self._rebuilt: _Rebuilt | None = None
-        self._told = set[str]()  # the sessions that know of it
-        self.is_made_anew = (
-            False  # the place was just made, so its files are not the user's
-        )
+        self._informed_sessions = set[str]()  # sessions whose journals have `PlaceRebuilt`
+        # True if the place was just created, so its files are not the user's
+        self.is_made_anew = False
         pipe.at_connect = self._on_connection
-        pipe.at_request = self._tell_from_thread
+        pipe.at_request = self._record_from_thread
 
     @property
     def notice(self) -> str:
-        """Why checkpoints are not here, or ""."""
+        """Why checkpoints are not on this machine, or "" if they are."""
         return self._packs.notice
 
     async def join(self, session: str, record: Recorder, *, read_only: bool) -> None:
-        """Follow the journal of an open session. With `read_only`, nothing is recorded yet."""
-        pulled = {one.seq for one in self._packs.stored() if one.session == session}
-        self._waiting[session] = [
-            StoredCheckpoint(session, one.seq, one.trees)
-            for one in record.view.checkpoints.checkpoints
-            if one.seq not in pulled
+        """Copy the checkpoints that an open session makes from now on.
+
+        With `read_only`, the session records nothing yet.
+        """
+        stored_seqs = {
+            stored.seq for stored in self._packs.stored() if stored.session == session
+        }
+        self._unfetched[session] = [
+            StoredCheckpoint(session, checkpoint.seq, checkpoint.trees)
+            for checkpoint in record.view.checkpoints.checkpoints
+            if checkpoint.seq not in stored_seqs
         ]
         self._records[session] = record
         record.hub.subscribe(partial(self._on_event, session))
         if not read_only:
-            await self._tell()
+            await self._record_rebuilt()
 
     async def settle(self) -> None:
-        """Pull what is new, and wait for it as long as the end of a session may take."""
-        if any(self._waiting.values()) and not self._pipe.is_broken:
+        """Fetch new checkpoints, and wait for them no longer than the end of a session may
+        take.
+        """
+        if any(self._unfetched.values()) and not self._pipe.is_broken:
             self._pull_soon()
         if (thread := self._thread) is not None:
             with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(thread.join, _CLOSE_SECONDS)
 
     def _on_event(self, session: str, entry: Entry) -> None:
+        """Note a new checkpoint of the session, and request a fetch when one is due."""
         match entry.event:
             case Checkpointed(trees):
-                waiting = self._waiting[session]
+                waiting = self._unfetched[session]
                 waiting.append(StoredCheckpoint(session, entry.seq, trees))
-                if len(waiting) >= _PULL_AFTER_CHECKPOINTS:
+                is_rewound = self._records[session].view.checkpoints.follows_rewind
+                if is_rewound or len(waiting) >= _PULL_AFTER_CHECKPOINTS:
                     self._pull_soon()
-            case TurnEnded() | FilesRestored() if self._waiting[session]:
+            case TurnEnded() if self._unfetched[session]:
                 self._pull_soon()
             case _:
                 pass
 
     def _pull_soon(self) -> None:
+        """Request a fetch, and start the thread if none runs."""
         with self._lock:
-            self._again = True
+            self._pull_requested = True
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._pull, daemon=True)
                 self._thread.start()
 
     def _pull(self) -> None:
+        """Fetch the checkpoints that wait, until no fetch is requested any more."""
         while True:
             with self._lock:
-                if not self._again:
+                if not self._pull_requested:
                     self._thread = None
                     return
-                self._again = False
-                taken = {name: tuple(waiting) for name, waiting in self._waiting.items()}
-            for name, checkpoints in taken.items():
+                self._pull_requested = False
+                unfetched = {
+                    name: tuple(waiting) for name, waiting in self._unfetched.items()
+                }
+            for name, checkpoints in unfetched.items():
                 if checkpoints and self._packs.pull(self._pipe.begin, checkpoints):
-                    done = {one.seq for one in checkpoints}
-                    self._waiting[name] = [
-                        one for one in self._waiting[name] if one.seq not in done
+                    fetched = {checkpoint.seq for checkpoint in checkpoints}
+                    self._unfetched[name] = [
+                        checkpoint
+                        for checkpoint in self._unfetched[name]
+                        if checkpoint.seq not in fetched
                     ]
 
     def _on_connection(self, begin: Begin, greeting: PlaceGreeting) -> None:
-        """Rebuild the place if it is not the one that the checkpoints are of."""
+        """Restore the files if the place is not the one in which the checkpoints were made."""
         known = self._packs.identity
         if self._keeps_files or not greeting.identity or known == greeting.identity:
             return
@@ -138,27 +156,29 @@ class CheckpointsAtHome:
                 self._rebuilt = _Rebuilt(stored[-1], files)
             except ToolFailed as error:
                 self._rebuilt = _Rebuilt(stored[-1], None, str(error))
-            self._told.clear()
+            self._informed_sessions.clear()
         self.is_made_anew = False
         self._packs.note_identity(greeting.identity)
 
-    def _tell_from_thread(self) -> None:
-        """Record what was rebuilt, if the caller is in a thread of the event loop."""
-        if self._rebuilt is None or self._told >= self._records.keys():
+    def _record_from_thread(self) -> None:
+        """Record the restored files, if this thread was started by an event loop."""
+        if self._rebuilt is None or self._informed_sessions >= self._records.keys():
             return
         try:
-            anyio.from_thread.run(self._tell)
-        except RuntimeError:  # in a thread of its own: the next request records it
+            anyio.from_thread.run(self._record_rebuilt)
+        # A thread that no event loop started called this; the next request records the files.
+        except RuntimeError:
             return
 
-    async def _tell(self) -> None:
+    async def _record_rebuilt(self) -> None:
+        """Record the restored files in each session that does not know of them yet."""
         rebuilt = self._rebuilt
         if rebuilt is None:
             return
         for session, record in self._records.items():
-            if session in self._told:
+            if session in self._informed_sessions:
                 continue
-            self._told.add(session)
+            self._informed_sessions.add(session)
             is_own = rebuilt.newest.session == session
             since = rebuilt.newest.seq if is_own else record.view.seq
             lost, calls = changes_after(await record.entries(since))
@@ -171,16 +191,23 @@ class CheckpointsAtHome:
                 calls=calls,
                 problem=rebuilt.problem,
             )
-            await record.append_if(partial(_unless_new, event), kept=True, author="place")
+            await record.append_if(
+                partial(_event_if_used, event), kept=True, author="place"
+            )
 
 
-def _unless_new(event: PlaceRebuilt, view: View) -> Sequence[Event]:
-    """Drop a rebuild for a session without a checkpoint: it never used the lost place."""
+def _event_if_used(event: PlaceRebuilt, view: View) -> Sequence[Event]:
+    """Return the event for a session that has a checkpoint, otherwise nothing.
+
+    A session without a checkpoint never used the lost place.
+    """
     return (event,) if view.checkpoints.seq else ()
 
 
 def changes_after(entries: Sequence[Entry]) -> tuple[tuple[str, ...], int]:
-    """The files that calls changed, and how many calls were started."""
+    """Return the files that these entries report as changed, and the number of calls that
+    began.
+    """
     paths, calls = dict[str, None](), 0
     for entry in entries:
         match entry.event:

@@ -1,12 +1,12 @@
-"""A session that enters a git worktree: its workspace there, and how it enters and leaves.
+"""Lets a session enter and leave a git worktree, and makes its workspace there.
 
-Settings, rules and trust stay those of the session's own directory: only files, commands,
-checkpoints and instructions are those of the worktree. `agents.named_worktrees` makes the
-worktree; `turn_context` builds a turn for the workspace that is found here.
+Settings, rules and trust stay those of the session's own directory; only files, commands,
+checkpoints and instructions are taken from the worktree. `agents.named_worktrees` creates the
+worktree; `turn_context` builds a turn for the workspace that this module returns.
 
-The agent can change files of the worktree, so its settings do not count. A new turn context
-is built; none is changed in place. Nothing more becomes writable: a session in a folder of
-a repository does not get its `.git`.
+The agent can change files of the worktree, so the settings in it do not apply. Entering builds
+a new turn context, and changes none in place. No further path becomes writable: a session in a
+subfolder of a repository does not get the repository's `.git`.
 """
 
 import os
@@ -46,9 +46,7 @@ _COMMANDS_RUNNING = "{names} may still use it: stop what runs in the background 
 
 
 class Workspaces:
-    """The workspaces of one start: `main`, and those in worktrees. `close` closes those in
-    worktrees.
-    """
+    """The workspaces of one start: `main`, and those of worktrees, which `close` closes."""
 
     def __init__(
         self, settings: Settings, sites: Paths, environ: Mapping[str, str], main: Workspace
@@ -59,9 +57,10 @@ class Workspaces:
         self._snapshots = dict[tuple[str, str], Snapshots | None]()
 
     def workspace_of(self, session: SessionInfo) -> Workspace:
-        """The workspace in the worktree that the session has entered. Each root in the
-        repository is replaced by the same folder of the worktree, unless that is a link out
-        of it; other roots stay. Nothing else becomes writable.
+        """Return the workspace in the worktree that the session has entered.
+
+        Each root in the repository is replaced by the same folder of the worktree, unless that
+        is a link out of the worktree; other roots stay. Nothing else becomes writable.
         """
         tree = session.worktree
         assert tree is not None
@@ -78,6 +77,7 @@ class Workspaces:
         return self._known[key]
 
     def snapshots(self, session: SessionInfo, id_: str) -> Snapshots | None:
+        """Return the snapshots of a session in its worktree; None without checkpoints."""
         key = (id_, session.directory)
         if key not in self._snapshots:
             self._snapshots[key] = self.workspace_of(session).snapshots(id_)
@@ -89,10 +89,11 @@ class Workspaces:
 
 
 class SessionWorktree:
-    """The worktree of the session with the journal `record`, whose own directory is `directory`.
+    """The worktree of a session.
 
-    `enter`, `describe_loss` and `leave` are for a tool (`tools.worktree.WorktreeSwitch`), the others
-    for a person; these raise `BadInput`, too.
+    `record` is the session's journal, and `directory` its own directory. A tool calls `enter`,
+    `describe_loss` and `leave` (`tools.worktree.WorktreeSwitch`). The other methods are for the
+    user, and raise `BadInput`.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class SessionWorktree:
         self._trees = Worktrees(Path(directory), environ, directory)
 
     async def enter(self, name: str, branch: str, call: str) -> str:
+        """Enter a worktree, and return a sentence for the model. Raises `ToolFailed`."""
         try:
             tree = await self._enter(name, branch, call)
         except (BadInput, ToolFailed) as error:
@@ -112,6 +114,7 @@ class SessionWorktree:
         )
 
     async def describe_loss(self) -> tuple[str, str]:
+        """Return the path of the current worktree, and what its removal would lose or ""."""
         try:
             tree = self._current_worktree()
         except BadInput as error:
@@ -119,15 +122,17 @@ class SessionWorktree:
         return tree.tree, (await self._trees.state(_to_worktree(tree))).loss
 
     async def leave(self, *, remove: bool, call: str) -> str:
+        """Leave the worktree, and return a sentence for the model. Raises `ToolFailed`."""
         try:
             return await self._leave(call, remove=remove)
         except BadInput as error:
             raise ToolFailed(_to_sentence(error)) from error
 
     async def list_worktrees(self) -> Sequence[tuple[Worktree, TreeState]]:
-        """The worktrees of the repository, each with what its removal would lose.
+        """Return the worktrees of the repository, each with its state: what its removal would
+        lose.
 
-        Raises `BadInput` where there is no repository.
+        Raises `BadInput` outside of a repository.
         """
         try:
             trees = await self._trees.list_trees()
@@ -144,10 +149,10 @@ class SessionWorktree:
         await self._leave("", remove=False)
 
     async def remove(self, name: str, *, force: bool) -> str:
-        """Remove the worktree of this name ("": leave and remove the current one). Return
-        the result as a sentence.
+        """Remove a worktree, and return a sentence about the result.
 
-        Without `force`, raises `BadInput` if something would be lost.
+        The `name` "" means the current worktree, which the session leaves. Without `force`,
+        raises `BadInput` if work would be lost.
         """
         tree = await self._find(name) if name else _to_worktree(self._current_worktree())
         loss = (await self._trees.state(tree)).loss
@@ -158,18 +163,20 @@ class SessionWorktree:
             return await self._leave("", remove=True)
         self._check_unused(tree.directory)
         branch = await self._trees.remove(tree)
-        left = f"; its work is on the branch {branch}" if branch else ""
-        return f"The worktree {tree.directory} is removed{left}."
+        branch_text = f"; its work is on the branch {branch}" if branch else ""
+        return f"The worktree {tree.directory} is removed{branch_text}."
 
     async def _enter(self, name: str, branch: str, call: str) -> NamedTree:
-        self._check(self._record.view, call)
+        """Create or find the worktree `name`, and record that `call` enters it."""
+        self._check_can_switch(self._record.view, call)
         named = check_name(name or branch.replace("/", "-"))
         named_tree = await make_tree(named, self._directory, self._environ, branch)
         await self._append(_to_event(named_tree), call)
         return named_tree
 
     async def _leave(self, call: str, *, remove: bool) -> str:
-        self._check(self._record.view, call)
+        """Leave the worktree, and remove it with `remove`. Return a sentence about that."""
+        self._check_can_switch(self._record.view, call)
         entered = self._current_worktree()
         if remove:
             self._check_unused(entered.tree)
@@ -178,22 +185,31 @@ class SessionWorktree:
             branch = entered.branch
         outcome = "removed" if remove else "kept"
         left = WorktreeLeft(entered.left, entered.tree, outcome, branch)
-        # A worktree that is removed must be left, whatever has begun meanwhile.
+        # A worktree that is removed must be left, even if a turn has begun meanwhile.
         await self._append(left, call, always=remove)
         return worktree_left_text(left)
 
     async def _append(self, event: Event, call: str, *, always: bool = False) -> None:
+        """Record `event`, which changes the directory of the session.
+
+        `call` is the id of the tool call, or "". Unless `always`, check again that the session
+        may change its directory.
+        """
+
         def make_events(view: View) -> Sequence[Event]:
             if not always:
-                self._check(view, call)
+                self._check_can_switch(view, call)
             return (event,)
 
         await self._record.append_if(
             make_events, kept=True, author="agent" if call else "person"
         )
 
-    def _check(self, view: View, call: str) -> None:
-        """Raise `BadInput` if the session cannot change its directory now."""
+    def _check_can_switch(self, view: View, call: str) -> None:
+        """Raise `BadInput` if the session cannot change its directory now.
+
+        `call` is the id of the tool call that asks for it, or "".
+        """
         open_calls = [step.call.id for step in view.conversation.calls if not step.result]
         if call and open_calls != [call]:
             raise BadInput(_NOT_ALONE)
@@ -212,12 +228,14 @@ class SessionWorktree:
             raise BadInput(_COMMANDS_RUNNING.format(names=", ".join(names)))
 
     def _current_worktree(self) -> EnteredWorktree:
+        """Return the worktree that the session is in. Raises `BadInput` if it is in none."""
         worktree = self._record.view.session.worktree
         if worktree is None:
             raise BadInput("this session works in no worktree")
         return worktree
 
     async def _find(self, name: str) -> Worktree:
+        """Return the worktree `name` of this repository. Raises `BadInput` if there is none."""
         place = place_of(check_name(name), self._directory)
         if tree := find_tree_at(place, await self._trees.list_trees()):
             return tree
@@ -227,34 +245,34 @@ class SessionWorktree:
 
 
 def missing_worktree_event(session: SessionInfo) -> WorktreeLeft | None:
-    """The event to record if the worktree of a session no longer exists."""
+    """Return the event that leaves the worktree of a session if it is gone, otherwise None."""
     tree = session.worktree
     if tree is None:
         return None
-    links = any(os.path.realpath(p) != p for p in (tree.tree, session.directory))
-    exists = os.path.isdir(session.directory) and not links
+    has_links = any(os.path.realpath(p) != p for p in (tree.tree, session.directory))
+    exists = os.path.isdir(session.directory) and not has_links
     if exists and belongs_to(tree.tree, root_of(tree.left)):
         return None
     return WorktreeLeft(tree.left, tree.tree, "gone")
 
 
 def shares_trust(inside: str, directory: str) -> bool:
-    """Whether the settings in a worktree apply, because the trusted repository of `directory`
-    has the same ones.
+    """Whether the settings files in the worktree `inside` count as trusted.
 
-    A settings file that differs in a byte from the trusted one does not apply.
+    They do if the user trusts the repository of `directory`, and each settings file of the
+    worktree is equal to the one in the repository, byte for byte.
     """
     places = paths(os.environ)
     folders, root = TrustedFolders(places.folders), root_of(directory)
     if folders.find_trusted_above(directory, root) != root:
         return False
-    inner, shown = (
+    inner, trusted = (
         read_project(Path(path), places.settings) for path in (inside, directory)
     )
     if inner.problem:
         return False
-    same = inner.hashes.items() <= shown.hashes.items()
-    return same and (not inner.files or folders.state(shown) == "trusted")
+    is_unchanged = inner.hashes.items() <= trusted.hashes.items()
+    return is_unchanged and (not inner.files or folders.state(trusted) == "trusted")
 
 
 def _to_event(named_tree: NamedTree) -> WorktreeEntered:
@@ -272,6 +290,11 @@ def _to_sentence(error: BadInput | ToolFailed) -> str:
 
 
 def _path_in_tree(path: str, root: str, tree: str) -> str:
+    """Return the path in the worktree `tree` for a path of the repository at `root`.
+
+    Return "" if it is a link out of the worktree. A path outside of the repository is returned
+    unchanged.
+    """
     if not below(path, root):
         return path
     moved = os.path.realpath(os.path.join(tree, os.path.relpath(path, root)))

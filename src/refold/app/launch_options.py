@@ -16,7 +16,7 @@ from refold.values.usage import NO_RUN_LIMITS, RunLimits
 
 
 class LaunchOptions(Struct, frozen=True, kw_only=True):
-    """The options of a client for one start."""
+    """The options that a client gives for one start."""
 
     directory: Path
     more_roots: tuple[Path, ...] = ()
@@ -25,42 +25,50 @@ class LaunchOptions(Struct, frozen=True, kw_only=True):
     timed: bool = False  # whether the client limits the time of each turn
     watched: bool = False  # whether a person watches: in a terminal, a page, an editor
     trust: bool = False  # trust the files of the folder for this start
-    like: str = ""  # the trusted directory that the folder is a worktree of
-    own_system: str = ""  # replaces our system text
-    more_system: str = ""  # added to it
-    tenant_keys: Mapping[str, TenantKey] = {}  # by provider, on a worker
-    script: Path | None = None  # answers from a file instead of a model
+    like: str = ""  # the trusted directory of which the folder is a worktree
+    own_system: str = ""  # replaces the system text of refold
+    more_system: str = ""  # is appended to the system text
+    tenant_keys: Mapping[str, TenantKey] = {}  # a worker's keys for a tenant, by provider
+    script: Path | None = None  # a file with the responses, instead of a model
     record: Path | None = None  # a cassette to write model calls to
     replay: Path | None = None  # a cassette to take the answers from
     schema: Raw | None = None  # JSON Schema that final responses must match
     checks: str = ""  # the session whose claims a new session checks
     schedule: int = 0  # the schedule of which a new session is a run
-    own_words: bool = True  # the user writes the messages; false: another agent does
-    keep: bool = True  # false: the journal ends with the process
-    sessions: SessionIndex | None = None  # where they are stored; None: on this machine
+    own_words: bool = True  # whether the user writes the messages, and not another agent
+    keep: bool = True  # false: the journal is deleted when the process ends
+    sessions: SessionIndex | None = None  # where sessions are stored; None: on this machine
     notices: tuple[str, ...] = ()  # further notices for the start
-    given: RunLimits = NO_RUN_LIMITS  # settings for this start only, from flags
+    given: RunLimits = NO_RUN_LIMITS  # settings from flags, for this start only
     provider: Provider | None = None  # a provider of the caller's own
     tools: tuple[Tool, ...] | None = None  # instead of the built-in ones
-    tool_names: tuple[str, ...] | None = None  # only these of them; None: all
-    more_tools: tuple[Tool, ...] = ()  # of declared agents, which name them
-    dependencies: Mapping[str, object] = {}  # that those tools name after `*`
-    agents: tuple[Profile, ...] = ()  # beside the built-in ones and those of folders
-    begins: InitialVariables = InitialVariables()  # initial variables of its Python
-    mcp_servers: Mapping[
-        str, object
-    ] = {}  # of an editor or a program, as `mcpServers` in .mcp.json
-    hooks: Mapping[str, object] = {}  # functions of a program, by their events
-    editor: Editor | None = None  # has open files of the directories
+    tool_names: tuple[str, ...] | None = None  # the built-in tools to use; None: all
+    more_tools: tuple[Tool, ...] = ()  # tools of declared agents, which name them
+    dependencies: Mapping[str, object] = {}  # for the parameters of those tools after `*`
+    # Agents in addition to the built-in ones and those of folders.
+    agents: tuple[Profile, ...] = ()
+    # Initial variables of the session's Python.
+    initial_variables: InitialVariables = InitialVariables()
+    # Servers of an editor or a program, as `mcpServers` in .mcp.json.
+    mcp_servers: Mapping[str, object] = {}
+    hooks: Mapping[str, object] = {}  # functions of a program, by event
+    editor: Editor | None = None  # an editor that has files of the directories open
 
     @property
     def takes_notes(self) -> bool:
-        """Whether the messages of this start can become notes: they are the user's own."""
+        """Whether notes may be made of the session.
+
+        The session must be stored, and the user must write its messages: not an agent, and not
+        a schedule.
+        """
         return self.keep and self.own_words and not self.schedule
 
 
 class DeclaredStart(Struct, frozen=True):
-    """Changes by declared agents. `profiles` are of all of them, the rest of the chosen one."""
+    """What declared agents change in a start.
+
+    `profiles` and `tools` are those of all agents, the other fields those of the chosen agent.
+    """
 
     profiles: tuple[Profile, ...] = ()
     model: str = ""
@@ -69,4 +77,4 @@ class DeclaredStart(Struct, frozen=True):
     environ: Mapping[str, str] = {}
     address: tuple[str, int] = ("", 0)
     notices: tuple[str, ...] = ()
-    tools: tuple[Tool, ...] = ()  # of all of them
+    tools: tuple[Tool, ...] = ()  # the tools of all agents

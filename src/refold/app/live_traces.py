@@ -1,13 +1,15 @@
-"""Sends the spans and metrics of each turn when it has ended, where the settings name a collector.
+"""Sends the spans and metrics of each turn to a collector, if the settings name one.
 
-It subscribes to the journals of a session and its subagents, and projects the entries since
-the last turn (`views.traces`, `views.metrics`). A thread projects and sends; no turn waits
-for it, and closing waits only briefly. A collector that does not answer is reported once.
-`refold sessions export --otlp` sends sessions that have ended, and what was lost here.
+It subscribes to the journals of a session and its subagents. When a turn has ended, it makes
+spans and metrics from the entries since the last turn (`views.traces`, `views.metrics`). A
+thread sends them; no turn waits for it, and closing waits only briefly. A collector that does
+not answer is reported once. `refold sessions export --otlp` sends sessions that have ended, and
+also what this module failed to send.
 
-The variables of OpenTelemetry alone switch nothing on: refold runs in shells where they are
-set for the service that is worked on, and a session shows more than a service does. Spans
-wait for the end of the turn, because a call needs the span of its turn as parent.
+The environment variables of OpenTelemetry do not enable the sending. refold runs in
+shells where they are set for the service under development, and a session contains more private
+data than a service. Spans wait for the end of the turn, because the span of a call needs that
+of its turn as parent.
 """
 
 import os
@@ -58,12 +60,12 @@ if TYPE_CHECKING:
 
 FROM_ENVIRONMENT = "environment"
 _MAX_WAITING_TURNS = 16  # unsent turns
-_MAX_CLOSE_SECONDS = 2.0  # seconds that closing waits for unsent turns
+_MAX_CLOSE_SECONDS = 2.0  # for which closing waits for unsent turns
 _TEMPORALITY_VARIABLE = "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE"
 
 
 class TraceTargets(Struct, frozen=True):
-    """The collectors of each signal; None: the signal is not sent."""
+    """The collectors of traces and of metrics. None means that these are not sent."""
 
     traces: Collector | None
     metrics: Collector | None
@@ -71,7 +73,10 @@ class TraceTargets(Struct, frozen=True):
 
 
 def trace_targets(otel: Otel, environ: Mapping[str, str]) -> TraceTargets | None:
-    """The collectors; None if there are none. Raises `BadInput` for a bad address."""
+    """Return the collectors of the settings or the environment; None if none is configured.
+
+    Raises `BadInput` for an invalid address.
+    """
     endpoint = "" if otel.endpoint == FROM_ENVIRONMENT else otel.endpoint
 
     def collector_of(signal: Signal) -> Collector | None:
@@ -79,98 +84,121 @@ def trace_targets(otel: Otel, environ: Mapping[str, str]) -> TraceTargets | None
         return find_collector(endpoint, environ, signal) if named else None
 
     delta = environ.get(_TEMPORALITY_VARIABLE, "").strip().lower() == "delta"
-    pair = TraceTargets(collector_of("traces"), collector_of("metrics"), delta)
-    return pair if pair.traces or pair.metrics else None
+    targets = TraceTargets(collector_of("traces"), collector_of("metrics"), delta)
+    return targets if targets.traces or targets.metrics else None
 
 
 class LiveTraces:
-    """Sends the traces of one start. All but the sender's thread runs in the event loop."""
+    """Sends the traces of all sessions of one start.
 
-    def __init__(self, to: TraceTargets, *, content: bool, log: WriteLog) -> None:
-        self._seen = dict[str, list[Entry]]()  # by session: unsent entries
-        self._steps = dict[str, int]()  # by session: steps before those entries
-        self._sent = dict[str, set[str]]()  # by root: spans whose entries outlive a turn
-        self._sender = _Sender(to, content=content, log=log)
+    Its methods run in the event loop; only the sender uses a thread.
+    """
+
+    def __init__(self, targets: TraceTargets, *, content: bool, log: WriteLog) -> None:
+        self._unsent_entries = dict[str, list[Entry]]()  # by session: unsent entries
+        self._earlier_steps = dict[str, int]()  # by session: steps before those entries
+        # By root: spans that last longer than a turn and were sent.
+        self._sent_span_ids = dict[str, set[str]]()
+        self._sender = _Sender(targets, content=content, log=log)
 
     def listen(self, session: str, record: "Recorder") -> None:
         """Subscribe to the entries of a session that is about to be opened."""
-        self._seen[session] = []
+        self._unsent_entries[session] = []
         record.hub.subscribe(partial(self._on_event, session))
 
     async def catch_up(self, session: str, record: "Recorder") -> None:
-        """Add earlier entries of an opened session that belong to an unfinished turn."""
-        new = self._seen[session]
+        """Add earlier entries of an opened session that the next spans need."""
+        new = self._unsent_entries[session]
         if record.view.seq == len(new):
             return
         start = new[0].seq if new else record.view.seq + 1
         earlier = [entry for entry in await record.entries() if entry.seq < start]
-        ends = [
-            n for n, entry in enumerate(earlier, 1) if isinstance(entry.event, TurnEnded)
-        ]
-        whole, last = (earlier[: ends[-1]], earlier[ends[-1] :]) if ends else ([], earlier)
+        end_of_last_turn = 0
+        for number, entry in enumerate(earlier, 1):
+            if isinstance(entry.event, TurnEnded):
+                end_of_last_turn = number
+        finished, unfinished = earlier[:end_of_last_turn], earlier[end_of_last_turn:]
         if any(entry.runs for entry in record.view.children.children):
-            # What a teammate does is below an earlier turn, which was sent then.
-            self._seen[session] = whole
-            before = traces(self._build_node(session, ROOT_ADDRESS, None))
-            self._sent[session] = {entry.span_id for entry in before}
-            self._seen[session] = [*earlier, *new]
+            # The actions of a teammate belong to an earlier turn, which was sent then.
+            self._unsent_entries[session] = finished
+            sent = traces(self._build_node(session, ROOT_ADDRESS, None))
+            self._sent_span_ids[session] = {span.span_id for span in sent}
+            self._unsent_entries[session] = [*earlier, *new]
             return
-        if not any(isinstance(entry.event, TurnStarted) for entry in last):
-            whole, last = earlier, []
-        self._steps[session] = _count_steps(whole)
-        self._seen[session] = [*_entries_for_next_turn(whole), *last, *new]
+        if not any(isinstance(entry.event, TurnStarted) for entry in unfinished):
+            finished, unfinished = earlier, []
+        self._earlier_steps[session] = _count_steps(finished)
+        needed = _entries_for_next_turn(finished)
+        self._unsent_entries[session] = [*needed, *unfinished, *new]
 
     @property
     def problem(self) -> str:
-        """Why something was not sent, or ""."""
+        """Why traces were not sent, or ""."""
         return self._sender.problem
 
     async def aclose(self) -> None:
-        for session in tuple(self._seen):
+        """Send what the sessions have not sent yet, and wait a short time for the collector."""
+        for session in tuple(self._unsent_entries):
             if "/" not in session:
                 self._send(session)
         await anyio.to_thread.run_sync(self._sender.finish, _MAX_CLOSE_SECONDS)
 
     def _on_event(self, session: str, entry: Entry) -> None:
-        self._seen.setdefault(session, []).append(entry)
+        self._unsent_entries.setdefault(session, []).append(entry)
         if isinstance(entry.event, TurnEnded) and "/" not in session:
             self._send(session)
 
     def _send(self, root: str) -> None:
+        """Queue the spans of a root session, and forget the entries that later turns do not
+        need.
+        """
         node = self._build_node(root, ROOT_ADDRESS, None)
         entries = node.entries
         if not any(isinstance(entry.event, TurnEnded | Settled) for entry in entries):
             return
-        ids = self._sent.get(root, set[str]())
-        self._sender.queue(_Turn(node, dict(self._steps), ids))
-        if any(entry.child and entry.child.end is None for entry in node.children):
-            self._sent[root] = ids  # the span of a teammate continues below this turn
+        ids = self._sent_span_ids.get(root, set[str]())
+        self._sender.queue(_Turn(node, dict(self._earlier_steps), ids))
+        if any(child.child and child.child.end is None for child in node.children):
+            self._sent_span_ids[root] = ids  # the span of a teammate continues in this turn
             return
-        self._sent.pop(root, None)
-        self._seen[root] = _entries_for_next_turn(entries)
-        self._steps[root] = self._steps.get(root, 0) + _count_steps(entries)
-        for entry in [entry for entry in self._seen if entry.startswith(f"{root}/")]:
-            del self._seen[entry]
-            self._steps.pop(entry, None)
+        self._sent_span_ids.pop(root, None)
+        self._unsent_entries[root] = _entries_for_next_turn(entries)
+        self._earlier_steps[root] = self._earlier_steps.get(root, 0) + _count_steps(entries)
+        for session in tuple(self._unsent_entries):
+            if session.startswith(f"{root}/"):
+                del self._unsent_entries[session]
+                self._earlier_steps.pop(session, None)
 
     def _build_node(self, session: str, address: str, child: Child | None) -> Node:
-        entries = tuple(self._seen.get(session, ()))
+        """Return the tree of a session and its subagents, with their unsent entries.
+
+        `address` is the place of the session in the tree. `child` is None for the root.
+        """
+        entries = tuple(self._unsent_entries.get(session, ()))
         ends = {e.event.child: e.event for e in entries if isinstance(e.event, ChildEnded)}
-        born = [
+        subagents = [
             Child(e.event, e.seq, at=e.at, end=ends.get(e.event.child))
             for e in entries
             if isinstance(e.event, ChildBorn)
         ]
-        below = tuple(
+        child_nodes = tuple(
             self._build_node(f"{session}/{branch.name}", f"{address}/{branch.name}", branch)
-            for branch in born
+            for branch in subagents
         )
-        runs = child is None or child.end is None
-        return Node(address, session, entries, View(), child, written=runs, children=below)
+        is_running = child is None or child.end is None
+        return Node(
+            address,
+            session,
+            entries,
+            View(),
+            child,
+            written=is_running,
+            children=child_nodes,
+        )
 
 
 def _entries_for_next_turn(entries: Sequence[Entry]) -> list[Entry]:
-    """The entries of earlier turns that the spans of the next turn need."""
+    """Return the entries of earlier turns that the spans of the next turn need."""
     delivered = set[int]()
     settled = set[int]()
     prompt = 0
@@ -190,6 +218,11 @@ def _entries_for_next_turn(entries: Sequence[Entry]) -> list[Entry]:
 def _is_needed(
     entry: Entry, delivered_seqs: set[int], settled: set[int], prompt: int
 ) -> bool:
+    """Whether the spans of the next turn need this entry of an earlier turn.
+
+    `delivered_seqs` are the numbers of the messages that the model got, `settled` those of the
+    reservations that were settled, and `prompt` that of the last system prompt.
+    """
     match entry.event:
         case Said():
             return entry.seq not in delivered_seqs
@@ -208,7 +241,11 @@ def _count_steps(entries: Sequence[Entry]) -> int:
 
 
 class _Turn(Struct, frozen=True):
-    """A session tree to send. `sent` are the ids of its spans that were sent before."""
+    """A session and its subagents, whose spans are sent after a turn.
+
+    `before` has the number of model steps in earlier turns, by session; `sent` has the ids of
+    the spans that were sent before.
+    """
 
     node: Node
     before: Mapping[str, int]
@@ -216,20 +253,21 @@ class _Turn(Struct, frozen=True):
 
 
 class _Sender:
-    """Sends in a thread, which starts when there is something to send and then ends."""
+    """Sends spans in a thread, which starts when some wait and ends when all are sent."""
 
-    def __init__(self, to: TraceTargets, *, content: bool, log: WriteLog) -> None:
-        self._to, self._content, self._log = to, content, log
-        self._waiting = Queue[_Turn](_MAX_WAITING_TURNS)
+    def __init__(self, targets: TraceTargets, *, content: bool, log: WriteLog) -> None:
+        self._to, self._content, self._log = targets, content, log
+        self._unsent_turns = Queue[_Turn](_MAX_WAITING_TURNS)
         self._lock = Lock()
         self._thread: Thread | None = None
         self._metrics, self._instance = Metrics(), os.urandom(8).hex()
-        self._since = time.time_ns()
+        self._metrics_start_ns = time.time_ns()
         self.problem = ""
 
     def queue(self, turn: _Turn) -> None:
+        """Send the spans of a turn in the thread, or leave them out if too many turns wait."""
         try:
-            self._waiting.put_nowait(turn)
+            self._unsent_turns.put_nowait(turn)
         except Full:
             self._report("the collector is too slow: turns were left out")
             return
@@ -239,7 +277,7 @@ class _Sender:
                 self._thread.start()
 
     def finish(self, seconds: float) -> None:
-        """Wait for unsent turns. Blocks until the thread ends."""
+        """Wait until all turns are sent, at most this many seconds. It blocks."""
         with self._lock:
             thread = self._thread
         if thread is not None:
@@ -248,21 +286,23 @@ class _Sender:
                 self._report(f"not all was sent within {seconds:g} s of leaving")
 
     def _run(self) -> None:
+        """Send the turns that wait, and end when there are none."""
         while True:
             with self._lock:
                 try:
-                    turn = self._waiting.get_nowait()
+                    turn = self._unsent_turns.get_nowait()
                 except Empty:
                     self._thread = None
                     return
             try:
                 anyio.run(self._deliver, turn)
-            except Exception as error:  # a fault here must not end more than this
+            except Exception as error:  # an error must only end the sending of this turn
                 self._report(f"{type(error).__name__}: {first(error)}")
 
     async def _deliver(self, turn: _Turn) -> None:
-        every = traces(turn.node, content=self._content, before=turn.before)
-        spans = [span for span in every if span.span_id not in turn.sent]
+        """Send the spans of a turn that were not sent yet, and the metrics with them."""
+        all_spans = traces(turn.node, content=self._content, before=turn.before)
+        spans = [span for span in all_spans if span.span_id not in turn.sent]
         if not spans:
             return
         turn.sent.update(span.span_id for span in spans)
@@ -270,19 +310,20 @@ class _Sender:
         now_ns = time.time_ns()
         sums = MetricSums(
             self._metrics.series,
-            self._since,
+            self._metrics_start_ns,
             now_ns,
             self._instance,
-            whole=not self._to.delta,
+            is_cumulative=not self._to.delta,
         )
         if self._to.traces is not None:
             await self._report_refusals(send(spans, self._to.traces))
         if self._to.metrics is not None:
             await self._report_refusals(send_metrics(sums, self._to.metrics))
         if self._to.delta:
-            self._metrics, self._since = Metrics(), now_ns
+            self._metrics, self._metrics_start_ns = Metrics(), now_ns
 
     async def _report_refusals(self, sending: Awaitable[Sequence[str]]) -> None:
+        """Report what the collector refuses, and errors of the connection."""
         try:
             for refused in await sending:
                 self._report(refused)
@@ -290,7 +331,7 @@ class _Sender:
             self._report(str(error))
 
     def _report(self, problem: str) -> None:
-        """Report a problem once: each turn would have the same."""
+        """Report a problem if it is the first one: later turns would have the same problem."""
         if not self.problem:
             self.problem = f"OpenTelemetry: {problem}"
             self._log("warning", self.problem)

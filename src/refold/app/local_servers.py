@@ -1,7 +1,7 @@
-"""The user's own model servers: which of them run on this machine, and where others may be.
+"""Finds model servers that the user runs on this machine, and addresses of those elsewhere.
 
-Each gets one request, at its usual address or the one in its environment variable, and half
-a second to answer. `provider.local` is the embedded model, which refold runs itself.
+Each server gets one request, at its usual address or the one in its environment variable, and
+half a second to respond. `provider.local` is the embedded model, which refold runs itself.
 """
 
 import json
@@ -16,25 +16,27 @@ from refold.errors import BadInput
 from refold.provider import catalog
 from refold.provider.spec import ProviderSpec
 
-_TIMEOUT_SECONDS = 0.5  # that a server has to answer
+_TIMEOUT_SECONDS = 0.5  # in which a server must respond
 _MAX_ANSWER_BYTES = 1_000_000  # bytes of its answer
-_NO_WRITER = re.compile(r"embed|rerank|whisper", re.IGNORECASE)
+# Names of models that do not generate text.
+_OTHER_MODELS_PATTERN = re.compile(r"embed|rerank|whisper", re.IGNORECASE)
 
 
 class LocalServer(Struct, frozen=True):
-    """A server that answered. `models` are full names, provider/model."""
+    """A model server that responded. `models` are full names, such as ollama/llama3."""
 
     label: str
     models: tuple[str, ...]
 
 
 def local_servers(environ: Mapping[str, str]) -> tuple[LocalServer, ...]:
-    """The servers that answer and have a model, in the order of the catalogue."""
+    """Return the servers that respond and have a model.
+
+    Ollama comes first, and the others in the order of the catalogue.
+    """
     own = [spec for spec in catalog.providers() if spec.own]
-    pairs = (
-        (spec, server_models(spec, environ))
-        for spec in sorted(own, key=lambda spec: spec.name != "ollama")
-    )
+    own.sort(key=lambda spec: spec.name != "ollama")
+    pairs = ((spec, server_models(spec, environ)) for spec in own)
     return tuple(LocalServer(spec.label, models) for spec, models in pairs if models)
 
 
@@ -43,7 +45,7 @@ def ollama_models(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def server_models(spec: ProviderSpec, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The full names of the models that a server lists; () if it does not answer."""
+    """Return the full names of the models of a server; () if it does not respond."""
     from refold.provider.blocking_http import open_url
 
     path, key = ("/api/tags", "name") if spec.wire == "ollama" else ("/models", "id")
@@ -55,13 +57,16 @@ def server_models(spec: ProviderSpec, environ: Mapping[str, str]) -> tuple[str, 
         names = [str(model[key]) for model in listed]
     except (OSError, ValueError, KeyError, TypeError, BadInput):
         return ()
-    return tuple(f"{spec.name}/{name}" for name in names if not _NO_WRITER.search(name))
+    return tuple(
+        f"{spec.name}/{name}" for name in names if not _OTHER_MODELS_PATTERN.search(name)
+    )
 
 
 def own_address(provider: str, host: str, port: int) -> tuple[str, str]:
-    """A provider's name in full, and its address with another host or port.
+    """Return the name of a provider, and its address with another host or port.
 
-    Raises `BadInput` for a provider that the user does not run.
+    Host "" and port 0 mean the usual ones. Raises `BadInput` for a provider that the user does
+    not run.
     """
     if any(sign in host for sign in "/@ ") or not (host or port):
         raise BadInput(f"--host takes the name of a machine, not {host!r}; --port its port")

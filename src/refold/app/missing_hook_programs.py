@@ -1,7 +1,7 @@
-"""Finds the hooks whose program is missing, so that the user learns of it at the start.
+"""Finds hooks whose program is missing, so that the user is warned at the start.
 
-Only the first command of a line is checked, and only if it is named literally. A hook whose
-program is missing would fail each time. `app.session_hooks` runs the hooks.
+A hook without its program would fail each time. Only the first command of a line is checked,
+and only if its name is literal. `app.session_hooks` runs the hooks.
 """
 
 import os
@@ -11,10 +11,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from refold.hooks.configuration import GUARD_EVENTS, Hook
 from refold.permissions.shell.plain_script import SHELL_KEYWORDS
 
+# The first two words of a line if they are literal, each with or without double quotes.
 _FIRST_COMMAND_PATTERN = re.compile(
     r"""\s*(?:"([^"$`\\]+)"(?![^\s;|&])|([\w@%+:,./~-]+)(?=[\s;|&]|$))"""
     r"""(?:[ \t]+(?:"([^"$`\\]+)"|([\w@%+:,./~-]+))(?=[\s;|&]|$))?"""
 )
+# The variable of the project's directory, with the double quotes next to it.
 _DIRECTORY_PATTERN = re.compile(
     r"""("?)\$(?:\{(?:CLAUDE|REFOLD)_PROJECT_DIR\}|(?:CLAUDE|REFOLD)_PROJECT_DIR\b)(?(1)("?))"""
 )
@@ -35,9 +37,10 @@ def missing_programs(
     entry_points: Collection[str],
     directory: str,
 ) -> Iterator[str]:
-    """A sentence for each hook whose program, script or entry point is missing.
+    """Yield a sentence for each hook whose program, script or entry point is missing.
 
-    `program_exists` tells whether a program exists, `entry_points` are those of packages.
+    `program_exists` checks the name of a program. `entry_points` are the names that packages
+    register. Relative paths start at `directory`.
     """
     for hook in hooks:
         if hook.function is not None:
@@ -46,15 +49,14 @@ def missing_programs(
             missing = "" if hook.entry_point in entry_points else hook.entry_point
             kind = "entry point"
         else:
-            missing, kind = (
-                _missing_file(hook.command, program_exists, directory),
-                "program",
-            )
+            missing = _missing_file(hook.command, program_exists, directory)
+            kind = "program"
         if missing:
             yield _missing_sentence(hook, kind, missing)
 
 
 def _missing_sentence(hook: Hook, kind: str, missing: str) -> str:
+    """Return a sentence about a missing program of a hook: what follows, and what to do."""
     text = f"{hook.source}: the {kind} {missing!r} of the {hook.on} hook `{hook.name}` is missing"
     if hook.on not in GUARD_EVENTS or not hook.required:
         return f"{text}: install it, or remove the hook"
@@ -68,11 +70,15 @@ def _missing_sentence(hook: Hook, kind: str, missing: str) -> str:
 def _missing_file(
     command: str, program_exists: Callable[[str], bool], directory: str
 ) -> str:
-    """The program or script that begins the line, if it is named literally and missing."""
-    spelled = _FIRST_COMMAND_PATTERN.match(_with_directory(command, directory))
-    if spelled is None:
+    """Return the program, or its script, at the beginning of a command line if it is missing.
+
+    Return "" if it exists or its name is not literal.
+    """
+    match = _FIRST_COMMAND_PATTERN.match(_with_directory(command, directory))
+    if match is None:
         return ""
-    program, script = spelled[1] or spelled[2], spelled[3] or spelled[4] or ""
+    # The second and the fourth group have names without quotes.
+    program, script = match[1] or match[2], match[3] or match[4] or ""
     if program in SHELL_KEYWORDS or program in _SHELL_BUILTINS.split():
         return ""
     if "/" not in program:
@@ -90,7 +96,7 @@ def _missing_file(
 
 
 def _with_directory(command: str, directory: str) -> str:
-    """The line with the variable of the project's directory replaced by `directory`."""
+    """Return the line with `directory` in place of the variable for the project's directory."""
     return _DIRECTORY_PATTERN.sub(
         lambda variable: _replacement(variable, directory), command
     )

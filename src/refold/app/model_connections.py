@@ -1,7 +1,7 @@
 """Connects to a model: its wire, with retries and the other wrappers of a provider.
 
-A model that cannot be connected still gets a provider, which fails with the reason. So the
-turn ends with a sentence, and the user's message is not lost.
+A model that cannot be used still gets a provider, which fails with the reason. So the turn ends
+with a sentence, and the user's message is not lost.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 LOCAL_PREFIX = "local/"
 SCRIPT_PREFIX = "script/"
 NO_BACKGROUND = "REFOLD_NO_BACKGROUND"  # if set, no process outlives ours
-_SHORT_KEEP_SECONDS = 1.0  # seconds after which the server of an embedded model then ends
+# The server of an embedded model ends after this idle time if no process may outlive ours.
+_SHORT_KEEP_SECONDS = 1.0
 NO_MODEL_TEXT = (
     "no model is configured: set ANTHROPIC_API_KEY, OPENAI_API_KEY or GEMINI_API_KEY, "
     "start Ollama, run "
@@ -56,7 +57,11 @@ NO_MODEL_TEXT = (
 
 
 class ConnectionOptions(Struct, frozen=True):
-    """`timed` is set if the caller limits the time of each turn."""
+    """Options of all connections of a start.
+
+    `timed`: the caller limits the time of each turn. `tenant_keys` has the keys of a tenant, by
+    provider.
+    """
 
     script: "Path | None" = None
     timed: bool = False
@@ -67,7 +72,7 @@ NO_CONNECTION_OPTIONS = ConnectionOptions()
 
 
 class Connections:
-    """The open connections, each made at its first use."""
+    """The open connections to models. Each is made when it is first used."""
 
     def __init__(
         self,
@@ -82,37 +87,40 @@ class Connections:
         self._settings, self._paths, self._environ = settings, paths, environ
         self._script, self._timed = options.script, options.timed
         self.known = _provider_specs(settings)
-        of_servers = {name for spec in self.known for name in spec.secret_envs}
-        self._secrets = of_servers | key_names(settings.commands)
+        server_key_names = {name for spec in self.known for name in spec.secret_envs}
+        self._secrets = server_key_names | key_names(settings.commands)
         secrets = (
             environ.get(name, "") for name in (*settings.secret_variables, *self._secrets)
         )
-        # All known keys.
         self.masks = Redactor(
             (*secrets, *keys.values(), *own_keys.values()), self._mask_key
         )
         self.log = Logbook(paths.state, settings.log_level, self.masks.mask)
         self.keys = Keys(settings.providers, environ, keys, self.masks.learn, own_keys)
         self._open: dict[tuple[str, str], Provider] = {}  # by name and format
-        self._late: dict[str, LazyProvider] = {}
-        self._closing: list[ConnectedProvider] = []
+        self._lazy_providers: dict[str, LazyProvider] = {}
+        self._to_close: list[ConnectedProvider] = []
 
     def _mask_key(self) -> bytes:
-        from refold.config.mask_key import read_mask_key  # few starts mask anything
+        # Imported late: few starts mask anything.
+        from refold.config.mask_key import read_mask_key
 
         return read_mask_key(self._paths.data)
 
     def provider(self, name: str, form: Format | Literal[""] = "") -> Provider:
-        """The provider for `name`. Never raises: the provider may fail with the reason."""
+        """Return the provider for the model `name`. `form` is as in `connect`.
+
+        Never raises: if the model cannot be used, the provider fails with the reason.
+        """
         try:
             return self.connect(name, form)
         except BadInput as error:
             return Unconnected(str(error))
 
     def connect(self, name: str, form: Format | Literal[""] = "") -> Provider:
-        """The provider of the model `name`. Raises `BadInput` if there is none.
+        """Connect to the model `name`. Raises `BadInput` if it does not exist.
 
-        `form` is the format of the conversation, if it is not that of the settings.
+        `form` is the format of the conversation; "" means the one in the settings.
         """
         key = (name, form)
         if key not in self._open:
@@ -120,13 +128,13 @@ class Connections:
         return self._open[key]
 
     def check(self, name: str) -> None:
-        """Raise `BadInput` if the model cannot be used. May wait for its key."""
+        """Raise `BadInput` if the model cannot be used. This may wait until its key is read."""
         self.connect(name)
-        if name in self._late:
-            self._late[name].connect_now()
+        if name in self._lazy_providers:
+            self._lazy_providers[name].connect_now()
 
     def list_installed(self) -> tuple[str, ...]:
-        """The embedded models that are on this machine."""
+        """Return the names of the embedded models that are on this machine."""
         from refold.provider.local.models import ModelDirectory, default_directory
 
         model_files = ModelDirectory(default_directory(self._environ))
@@ -135,8 +143,9 @@ class Connections:
         )
 
     def calls_in_text(self, name: str) -> bool:
-        """Whether the model calls tools as text, by the settings or by what is known of its
-        provider.
+        """Whether the model calls tools in its text.
+
+        The settings decide this, or else what is known about the model.
         """
         if not name or name.startswith((SCRIPT_PREFIX, LOCAL_PREFIX)):
             return False
@@ -157,7 +166,7 @@ class Connections:
         )
 
     def window_of_embedded(self, name: str) -> int:
-        """The context window of an embedded model, in tokens."""
+        """Return the context window of an embedded model, in tokens."""
         from refold.provider.local.models import ModelDirectory, default_directory
         from refold.provider.local.server import (
             DEFAULT_CONTEXT_TOKENS,
@@ -172,7 +181,7 @@ class Connections:
         return context_tokens(model, machine_memory())
 
     def continue_scripts(self, before: "Connections") -> None:
-        """Continue scripts at the position that `before` had reached."""
+        """Continue the scripts at the positions that the connections `before` have reached."""
         self._open |= {
             key: provider
             for key, provider in before._open.items()
@@ -180,11 +189,14 @@ class Connections:
         }
 
     async def aclose(self) -> None:
-        while self._closing:
-            await self._closing.pop().aclose()
+        while self._to_close:
+            await self._to_close.pop().aclose()
 
     def resolve(self, name: str) -> "NamedModel":
-        """What `provider/model` means here. Raises `BadInput`, with the nearest names."""
+        """Return the provider and model that a name `provider/model` stands for.
+
+        Raises `BadInput` with the nearest names.
+        """
         first = name.partition("/")[0].lower()
         if (server := find_by_name(first, self.known)) is not None:
             return NamedModel(*catalog.parse_model(name, (server,)))
@@ -197,8 +209,8 @@ class Connections:
         match plugin_provider(first):
             case ProviderSpec() as spec:
                 return NamedModel(*catalog.parse_model(name, (spec,)))
-            case PluginProvider() as brought:
-                return NamedModel(brought, name.partition("/")[2])
+            case PluginProvider() as plugin:
+                return NamedModel(plugin, name.partition("/")[2])
             case None:
                 pass
         names = [n for spec in self.known for n in (spec.name, *spec.aliases)]
@@ -206,6 +218,10 @@ class Connections:
         raise unknown_provider_error(first, names)
 
     def _connect(self, name: str, form: Format | Literal[""]) -> Provider:
+        """Return a new provider for a model. Raises `NoModel` if `name` is "".
+
+        `form` is how the conversation is sent to a program; "" means as the settings say.
+        """
         if not name:
             raise NoModel(NO_MODEL_TEXT)
         if name.startswith(SCRIPT_PREFIX):
@@ -216,7 +232,7 @@ class Connections:
         backoff = Backoff(
             retries=http.retries,
             longest=http.max_retry_wait_seconds,
-            # Another model answers sooner than an overload or a rate limit ends.
+            # Another model responds sooner than an overload or a rate limit ends.
             first_limited=1.0 if fallback else 8.0,
             first_overloaded=1.0 if fallback else 4.0,
             longest_overloaded=4.0 if fallback else 60.0,
@@ -234,47 +250,56 @@ class Connections:
         return RetryingProvider(ToolFallback(provider), backoff, write_log=self.log)
 
     def _with_context(self, provider: Provider, form: Format | Literal[""]) -> Provider:
-        set_ = self._settings.backend
-        form = form or set_.format
-        if set_.context in ("", "continue") and not form:
+        """Wrap a provider so that it gets less of a conversation, or in another format.
+
+        Return it unchanged if neither the settings nor `form` ask for that.
+        """
+        backend = self._settings.backend
+        form = form or backend.format
+        if backend.context in ("", "continue") and not form:
             return provider
         from refold.provider.command.prompt import ContextLimiter
         from refold.provider.command.spec import ConversationFormat
 
-        wanted = ConversationFormat(set_.context, form, set_.window_messages)
-        return ContextLimiter(provider, wanted)
+        conversation = ConversationFormat(backend.context, form, backend.window_messages)
+        return ContextLimiter(provider, conversation)
 
     def _connect_server(self, spec: ProviderSpec, model: str) -> Provider:
+        """Return the provider of a model behind an API, with its protocol for tool calls."""
         from refold.provider.text_protocol.selection import (
             choose_protocol,
             with_call_protocol,
         )
 
         own = self._settings.providers.get(spec.name, OwnProvider())
-        reach = partial(self._connect_spec, spec, own.window)
+        connect_server = partial(self._connect_spec, spec, own.window)
         if self.keys.needs_key_store(spec):
             from refold.provider.lazy import LazyProvider
 
-            provider: ConnectedProvider = LazyProvider(reach)
-            self._late[f"{spec.name}/{model}"] = provider
+            provider: ConnectedProvider = LazyProvider(connect_server)
+            self._lazy_providers[f"{spec.name}/{model}"] = provider
         else:
-            provider = reach()
+            provider = connect_server()
         protocol = choose_protocol(model, own.tools, own.text_tools)
-        before = self._text_call_models(spec)
+        known = self._text_call_models(spec)
         return with_call_protocol(
-            self._close_later(provider), spec.name, spec.wire, model, protocol, before
+            self._close_later(provider), spec.name, spec.wire, model, protocol, known
         )
 
     def _text_call_models(self, spec: ProviderSpec) -> "TextCallModels":
+        """Return the record of the models of this provider that were found to call tools in
+        text.
+        """
         from refold.provider.text_protocol.selection import TextCallModels
 
         try:
             address = catalog.address(spec, self._environ)
         except BadInput:
-            address = ""  # without a usable address
+            address = ""
         return TextCallModels(self._paths.state, spec.name, address)
 
     def _connect_spec(self, spec: ProviderSpec, window: int) -> ConnectedProvider:
+        """Return a connection to an API, with the key that is known now, if any."""
         key = self.keys.find(spec)
         return catalog.connect(
             spec,
@@ -288,13 +313,14 @@ class Connections:
     def _connect_program(
         self, spec: "CommandSpec", model: str, form: Format | Literal[""]
     ) -> Provider:
+        """Return a provider that runs a program of another agent for each response."""
         from refold.provider.command.backends import connect
         from refold.provider.command.spec import ConversationFormat, ProgramTimeouts
         from refold.provider.text_protocol.protocol import TextProtocol
 
-        set_ = self._settings.backend
-        form = form or set_.format
-        conversation = ConversationFormat(set_.context, form, set_.window_messages)
+        backend = self._settings.backend
+        form = form or backend.format
+        conversation = ConversationFormat(backend.context, form, backend.window_messages)
         if spec.tools == "on":
             from refold.app.sandboxed_program import SandboxedProgram
 
@@ -311,10 +337,12 @@ class Connections:
         return TextProtocol(provider)
 
     def _close_later(self, provider: ConnectedProvider) -> Provider:
-        self._closing.append(provider)
+        """Return `provider`, and let `aclose` close it."""
+        self._to_close.append(provider)
         return provider
 
     def _script_provider(self) -> Provider:
+        """Return the provider that plays the script. Raises `BadInput` without a script."""
         from refold.provider.script import Script
 
         if self._script is None:
@@ -327,7 +355,10 @@ class Connections:
         return Embedded(*self.server_of_embedded(name))
 
     def server_of_embedded(self, name: str) -> "tuple[LocalModel, SharedServer]":
-        """An embedded model, and its server. Raises `BadInput` if it is not installed."""
+        """Return an embedded model, and the server that runs it.
+
+        Raises `BadInput` if the model is not installed.
+        """
         from refold.provider.local.models import ModelDirectory, default_directory
         from refold.provider.local.server import Serving, SharedServer
 
@@ -338,8 +369,8 @@ class Connections:
                 f"{name} is not installed: `refold local install --model {model.name}` "
                 f"fetches {model.size / 1e9:.1f} GB"
             )
-        stays = not self._environ.get(NO_BACKGROUND)
-        keep = self._settings.local.keep_seconds if stays else _SHORT_KEEP_SECONDS
+        may_stay = not self._environ.get(NO_BACKGROUND)
+        keep = self._settings.local.keep_seconds if may_stay else _SHORT_KEEP_SECONDS
         serving = Serving(keep=keep, context=self.window_of_embedded(name))
         directory = self._paths.state / "local"
         return model, SharedServer(model_files.path_of(model), directory, serving)
@@ -357,18 +388,18 @@ class NamedModel(Struct, frozen=True):
 
 
 class Unconnected:
-    """A provider that fails with the reason why no model is available."""
+    """A provider for a model that is not available. Each request fails with the reason."""
 
     def __init__(self, reason: str) -> None:
         self._why = reason
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         raise Refused(self._why)
-        yield  # makes it a generator, as the port has it
+        yield  # makes the function a generator, as the port requires
 
 
 def _provider_specs(settings: Settings) -> tuple[ProviderSpec, ...]:
-    """The built-in providers, with the changes and additions of the settings."""
+    """Return the built-in providers, with the changes and additions of the settings."""
     specs = {spec.name: spec for spec in catalog.providers()}
     for name, own in settings.providers.items():
         base = specs.get(name)
@@ -386,13 +417,13 @@ def _provider_specs(settings: Settings) -> tuple[ProviderSpec, ...]:
             url_too=() if own.base_url else spec.url_too,
             key_env=own.key_env or spec.key_env,
             hosts_mcp=spec.hosts_mcp and own.wire in ("", spec.wire),
-            quirks=_quirks(name, spec.quirks, own.quirks),
+            quirks=_changed_quirks(name, spec.quirks, own.quirks),
         )
     return tuple(specs.values())
 
 
 def _with_addresses(settings: Settings, keys: Mapping[str, TenantKey]) -> Settings:
-    """The settings with the addresses that belong to these keys."""
+    """Return the settings with the addresses of providers that belong to these keys."""
     addresses = {
         name: replace(settings.providers.get(name, OwnProvider()), base_url=key.base_url)
         for name, key in keys.items()
@@ -401,7 +432,10 @@ def _with_addresses(settings: Settings, keys: Mapping[str, TenantKey]) -> Settin
     return replace(settings, providers={**settings.providers, **addresses})
 
 
-def _quirks(name: str, quirks: Quirks, overrides: Mapping[str, bool | str]) -> Quirks:
+def _changed_quirks(
+    name: str, quirks: Quirks, overrides: Mapping[str, bool | str]
+) -> Quirks:
+    """Return the quirks with the `overrides` of the settings. Raises `BadInput`."""
     if wrong := sorted(set(overrides) - set(Quirks.__struct_fields__)):
         there_are = ", ".join(Quirks.__struct_fields__)
         raise BadInput(

@@ -1,4 +1,4 @@
-"""Shows models to users before they choose one: names, figures, problems.
+"""Shows models to users before they choose one: their names, figures and problems.
 
 It sends no request. `models` resolves names and decides which models can be used.
 """
@@ -24,7 +24,7 @@ class ModelOffers:
         self._models, self._settings, self._environ = models, settings, environ
 
     def names(self) -> tuple[str, ...]:
-        """`Models.names`, and the known models of each provider with a key."""
+        """Return `Models.names()`, and the known models of each provider with a key."""
         connections = self._models.connections
         keyed = [
             spec
@@ -32,25 +32,30 @@ class ModelOffers:
             if connections.keys.has_known_key(spec)
             and not catalog.has_custom_address(spec, self._environ)
         ]
-        # Another wire of the same provider has the same models.
-        of_seller = {vendor_name(spec.name): spec for spec in reversed(keyed)}
+        # Another wire of the same vendor has the same models, so only the first one is used.
+        first_specs = dict[str, ProviderSpec]()
+        for spec in keyed:
+            first_specs.setdefault(vendor_name(spec.name), spec)
         known = [
             f"{spec.name}/{model}"
-            for spec in reversed(of_seller.values())
+            for spec in first_specs.values()
             for model in model_names(spec.name)
         ]
         return tuple(dict.fromkeys((*self._models.names(), *known)))
 
     def notes(self, name: str) -> tuple[str, ...]:
-        """The roles of a model, and the short names that the settings give it."""
+        """Return the roles and aliases that the settings give to a model."""
         roles = [
             role for role in ROLE_NAMES if getattr(self._settings.models, role) == name
         ]
-        short = [own for own, full in self._settings.model_aliases.items() if full == name]
-        return (*roles, *short)
+        aliases = self._settings.model_aliases.items()
+        return (*roles, *(alias for alias, full in aliases if full == name))
 
     def figures(self, name: str) -> tuple[int, float | None, float | None]:
-        """The window in tokens, and the prices of a million input and output tokens, if known."""
+        """Return the window in tokens, and the prices of a million input and output tokens.
+
+        An unknown window is 0, and an unknown price is None.
+        """
         window = self._models.traits(name).window
         if name.startswith(LOCAL_PREFIX):
             return window, 0.0, 0.0
@@ -63,7 +68,7 @@ class ModelOffers:
         return window, rates.first.input, rates.first.output
 
     def unknown_model_warning(self, name: str) -> str:
-        """A warning if the known models of the provider lack this one; or "".
+        """Return a warning if the provider has a list of models without this one, otherwise "".
 
         Raises `BadInput` for a name that no provider can have.
         """

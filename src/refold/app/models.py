@@ -40,12 +40,13 @@ if TYPE_CHECKING:
 
 ROLE_NAMES = Roles.__struct_fields__
 _MAX_MODELS_PER_SERVER = 20  # models of one server that are offered
-# What a replay does not compare: the day and directory, and the session's own name.
+# Fields of a request that a replay does not compare, because they differ in each start:
+# `system` contains the date and the directory, `session` is the id of the session.
 NOT_REPLAYED = frozenset({"system", "session"})
 
 
 class ModelRequest(Protocol):
-    """The options of a start that decide on models."""
+    """The options of a start that decide which models it uses."""
 
     @property
     def model(self) -> str: ...
@@ -58,13 +59,13 @@ class ModelRequest(Protocol):
     @property
     def replay(self) -> "Path | None": ...
     @property
-    def provider(self) -> Provider | None: ...
+    def provider(self) -> Provider | None: ...  # of refold's caller, for every model
     @property
-    def timed(self) -> bool: ...
+    def timed(self) -> bool: ...  # it has a time limit, and no user attends
 
 
 class ModelTraits(Struct, frozen=True):
-    """How to prompt a model. `small` models get short texts and few tools."""
+    """How refold prompts a model. A `small` model gets short texts and few tools."""
 
     window: int = 0
     small: bool = False
@@ -101,47 +102,55 @@ class Models:
         before: "Models | None" = None,
     ) -> None:
         self._settings, self._environ = settings, environ
-        self._asked = request
+        self._request = request
         options = ConnectionOptions(request.script, request.timed, request.tenant_keys)
         self.connections = Connections(settings, paths, environ, keys, options)
         windows = {name: own.window for name, own in settings.providers.items()}
         lists = directory_in(paths.state)
         self.figures = ModelFigures(environ, settings.prices, windows, lists)
         self._chains: dict[tuple[str, str], Provider] = {}
-        # Providers that call tools as text, by name, way and format.
-        self._talking: dict[tuple[str, Acting, str], Provider] = {}
-        self._fixed: Provider | None = request.provider
-        self._tape: CassetteWriter | None = None
+        # Providers that call tools as text or code, by model, acting and format.
+        self._text_callers: dict[tuple[str, Acting, str], Provider] = {}
+        self._fixed_provider: Provider | None = request.provider
+        self._cassette_writer: CassetteWriter | None = None
         if before is not None:  # a script and a cassette belong to the whole start
-            self._fixed, self._tape = before._fixed, before._tape
+            self._fixed_provider, self._cassette_writer = (
+                before._fixed_provider,
+                before._cassette_writer,
+            )
             self.connections.continue_scripts(before.connections)
         elif request.record or request.replay:
-            self._fixed, self._tape = _from_cassettes(request, self.masks)
-        self._offline: tuple[str, ...] | None = None  # models that need no known key
-        self._of_ollama: tuple[str, ...] = ()
-        self._first_models = dict[str, str]()  # by server
+            self._fixed_provider, self._cassette_writer = _from_cassettes(
+                request, self.masks
+            )
+        self._keyless_names: tuple[str, ...] | None = None  # models that need no known key
+        self._ollama_names: tuple[str, ...] = ()
+        self._first_models = dict[str, str]()  # the first model of each server
         self._fallback = tuple(map(self.full_name, settings.fallback_models))
 
     def has_model_choice(self) -> bool:
-        """Whether the user chose a model, if only by a key or by installing one."""
+        """Whether the user chose a model, directly or by setting a key or installing a
+        model.
+        """
         name = self.default()
-        return bool(name) and name not in self._of_ollama
+        return bool(name) and name not in self._ollama_names
 
     @property
     def has_script(self) -> bool:
-        """Whether responses come from the caller, and not from a model by name."""
-        return bool(self._asked.provider or self._asked.script)
+        """Whether responses come from a script or from refold's caller, not from a model."""
+        return bool(self._request.provider or self._request.script)
 
     def default(self, role: str = "main") -> str:
-        """The model to use for a role if none was named; "" if there is none."""
-        if self._asked.provider is not None:
+        """Return the model for a role if no model was named; "" if none can be used."""
+        if self._request.provider is not None:
             return f"{SCRIPT_PREFIX}own"
-        if self._asked.script is not None:
-            return f"{SCRIPT_PREFIX}{self._asked.script.name}"
-        return self.full_name(self._asked.model or role)
+        if self._request.script is not None:
+            return f"{SCRIPT_PREFIX}{self._request.script.name}"
+        return self.full_name(self._request.model or role)
 
     def full_name(self, name: str) -> str:
-        """`name` as provider/model; a role becomes the model that is set for it.
+        """Return `name` in the form provider/model. A role stands for its model in the
+        settings.
 
         Raises `BadInput` for an impossible name.
         """
@@ -164,10 +173,10 @@ class Models:
                 return f"{spec.name}/{newest}"
             return named.full_name
         except BadInput as error:
-            if of_family := self._resolve_alias(name):
-                return of_family
-            if of_server := self._first_of_server(name):
-                return of_server
+            if alias_model := self._resolve_alias(name):
+                return alias_model
+            if server_model := self._first_of_server(name):
+                return server_model
             if guesses := self._matching_names(name):
                 hint = " or ".join(guesses)
                 raise BadInput(
@@ -176,39 +185,29 @@ class Models:
             raise
 
     def check(self, name: str) -> str:
-        """The full form of `name`. Raises `BadInput` if the model cannot be used."""
+        """Return the full form of `name`. Raises `BadInput` if the model cannot be used."""
         named = self.full_name(name)
-        if self._asked.replay is None and self._asked.provider is None:
+        if self._request.replay is None and self._request.provider is None:
             self.connections.check(named)
         return named
 
     def names(self) -> tuple[str, ...]:
-        """The models to offer: of the roles, and of each provider likely to answer."""
+        """Return the models to offer: those of roles, and those that are likely to respond."""
         connections, roles = self.connections, self._settings.models
         names = [name for role in ROLE_NAMES if (name := getattr(roles, role))]
-        names += [
-            f"{spec.name}/{spec.model}"
-            for spec in connections.known
-            if spec.model
-            and connections.keys.has_known_key(spec)
-            and not self._has_own_address(spec)
-        ]
-        names += [
-            f"{spec.name}/{model}"
-            for spec in connections.known
-            if spec.model
-            and connections.keys.has_known_key(spec)
-            and not self._has_own_address(spec)
+        keyed = [s for s in connections.known if connections.keys.has_known_key(s)]
+        hosted = [s for s in keyed if s.model and not self._has_own_address(s)]
+        names += [f"{spec.name}/{spec.model}" for spec in hosted]
+        newest = [
+            (spec, self._newest_of(alias, spec))
+            for spec in hosted
             for alias in MODEL_ALIASES
-            if (model := self._newest_of(alias, spec))
         ]
-        names += [
-            f"{spec.name}/{entry.name}"
-            for spec in connections.known
-            if (spec.own or connections.keys.has_known_key(spec))
-            and (listed := self.figures.get_list(spec))
-            for entry in listed.models[:_MAX_MODELS_PER_SERVER]
-        ]
+        names += [f"{spec.name}/{model}" for spec, model in newest if model]
+        for spec in connections.known:
+            listed = self.figures.get_list(spec) if spec.own or spec in keyed else None
+            models = listed.models[:_MAX_MODELS_PER_SERVER] if listed else ()
+            names += [f"{spec.name}/{model.name}" for model in models]
         return tuple(dict.fromkeys((*names, *connections.list_installed())))
 
     def traits(self, name: str) -> ModelTraits:
@@ -218,7 +217,7 @@ class Models:
             return ModelTraits()
         try:
             named = self.connections.resolve(name)
-        except BadInput:
+        except BadInput:  # the call of the model reports it
             return ModelTraits()
         return ModelTraits(self.figures.window(named.spec, named.model))
 
@@ -227,40 +226,41 @@ class Models:
         return acting == "text" or self.connections.calls_in_text(name)
 
     def price(self, name: str, usage: Usage) -> float | None:
-        """The cost of this usage in US dollars; None: unknown."""
+        """Return the cost of this usage in US dollars, or None if the price is unknown."""
         if name.startswith(SCRIPT_PREFIX):
             return None
         if name.startswith(LOCAL_PREFIX):
             rates = self.figures.rates_here(name.removeprefix(LOCAL_PREFIX))
-            return rates and rates.cost(usage)
+            return rates.cost(usage) if rates else None
         try:
             named = self.connections.resolve(name)
         except BadInput:
             return None
         rates = self.figures.rates(named.spec, named.model)
-        return rates and rates.cost(usage)
+        return rates.cost(usage) if rates else None
 
     def provider(
         self, name: str, acting: Acting = "native", form: Format | Literal[""] = ""
     ) -> Provider:
-        """The provider of the model `name`. Never raises: it may be one that fails with the
-        reason.
+        """Return the provider of the model `name`.
 
-        `acting` "text": it calls tools as text, whatever else it can do; "code": by writing
-        Python. `form` is the format of the conversation, if it is not that of the settings.
+        Never raises: if the model cannot be used, the provider fails with the reason. With the
+        `acting` "text" the model calls tools as text, even if it can call them natively; with
+        "code" it calls them by writing Python. `form` is the format of the conversation, if it is
+        not that of the settings.
         """
-        provider = self._fixed or self._chain(name, form)
+        provider = self._fixed_provider or self._chain(name, form)
         if acting != "native":
             provider = self._with_text_calls(name, provider, acting, form)
-        if self._tape is None:
+        if self._cassette_writer is None:
             return provider
         from refold.provider.cassette import Recording
 
-        return Recording(provider, self._tape)
+        return Recording(provider, self._cassette_writer)
 
     @property
     def masks(self) -> Redactor:
-        """The masks of secrets: every key that is known now or later."""
+        """The redactor that masks every known key, including keys that are found later."""
         return self.connections.masks
 
     async def aclose(self) -> None:
@@ -269,24 +269,26 @@ class Models:
     def _with_text_calls(
         self, name: str, base: Provider, acting: Acting, form: str
     ) -> Provider:
-        # A cassette holds the requests above this; an embedded model calls tools its own
-        # way.
-        if self._asked.replay is not None:
+        """Wrap `base` if the model calls tools in text or by writing code; see `provider`."""
+        # A cassette records the requests above this level, because an embedded model calls
+        # tools in its own way.
+        if self._request.replay is not None:
             return base
         small = self.traits(name).small
         if acting == "text" and small:
             return base
         key = (name, acting, form)
-        if key not in self._talking:
-            self._talking[key] = (
-                _with_code_acting(base, small)
+        if key not in self._text_callers:
+            wrap = (
+                partial(_with_code_acting, small)
                 if acting == "code"
-                else _with_text_protocol(base)
+                else _with_text_protocol
             )
-        return self._talking[key]
+            self._text_callers[key] = wrap(base)
+        return self._text_callers[key]
 
     def _chain(self, name: str, form: Format | Literal[""]) -> Provider:
-        """The model, followed by the fallback models."""
+        """Return a provider that tries the model, and then the fallback models."""
         others = [model for model in self._fallback if model != name]
         if not others or not name or name.startswith(SCRIPT_PREFIX):
             return self.connections.provider(name, form)
@@ -299,9 +301,12 @@ class Models:
         return self._chains[name, form]
 
     def _retry_overload(self, chain: Provider) -> Provider:
-        """The chain, retried if all its models are overloaded and the task has a time limit."""
+        """Wrap the chain so that it waits and tries again while all models are overloaded.
+
+        Return it unchanged if the time of a task has no limit.
+        """
         http = self._settings.http
-        if not (self._asked.timed and http.retries):
+        if not (self._request.timed and http.retries):
             return chain
         from refold.provider.retry import Backoff, RetryingProvider
 
@@ -309,7 +314,10 @@ class Models:
         return RetryingProvider(chain, backoff, write_log=self.connections.log)
 
     def _resolve_alias(self, alias: str) -> str:
-        """The model of an alias, from a provider with a key if possible; "" if there is none."""
+        """Return the model of an alias, if possible from a provider with a key.
+
+        Return "" if the alias is unknown.
+        """
         if alias.lower() not in MODEL_ALIASES:
             return ""
         known, has_key = self.connections.known, self.connections.keys.has_known_key
@@ -320,7 +328,10 @@ class Models:
         return ""
 
     def _first_of_server(self, name: str) -> str:
-        """The first model of the user's server that `name` names; "" if it names none."""
+        """Return the first model of the user's server with this name; "" if there is no server.
+
+        Raises `BadInput` if the server lists no model.
+        """
         spec = find_by_name(name.lower(), self.connections.known)
         if spec is None or spec.model or not spec.own:
             return ""
@@ -338,6 +349,7 @@ class Models:
         return self._first_models[spec.name]
 
     def _newest_of(self, alias: str, spec: ProviderSpec) -> str:
+        """Return the newest model of this provider that an alias stands for, or ""."""
         if alias.lower() not in MODEL_ALIASES:
             return ""
         from refold.provider.model_aliases import newest_model
@@ -348,7 +360,9 @@ class Models:
         )
 
     def _matching_names(self, name: str) -> list[str]:
-        """Possible meanings of a name without a provider: a role, or a provider's model."""
+        """Suggest names for a name without a provider: its models, or similar roles and
+        aliases.
+        """
         if "/" in name:
             return []
         from refold.provider.prices import find
@@ -361,20 +375,25 @@ class Models:
         )
 
     def _default_name(self) -> str:
-        """The first model with a key, then one of Ollama, then an embedded one."""
+        """Return the first model that can be used without further settings, or "".
+
+        A model with a known key comes first, then one with a key in the keyring, one of Ollama,
+        and an embedded one.
+        """
         keys = self.connections.keys
         for spec in self.connections.known:
             if spec.wire == "openai-responses" and self._has_own_address(spec):
                 continue  # compatible servers have the Chat API
             if spec.model and keys.has_known_key(spec):
                 return f"{spec.name}/{spec.model}"
-        if self._offline is None:  # requested once: a second wait is not worth it
+        # Requested once, because each request may take its whole time limit.
+        if self._keyless_names is None:
             from refold.app.local_servers import ollama_models
 
-            self._of_ollama = ollama_models(self._environ)
-            names = (*self._names_from_keyring(), *self._of_ollama)
-            self._offline = (*names, *self.connections.list_installed())
-        return next(iter(self._offline), "")
+            self._ollama_names = ollama_models(self._environ)
+            names = (*self._names_from_keyring(), *self._ollama_names)
+            self._keyless_names = (*names, *self.connections.list_installed())
+        return next(iter(self._keyless_names), "")
 
     def _names_from_keyring(self) -> tuple[str, ...]:
         known = [
@@ -390,15 +409,19 @@ class Models:
 def _from_cassettes(
     request: ModelRequest, masks: Redactor
 ) -> "tuple[Provider | None, CassetteWriter | None]":
-    """The provider that replaces the model, and the recorder of calls, if any."""
+    """Return the provider that replaces all models, and the writer that records a cassette.
+
+    The provider is that of the caller or a replayed cassette. Each may be None.
+    """
     from refold.provider.cassette import CassetteWriter, Replaying
 
     fixed = request.provider
     if request.replay is not None:
         fixed = Replaying(request.replay, NOT_REPLAYED, masks.mask)
-    return fixed, CassetteWriter(
-        request.record, masks.mask
-    ) if request.record is not None else None
+    writer = None
+    if request.record is not None:
+        writer = CassetteWriter(request.record, masks.mask)
+    return fixed, writer
 
 
 def _with_text_protocol(provider: Provider) -> Provider:
@@ -407,14 +430,14 @@ def _with_text_protocol(provider: Provider) -> Provider:
     return TextProtocol(provider)
 
 
-def _with_code_acting(provider: Provider, small: bool) -> Provider:
+def _with_code_acting(small: bool, provider: Provider) -> Provider:
     from refold.provider.text_protocol.code_acting import CodeActing
 
     return CodeActing(provider, small=small)
 
 
 def mcp_host(models: Models, name: str) -> str:
-    """The provider of this model, if it connects to MCP servers itself; otherwise ""."""
+    """Return the provider of a model if it connects to MCP servers itself, otherwise ""."""
     if models.has_script or not name or name.startswith((SCRIPT_PREFIX, LOCAL_PREFIX)):
         return ""
     try:
@@ -431,7 +454,10 @@ def provider_for_role(
     acting: Acting = "native",
     form: Format | Literal[""] = "",
 ) -> Provider:
-    """The provider for `name` in this role. It fails if the temperature is not allowed."""
+    """Return the provider for the model `name` in a role. See `Models.provider`.
+
+    Its requests fail if the model does not accept the temperature of the role.
+    """
     if not models.has_script and (
         why := _temperature_problem(models.connections, name, role.temperature)
     ):
@@ -442,7 +468,7 @@ def provider_for_role(
 def _temperature_problem(
     connections: Connections, name: str, temperature: float | None
 ) -> str:
-    """The reason why a model does not accept this temperature, or ""."""
+    """Return why a model does not accept this temperature, or ""."""
     if temperature is None or not name or name.startswith((SCRIPT_PREFIX, LOCAL_PREFIX)):
         return ""
     try:
@@ -450,8 +476,8 @@ def _temperature_problem(
     except BadInput:  # its provider reports it
         return ""
     if isinstance(spec, ProviderSpec):
-        hot = spec.wire == "anthropic" and temperature > 1
-        return f"temperature = {temperature:g}: {name} takes 0 to 1" if hot else ""
+        is_too_hot = spec.wire == "anthropic" and temperature > 1
+        return f"temperature = {temperature:g}: {name} takes 0 to 1" if is_too_hot else ""
     if isinstance(spec, PluginProvider):
         return ""
     return (

@@ -1,9 +1,10 @@
-"""Sends spans and metrics to a collector by OTLP over HTTP, as JSON, or encodes spans for a file.
+"""Sends spans and metrics to a collector by OTLP over HTTP, as JSON, or encodes spans for a
+file.
 
-`views.traces` makes the spans, `views.metrics` the metrics; `live_traces` sends them while
+`views.traces` makes the spans, and `views.metrics` the metrics; `live_traces` sends them while
 sessions run. The addresses and headers come from the command line, the settings or the
-variables that every OpenTelemetry program reads. No SDK is used: it makes spans as things
-happen, but these are made from a journal.
+variables that every OpenTelemetry program reads. No SDK is used, because an SDK makes spans
+while events happen, and these spans are made from a journal later.
 """
 
 import re
@@ -21,17 +22,16 @@ from refold.provider.connect import Broken, Unconnected, server_address
 from refold.provider.error_mapping import ResponseStart
 from refold.provider.http import Bounds, HttpClient, HttpRequest
 from refold.views.escape import escape_to_one_line
-from refold.views.metrics import Metric, Point
+from refold.views.metrics import Metric, NumberMetric, Point
 from refold.views.traces import Attribute, TraceSpan
 
 _Json: TypeAlias = dict[str, object]
 
-_MAX_SPANS, _MAX_REQUEST_BYTES = 512, 1_000_000  # spans and bytes of one request, about
-_STEP_SECONDS = 10.0  # for each step of it
-_MAX_ANSWER_BYTES, _MAX_QUOTED_CHARS = (
-    64 * 1024,
-    200,
-)  # bytes of an answer that are read and shown
+# Approximate spans and bytes of one request.
+_MAX_SPANS, _MAX_REQUEST_BYTES = 512, 1_000_000
+_STEP_SECONDS = 10.0  # for each step of a request
+_MAX_ANSWER_BYTES = 64 * 1024  # bytes of a response that are read
+_MAX_QUOTED_CHARS = 200  # characters of a response that are shown
 _INTERNAL, _CLIENT, _ERROR = 1, 3, 2  # numbers of the protocol
 _CUMULATIVE, _DELTA = 2, 1
 _SIGNAL_PATTERN = re.compile("/v1/(traces|metrics)$")
@@ -50,18 +50,21 @@ class Collector(Struct, frozen=True):
 
     @property
     def display_address(self) -> str:
-        """The address without its query, which may hold a key."""
+        """The address without its query, which may contain a key."""
         return self.url.partition("?")[0]
 
 
 def find_collector(
     endpoint: str, environ: Mapping[str, str], signal: Signal = "traces"
 ) -> Collector:
-    """The collector at `endpoint`, or the one in the environment. Raises `BadInput`."""
+    """Return the collector at `endpoint`; "" means the one in the environment.
+
+    Raises `BadInput` if there is none, or if its address is invalid or has a password.
+    """
     own = f"OTEL_EXPORTER_OTLP_{signal.upper()}"
-    whole = environ.get(f"{own}_ENDPOINT", "").strip()
+    signal_url = environ.get(f"{own}_ENDPOINT", "").strip()
     base = endpoint or environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "").strip()
-    url = _with_path(base, signal) if endpoint or not whole else whole
+    url = _with_path(base, signal) if endpoint or not signal_url else signal_url
     if not url:
         raise BadInput(
             "--otlp needs a collector: give --endpoint URL, set "
@@ -84,36 +87,38 @@ def is_collector_configured(environ: Mapping[str, str], signal: Signal) -> bool:
 
 
 def encode_spans(spans: Sequence[TraceSpan]) -> bytes:
-    """An `ExportTraceServiceRequest` in the JSON of OTLP."""
-    return _request([_encode_span(span) for span in spans])
+    """Return the spans as an `ExportTraceServiceRequest` in the JSON of OTLP."""
+    return _encode_request([_encode_span(span) for span in spans])
 
 
 async def send(spans: Sequence[TraceSpan], to: Collector) -> list[str]:
-    """Send the spans. Return what the collector refused. Raises `RefoldError`."""
+    """Send the spans. Return what the collector refused, in words. Raises `RefoldError`."""
     refused = list[str]()
-    for some in _requests(spans):
-        answer = await _post(_request(some), to)
+    for batch in _batches(spans):
+        answer = await _post(_encode_request(batch), to)
         if refusal := _refusal(answer):
             refused.append(f"{to.display_address} {refusal}")
     return refused
 
 
 class MetricSums(Struct, frozen=True):
-    """Metrics from `start` to `end`, in nanoseconds since 1970, of this process.
+    """Metrics of this process from `start` to `end`, in nanoseconds since 1970.
 
-    `whole`: since its start; otherwise since the last metrics.
+    If `is_cumulative`, they count from the start of the process, otherwise from the metrics
+    before.
     """
 
-    found: Sequence[tuple[Metric, Sequence[Point]]]
+    histograms: Sequence[tuple[Metric, Sequence[Point]]]
     start: int
     end: int
     instance: str  # identifies the process
-    whole: bool = True
+    is_cumulative: bool = True
+    numbers: Sequence[NumberMetric] = ()
 
 
 def encode_metrics(sums: MetricSums) -> bytes:
-    """An `ExportMetricsServiceRequest` in the JSON of OTLP."""
-    temporality = _CUMULATIVE if sums.whole else _DELTA
+    """Return the metrics as an `ExportMetricsServiceRequest` in the JSON of OTLP."""
+    temporality = _CUMULATIVE if sums.is_cumulative else _DELTA
     metrics: list[_Json] = [
         {
             "name": metric.name, "unit": metric.unit, "description": metric.description,
@@ -122,8 +127,9 @@ def encode_metrics(sums: MetricSums) -> bytes:
                 "dataPoints": [_point(metric, point, sums) for point in points],
             },
         }
-        for metric, points in sums.found
+        for metric, points in sums.histograms
     ]  # fmt: skip
+    metrics += [_number_metric(metric, sums) for metric in sums.numbers]
     resource = {
         "resource": _resource(sums.instance),
         "scopeMetrics": [{"scope": _scope(), "metrics": metrics}],
@@ -132,12 +138,33 @@ def encode_metrics(sums: MetricSums) -> bytes:
 
 
 async def send_metrics(sums: MetricSums, to: Collector) -> list[str]:
-    """Send the metrics. Return what the collector refused. Raises `RefoldError`."""
+    """Send the metrics. Return what the collector refused, in words. Raises `RefoldError`."""
     refusal = _refusal(await _post(encode_metrics(sums), to))
     return [f"{to.display_address} {refusal}"] if refusal else []
 
 
+def _number_metric(metric: NumberMetric, sums: MetricSums) -> _Json:
+    """Return a counter or a gauge in the JSON of OTLP."""
+    data: _Json = {
+        "dataPoints": [
+            {
+                "attributes": _attributes(point.attributes), "asDouble": point.value,
+                "startTimeUnixNano": str(sums.start), "timeUnixNano": str(sums.end),
+            }
+            for point in metric.points
+        ]
+    }  # fmt: skip
+    kind = "gauge"
+    if metric.counts:
+        kind = "sum"
+        temporality = _CUMULATIVE if sums.is_cumulative else _DELTA
+        data |= {"isMonotonic": True, "aggregationTemporality": temporality}
+    about = {"name": metric.name, "unit": metric.unit, "description": metric.description}
+    return {**about, kind: data}
+
+
 def _point(metric: Metric, point: Point, sums: MetricSums) -> _Json:
+    """Return a point of a histogram in the JSON of OTLP."""
     return {
         "attributes": _attributes(point.attributes),
         "startTimeUnixNano": str(sums.start), "timeUnixNano": str(sums.end),
@@ -148,25 +175,27 @@ def _point(metric: Metric, point: Point, sums: MetricSums) -> _Json:
     }  # fmt: skip
 
 
-def _requests(spans: Sequence[TraceSpan]) -> Iterator[list[Raw]]:
-    some, size = list[Raw](), 0
+def _batches(spans: Sequence[TraceSpan]) -> Iterator[list[Raw]]:
+    """Yield the encoded spans in lists that are small enough for one request."""
+    batch, size = list[Raw](), 0
     for span in spans:
         data = _encode_span(span)
         length = len(memoryview(data))
-        if some and (len(some) == _MAX_SPANS or size + length > _MAX_REQUEST_BYTES):
-            yield some
-            some, size = [], 0
-        some.append(data)
+        if batch and (len(batch) == _MAX_SPANS or size + length > _MAX_REQUEST_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(data)
         size += length
-    if some:
-        yield some
+    if batch:
+        yield batch
 
 
 def _encode_span(span: TraceSpan) -> Raw:
     return Raw(msgspec.json.encode(_span(span)))
 
 
-def _request(spans: Sequence[Raw]) -> bytes:
+def _encode_request(spans: Sequence[Raw]) -> bytes:
+    """Return the body of a request with these spans, in JSON."""
     resource = {
         "resource": _resource(),
         "scopeSpans": [{"scope": _scope(), "spans": spans}],
@@ -179,6 +208,7 @@ def _scope() -> _Json:
 
 
 def _resource(instance: str = "") -> _Json:
+    """Return refold as a resource. `instance` is the id of this process; "" leaves it out."""
     attributes: dict[str, Attribute] = {
         "service.name": "refold", "service.version": __version__,
     }  # fmt: skip
@@ -188,7 +218,7 @@ def _resource(instance: str = "") -> _Json:
 
 
 def _with_path(url: str, signal: Signal) -> str:
-    """The address for this signal below that of a collector."""
+    """Return the address for this signal, which is below the address `url` of a collector."""
     if not url:
         return ""
     parts = urlsplit(url)
@@ -196,9 +226,10 @@ def _with_path(url: str, signal: Signal) -> str:
     return urlunsplit(parts._replace(path=f"{path}/v1/{signal}"))
 
 
-def _headers(environ: Mapping[str, str], text: str) -> dict[str, str]:
-    name = "OTEL_EXPORTER_OTLP_HEADERS"
-    name = text if environ.get(text, "").strip() else name
+def _headers(environ: Mapping[str, str], signal_variable: str) -> dict[str, str]:
+    """Return the headers in the variable for this signal, or else in that for all signals."""
+    has_own = bool(environ.get(signal_variable, "").strip())
+    name = signal_variable if has_own else "OTEL_EXPORTER_OTLP_HEADERS"
     headers = dict[str, str]()
     for pair in filter(None, map(str.strip, environ.get(name, "").split(","))):
         key, sign, value = pair.partition("=")
@@ -215,6 +246,7 @@ def _headers(environ: Mapping[str, str], text: str) -> dict[str, str]:
 
 
 def _span(span: TraceSpan) -> _Json:
+    """Return a span in the JSON of OTLP."""
     status: _Json = {"code": _ERROR} if span.error else {}
     if span.message:
         status["message"] = span.message
@@ -236,6 +268,7 @@ def _attributes(attributes: Mapping[str, Attribute]) -> list[_Json]:
 
 
 def _value(value: Attribute) -> _Json:
+    """Return the value of an attribute in the JSON of OTLP."""
     match value:
         case bool():
             return {"boolValue": value}
@@ -250,6 +283,7 @@ def _value(value: Attribute) -> _Json:
 
 
 async def _post(body: bytes, to: Collector) -> bytes:
+    """Send a body to a collector, and return its answer. Raises `RefoldError`."""
     headers = (
         ("user-agent", f"refold/{__version__}"), ("content-type", "application/json"),
         ("accept-encoding", "identity"), *to.headers,
@@ -266,11 +300,12 @@ async def _post(body: bytes, to: Collector) -> bytes:
         ) from error
     except Broken as error:
         raise Unreachable(f"{to.display_address} {error}") from error
-    _check(start, data, to)
+    _check_status(start, data, to)
     return data
 
 
-def _check(start: ResponseStart, answer: bytes, to: Collector) -> None:
+def _check_status(start: ResponseStart, answer: bytes, to: Collector) -> None:
+    """Raise `RefoldError`, with the beginning of the answer, unless the status is a success."""
     if 200 <= start.status < 300:
         return
     text = escape_to_one_line(answer[:_MAX_QUOTED_CHARS].decode("utf-8", "replace")).strip()
@@ -281,7 +316,7 @@ def _check(start: ResponseStart, answer: bytes, to: Collector) -> None:
 
 
 class _PartialSuccess(Struct, rename="camel"):
-    rejected_spans: int | str = 0  # JSON has a 64-bit number as text
+    rejected_spans: int | str = 0  # JSON has 64-bit numbers as text
     rejected_data_points: int | str = 0
     error_message: str = ""
 
@@ -291,7 +326,10 @@ class _Answer(Struct, rename="camel"):
 
 
 def _refusal(answer: bytes) -> str:
-    """The refusal in an answer of the collector; "" if the answer is not JSON."""
+    """Return what the collector refused, according to its response.
+
+    Return "" if it refused nothing, or if the response is not JSON.
+    """
     try:
         partly = msgspec.json.decode(answer, type=_Answer).partial_success
     except (msgspec.DecodeError, UnicodeDecodeError):

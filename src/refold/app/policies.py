@@ -1,7 +1,7 @@
-"""The policies of a turn, in their order, configured by the settings; and those of packages.
+"""Lists the policies of a turn in order, with their settings, and loads those of packages.
 
-The rank of a proposal decides first (`engine.decide`); between proposals of one rank the
-first policy wins. The comment at each policy says why it has its position. `tests/engine`
+The rank of a proposal decides first (`engine.decide`); between proposals of one rank the first
+policy wins. The comment at each policy gives the reason for its position. `tests/engine`
 (`test_policy_order`) swaps each pair whose order matters.
 """
 
@@ -50,32 +50,36 @@ def policies(
     acts_by_code: bool = False,
     watched: bool = False,
 ) -> tuple[Policy, ...]:
-    """The policies of a turn, first to last.
+    """Return the policies of a turn, in their order.
 
-    `steps` is a second step limit: the lower one applies. `parent_prices` has the prices if the
-    budget was granted by a parent (for a subagent). `acts_by_code` is set if the agent acts by
-    writing code, `watched` if a person watches, so that steps need no limit. Raises
-    `BadInput` for an invalid `schema`.
+    `schema` is that of the final response, or None. `steps` is a step limit in addition to that
+    of the settings; the lower one applies. `parent_prices` are the prices for a subagent whose
+    parent granted the budget. `acts_by_code`: the agent acts by writing code. `watched`: a user
+    watches, so steps need no limit. Raises `BadInput` for an invalid `schema`.
     """
     limits, compaction = settings.limits, compact_when_full(compaction_shares(settings))
     return (
-        # A stop by a person is before everything: calls are settled and not run, and the
-        # turn ends with their reason, not with a plan, an answer or a limit.
+        # A stop by a person comes first: calls are settled and not run, and the turn ends
+        # with the person's reason, not with a plan, an answer or a limit.
         stopping,
-        # An answer without code did not end the task, so its schema is not checked yet.
+        # A response without code may not end the task, so its schema is not checked yet.
         *_code_policies(acts_by_code=acts_by_code),
-        # Before all that ends a turn with an answer: a wrong one fails, or is sent back.
+        # Before all policies that end a turn with an answer: an invalid answer fails, or is
+        # rejected.
         *_schema_policies(schema, limits.corrections),
-        # Ends that a tool called for come before ends by a limit. A plan has to be judged
-        # before an answer of the same response counts.
+        # Ends by a tool come before ends by a limit. A plan is judged before an answer of
+        # the same response counts.
         plan_ready,
         final,
-        # Only what cannot be compacted is too long, so it asks `compaction` itself.
+        # `in_window` asks `compaction` itself, because only a conversation that cannot be
+        # compacted is too long.
         in_window(compaction),
         compaction,
-        # The cause before the symptom: who is refused everything also runs out of steps.
+        # The cause comes before the symptom: a model whose calls are all refused also runs
+        # out of steps.
         not_refused(limits.refused_responses),
-        # Before `converse`: the summary at the limit is the end of the steps, no answer.
+        # Before `converse`: the summary at the limit is the end of the steps, and not an
+        # answer.
         at_most(
             _lowest_limit(steps, limits.turn_steps(watched=watched)),
             limits.wrap_up_steps,
@@ -88,7 +92,7 @@ def policies(
             limits.repeated_errors,
             limits.repeated_searches,
         ),
-        # Notes: they add up, and the model reads them in this order.
+        # These policies return notes. All notes are used, and the model reads them in this order.
         going_on,
         after_a_stop,
         in_plan_mode(settings.permission_mode),
@@ -105,19 +109,22 @@ def policies(
             if parent_prices is not None
             else ()
         ),
-        *warn_of_budget(budget(settings), lent=parent_prices is not None),
+        *warn_of_budget(budget(settings), has_grant=parent_prices is not None),
     )
 
 
 def _lowest_limit(*limits: int) -> int:
-    """The lowest of the limits; 0 means no limit."""
+    """Return the lowest of these limits, of which 0 means no limit."""
     return min(filter(None, limits), default=0)
 
 
 def load_policies(
     plugins: Iterable[Plugin], log: WriteLog
 ) -> tuple[tuple[Policy, ...], tuple[str, ...]]:
-    """The policies of these entry points, and sentences about omitted ones."""
+    """Load the policies of these entry points.
+
+    Also return a sentence about each one that cannot be loaded.
+    """
     loaded, problems = list[Policy](), list[str]()
     for plugin in plugins:
         try:
@@ -130,16 +137,20 @@ def load_policies(
 def _skip_once_failed(
     plugin: Plugin, function: Callable[..., object], log: WriteLog
 ) -> Policy:
-    """Wrap a policy that is skipped in this process once it has raised."""
+    """Return the policy `function`, which this process skips after its first exception.
+
+    The exception is written to the log.
+    """
     broken = False
 
     def policy(view: View) -> Action | Note | None:
+        """Return what the policy decides; None from its first exception on."""
         nonlocal broken
         if broken:
             return None
         try:
             return cast("Action | Note | None", function(view))
-        except Exception as error:  # its bug must not end the session
+        except Exception as error:  # a bug of the policy must not end the session
             broken = True
             log("warning", str(plugin.error_about(f"{type(error).__name__}: {error}")))
             return None
@@ -149,6 +160,7 @@ def _skip_once_failed(
 
 
 def _code_policies(*, acts_by_code: bool) -> tuple[Policy, ...]:
+    """Return the policy for an agent that acts by writing code; () for other agents."""
     if not acts_by_code:
         return ()
     from refold.engine.policies.code_only import code_or_final
@@ -157,6 +169,7 @@ def _code_policies(*, acts_by_code: bool) -> tuple[Policy, ...]:
 
 
 def _schema_policies(schema: Raw | None, corrections: int) -> tuple[Policy, ...]:
+    """Return the policy that requires an answer by `schema`; () without a schema."""
     if schema is None:
         return ()
     from refold.engine.policies.answer_schema import require_schema
@@ -168,7 +181,7 @@ def _schema_policies(schema: Raw | None, corrections: int) -> tuple[Policy, ...]
 
 
 def compaction_shares(settings: Settings) -> CompactionShares:
-    """The thresholds of compaction, from the settings."""
+    """Return the shares of the window at which compaction begins, from the settings."""
     own = settings.context
     return CompactionShares(
         own.default_window_tokens,
@@ -181,7 +194,7 @@ def compaction_shares(settings: Settings) -> CompactionShares:
 
 
 def budget(settings: Settings) -> Budget:
-    """The budget of one turn, from the settings, in which 0 means no limit."""
+    """Return the budget of a turn from the settings, in which 0 means no limit."""
     own = settings.budget
     dollars, tokens = own.dollars or None, own.tokens or None
     return Budget(dollars, tokens, own.calls or None, own.seconds or None)

@@ -1,7 +1,7 @@
-"""Ports of a workspace elsewhere: tells the sessions which ones are new, and opens them here.
+"""Announces new open ports of a remote workspace, and forwards ports to this machine.
 
-What listens there is in the greeting, which the pipe keeps current. `place.elsewhere.place_ports`
-forwards a port; it stays open until the workspace is closed.
+When a connection to the place begins, the place lists its open ports; later it sends changes.
+`place.elsewhere.place_ports` forwards a port; it stays open until the workspace is closed.
 """
 
 import threading
@@ -23,52 +23,60 @@ _MAX_ANNOUNCED_PORTS = 100
 
 
 class ListeningPort(Struct, frozen=True):
-    """A port of the place. `link` opens it on this machine; "": it is not forwarded."""
+    """An open port of the place. `link` opens it on this machine, or is "" if it is not
+    forwarded.
+    """
 
     port: int
     link: str = ""
 
 
 class PortsElsewhere:
-    """The ports of the place behind `pipe`. Ports that are open when it connects are not
-    new.
+    """The open ports of the place to which `pipe` is a connection.
+
+    `new_ports` are the open ports that were not open when the pipe connected.
     """
 
     def __init__(self, pipe: Pipe) -> None:
         self._pipe = pipe
-        self._known: frozenset[int] | None = None
-        self.new: tuple[int, ...] = ()
+        self._first_ports: frozenset[int] | None = None
+        self.new_ports: tuple[int, ...] = ()
         self._records = list[tuple[Recorder, EventLoopToken]]()
         self._lock = threading.Lock()
         self._forwarded = dict[int, ForwardedPort]()
         self._closed = False
 
     def join(self, record: Recorder) -> None:
-        """Announce new ports in this session."""
+        """Announce new ports in the session of `record`, now and later."""
         self._records.append((record, current_token()))
-        if self.new:
-            record.publish(PortsChanged(self.new))
+        if self.new_ports:
+            record.publish(PortsChanged(self.new_ports))
 
     def note(self, ports: tuple[int, ...]) -> None:
-        """Note the ports that listen now. The caller reads the pipe, so this does not wait."""
-        if self._known is None:
-            self._known = frozenset(ports)
-        new = tuple(port for port in ports if port not in self._known)[
+        """Store which ports are open now.
+
+        This must not wait, because the caller reads the pipe.
+        """
+        if self._first_ports is None:
+            self._first_ports = frozenset(ports)
+        new_ports = tuple(port for port in ports if port not in self._first_ports)[
             :_MAX_ANNOUNCED_PORTS
         ]
-        if new != self.new:
-            self.new = new
+        if new_ports != self.new_ports:
+            self.new_ports = new_ports
             threading.Thread(target=self._announce, daemon=True).start()
 
     def _announce(self) -> None:
+        """Tell each open session of the new ports. It waits, so a thread calls it."""
         for record, loop in tuple(self._records):
-            news = PortsChanged(self.new)
-            with suppress(RuntimeError):  # its loop has ended
+            news = PortsChanged(self.new_ports)
+            with suppress(RuntimeError):  # its event loop has ended
                 from_thread.run_sync(record.publish, news, token=loop)
 
     def all_ports(self) -> list[ListeningPort]:
-        """The ports that listen in the place now, and which of them are open here. It asks
-        the place.
+        """Return the ports that are open in the place now, with the links of forwarded ones.
+
+        This sends a request to the place.
         """
         listening = ports_of(self._pipe)
         with self._lock:
@@ -83,7 +91,11 @@ class PortsElsewhere:
         return {port: forwarded.link for port, forwarded in self._forwarded.items()}
 
     def open(self, port: int) -> ListeningPort:
-        """Forward a port to this machine, if it is not yet. Raises `BadInput`."""
+        """Forward a port to this machine, unless it is forwarded already. Return it with its
+        link.
+
+        Raises `BadInput` if too many ports are forwarded, or after `close`.
+        """
         with self._lock:
             if port not in self._forwarded:
                 if self._closed or len(self._forwarded) >= _MAX_OPEN_PORTS:
@@ -95,6 +107,7 @@ class PortsElsewhere:
             return ListeningPort(port, self._forwarded[port].link)
 
     def close(self) -> None:
+        """Close all forwarded ports, and let no further one be opened."""
         with self._lock:
             self._closed = True
             for forwarded in self._forwarded.values():

@@ -1,9 +1,9 @@
-"""Memory: notes that are kept across sessions.
+"""Makes and keeps the notes of a project, which remain across sessions.
 
-It connects the notes (`memory`) with the journals: it reads the user's messages from a
-journal, a small model proposes notes, code checks them, and an event records how far the
-journal was read. It also makes the part of the system prompt that shows the notes, and the
-tool that writes one. `app.memory_worker` decides when notes are made, and in which process.
+It connects the notes (`memory`) with the journals. It reads the user's messages from a journal;
+a small model proposes notes, and code checks them. An event records how far the journal was
+read. The module also makes the part of the system prompt that shows the notes, and the tool
+that writes one. `app.memory_worker` decides when notes are made, and in which process.
 """
 
 import os
@@ -71,7 +71,7 @@ FORBIDDEN_TEXT = (
     'Not replaced: "{text}" forbids something, and this is about something else. Only the '
     "person can take it away (refold memory forget)."
 )
-# Text that states a password; "passwords are hashed" does not.
+# Text that states a password. "passwords are hashed" does not.
 _PASSWORD_PATTERN = re.compile(
     r"\b(?:pass(?:word|wort|phrase|code)|kennwort|mot de passe|contraseña|senha|wachtwoord"
     r"|пароль|pin|api[ _-]?key|api[ _-]?schlüssel|(?:access |auth |secret )?token|secret)\b"
@@ -82,7 +82,7 @@ SECRET_TEXT = "Not saved: it seems to contain a key or a password."
 
 
 class LearnResult(Struct, frozen=True):
-    """The result for one session. `why` is the reason why no model was called."""
+    """The notes that were made of a session. `why` says why no model was called, or is ""."""
 
     session: str
     changes: tuple[NoteChange, ...] = ()
@@ -90,7 +90,10 @@ class LearnResult(Struct, frozen=True):
 
 
 class ProjectMemory:
-    """The memory of sessions in `directory`. `masks` are secrets that no note may hold."""
+    """The notes of the project in `directory`.
+
+    `masks` has the secrets that no note may contain.
+    """
 
     def __init__(
         self,
@@ -105,13 +108,15 @@ class ProjectMemory:
         self.pending = PendingSessions(self.memory.folder)
 
     def prompt_text(self, trusted: TrustedText | None = None) -> str:
-        """The part of the system prompt that shows the notes. Never raises.
+        """Return the part of the system prompt that shows the notes. Never raises.
 
-        It includes `.agent/memory.md` of the folder only if the folder is trusted, in the
-        version that is `trusted`.
+        It includes `.agent/memory.md` of the folder only if the folder is trusted. Then
+        `trusted` returns the version of that file to use.
         """
-        theirs = self._folder_text(trusted) if trusted else ""
-        return notes_text(self._stored_text("project"), self._stored_text("person"), theirs)
+        folder_text = self._folder_text(trusted) if trusted else ""
+        return notes_text(
+            self._stored_text("project"), self._stored_text("person"), folder_text
+        )
 
     def note(self, words: str) -> str:
         """Save a note that the user wrote. Return a confirmation. Raises `BadInput`."""
@@ -131,15 +136,15 @@ class ProjectMemory:
         return f"remembered under {section}: {text}"
 
     def notebook(self, session: str) -> "Notebook":
-        """The notes for the tool `memory_write` in this session."""
+        """Return what writes the notes of the tool `memory_write` in this session."""
         return Notebook(self, session)
 
     def notice(self) -> str:
-        """One line about the notes added and removed since the last notice.
+        """Return one line about the notes that were added and removed since the last notice.
 
-        They count as shown afterwards.
+        Return "" for none. Afterwards, these notes count as shown.
         """
-        with suppress(BadInput):  # unreadable notes are not reported here
+        with suppress(BadInput):  # unreadable notes are reported elsewhere
             if news := self.memory.news():
                 self.memory.mark_seen()
                 return _to_line(news)
@@ -148,24 +153,24 @@ class ProjectMemory:
     async def learn(
         self, session: str, record: Record, model: Model, *, again: bool = False
     ) -> LearnResult:
-        """Make notes of the messages since the last notes, or of all with `again`.
+        """Make notes of the user's messages after those that were read before.
 
-        Raises `ProviderError` or `BadInput`; then nothing changes, but the usage is
-        recorded.
+        With `again`, all messages are read. Raises `ProviderError` or `BadInput`; then no notes
+        are made, but the usage is recorded.
         """
         entries = await anyio.to_thread.run_sync(self.entries, session)
         since = 0 if again else record.view.session.memory_up_to
         messages = user_messages_in(entries, since, self._is_about_project)
         if not messages:
             return LearnResult(session, why="there is nothing new in it")
-        if not _answers(entries, 0):
+        if not _final_responses(entries, 0):
             return LearnResult(session, why="nothing was answered yet")
         end_seq = messages[-1].seq
         if not distil.is_worth_asking(messages):
             await record(MemoryExtracted(end_seq), author="memory")
             return LearnResult(session, why="it is too short")
         known = await anyio.to_thread.run_sync(self.memory.all_notes)
-        words = distil.request_text(messages, _answers(entries, since), known)
+        words = distil.request_text(messages, _final_responses(entries, since), known)
         request = _request(words, model)
         answer = await ask_outside_conversation(request, "memory", model, NO_LIMIT, record)
         drafts = distil.parse_drafts(answer)
@@ -181,9 +186,9 @@ class ProjectMemory:
     async def learn_of(
         self, session: str, choose_model: ChooseModel, *, again: bool = False
     ) -> LearnResult:
-        """Like `learn`, for a session that is not open. Also raises `Held`.
+        """Make notes of a session that is not open, as `learn` does. Also raises `Held`.
 
-        The journal keeps its modification time: `-c` resumes the session used last.
+        The journal keeps its modification time, because `-c` resumes the session used last.
         """
         if not self.home.exists(session):
             return LearnResult(session, why="it is not there any more")
@@ -198,11 +203,14 @@ class ProjectMemory:
             asked = replace(model, provider=unlocked_model)
             return await self.learn(session, record, asked, again=again)
         finally:
-            unlocked_model.restore_time()  # still under our lock
+            unlocked_model.restore_time()  # while this process still has the lock
             await record.close()
 
     def has_new_messages(self, session: str, view: View) -> bool:
-        """Whether a closed session has new messages. If not, remove it from the queue."""
+        """Whether a closed session has messages, with an answer, that were not read for notes.
+
+        If it has none, remove it from the queue.
+        """
         messages = view.conversation.user_messages
         new = bool(messages) and messages[-1].seq > view.session.memory_up_to
         if new and view.account.spent.answers:
@@ -211,7 +219,10 @@ class ProjectMemory:
         return False
 
     def entries(self, session: str) -> tuple[Entry, ...]:
-        """The entries of a session's journal. Raises `JournalError` if it is damaged."""
+        """Return the entries of a session's journal.
+
+        Raises `JournalError` if it is damaged.
+        """
         entries, damage = self.home.entries(session)
         if damage:
             raise JournalError(damage)
@@ -229,7 +240,8 @@ class ProjectMemory:
     def _is_about_project(self, directory: str) -> bool:
         """Whether a session in `directory` was about this project.
 
-        Removed directories count, because they may have been worktrees of it.
+        A directory that no longer exists counts, because it may have been a worktree of the
+        project.
         """
         gone = not os.path.isdir(directory)
         return gone or project_of(directory) == self.memory.project
@@ -240,29 +252,35 @@ class ProjectMemory:
         return ""
 
     def _folder_text(self, trusted: TrustedText = trust_unchanged) -> str:
+        """Return the file `.agent/memory.md` of the directory, or else of the project, or "".
+
+        It is "" as well if the file is not trusted.
+        """
         for folder in dict.fromkeys((self.directory, str(self.memory.project))):
             with suppress(BadInput):
                 files = read_small_files(folder, ".agent", ("memory.md",), lambda _: False)
-                for called, content in files.items():
-                    real = os.path.realpath(os.path.join(folder, called))
+                for name, content in files.items():
+                    real = os.path.realpath(os.path.join(folder, name))
                     return trusted(real, content.decode("utf-8", "replace")) or ""
         return ""
 
 
 class UnlockedModel:
-    """A model that is called about a session which another process may continue meanwhile.
+    """A model that is called while the session's journal is not locked.
 
-    The call may take a minute, and a user who returns must not wait for it. If the session
-    was opened elsewhere, the next record gets `Held`, and nothing is changed.
+    The call may take a minute, and a user who returns to the session must not wait for it. If
+    another process has opened the session meanwhile, the next record raises `Held`, and nothing
+    is changed.
     """
 
     provider: Provider
 
     def __init__(self, index: SessionIndex, session: str, record: Recorder) -> None:
         self._remember = partial(index.remember_time, session)
-        self._record, self._set_back = record, self._remember()
+        self._record, self._restore_time = record, self._remember()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yield the deltas of the provider while the journal is closed."""
         self.restore_time()
         await self._record.close()
         try:
@@ -270,28 +288,29 @@ class UnlockedModel:
                 async for delta in deltas:
                     yield delta
         finally:
-            self._set_back = self._remember()
+            self._restore_time = self._remember()
 
     def restore_time(self) -> None:
-        """Restore the journal's modification time from before our records."""
-        self._set_back()
+        """Give the journal the modification time from before this process wrote to it."""
+        self._restore_time()
 
 
 class Notebook:
-    """Writes notes for a tool, based on the messages of this session's user."""
+    """Writes the notes of the tool `memory_write`, which must be based on user messages."""
 
     def __init__(self, memory: ProjectMemory, session: str) -> None:
-        self._of, self._session = memory, session
+        self._project_memory, self._session = memory, session
 
     async def write(self, section: str, text: str, replaces: str) -> str:
         return await anyio.to_thread.run_sync(self._write, section, text, replaces)
 
     def _write(self, section: str, text: str, replaces: str) -> str:
+        """Save a note, and return a sentence for the model. Raises `ToolFailed`."""
         note = self._note(
             section, one_line(text[: 4 * MAX_LINE_CHARS], MAX_LINE_CHARS), replaces
         )
         try:
-            changes = self._of.memory.keep([note])
+            changes = self._project_memory.memory.keep([note])
         except BadInput as error:
             raise ToolFailed(f"Not saved: {error}") from error
         if not changes:
@@ -299,12 +318,13 @@ class Notebook:
         return f'Remembered under {note.section}: "{note.text}".'
 
     def _note(self, section: str, text: str, replaces: str) -> NewNote:
-        memory, target = self._of.memory, distil.section_named(section)
+        """Return the note to save. Raises `ToolFailed` if it must not be saved."""
+        memory, target = self._project_memory.memory, distil.section_named(section)
         if target is None:
             raise ToolFailed(
                 f"There is no section {section!r}: {', '.join(distil.PLACE_CHOICES)}."
             )
-        if self._of.holds_secret(text):
+        if self._project_memory.holds_secret(text):
             raise ToolFailed(SECRET_TEXT)
         old = memory.find_note(replaces) if replaces.strip() else None
         if replaces.strip() and old is None:
@@ -314,28 +334,30 @@ class Notebook:
         if not may_replace(before, text):
             raise ToolFailed(FORBIDDEN_TEXT.format(text=before))
         messages = distil.newest_messages(
-            user_messages_in(self._of.entries(self._session), 0)
+            user_messages_in(self._project_memory.entries(self._session), 0)
         )
         texts = [item.text for item in messages]
         if not is_grounded(text, texts, before):
             raise ToolFailed(NOT_SAID_TEXT)
-        if any(
-            lifts_prohibition(n.line.text, text) for n in memory.all_notes()
-        ) and not is_stated_in_order(text, texts):
+        lifts_any = any(lifts_prohibition(n.line.text, text) for n in memory.all_notes())
+        if lifts_any and not is_stated_in_order(text, texts):
             raise ToolFailed(NOT_SAID_TEXT)
-        whose, place = target
+        owner, place = target
         origin = _origin(self._session, text, messages)
-        return NewNote(place, text, old.owner if old else whose, before, origin)
+        return NewNote(place, text, old.owner if old else owner, before, origin)
 
 
 def user_messages_in(
-    entries: Iterable[Entry], after: int, here: Callable[[str], bool] = lambda _: True
+    entries: Iterable[Entry],
+    after: int,
+    counts_directory: Callable[[str], bool] = lambda _: True,
 ) -> tuple[PersonWords, ...]:
-    """The parts of the messages after the event `after` that the user wrote.
+    """Return what the user wrote in the messages after the event `after`.
 
-    Answers to questions count, but not the text of a template or an approved plan. `here`
-    says whether a message sent in a directory counts. Messages before an import are by
-    another user, and those before a fork belong to the original.
+    Answers to questions count, but not the text of a template or an approved plan.
+    `counts_directory` decides whether messages that were sent in a directory count. Messages
+    before an import or a fork are left out: they are by another user, or belong to the original
+    session.
     """
     result: list[PersonWords] = []
     private, elsewhere = False, False
@@ -345,7 +367,7 @@ def user_messages_in(
         elif isinstance(entry.event, SessionStarted | SessionResumed):
             private = entry.event.no_memory or _is_scheduled(entry.event)
             if entry.event.directory:
-                elsewhere = not here(entry.event.directory)
+                elsewhere = not counts_directory(entry.event.directory)
         elif entry.seq > after and not (private or elsewhere):
             match entry.event:
                 case Said(words, "person", typed=typed):
@@ -361,7 +383,10 @@ def user_messages_in(
 
 
 def _is_scheduled(event: SessionStarted | SessionResumed) -> bool:
-    """Whether a schedule started it: an agent or a request may have written its prompt."""
+    """Whether a schedule started the session.
+
+    Then an agent or a request may have written its prompt.
+    """
     return isinstance(event, SessionStarted) and event.schedule > 0
 
 
@@ -371,20 +396,23 @@ def _strip_plan(text: str) -> str:
     return text.removeprefix(PLAN_REJECTED.partition("{")[0])
 
 
-def _answers(entries: Iterable[Entry], after: int) -> tuple[distil.DistilledAnswer, ...]:
-    """The agent's last response before each message of the user, and at the end."""
-    answers: list[distil.DistilledAnswer] = []
+def _final_responses(
+    entries: Iterable[Entry], after: int
+) -> tuple[distil.DistilledAnswer, ...]:
+    """Return the last response without calls of each turn after the event `after`."""
+    responses: list[distil.DistilledAnswer] = []
     for entry in entries:
         match entry.event:
             case ModelAnswered(message) if entry.seq > after and not message.calls:
                 if message.text.strip():
-                    answers.append(distil.DistilledAnswer(entry.seq, message.text))
+                    responses.append(distil.DistilledAnswer(entry.seq, message.text))
             case _:
                 pass
-    return tuple(answers)
+    return tuple(responses)
 
 
 def _request(text: str, model: Model) -> Request:
+    """Return the request that distils notes from a text of messages."""
     return Request(
         Log([StoredMessage(0, Message("user", (Text(text),)))]),
         distil.prompt(),
@@ -395,18 +423,22 @@ def _request(text: str, model: Model) -> Request:
 
 
 def _origin(session: str, text: str, messages: Sequence[PersonWords]) -> Origin:
-    """The messages on which a note is based: all that share a word with it."""
+    """Return the messages on which a note is based.
+
+    These are the messages that share a word with the note, or all if none does.
+    """
     text_stems = stems(text)
-    from_ = [words for words in messages if text_stems & stems(words.text)] or list(
-        messages
-    )
-    seqs = tuple(words.seq for words in from_)
-    return Origin(session, seqs, max((words.at for words in from_), default=0.0))
+    sources = [words for words in messages if text_stems & stems(words.text)]
+    if not sources:
+        sources = list(messages)
+    seqs = tuple(words.seq for words in sources)
+    return Origin(session, seqs, max((words.at for words in sources), default=0.0))
 
 
 def _to_line(news: Sequence[NoteChange]) -> str:
+    """Return a line about the changes of the notes, such as "remembered: 2 new notes"."""
     new = sum(change.sign == "+" for change in news)
-    went = len(news) - new
+    removed = len(news) - new
     parts = [f"{new} new note{'s' * (new != 1)}"] if new else []
-    parts += [f"{went} went"] if went else []
+    parts += [f"{removed} went"] if removed else []
     return f"remembered: {', '.join(parts)} (refold memory diff)"

@@ -1,7 +1,7 @@
-"""Sets up the Python of a session, from the settings and the session's agent.
+"""Sets up the Python process of a session, from the settings and the session's agent.
 
-Most sessions never run any Python: of `rlm` only the module that holds the worker is
-imported before code runs.
+Most sessions never run any Python. So before code runs, only the module of `rlm` that manages
+the process is imported.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -33,7 +33,10 @@ _MIB = 1024**2
 
 
 class PythonSetup(Struct, frozen=True):
-    """Shared by the Python processes of one start. `memo_directory` caches model responses of a project."""
+    """What the Python processes of all sessions of one start share.
+
+    `memo_directory` has stored model responses of the project.
+    """
 
     settings: Python
     directory: str
@@ -43,10 +46,11 @@ class PythonSetup(Struct, frozen=True):
 
 
 class SessionPython:
-    """Implements `tools.python_tool.Repl` for the session `id_`.
+    """Runs the Python code of the session `id_`: implements `tools.python_tool.Repl`.
 
-    Call `begin_turn` at the start of each turn. `begins` are the initial variables of a
-    child; `depth` is the number of sessions above it whose code started the next one.
+    Call `begin_turn` at the start of each turn. The Python of a subagent starts with the
+    variables `initial_variables`. `depth` is the number of its ancestors that were started by
+    code.
     """
 
     def __init__(
@@ -55,29 +59,34 @@ class SessionPython:
         record: Recorder,
         id_: str,
         children: Children,
-        begins: InitialVariables,
+        initial_variables: InitialVariables,
         depth: int = 0,
     ) -> None:
-        self._coding, self._record, self._id = setup, record, id_
-        self._children, self._begins, self._depth = children, begins, depth
+        self._setup, self._record, self._id = setup, record, id_
+        self._children, self._initial_variables, self._depth = (
+            children,
+            initial_variables,
+            depth,
+        )
         self._keeper = WorkerKeeper(self._workers)
-        self._repls: dict[str, Repl] = {}  # by agent: each has its own code_limits
+        self._repls: dict[str, Repl] = {}  # by agent: each has its own limits
         self._world: World | None = None
         self._agent: Profile | None = None
 
     def begin_turn(self, world: World, agent: Profile) -> None:
-        """Set the world and the agent of a turn. The agent's `code_limits` apply."""
+        """Use this world and this agent, with its `code_limits`, in the turn that begins."""
         self._world, self._agent = world, agent
 
     @asynccontextmanager
     async def beside(self) -> AsyncGenerator[None]:
-        """Keep the worker process while a turn runs, as `World.beside`; end it with the
-        turn.
+        """Let the Python process run while the context is open, until the end of a turn.
+
+        `World.beside` opens it.
         """
-        if self._begins.values:
+        if self._initial_variables.values:
             from refold.rlm.initial_variables import inject
 
-            await inject(self._begins, self._record)
+            await inject(self._initial_variables, self._record)
         async with self._keeper.background():
             yield
 
@@ -87,25 +96,26 @@ class SessionPython:
         return await self._repl().run(call_id, cells, progress)
 
     def _turn_world(self) -> World:
-        assert self._world is not None  # `begin_turn` is called before any call is made
+        assert self._world is not None  # `begin_turn` was called before any call
         return self._world
 
     def _repl(self) -> "Repl":
+        """Return the Python session of the current agent, which is created at its first use."""
         from refold.rlm.other_sessions import CodeSubagents, OtherSessions
         from refold.rlm.repl import Repl, ReplLimits
 
         assert self._agent is not None
-        agent, coding = self._agent, self._coding
+        agent, setup = self._agent, self._setup
         if agent.name not in self._repls:
             limits = ReplLimits(
                 code_limits=agent.code_limits,
                 steps=agent.bounds.steps,
-                memory=coding.settings.memory_mib * _MIB,
-                rate=coding.rate,
+                memory=setup.settings.memory_mib * _MIB,
+                rate=setup.rate,
                 memo=self._memo(),
-                below=CodeSubagents(self._children),
-                snapshots=OtherSessions(coding.sessions, self._id, coding.directory),
-                begins=self._begins,
+                subagents=CodeSubagents(self._children),
+                snapshots=OtherSessions(setup.sessions, self._id, setup.directory),
+                initial_variables=self._initial_variables,
                 depth=self._depth,
             )
             repl = Repl(self._record, self._turn_world, self._keeper, limits)
@@ -113,32 +123,34 @@ class SessionPython:
         return self._repls[agent.name]
 
     def _memo(self) -> "Memo | None":
+        """Return the store of earlier results of code; None if the cache is off."""
         from refold.rlm.memo import ProjectMemo, SessionMemo
 
-        match self._coding.settings.cache:
+        match self._setup.settings.cache:
             case "off":
                 return None
             case "session":
                 return SessionMemo(self._record)
             case "project":
-                return ProjectMemo(self._coding.memo_directory, self._record)
+                return ProjectMemo(self._setup.memo_directory, self._record)
 
     @asynccontextmanager
     async def _workers(
         self, limits: WorkerLimits, functions: Mapping[str, tuple[str, ...]]
     ) -> AsyncGenerator[Worker]:
+        """Yield a Python process that runs the code. Its sandbox is that of commands."""
         from refold.rlm.worker import PythonWorkers
 
         commands = self._turn_world().commands
         assert commands is not None  # a session of the app has a workspace
-        engine = self._coding.settings.engine
-        workers = PythonWorkers(commands, self._coding.directory, engine)
+        engine = self._setup.settings.engine
+        workers = PythonWorkers(commands, self._setup.directory, engine)
         async with workers(limits, functions) as worker:
             yield worker
 
 
 def check_engine(settings: Python) -> None:
-    """Raise `BadInput` if the engine of the settings is not installed."""
+    """Raise `BadInput` if the Python engine that the settings name is not installed."""
     if settings.engine == "monty" and find_spec("pydantic_monty") is None:
         raise BadInput(
             'python.engine is "monty", which is not installed: pip install "refold[monty]", '
@@ -147,5 +159,5 @@ def check_engine(settings: Python) -> None:
 
 
 def memo_directory(data: Path, project: str) -> Path:
-    """The directory in which responses of models are cached for a project."""
+    """Return the directory in which the model responses of a project are stored."""
     return data / "memo" / sha256(project.encode(errors="surrogateescape")).hexdigest()[:16]

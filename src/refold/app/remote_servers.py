@@ -1,12 +1,11 @@
-"""The MCP servers that the user has handed over to the provider of the model (remote mode).
+"""Decides which MCP servers the model's provider connects to itself (remote mode).
 
-They are named in the requests of a turn if the provider, the mode, the rules, the hooks and
-the agent all allow it. Otherwise they are left out, and the reason is a notice.
-The provider makes their calls while the model answers, so no rule can judge them. That is why
-only the user's own file can choose remote mode, and why a server is not handed over if any rule
-denies one of its tools or asks about it. `mcp.servers` reads the files, `mcp_servers`
-has the servers that refold connects, and `provider.hosted_mcp` encodes servers for a
-provider.
+The requests of a turn name the servers that the provider, the mode, the rules, the hooks and
+the agent all allow. A notice says why another one is left out. The provider makes their calls
+while the model responds, so no rule can judge a call. Therefore only the user's own file can
+choose remote mode, and a server is left out if any rule denies one of its tools or asks about
+it. `mcp.servers` reads the files, `mcp_servers` has the servers that refold connects to, and
+`provider.hosted_mcp` encodes servers for a provider.
 """
 
 from collections.abc import (
@@ -38,10 +37,10 @@ _BEARER_PREFIX = "bearer "
 
 
 class RemoteTurn(Struct, frozen=True):
-    """The facts of a turn that decide which servers the provider connects to.
+    """What decides in a turn which servers the provider connects to.
 
     `host` is the name of the provider if it connects to MCP servers itself, otherwise "".
-    `named` are the tools of --tools, or None.
+    `named` are the tools of `--tools`; None if that was not given.
     """
 
     model: str
@@ -58,19 +57,25 @@ class RemoteServers:
         self.servers, self._environ = tuple(servers), environ
 
     def wrap(self, provider: Provider, turn: RemoteTurn) -> Provider:
-        """Wrap a provider whose requests name the servers that this turn may use."""
-        servers = tuple(server for server, why in self._servers(turn) if not why)
+        """Return a provider whose requests name the servers that this turn may use."""
+        servers = tuple(
+            server for server, why in self._servers_with_reasons(turn) if not why
+        )
         return _HostedServersProvider(provider, servers, turn.mode) if servers else provider
 
     def exclusion_notices(self, turn: RemoteTurn) -> tuple[str, ...]:
-        """The servers that this turn cannot use, and why. Subagents have none at all."""
+        """Return a sentence for each server that this turn cannot use, with the reason.
+
+        The turns of subagents use no server in remote mode.
+        """
         return tuple(
             f"the MCP server {server.name} is in remote mode and not used: {why}"
-            for server, why in self._servers(turn)
+            for server, why in self._servers_with_reasons(turn)
             if why
         )
 
-    def _servers(self, turn: RemoteTurn) -> Iterator[tuple[HostedServer, str]]:
+    def _servers_with_reasons(self, turn: RemoteTurn) -> Iterator[tuple[HostedServer, str]]:
+        """Yield each server, and why this turn cannot use it or ""."""
         for config in self.servers:
             try:
                 server = to_hosted(resolve(config, self._environ))
@@ -81,6 +86,7 @@ class RemoteServers:
 
 
 def _exclusion_reason(server: HostedServer, turn: RemoteTurn) -> str:
+    """Return why a turn cannot use a server in remote mode; "" if it can."""
     any_tool = _ANY_TOOL.format(server.name)
     if not may_use(turn.agent, any_tool, Effect.RUN):
         return f"the agent {turn.agent.name} may not use its tools"
@@ -99,14 +105,15 @@ def _exclusion_reason(server: HostedServer, turn: RemoteTurn) -> str:
 
 
 def _find_blocking_hook(any_tool: str, hooks: Sequence[Hook]) -> str:
-    """The name of a hook that may forbid a call of the server; "" if there is none."""
+    """Return the name of a hook that may forbid a call of the server, or ""."""
     before = matching_hooks(hooks, "PreToolUse", any_tool)
+    # A hook may match only some tools of the server, which are not known here.
     named = (h for h in hooks if h.on == "PreToolUse" and "mcp" in h.matcher)
     return next((hook.name for hook in (*before, *named)), "")
 
 
 class _HostedServersProvider:
-    """A provider whose requests name MCP servers, while the mode lets such calls run."""
+    """A provider whose requests name MCP servers, as long as the mode allows their calls."""
 
     def __init__(
         self,
@@ -117,9 +124,10 @@ class _HostedServersProvider:
         self._provider, self._servers, self._mode = provider, servers, mode
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yield the deltas of the provider, which gets the servers if the mode allows calls."""
         # A request without tools is for a summary, or must end the turn.
-        calls = request.tools and request.tool_choice == "auto"
-        if calls and self._mode() in _MODES:
+        may_call = request.tools and request.tool_choice == "auto"
+        if may_call and self._mode() in _MODES:
             request = replace(request, hosted=self._servers)
         deltas = self._provider.stream(request)
         try:
@@ -130,25 +138,27 @@ class _HostedServersProvider:
 
 
 def to_hosted(server: ServerConfig) -> HostedServer:
-    """The form of a server for the provider, with variables replaced. Raises `BadInput`."""
+    """Return a server in the form for the provider. Raises `BadInput` if its address is not
+    https.
+    """
     if not server.url.startswith("https://"):
         raise BadInput(
             f"the MCP server {server.name!r} cannot be remote: a provider connects to https "
             f"addresses only, and not to {server.summary!r:.80}"
         )
-    token, more = "", list[tuple[str, str]]()
+    token, other_headers = "", list[tuple[str, str]]()
     for name, value in server.headers:
         if name.lower() == "authorization" and value.lower().startswith(_BEARER_PREFIX):
             token = value[len(_BEARER_PREFIX) :].strip()
         else:
-            more.append((name, value))
-    return HostedServer(server.name, server.url, token, tuple(more))
+            other_headers.append((name, value))
+    return HostedServer(server.name, server.url, token, tuple(other_headers))
 
 
 def blocking_rule(name: str, rules: Iterable[Rule]) -> str:
-    """The first rule that denies or asks about a tool of this server, or ""."""
+    """Return the first rule that denies a tool of this server or asks about it, or ""."""
     prefix = f"mcp__{name}__"
-    speaks = (
+    rules_about_server = (
         rule
         for rule in rules
         if rule.verdict != "allow"
@@ -157,11 +167,11 @@ def blocking_rule(name: str, rules: Iterable[Rule]) -> str:
             or is_about(rule.tool, prefix, Effect.RUN)
         )
     )
-    return next((f"{rule} ({rule.verdict})" for rule in speaks), "")
+    return next((f"{rule} ({rule.verdict})" for rule in rules_about_server), "")
 
 
 def _may_name(text: str, prefix: str) -> bool:
-    """Whether a rule's name, which may contain `*`, can match a tool with this prefix."""
+    """Whether a tool name in a rule, which may contain `*`, can match this prefix."""
     fixed = text.partition("*")[0]
     if fixed == text:
         return text.startswith(prefix)

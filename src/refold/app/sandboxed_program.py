@@ -1,13 +1,13 @@
-"""A command line whose own tools cannot be switched off, as a provider in a read-only sandbox.
+"""Runs another agent's program in a sandbox, as a provider: its tools cannot be switched off.
 
-It sees the system's programs and an empty directory, but neither the home nor the
-workspace; it can write only to a /tmp that is deleted at its end, and may use the network
-to reach its model. The journal lacks its own tool calls, and the response says so.
-`provider.command` runs programs that have no tools, or none switched on, and needs no
-sandbox for them.
+The program sees the programs of the system and an empty directory, but neither the home nor the
+workspace. It can write only to a /tmp that is deleted at its end, and may use the network to
+reach its model. The journal lacks its own tool calls, and the response says so.
+`provider.command` runs programs whose tools can be switched off, which need no sandbox.
 
-Without bubblewrap it is refused, since Landlock hides nothing. It does not see the
-workspace, even read-only: it would send its model files that rules keep from being read.
+Without bubblewrap the program is refused, because the other sandbox, Landlock, hides no files.
+The program cannot even read the workspace: rules hide some files there, and it could send them
+to its model.
 """
 
 import os
@@ -32,10 +32,10 @@ from refold.provider.command.spec import CommandSpec, ConversationFormat
 from refold.provider.port import Delta, Request, TextDelta, ThinkingDelta
 from refold.values.tools import Confinement
 
-# The address of its server, and its model.
+# Variables for the address of the program's server, and for its model.
 _SETTING_VARIABLES = ("OPENAI_BASE_URL", "OPENAI_MODEL", "CORO_BASE_URL", "CORO_MODEL")
-_TIMEOUT_SECONDS = 900.0  # it works on its own before it responds
-_MAX_ARGUMENT_BYTES = 120 * 1024  # of one argument with its quotes, as the system allows
+_TIMEOUT_SECONDS = 900.0  # the program works for long before it responds
+_MAX_ARGUMENT_BYTES = 120 * 1024  # of one argument with its quotes, which the system allows
 _OUTSIDE_TEXT = (
     "{label} has tools of its own and works in a read-only sandbox; what it does there is "
     "not in the journal."
@@ -43,7 +43,10 @@ _OUTSIDE_TEXT = (
 
 
 class SandboxedProgram:
-    """One program and model. Raises `BadInput` if it is missing or cannot be sandboxed."""
+    """A program of another agent and one of its models, as a provider.
+
+    Raises `BadInput` if the program is missing or cannot be sandboxed.
+    """
 
     def __init__(
         self,
@@ -75,28 +78,34 @@ class SandboxedProgram:
         )
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Run the program once, and yield its response as a whole, after a warning."""
         outside = _OUTSIDE_TEXT.format(label=self._spec.label)
         yield ThinkingDelta(outside)
         prompt = self._prompts.prompt(request.messages, request.system)
-        mark = token_hex(16)
-        result = await self._run(self._command(prompt, mark))
-        printed, _, log = (result.start + result.end).partition(mark.encode())
-        reading = ProgramOutputReader(self._spec.output)
-        deltas = [*reading.feed(printed), *reading.end()]
-        if failure := self._failure(result, reading):
+        separator = token_hex(16)
+        result = await self._run(self._command(prompt, separator))
+        printed, _, log = (result.start + result.end).partition(separator.encode())
+        reader = ProgramOutputReader(self._spec.output)
+        deltas = [*reader.feed(printed), *reader.end()]
+        if failure := self._failure(result, reader):
             raise failure
         text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
-        response, about_run = without_lines(text, self._spec.output.about_run or "$^")
+        no_line = "$^"  # a pattern that matches no line
+        response, about_run = without_lines(text, self._spec.output.about_run or no_line)
         if not response:
             raise errors.empty_output_error(self._spec, "", about_run)
         yield TextDelta(response)
-        ended = reading.to_done(f"{log.decode(errors='replace')}\n{about_run}")
+        ended = reader.to_done(f"{log.decode(errors='replace')}\n{about_run}")
         yield replace(ended, warning=outside.rstrip("."))
 
     async def aclose(self) -> None:
         await anyio.to_thread.run_sync(self._commands.close)
 
-    def _command(self, prompt: str, mark: str) -> str:
+    def _command(self, prompt: str, separator: str) -> str:
+        """Return the shell command that runs the program and then prints its errors.
+
+        `separator` is printed between the response and the errors.
+        """
         spec, slots = self._spec, {"{prompt}": prompt, "{model}": self._model}
         words = (*spec.argv[1:], *(spec.model_argv if self._model else ()))
         command = shlex.join((self._program, *(slots.get(word, word) for word in words)))
@@ -107,13 +116,14 @@ class SandboxedProgram:
             )
         # Only stdout is the response, but stderr reports failures and token counts.
         failed = "{ code=$?; cat /tmp/errors; exit $code; }"
-        return f"{command} 2>/tmp/errors || {failed}; echo {mark}; tail -c 4000 /tmp/errors"
+        return f"{command} 2>/tmp/errors || {failed}; echo {separator}; tail -c 4000 /tmp/errors"
 
     async def _run(self, command: str) -> Finished:
+        """Run the command with only the variables that the program needs. Raises `Refused`."""
         names = (*self._spec.keys, *_SETTING_VARIABLES)
-        own = {name: self._environ[name] for name in names if name in self._environ}
+        environ = {name: self._environ[name] for name in names if name in self._environ}
         extras = CommandExtras(
-            seen=(os.path.dirname(self._program),), own_tmp=True, environ=own
+            seen=(os.path.dirname(self._program),), own_tmp=True, environ=environ
         )
         try:
             return await self._commands.run(
@@ -127,8 +137,9 @@ class SandboxedProgram:
             raise Refused(f"{self._spec.label} cannot be started: {error}") from error
 
     def _failure(
-        self, result: Finished, reading: ProgramOutputReader
+        self, result: Finished, reader: ProgramOutputReader
     ) -> ProviderError | None:
+        """Return the error of a run that gave no response; None if it gave one."""
         output = result.end or result.start
         text = output.decode(errors="replace")
         if result.timed_out or result.stopped:
@@ -137,10 +148,11 @@ class SandboxedProgram:
             return errors.failure(
                 self._spec, self._model, text, errors.describe_end(result.code)
             )
-        return None if reading.has_text else errors.empty_output_error(self._spec, "", text)
+        return None if reader.has_text else errors.empty_output_error(self._spec, "", text)
 
 
 def _directory(spec: CommandSpec, environ: Mapping[str, str]) -> str:
+    """Return an empty directory for the program. Raises `BadInput` if there is none."""
     if not (path := empty_directory(environ)):
         raise BadInput(
             f"there is no empty directory to run {spec.label} in: set REFOLD_HOME"

@@ -1,7 +1,7 @@
-"""Prepares an MCP server that is a program: variables, directories, packages, and its sandbox.
+"""Prepares an MCP server that is a program: its variables, directories, packages and sandbox.
 
-`mcp_servers` says which servers count, and `refold.mcp` runs them; here the workspace and the
-directories of refold come in.
+`mcp_servers` decides which servers are used, and `refold.mcp` runs them. This module adds what
+depends on the workspace and the directories of refold.
 """
 
 import os
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class ServerPrograms:
-    """Prepares the servers of one workspace."""
+    """Prepares the MCP servers of one workspace that are programs."""
 
     def __init__(
         self, workspace: Workspace, paths: Paths, environ: Mapping[str, str]
@@ -38,20 +38,21 @@ class ServerPrograms:
         self._user_home = home(environ)
 
     def commands(self, server: "PreparedServer") -> "Commands":
+        """Return the commands in whose sandbox this server runs."""
         config = server.config
         return self._workspace.server_commands(
             writes=config.writes, own_paths=server.own, writable=config.writable
         )
 
     def is_confined(self, servers: Mapping[str, ServerConfig], name: str) -> bool:
-        """Whether its sandbox keeps the server from changing files of the workspace."""
+        """Whether the sandbox of a server keeps it from changing files of the workspace."""
         server = servers[name]
         sandbox = self._workspace.sandbox
         if server.transport != "stdio" or server.writes or not sandbox.confines:
             return False
-        own = (*server.writable, str(self.home(server).directory))
-        named = (*sandbox.config.writable, *from_home(own, self._user_home))
-        writable = list(map(os.path.realpath, named))
+        server_paths = (*server.writable, str(self.home(server).directory))
+        paths = (*sandbox.config.writable, *from_home(server_paths, self._user_home))
+        writable = list(map(os.path.realpath, paths))
         return not any(
             below(path, root) or below(root, path)
             for path in writable
@@ -62,17 +63,20 @@ class ServerPrograms:
         return server_home(self._paths.data, server.name, server.source)
 
     def launch_to_install(self, server: ServerConfig) -> PackageLaunch | None:
-        """The packages to install before this server can start; None if there are none."""
+        """Return the packages to install before this server can start.
+
+        Return None if none are missing.
+        """
         if server.transport != "stdio" or (launch := self.launch(server)) is None:
             return None
         return None if installation(self.home(server), launch) else launch
 
     def launch(self, server: ServerConfig) -> PackageLaunch | None:
-        """The packages of the server, if its command names packages."""
-        return launch_of(self._fill(server).command)
+        """Return the packages that the command of a server names, or None."""
+        return launch_of(self._resolve(server).command)
 
     def pending_installs(self, servers: Sequence[ServerConfig]) -> Iterator[str]:
-        """A sentence for each server whose packages have to be installed first."""
+        """Yield a sentence for each server whose packages must be installed first."""
         for server in servers:
             if launch := self.launch_to_install(server):
                 yield (
@@ -83,35 +87,36 @@ class ServerPrograms:
     async def prepare(
         self, server: ServerConfig, begin: Callable[[], None] = lambda: None
     ) -> "PreparedServer":
-        """Prepare the server to start. `begin` is called before packages are installed.
+        """Return the server with everything that it needs to start.
 
-        Raises `BadInput`.
+        `begin` is called before packages are installed. Raises `BadInput` if the variables,
+        directories or packages cannot be prepared.
         """
         from refold.mcp.server_paths import PreparedServer, visible_paths
 
-        config = self._fill(server)
+        config = self._resolve(server)
         if config.transport != "stdio":
             return PreparedServer(config)
-        place, own = self.home(server), list[str]()
+        server_home, own_paths = self.home(server), list[str]()
         try:
-            place.create()
+            server_home.create()
         except OSError as error:
             raise BadInput(
-                f"the directory {place.directory} of the MCP server {server.name} cannot be "
+                f"the directory {server_home.directory} of the MCP server {server.name} cannot be "
                 f"created: {reason_of(error)}"
             ) from error
-        own.append(str(place.home))
+        own_paths.append(str(server_home.home))
         command, path = config.command, self._environ.get("PATH", "")
         variables, installed = dict[str, str](), ""
         if launch := launch_of(command):
-            program = installation(place, launch)
+            program = installation(server_home, launch)
             if program is None:
                 program = await self.installer(server).find_or_install(launch, begin)
                 installed = program.sentence
             command = (*program.command, *launch.arguments)
-            own.append(program.directory)
+            own_paths.append(program.directory)
             variables["PATH"] = f"{program.programs}{os.pathsep}{path}"
-        variables |= place.variables(config, self._user_home, self._environ)
+        variables |= server_home.variables(config, self._user_home, self._environ)
         config = replace(
             config,
             command=from_home(command, self._user_home),
@@ -120,10 +125,13 @@ class ServerPrograms:
         )
         roots = self._workspace.roots
         config = replace(config, visible=visible_paths(config, roots, path))
-        narrow = self._workspace.reads_only
-        return PreparedServer(config, tuple(own), roots, self._user_home, narrow, installed)
+        reads_only = self._workspace.reads_only
+        return PreparedServer(
+            config, tuple(own_paths), roots, self._user_home, reads_only, installed
+        )
 
     def installer(self, server: ServerConfig) -> "Installer":
+        """Return what installs the package of a server, with only the hosts it may reach."""
         from refold.mcp.package_install import Installer
 
         def commands(own: Sequence[str]) -> "Commands":
@@ -140,22 +148,25 @@ class ServerPrograms:
             None if EVERY_HOST in hosts or unfiltered else hosts,
         )
 
-    def _fill(self, server: ServerConfig) -> ServerConfig:
+    def _resolve(self, server: ServerConfig) -> ServerConfig:
         config = resolve(server, self._environ)
         cwd = os.path.join(self._workspace.directory, os.path.expanduser(config.cwd))
         return replace(config, cwd=os.path.normpath(cwd))
 
     def _writable(self, config: ServerConfig) -> Iterator[str]:
-        """Create the directories that the entry makes writable. Raises `BadInput`."""
+        """Create the directories that a server may write to, and yield their real paths.
+
+        Raises `BadInput` if one has keys or settings in it, or cannot be created.
+        """
         from refold.place.sandbox_rules import key_paths
 
         own_paths = (self._paths.config, self._paths.data, self._paths.state)
-        closed = (*map(os.path.realpath, own_paths), *key_paths(self._user_home))
+        protected = (*map(os.path.realpath, own_paths), *key_paths(self._user_home))
         for path in from_home(config.writable, self._user_home):
             real = os.path.realpath(path)
-            if real in ("/", self._user_home) or any(
-                below(real, folder) or (below(folder, real) and real != self._user_home)
-                for folder in closed
+            is_too_wide = real in ("/", self._user_home)
+            if is_too_wide or any(
+                below(real, folder) or below(folder, real) for folder in protected
             ):
                 raise BadInput(
                     f"the MCP server {config.name} cannot change files in {path}: there are keys "

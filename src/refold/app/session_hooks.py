@@ -1,11 +1,10 @@
 """The hooks of one start: finds their files, and runs the hooks of its sessions.
 
-The user's own are in `hooks.json` of refold's configuration directory; those of a folder count
-only if the folder is trusted. A program brings functions of its own. Without any of these nothing of
-`refold.hooks` is imported.
-Commands run in the sandbox of the workspace, as the agent's commands do, unless the user's
-own file says otherwise. `engine.run_hooks` decides when a hook is run and what its answer
-means.
+The user's own hooks are in `hooks.json` of refold's configuration directory. The hooks of a
+folder are used only if the folder is trusted. A program can add functions of its own. Without
+any of these, nothing of `refold.hooks` is imported. Commands run in the sandbox of the
+workspace, as the agent's commands do, unless the user's own file says otherwise.
+`engine.run_hooks` decides when a hook is run and what its answer means.
 """
 
 import inspect
@@ -59,9 +58,10 @@ from refold.values.printable_names import escape_name
 from refold.values.tools import Confinement
 
 HOOK_GROUP = "refold.hooks"  # of entry points
-# Its input and output are a socket of ours. It gets pipes, for programs that open /dev/stdin.
-# When the hook has exited, its status follows its output, without a wait for children that
-# hold the pipe. The shell then stays until we close our end: all output has arrived.
+# The shell's input and output are a socket of ours. The hook gets pipes, for programs that
+# open /dev/stdin. When the hook has exited, its status follows its output, without a wait
+# for children that hold the pipe. The shell then stays until we close our end, so all
+# output has arrived.
 _HOOK_SCRIPT = """exec 3<&0 </dev/null
 exec 4> >(exec cat >&3) 5< <(exec head -c {size} <&3 4>&-)
 bash --noprofile --norc -c {command} <&5 >&4 3<&- 4>&- 5<&-
@@ -73,11 +73,15 @@ cat <&3 >/dev/null
 exit "$status"
 """
 _READ_BYTES = 64 * 1024
-_MAX_ERROR_CHARS = 4_000  # of its output that are searched for the reason of a failure
+# at the end of the output, which is searched for the reason of a failure
+_MAX_ERROR_CHARS = 4_000
 
 
 class SessionHooks(Struct, frozen=True):
-    """Implements `world.Hooks` in one workspace. `transcript` is the journal of the session."""
+    """Runs the hooks of a session in one workspace: implements `world.Hooks`.
+
+    `transcript` is the path of the session's journal.
+    """
 
     hooks: Sequence[Hook]
     environ: Mapping[str, str]
@@ -89,6 +93,7 @@ class SessionHooks(Struct, frozen=True):
         return matching_hooks(self.hooks, event, *names)
 
     async def run(self, hook: Hook, about: Mapping[str, object]) -> HookAnswer:
+        """Return the answer of a hook, also if it fails. `about` describes the event."""
         document = {"transcript_path": self.transcript, **about}
         try:
             if hook.entry_point or hook.function is not None:
@@ -100,6 +105,7 @@ class SessionHooks(Struct, frozen=True):
             )
 
     async def _run_command(self, hook: Hook, document: Mapping[str, object]) -> HookAnswer:
+        """Return the answer of a hook that is a command, with what its sandbox refused."""
         own_end, child_end = socket.socketpair()
         content, finished = encode(document), None
         async with await SocketStream.from_socket(own_end) as stream:
@@ -119,7 +125,7 @@ class SessionHooks(Struct, frozen=True):
             finally:
                 if child_end is not None:
                     child_end.close()
-        answer = _answer(hook, finished, output)
+        answer = _to_answer(hook, finished, output)
         if finished is None:
             return answer
         refused = (attempt for attempt in finished.attempts if attempt.refused)
@@ -133,6 +139,7 @@ class SessionHooks(Struct, frozen=True):
     async def _run_line(
         self, hook: Hook, line: str, program_socket: socket.socket
     ) -> Finished:
+        """Run the command line of a hook, with `program_socket` as its standard input."""
         directory = self.workspace.directory
         environ = {
             **({} if hook.sandbox else self._whole_environment()),
@@ -152,13 +159,14 @@ class SessionHooks(Struct, frozen=True):
         )
 
     def _commands(self, hook: Hook) -> Commands:
+        """Return the commands that run a hook, in the sandbox only if it has `sandbox`."""
         commands = self.workspace.local_commands
         if hook.sandbox:
             return commands
         return ShellCommands(self.environ, None, commands.limits)
 
     def _whole_environment(self) -> dict[str, str]:
-        """The user's variables, without keys and whatever else looks like a secret."""
+        """Return the user's variables, without those that look like secrets."""
         return {
             name: value
             for name, value in self.environ.items()
@@ -170,7 +178,7 @@ class SessionHooks(Struct, frozen=True):
 
 
 class ConfiguredHooks(Struct, frozen=True):
-    """The hooks that count in one start; `in_workspace` makes those of a session."""
+    """The hooks configured for one start. `in_workspace` returns those of a session."""
 
     file: HookFile
     environ: Mapping[str, str]
@@ -178,16 +186,19 @@ class ConfiguredHooks(Struct, frozen=True):
 
     @property
     def list_hooks(self) -> tuple[tuple[str, str], ...]:
-        """A description of each hook, and its file, for display."""
+        """Return a description of each hook, and the file that it is from, for display."""
         return tuple((describe(hook), hook.source) for hook in self.file.hooks)
 
     @property
     def run_at_resume(self) -> bool:
-        """Whether a hook runs when a session is resumed."""
+        """Whether there is a hook that runs when a session is resumed."""
         return bool(matching_hooks(self.file.hooks, "SessionStart", "resume"))
 
     def notices(self, added_tools: Sequence[Tool], directory: str) -> tuple[str, ...]:
-        """Notices about the files. `added_tools` are tools that are not built in."""
+        """Return notices about problems in the files of hooks.
+
+        `added_tools` are the tools that are not built in.
+        """
         from refold.app.missing_hook_programs import missing_programs
 
         hooks = self.file.hooks
@@ -204,13 +215,16 @@ class ConfiguredHooks(Struct, frozen=True):
 
 
 def tool_names(added_tools: Sequence[Tool]) -> frozenset[str]:
-    """Our names of all tools for which hooks may be run, without those of MCP servers."""
-    from refold.tools.builtin import builtin  # most starts have no hooks
+    """Return refold's names of all tools for which hooks may run, `added_tools` included.
+
+    Tools of MCP servers are left out.
+    """
+    from refold.tools.builtin import builtin  # imported late: most starts have no hooks
     from refold.tools.team import TEAM_TOOLS
     from refold.tools.tool_search import tool_call, tool_search
 
-    every = (*builtin(), *TEAM_TOOLS, tool_search, tool_call, *added_tools)
-    return frozenset(tool.name for tool in every)
+    all_tools = (*builtin(), *TEAM_TOOLS, tool_search, tool_call, *added_tools)
+    return frozenset(tool.name for tool in all_tools)
 
 
 def load_hooks(
@@ -220,25 +234,36 @@ def load_hooks(
     trust: bool = False,
     functions: Mapping[str, object] = MappingProxyType({}),
 ) -> HookFile:
-    """The hooks that count here: `functions` of the program, the user's own, the project's.
+    """Load the hooks to use: the `functions` of a program, the user's hooks and the project's.
 
-    Raises `BadInput` for a bad file.
+    `trust`: the folder counts as trusted for this start. Raises `BadInput` for an invalid file.
     """
-    own, files = user_file(paths), [HookFile(function_hooks(functions))]
+    path_of_user, files = user_file(paths), [HookFile(function_hooks(functions))]
     try:
-        content = read_regular(own, MAX_SETTINGS_BYTES)[0]
+        content = read_regular(path_of_user, MAX_SETTINGS_BYTES)[0]
     except FileNotFoundError:
         pass
     except OSError as error:
-        raise BadInput(f"the hooks in {own} cannot be read: {reason_of(error)}") from error
-    else:  # it may be a link to the settings of Claude Code
-        theirs = os.path.basename(os.path.realpath(own)).startswith("settings")
-        files.append(read(content, str(own), trusted_with_all=True, of_claude=theirs))
+        raise BadInput(
+            f"the hooks in {path_of_user} cannot be read: {reason_of(error)}"
+        ) from error
+    else:  # the file may be a link to the settings of Claude Code
+        is_of_claude = os.path.basename(os.path.realpath(path_of_user)).startswith(
+            "settings"
+        )
+        files.append(
+            read(content, str(path_of_user), trusted_with_all=True, of_claude=is_of_claude)
+        )
     if any(os.path.lexists(os.path.join(directory, name)) for name in HOOK_FILES):
         source, state = project_and_trust(Path(directory), paths, trust=trust)
         for name, content in hook_files_in(source).items() if state == "trusted" else ():
-            path, theirs = os.path.join(source.folder, name), name.startswith(".claude")
-            files.append(read(content, path, trusted_with_all=False, of_claude=theirs))
+            path, is_of_claude = (
+                os.path.join(source.folder, name),
+                name.startswith(".claude"),
+            )
+            files.append(
+                read(content, path, trusted_with_all=False, of_claude=is_of_claude)
+            )
     return HookFile(
         tuple(hook for file in files for hook in file.hooks),
         tuple(problem for file in files for problem in file.problems),
@@ -250,35 +275,38 @@ def user_file(paths: Paths) -> Path:
 
 
 class _HookOutput:
-    """The output and exit status of a hook. `ended` is set once nothing more is read."""
+    """The output and the exit status of a hook. `ended`: nothing more is read."""
 
     def __init__(self, stream: SocketStream, mark: str) -> None:
         self._stream, self.mark = stream, mark
         self.printed = bytearray()
-        self.status: int | None = None  # it has not exited
+        self.status: int | None = None  # None: it has not exited
         self.ended = anyio.Event()
 
     async def receive(self, scope: anyio.CancelScope) -> None:
+        """Read the output until the hook exits. Cancel `scope` if it prints too much."""
         with suppress(
             anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError
         ):
             while self.status is None and len(self.printed) <= MAX_OUTPUT_BYTES:
                 self.printed += await self._stream.receive(_READ_BYTES)
-                self._take_status()
+                self._find_status()
         self.ended.set()
         if self.status is None:
-            scope.cancel()  # further output is not read
+            scope.cancel()  # no further output is read
 
-    def _take_status(self) -> None:
-        # The shell's line has the mark without the colon, so printing that line ends
-        # nothing.
+    def _find_status(self) -> None:
+        """Set the exit status, and cut the output there, once the line with the mark ends."""
+        # The command line itself has the mark without the colon, so a hook that prints its
+        # command line does not end the output.
         text, _, rest = self.printed.partition(f"{self.mark}:".encode())
-        status, whole, _of_a_child = rest.partition(b"\n")
-        if whole:
+        status, newline, _output_of_children = rest.partition(b"\n")
+        if newline:
             self.status, self.printed = int(status), text
 
 
-def _answer(hook: Hook, finished: Finished | None, output: _HookOutput) -> HookAnswer:
+def _to_answer(hook: Hook, finished: Finished | None, output: _HookOutput) -> HookAnswer:
+    """Return the answer of a hook, from its output and how it ended."""
     if len(output.printed) > MAX_OUTPUT_BYTES or finished is None:
         return failure_answer(
             hook, f"it printed more than {MAX_OUTPUT_BYTES // 1024} KiB, and was killed"
@@ -295,12 +323,12 @@ def _answer(hook: Hook, finished: Finished | None, output: _HookOutput) -> HookA
     text = output.printed.decode("utf-8", "replace")
     answer = program_answer(hook, status, text, finished.text)
     if (answer.outcome == "failed" or answer.by_failure) and hook.sandbox:
-        signs = finished.no_namespaces and reports_no_namespaces(
+        has_namespace_error = finished.no_namespaces and reports_no_namespaces(
             finished.text[-_MAX_ERROR_CHARS:]
         )
         why = (
             f"it ran in the sandbox; {NAMESPACES_REFUSED}"
-            if signs
+            if has_namespace_error
             else "it ran in the sandbox"
         )
         return failure_answer(hook, f"{answer.reason} ({why})")
@@ -308,19 +336,21 @@ def _answer(hook: Hook, finished: Finished | None, output: _HookOutput) -> HookA
 
 
 async def _send(stream: SocketStream, content: bytes, end: anyio.Event) -> None:
+    """Send the input of a hook, and close our side after `end`. A closed socket is fine."""
     try:
         await stream.send(content)
         await end.wait()
         await stream.send_eof()
     except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-        pass  # it has ended, or reads nothing
+        pass  # the hook has exited, or does not read
 
 
 async def _run_function(hook: Hook, document: Mapping[str, object]) -> HookAnswer:
+    """Return the answer of a hook that is a Python function. An exception is a failure."""
     try:
         with anyio.fail_after(hook.seconds):
             function = hook.function or await anyio.to_thread.run_sync(
-                _load, hook.entry_point
+                _load_entry_point, hook.entry_point
             )
             if inspect.iscoroutinefunction(function):
                 answer = function(document)
@@ -328,7 +358,9 @@ async def _run_function(hook: Hook, document: Mapping[str, object]) -> HookAnswe
                 answer = await anyio.to_thread.run_sync(
                     function, document, abandon_on_cancel=True
                 )
-            if inspect.isawaitable(answer):  # also of an object that is called
+            if inspect.isawaitable(
+                answer
+            ):  # a callable object may return an awaitable, too
                 answer = await cast("Awaitable[object]", answer)
     except TimeoutError:
         return failure_answer(
@@ -336,7 +368,7 @@ async def _run_function(hook: Hook, document: Mapping[str, object]) -> HookAnswe
         )
     except BadInput as error:
         return failure_answer(hook, str(error))
-    except (Exception, SystemExit) as error:  # its bug must not end the session
+    except (Exception, SystemExit) as error:  # a bug of the hook must not end the session
         return failure_answer(hook, f"it raised {type(error).__name__}: {error}")
     return document_answer(hook, answer)
 
@@ -346,7 +378,8 @@ def _entry_point_names(hooks: Sequence[Hook]) -> frozenset[str]:
     return frozenset(plugin.name for plugin in plugins)
 
 
-def _load(name: str) -> Callable[..., Any]:
+def _load_entry_point(name: str) -> Callable[..., Any]:
+    """Return the function of an entry point. Raises `BadInput` if no package has it."""
     plugin = find_unique(find_plugins(HOOK_GROUP), name)
     if plugin is None:
         raise BadInput(

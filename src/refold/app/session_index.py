@@ -1,10 +1,10 @@
-"""Chooses the adapter that stores the sessions of a start, in one place."""
+"""Chooses where the sessions of a start are stored: on this machine or in a database."""
 
 import os
 from typing import TYPE_CHECKING
 
 from refold.config.paths import Paths
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.session_index import SessionIndex
 
 if TYPE_CHECKING:
@@ -13,17 +13,23 @@ if TYPE_CHECKING:
 
 
 def session_index(paths: Paths) -> SessionIndex:
-    """The sessions of this user: on this machine, or in the database of REFOLD_SESSIONS."""
+    """Return access to the sessions of this user.
+
+    They are on this machine, or in the database that the variable REFOLD_SESSIONS names.
+    """
     root = paths.data / "sessions"
     if not paths.sessions:
         return JournalDirectory(root)
-    from refold.cluster.database import database  # an extra, which few use
+    from refold.cluster.database import database  # imported late: an extra that few use
 
     return tenant_sessions(paths, database(paths.sessions, paths.tenant))
 
 
 def tenant_sessions(paths: Paths, database: "Database") -> "PostgreSQLSessions":
-    """The sessions of the tenant of `database`, with their blobs in the bucket of REFOLD_BUCKET."""
+    """Return access to the sessions of the tenant of `database`.
+
+    Their blobs are in the bucket that the variable REFOLD_BUCKET names.
+    """
     from refold.cluster.bucket import tenant_objects
     from refold.cluster.sessions import PostgreSQLSessions
 

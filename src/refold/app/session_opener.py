@@ -1,7 +1,7 @@
-"""Opens sessions: the user's session, and its subagents.
+"""Opens the user's session, and the sessions of its subagents.
 
-A subagent works in the directory of its parent, with the same settings, unless it has a
-working tree of its own. `agents` decides what a subagent is and how long it lives.
+A subagent works in the directory of its parent, with the same settings, unless it has a working
+tree of its own. `agents` decides what a subagent may do and how long it lives.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -16,13 +16,11 @@ from refold._version import __version__
 from refold.agents.child import ChildSpec, TreePosition
 from refold.agents.children import Children
 from refold.agents.worktree import Worktrees
+from refold.app.lazy_dependencies import LazyBackground
 from refold.app.python_setup import PythonSetup, SessionPython, memo_directory
+from refold.app.shared_resources import SharedResources
 from refold.app.system_prompt import SessionGround, SystemPromptBuilder
-from refold.app.tool_dependencies import (
-    LazyBackground,
-    SessionResources,
-    SharedResources,
-)
+from refold.app.tool_dependencies import SessionResources
 from refold.app.turn_context import MovingTurnContext, TurnContext
 from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.config.paths import Paths, login_name
@@ -40,7 +38,8 @@ from refold.tools.contract import FittedImage, ImageData
 
 
 class Storage(Struct, frozen=True):
-    """The storage of a start. `store` returns the store of a session by its id.
+    """Where the sessions of a start are stored. `store` returns the store of a session by its
+    id.
 
     It is a store of `sessions`, or one in memory that ends with this process.
     """
@@ -49,16 +48,16 @@ class Storage(Struct, frozen=True):
     environ: Mapping[str, str]
     sessions: SessionIndex
     store: Callable[[str], Store]
-    rate: RateLimit  # of the models that code calls
+    rate: RateLimit  # limits the models that code calls
 
 
 class SessionOpener:
-    """Opens the sessions of one working directory, with its `resources`."""
+    """Opens the sessions that work in one directory. They share `resources`."""
 
     def __init__(
-        self, shared: SharedResources, resources: SessionResources, site: Storage
+        self, shared: SharedResources, resources: SessionResources, storage: Storage
     ) -> None:
-        self._shared, self._resources, self._site = shared, resources, site
+        self._shared, self._resources, self._storage = shared, resources, storage
 
     async def open(
         self,
@@ -69,20 +68,24 @@ class SessionOpener:
         *,
         read_only: bool = False,
     ) -> tuple[Session, MovingTurnContext]:
-        """Lock and open a session, new or existing. With `read_only`, its first new event locks it."""
-        shared, site = self._shared, self._site
+        """Lock and open a session, which may be new.
+
+        `child` is set for a subagent. With `read_only`, the session is locked when it gets its
+        first event.
+        """
+        shared, storage = self._shared, self._storage
         durable = shared.settings.durability == "kept"
         record = Recorder(
-            site.store(id_), masks=shared.models.masks, durable=durable, fit=_fit_image,
+            storage.store(id_), masks=shared.models.masks, durable=durable, fit=_fit_image,
             person="" if child else login_name(),
         )  # fmt: skip
         record.claim = child.claim if child else 0
         record.at_close = shared.workspace.claim(id_, lambda: record.epoch)
         if shared.traces is not None:
             shared.traces.listen(id_, record)
-        own = self.turn_context(record, id_, snapshots, child)
+        own_context = self.turn_context(record, id_, snapshots, child)
         turn_context = MovingTurnContext(
-            own, partial(self._worktree_context, record, id_, own)
+            own_context, partial(self._worktree_context, record, id_, own_context)
         )
         folder = shared.workspace.directory
         shared.models.connections.log(
@@ -110,16 +113,19 @@ class SessionOpener:
         snapshots: Snapshots | None = None,
         child: ChildSpec | None = None,
     ) -> TurnContext:
-        """The context of a turn of this session now. It need not be open."""
-        shared, site = self._shared, self._site
-        settled = shared.settings.subagents
+        """Return the context that a turn of this session would get now.
+
+        The session need not be open. `child` is set for a subagent.
+        """
+        shared, storage = self._shared, self._storage
+        limits = shared.settings.subagents
         position = TreePosition(
-            deepest=settled.max_depth,
-            at_once=settled.max_concurrent,
-            total=settled.max_per_turn,
+            deepest=limits.max_depth,
+            at_once=limits.max_concurrent,
+            total=limits.max_per_turn,
         )
         trees = Worktrees(
-            site.paths.data / "worktrees", site.environ, shared.workspace.directory
+            storage.paths.data / "worktrees", storage.environ, shared.workspace.directory
         )
         children = Children(
             record,
@@ -134,30 +140,32 @@ class SessionOpener:
             self._resources,
             snapshots=snapshots,
             python=python,
-            sessions=site.sessions if shared.options.keep else None,
+            sessions=storage.sessions if shared.options.keep else None,
         )
         return TurnContext(shared, resources, record, id_, children, child)
 
     def _session_python(
         self, record: Recorder, id_: str, children: Children, child: ChildSpec | None
     ) -> SessionPython:
-        shared, paths = self._shared, self._site.paths
+        """Return what runs the Python code of a session, or of the subagent `child`."""
+        shared, paths = self._shared, self._storage.paths
         directory = shared.workspace.directory
-        coding = PythonSetup(
+        setup = PythonSetup(
             shared.settings.python,
             directory,
-            self._site.rate,
-            self._site.sessions,
+            self._storage.rate,
+            self._storage.sessions,
             memo_directory(paths.data, directory),
         )
-        begins = shared.options.begins
+        initial_variables = shared.options.initial_variables
         if child:
-            begins = InitialVariables(dict(child.context), child.attached)
+            initial_variables = InitialVariables(dict(child.context), child.attached)
         depth = child.position.coded if child else 0
-        return SessionPython(coding, record, id_, children, begins, depth)
+        return SessionPython(setup, record, id_, children, initial_variables, depth)
 
     @asynccontextmanager
     async def _open_child(self, opening: ChildSpec) -> AsyncGenerator[Session]:
+        """Open a subagent's session. In another directory it gets a workspace of its own."""
         # The user's choices apply to a child through its parent, at any time.
         session_options = SessionOptions(
             question=self._shared.settings.limits.question_seconds or None, remember=False
@@ -169,7 +177,7 @@ class SessionOpener:
             return
         workspace = self._child_workspace(opening)
         try:
-            # A file trusted here is trusted there.
+            # A file that is trusted in the parent's directory is trusted in the worktree.
             trusted = bool(self._resources.system_prompt.trust_root)
             opener = self._with_workspace(workspace, trusted=trusted)
             keep = self._shared.options.keep
@@ -182,20 +190,23 @@ class SessionOpener:
             workspace.close()
 
     def _child_workspace(self, opening: ChildSpec) -> Workspace:
-        shared, site = self._shared, self._site
+        """Return the workspace of a subagent that works in another directory."""
+        shared, storage = self._shared, self._storage
         roots = WorkspaceDirectories(
             Path(opening.directory), tuple(map(Path, opening.roots))
         )
-        return Workspace(shared.settings, site.paths, site.environ, roots, shared.workspace)
+        return Workspace(
+            shared.settings, storage.paths, storage.environ, roots, shared.workspace
+        )
 
     def _worktree_context(
         self, record: Recorder, id_: str, parent: TurnContext, session: SessionInfo
     ) -> TurnContext:
-        """The turn context of a session in the worktree that it has entered."""
+        """Return the turn context of a session in the worktree that it has entered."""
         from refold.app.entered_worktree import shares_trust
 
         shared = self._shared
-        assert shared.workspaces is not None  # a session of an app
+        assert shared.workspaces is not None  # a session of an app has them
         workspaces = shared.workspaces()
         trusted = bool(self._resources.system_prompt.trust_root) and (
             shared.options.trust or shares_trust(session.directory, session.own_directory)
@@ -207,11 +218,11 @@ class SessionOpener:
 
     def _with_background(self, background: LazyBackground) -> "SessionOpener":
         resources = replace(self._resources, background=background)
-        return SessionOpener(self._shared, resources, self._site)
+        return SessionOpener(self._shared, resources, self._storage)
 
     def _with_workspace(self, workspace: Workspace, *, trusted: bool) -> "SessionOpener":
-        """A copy of this opener whose sessions work in `workspace`."""
-        shared, site = self._shared, self._site
+        """Return a copy of this opener whose sessions work in `workspace`."""
+        shared, storage = self._shared, self._storage
         ground = SessionGround(
             roots=workspace.roots,
             trust=trusted,
@@ -220,13 +231,14 @@ class SessionOpener:
             elsewhere=workspace.elsewhere,
         )
         system_prompt = SystemPromptBuilder(
-            shared.settings, site.paths, site.environ, ground
+            shared.settings, storage.paths, storage.environ, ground
         )
         resources = replace(self._resources, system_prompt=system_prompt)
-        return SessionOpener(replace(shared, workspace=workspace), resources, site)
+        return SessionOpener(replace(shared, workspace=workspace), resources, storage)
 
 
 def _leave_lost_worktree(view: View) -> Sequence[Event]:
+    """Return the event that leaves a session's worktree, if the worktree no longer exists."""
     if view.session.worktree is None:
         return ()
     from refold.app.entered_worktree import missing_worktree_event
@@ -236,6 +248,6 @@ def _leave_lost_worktree(view: View) -> Sequence[Event]:
 
 
 def _fit_image(image: ImageData) -> FittedImage:
-    from refold.tools.images import fit_image  # few sessions have one
+    from refold.tools.images import fit_image  # imported late: few sessions have an image
 
     return fit_image(image)

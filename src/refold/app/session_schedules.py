@@ -1,12 +1,12 @@
-"""The rights of scheduled runs: saved from a session or a start, and applied to a later start.
+"""Saves the rights of a session for scheduled runs, and applies them when a run starts.
 
-A run never has more rights than were saved, and the folder's settings on its day can
-restrict them further: of two limits the stricter counts. `schedules.schedule_book` stores
-schedules, `cli.scheduled_run` runs them.
+A run never has more rights than were saved. The settings of the folder at the time of the run
+can restrict them further: the stricter of two limits applies. `schedules.schedule_book` stores
+schedules, and `cli.scheduled_run` runs them.
 """
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from anyio import to_thread
 from msgspec.structs import replace
@@ -26,14 +26,19 @@ from refold.journal.schedules.schedule_book import (
     SavedRights,
     Schedule,
     ScheduleBook,
+    ScheduledRun,
+    ScheduleEvent,
+    schedule_schema,
 )
+from refold.journal.schedules.webhook_calls import MAX_BODY_CHARS
 from refold.journal.state.fold import View
 from refold.session.recorder import Recorder
+from refold.values.text import mark_as_outside, mark_invisible
 from refold.values.usage import DEFAULT_TOKENS
 
 _WIDER_MODES = ("accept-edits", "sandbox", "bypass")
 _PROFILES_BY_STRICTNESS: tuple[SandboxProfile, ...] = ("read-only", "workspace", "off")
-# A run does not plan further runs: the person approved this one.
+# A run does not add schedules: the person approved only this one.
 _DENIED_TOOLS = ("schedule",)
 _NOT_HERE = "this run ends with your answer and does not start it"
 _NO_BYPASS = (
@@ -43,7 +48,7 @@ _NO_BYPASS = (
 
 
 class SessionSchedules:
-    """Implements the tool `schedule` for the session `id_`."""
+    """Implements the port of the tool `schedule` for the session of `record`."""
 
     def __init__(
         self,
@@ -53,10 +58,11 @@ class SessionSchedules:
         options: LaunchOptions,
         record: Recorder,
     ) -> None:
-        self._places, self._environ = paths, environ
+        self._paths, self._environ = paths, environ
         self._settings, self._options, self._record = settings, options, record
 
     async def add(self, call: str, prompt: str, when: str, every: str) -> str:
+        """Schedule a prompt, and return a sentence for the model. Raises `ToolFailed`."""
         try:
             return await to_thread.run_sync(self._add, call, prompt, when, every)
         except (BadInput, JournalError) as error:
@@ -64,6 +70,7 @@ class SessionSchedules:
             raise ToolFailed(f"{text[:1].upper()}{text[1:]}.") from error
 
     def _add(self, call: str, prompt: str, when: str, every: str) -> str:
+        """Store the schedule. A repeated call with the id `call` does not store it twice."""
         view, now = self._record.view, time.time()
         plan = NewSchedule(
             prompt,
@@ -75,24 +82,24 @@ class SessionSchedules:
             view.session.id,
         )
         key = f"{view.session.id}:{call}"
-        book = ScheduleBook(
-            self._places.data, masks_of(self._environ, self._places).mask_event
-        )
-        text = addition_text(book.add(plan, now, key))
+        book = open_book(self._paths, self._environ)
+        text = addition_text(book.add(plan, now, key), book)
         return text if self._options.attended else f"{text}; {_NOT_HERE}"
 
     def _rights(self, view: View) -> SavedRights:
-        """The rights of the session, without those that only --trust granted."""
+        """Return the rights of a session to save, without those that only `--trust` granted."""
         settings, options, rights = self._settings, self._options, view.rights
         flags = to_flags(options.given)
-        lasting = load_folder_settings(
-            options.directory, self._places, self._environ, flags
+        # The settings without the files that only --trust made valid.
+        trusted = load_folder_settings(
+            options.directory, self._paths, self._environ, flags
         ).settings
-        stays = set(_rule_texts(lasting.permissions.allow))
-        allow = [r for r in _rule_texts(settings.permissions.allow) if r in stays]
+        trusted_rules = set(_rule_texts(trusted.permissions.allow))
+        allow = [r for r in _rule_texts(settings.permissions.allow) if r in trusted_rules]
         mode = rights.mode or settings.permission_mode
-        settled = settings.permission_mode
-        if mode == settled != lasting.permission_mode and mode in _WIDER_MODES:
+        is_of_start = mode == settings.permission_mode
+        is_trusted = mode == trusted.permission_mode
+        if is_of_start and not is_trusted and mode in _WIDER_MODES:
             mode = "default"
         return replace(
             rights_of(replace(settings, permission_mode="default"), options),
@@ -100,17 +107,41 @@ class SessionSchedules:
             allow=tuple(
                 r
                 for r in dict.fromkeys((*allow, *rights.granted))
-                if not _is_for_planning(r)
+                if not _allows_scheduling(r)
             ),
             budget=rights.budget or budget(settings),
             steps=rights.steps or settings.limits.turn_steps(watched=False),
         )
 
 
+def open_book(
+    paths: Paths, environ: Mapping[str, str], secrets: Iterable[str] = ()
+) -> ScheduleBook:
+    """Return the schedules of this user.
+
+    They are on this machine, or in the database that the variable REFOLD_SESSIONS names. In
+    stored texts, `secrets`, stored keys and secret variables are masked.
+    """
+    masks = masks_of(environ, paths)
+    masks.learn(*secrets)
+    mask: Callable[[ScheduleEvent], ScheduleEvent] = masks.mask_event
+    if not paths.sessions:
+        return ScheduleBook(paths.data, mask)
+    from refold.cluster.database import database  # an extra, which few use
+    from refold.cluster.schedule_log import ScheduleLog
+
+    owner = database(paths.sessions, paths.tenant)
+    return ScheduleBook(paths.data, log=ScheduleLog(owner, schedule_schema(), mask))
+
+
 def recurrence_of(
     when: str, every: str, now: float, environ: Mapping[str, str], zone: str = ""
 ) -> Recurrence:
-    """Raises `BadInput`."""
+    """Return the parsed time of a schedule: `when` for a single run, otherwise `every`.
+
+    `now` is the present time, and `zone` the time zone; "" means the local one. Raises
+    `BadInput` if the time or `zone` is invalid.
+    """
     if zone:
         recurrence.zone_of(zone)
     zone = zone or recurrence.local_zone(environ.get("TZ", ""))
@@ -119,18 +150,34 @@ def recurrence_of(
     return recurrence.parse_repeated(every, now, zone)
 
 
-def addition_text(schedule: Schedule) -> str:
-    """A line about a schedule that was added."""
+def addition_text(schedule: Schedule, book: ScheduleBook) -> str:
+    """Return a line for the user or model about a schedule that was added."""
     zone, due = schedule.plan.recurrence.zone, schedule.next
     when = recurrence.format_moment(due, zone) if due is not None else "never"
-    return (
-        f"schedule {schedule.id} is due {when}; an open session or server starts it then, or "
-        "the timer of `refold schedule install`"
+    who = (
+        "a worker starts it then"
+        if book.is_shared
+        else "an open session or server starts it then, or the timer of `refold schedule install`"
     )
+    return f"schedule {schedule.id} is due {when}; {who}"
+
+
+def prompt_of_run(schedule: Schedule, run: ScheduledRun) -> str:
+    """Return the prompt of a run: the user's text, and then the data that a webhook received.
+
+    The data is marked as coming from outside.
+    """
+    prompt = schedule.plan.prompt
+    if not run.body:
+        return prompt
+    cut = f", its first {MAX_BODY_CHARS:,} characters"
+    source = f"a call of the webhook {schedule.webhook}"
+    source += cut if len(run.body) >= MAX_BODY_CHARS else ""
+    return f"{prompt}\n\n{mark_as_outside(mark_invisible(run.body)[0], source)}"
 
 
 def rights_of(settings: Settings, options: LaunchOptions) -> SavedRights:
-    """The rights of a start. Raises `BadInput` for the mode bypass."""
+    """Return the rights to save for a start. Raises `BadInput` for the mode `bypass`."""
     if settings.permission_mode == "bypass":
         raise BadInput(_NO_BYPASS)
     rules, sandbox = settings.permissions, settings.sandbox
@@ -149,8 +196,20 @@ def rights_of(settings: Settings, options: LaunchOptions) -> SavedRights:
     )
 
 
+def options_of_run(options: LaunchOptions, schedule: Schedule) -> LaunchOptions:
+    """Return `options` changed for a run of this schedule, in which no user can be asked."""
+    plan = schedule.plan
+    return replace(
+        options,
+        model=plan.model or options.model,
+        attended=False,
+        tool_names=plan.rights.tools,
+        schedule=schedule.id,
+    )
+
+
 def narrow_settings(settings: Settings, saved: SavedRights) -> Settings:
-    """Narrow today's settings to these rights."""
+    """Return `settings` limited to the saved rights."""
     rules, sandbox, own = settings.permissions, settings.sandbox, settings.budget
     profile = min(saved.sandbox, sandbox.profile, key=_PROFILES_BY_STRICTNESS.index)
     limit, steps = saved.budget, settings.limits.turn_steps(watched=False)
@@ -185,12 +244,12 @@ def narrow_settings(settings: Settings, saved: SavedRights) -> Settings:
     )
 
 
-def _is_for_planning(rule: str) -> bool:
+def _allows_scheduling(rule: str) -> bool:
     return rule.partition("(")[0].strip() in _DENIED_TOOLS
 
 
 def _lower_limit(own: float, saved: float | None) -> float:
-    """The lower of two limits, where 0 and None mean no limit."""
+    """Return the lower of two limits, of which 0 and None mean no limit."""
     limits = [limit for limit in (own, saved) if limit]
     return min(limits, default=0)
 

@@ -1,9 +1,8 @@
-"""Builds the parts of a session's system prompt.
+"""Builds the parts of a session's system prompt that depend on the folder.
 
-It reads the folders (instructions, presets, the state of git) and whether the user trusts
-them, once for each opening of a session: so the beginning of each request stays the same,
-and prompt caches stay valid. `prompts/` cuts and joins the texts; memory, skills and agents
-supply theirs.
+It reads the folder (instructions, presets, the state of git), and whether the user trusts it,
+once, when a session is opened. So the beginning of each request stays the same, and prompt
+caches stay valid. `prompts/` cuts and joins the texts; memory, skills and agents supply theirs.
 """
 
 import os
@@ -61,11 +60,11 @@ if TYPE_CHECKING:
     from refold.journal.events.kinds import InstructionsFound
     from refold.place.elsewhere.greeting import PlaceGreeting
 
-SHELL_NAME = "bash"  # commands run in it
+SHELL_NAME = "bash"  # the program that runs commands
 _PROMPTS_FOLDER = "prompts"
 _MAX_BRANCH_CHARS = 72
 _SECRET_REASON = "it may contain secrets"
-_NO_FACTS = Facts()  # protected by its name alone
+_NO_FACTS = Facts()  # enough to recognize a protected file by its name
 _SECRET_WORDS = frozenset(
     (".git", ".git-credentials", ".npmrc", ".yarnrc", ".yarnrc.yml", ".envrc")
 )
@@ -75,9 +74,10 @@ _SECRET_ENDS_PATTERN = r"\.(?:env|tfstate|tfvars)$"
 class SessionGround(Struct, frozen=True, kw_only=True):
     """Where a session works. `roots` are the directories of its workspace, as real paths.
 
-    With `trust` the folder counts as trusted for this run; `like` is the trusted directory that
-    it is a worktree of, whose versions of instructions are used. `why_unreadable` says why a file may
-    not be read, or "". `elsewhere` describes the place of the workspace, if it is not here.
+    `trust`: the folder counts as trusted for this run. `like` is the trusted directory of which
+    the folder is a worktree; the trusted versions of its instructions are used.
+    `why_unreadable` returns why a file may not be read, or "". `elsewhere` describes the place
+    of a workspace that is not on this machine.
     """
 
     roots: tuple[str, ...]
@@ -92,18 +92,20 @@ class PromptParts(Struct, frozen=True, kw_only=True):
     """The parts of the system prompt that other packages supply. `window` is in tokens."""
 
     preset: str = "coding"
-    prompt: str = ""  # an agent's own, replaces that of the preset
-    own: str = ""  # the user's, replaces both
+    prompt: str = ""  # the agent's own prompt, which replaces that of the preset
+    own: str = ""  # the user's own prompt, which replaces both
     memory: str = ""
     skills: str = ""
     agents: str = ""
-    more: str = ""  # added by the user
+    more: str = ""  # text that the user adds
     schema: Raw | None = None
     small: bool = False
     window: int = 0  # 0: unknown
 
 
-class _Found(Struct, frozen=True):
+class _FolderTexts(Struct, frozen=True):
+    """The texts of a folder, as they were read when the session was opened."""
+
     environment: str
     environment_small: str
     instructions: Instructions
@@ -111,7 +113,7 @@ class _Found(Struct, frozen=True):
 
 
 class SystemPromptBuilder:
-    """Builds system prompts. One is made for each opened session and each place of work."""
+    """Builds the system prompts of one opened session in one directory."""
 
     def __init__(
         self,
@@ -124,7 +126,7 @@ class SystemPromptBuilder:
         self._home = home(environ)
         self._directory = ground.roots[0]
         self.root = root_of(self._directory)
-        self._own = Facts(
+        self._facts = Facts(
             own=paths.own,
             trees=user_trees(paths, ground.roots),
         )
@@ -132,23 +134,31 @@ class SystemPromptBuilder:
         self._damaged = ""
         self._searched = frozenset[str]()  # folders without instructions
         self._started = ground.now()
-        self._found: _Found | None = None
+        self._folder_texts: _FolderTexts | None = None
 
     @property
     def trust_root(self) -> str:
-        """The real path of the trusted folder: files in and below it count. "" without one."""
+        """The real path of the trusted folder, or "" if none is trusted.
+
+        The files in and below this folder are trusted.
+        """
         if self._trusted is None:
             self._trusted = self._find_trust_root()
         return self._trusted
 
     @property
     def trust_source(self) -> str:
-        """The directory whose trusted versions also apply in its worktrees; "" with --trust."""
+        """The directory whose trusted versions also apply in its worktrees.
+
+        It is "" with --trust.
+        """
         return self._ground.like or ("" if self._ground.trust else self._directory)
 
     def reread(self) -> None:
-        """Read the files again for the next text, because the user trusts other versions now."""
-        self._found, self._searched = None, frozenset[str]()
+        """Read the files again for the next prompt, because the user has trusted other
+        versions.
+        """
+        self._folder_texts, self._searched = None, frozenset[str]()
         vars(self).pop("versions", None)
 
     def check(self) -> None:
@@ -157,43 +167,49 @@ class SystemPromptBuilder:
             self.preset(self._settings.preset)
 
     def text(self, material: PromptParts, before: SystemPromptSet) -> RenderedPrompt:
-        """The system prompt of a turn. `before` is the last one that the model got.
+        """Return the system prompt of a turn. `before` is the last one that the model got.
 
-        Raises `BadInput` for a preset that does not exist or cannot be used.
+        Raises `BadInput` for a preset that is missing or cannot be used.
         """
         parts, small = self._read_folders(), material.small
         window = material.window or self._settings.context.default_window_tokens
-        now = parts.environment_small if small else parts.environment
-        rooms = {
+        environment_text = parts.environment_small if small else parts.environment
+        max_chars = {
             name: system_text.max_part_chars(name, window, small=small)
             for name in system_text.WINDOW_SHARES
         }
-        asked, notices = system_text.instructions(
-            parts.instructions.pieces, rooms["instructions"]
+        instructions, notices = system_text.instructions(
+            parts.instructions.pieces, max_chars["instructions"]
         )
         others = {"memory": material.memory, "skills": material.skills}
         others["agents"] = material.agents
         return system_text.render_prompt(
             (
                 ("prompt", self._prompt(material)),
-                ("environment", choose_environment(now, part_of(before, "environment"))),
-                ("instructions", asked),
+                (
+                    "environment",
+                    choose_environment(environment_text, part_of(before, "environment")),
+                ),
+                ("instructions", instructions),
                 *(
-                    (name, system_text.cut_part(t, name, rooms[name]))
+                    (name, system_text.cut_part(t, name, max_chars[name]))
                     for name, t in others.items()
                 ),
                 ("more", material.more),
-                ("schema", system_text.shape(material.schema)),
+                ("schema", system_text.schema_instruction(material.schema)),
             ),
             notices,
         )
 
     def notices(self) -> tuple[str, ...]:
-        """Notices for the user: what is ignored, and why."""
+        """Return notices for the user about files that are not used, with reasons."""
         return self._read_folders().notices
 
     def preset(self, name: str) -> Preset:
-        """The preset of this name. Raises `BadInput` if it is missing or cannot be used."""
+        """Return the preset of this name.
+
+        Raises `BadInput` if it is missing or cannot be used.
+        """
         return preset(name, self._preset_folders(self.trust_root))
 
     def has_preset(self, name: str) -> bool:
@@ -204,18 +220,20 @@ class SystemPromptBuilder:
             return False
 
     def presets(self) -> tuple[tuple[Preset, ...], tuple[str, ...]]:
-        """All presets that can be chosen here, and a sentence for each unusable one."""
+        """Return all presets that can be chosen, and a sentence for each unusable one."""
         return presets(self._preset_folders(self.trust_root))
 
     def _prompt(self, material: PromptParts) -> str:
+        """Return the agent's own prompt, or else a preset: the short one for a small model."""
         if material.own or material.prompt:
             return material.own or material.prompt
         if material.small and material.preset == "coding":
             return small_system()
         return self.preset(material.preset).text
 
-    def _read_folders(self) -> _Found:
-        if self._found is None:
+    def _read_folders(self) -> _FolderTexts:
+        """Return the texts of the folders, which are read at the first call."""
+        if self._folder_texts is None:
             trusted = self.trust_root
             resources = Environment(
                 directory=self._directory,
@@ -226,17 +244,20 @@ class SystemPromptBuilder:
             whole = replace(resources, shell=SHELL_NAME, git=git_state(self.root))
             if self._ground.elsewhere is not None:
                 whole = _describe_place(whole, self._ground.elsewhere())
-            asked = self._instructions(trusted)
-            said = (
-                *asked.notices, *self._version_notices(trusted), *shadow_notices(self._preset_folders(trusted)),
+            instructions = self._instructions(trusted)
+            notices = (
+                *instructions.notices, *self._version_notices(trusted), *shadow_notices(self._preset_folders(trusted)),
                 *self._untrusted_notices(),
             )  # fmt: skip
-            # A small model makes mistakes in long paths, and takes a second for each.
+            # A small model makes mistakes in long paths, and takes a second to write one.
             small = environment(replace(resources, directory=""))
-            self._found = _Found(environment(whole), small, asked, said)
-        return self._found
+            self._folder_texts = _FolderTexts(
+                environment(whole), small, instructions, notices
+            )
+        return self._folder_texts
 
     def _find_trust_root(self) -> str:
+        """Return the outermost folder whose files are trusted; "" if none is."""
         if self._ground.trust:
             return self.root
         return TrustedFolders(self._paths.folders).find_trusted_above(
@@ -244,29 +265,34 @@ class SystemPromptBuilder:
         )
 
     def _instructions(self, trusted: str) -> Instructions:
+        """Return the user's own instructions, and those of the project below `trusted`."""
         own = os.path.join(self._paths.config, OWN_FILE)
-        mine = Instructions()
+        own_instructions = Instructions()
         if os.path.lexists(own):
             # The user's own file may import any file of the user.
             read_own = read([InstructionFile(own, "/")], self._home, _secret_reason)
             pieces = tuple(replace(piece, own=True) for piece in read_own.pieces)
-            mine = Instructions(pieces, read_own.notices)
+            own_instructions = Instructions(pieces, read_own.notices)
         if not (trusted and self._settings.instructions):
-            return mine
+            return own_instructions
         files = [
             file
             for file in project_instructions(self._directory, self.root)
             if below(file.path, trusted)
             and os.path.realpath(file.path) != os.path.realpath(own)
         ]
-        theirs = read(files, self._home, self._why_unreadable, self.trusted_text)
+        of_folder = read(files, self._home, self._why_unreadable, self.trusted_text)
         return Instructions(
-            (*mine.pieces, *theirs.pieces), (*mine.notices, *theirs.notices)
+            (*own_instructions.pieces, *of_folder.pieces),
+            (*own_instructions.notices, *of_folder.notices),
         )
 
     @cached_property
     def versions(self) -> "TrustedVersions | None":
-        """The trusted versions of the folder's instructions; None if none are recorded."""
+        """Return the trusted versions of the folder's instructions.
+
+        Return None if the folder is not trusted, or if its versions cannot be read.
+        """
         ground = self._ground
         place = ground.like or self._directory
         root = root_of(place)
@@ -275,7 +301,7 @@ class SystemPromptBuilder:
             return None
         from refold.config.instruction_files import read_all
 
-        # Of trusted folders only.
+        # Only trusted folders are read.
         from refold.config.trusted_versions import TrustedVersions
 
         base = os.path.join(self.root, os.path.relpath(known, root))
@@ -285,7 +311,7 @@ class SystemPromptBuilder:
                 self._paths.data, known, os.path.normpath(base), present=present
             )
             if not versions.is_recorded:
-                # It was trusted by a version of refold that recorded nothing.
+                # The folder was trusted by a version of refold that recorded no versions.
                 read_all(root, known, self._home, versions.text_to_send)
                 versions.record_first()
         except BadInput as error:
@@ -293,11 +319,14 @@ class SystemPromptBuilder:
             return None
         return versions
 
-    def trusted_text(self, real: str, now: str) -> str | None:
-        """The version of a text in the folder that the model may get, or None."""
+    def trusted_text(self, real: str, current_text: str) -> str | None:
+        """Return the version of a text in the folder that the model may get.
+
+        Return None if it may get none.
+        """
         if self.versions is not None:
-            return self.versions.text_to_send(real, now)
-        return None if self._damaged else now
+            return self.versions.text_to_send(real, current_text)
+        return None if self._damaged else current_text
 
     async def approve(self, changes: Sequence[Diff]) -> None:
         """Record that the user saw and allowed these changes of files."""
@@ -310,25 +339,29 @@ class SystemPromptBuilder:
     async def instructions_below(
         self, files: Sequence[str], known_files: Collection[str]
     ) -> "InstructionsFound | None":
-        """The instructions in the folders of these files that the system prompt does not have."""
+        """Return instructions in the folders of these files that the system prompt lacks.
+
+        `known_files` are instructions that the model has already got. Return None if there are
+        no others.
+        """
         if not (self.trust_root and self._settings.instructions):
             return None
         top = folder_chain(self._directory, self.root)
         folders = {os.path.dirname(file) for file in files}
-        news = {
+        new_folders = {
             folder
             for file in folders - self._searched
             if below(file, self.trust_root)
             for folder in folder_chain(file, self.root)
             if folder not in top and below(folder, self.trust_root)
         } - self._searched
-        if not news:
+        if not new_folders:
             return None
         from refold.app.workspace_instructions import instructions_of
 
-        reading = partial(read, home=self._home, why_unreadable=self._unread_now)
+        reading = partial(read, home=self._home, why_unreadable=self._why_unreadable_now)
         reading = partial(reading, trusted=self.trusted_text)
-        ordered = sorted(news, key=len)
+        ordered = sorted(new_folders, key=len)
         read_instructions = partial(
             instructions_of, ordered, self._directory, self.root, known_files, reading
         )
@@ -341,10 +374,11 @@ class SystemPromptBuilder:
             return None
         return replace(texts, notices=(*texts.notices, *more))
 
-    def _unread_now(self, real: str) -> str:
-        """Why a file may not be read now, or "".
+    def _why_unreadable_now(self, real: str) -> str:
+        """Return why a file may not be read now, or "".
 
-        Without recorded versions, a file newer than the start may be from a command.
+        Without trusted versions, a file that is newer than this start may not be read, because
+        a command of the agent may have written it.
         """
         try:
             if self.versions is None and os.stat(real).st_ctime > self._started:
@@ -354,7 +388,7 @@ class SystemPromptBuilder:
         return self._why_unreadable(real)
 
     def _version_notices(self, trusted: str) -> tuple[str, ...]:
-        """Notices about the texts of which the user trusts another version."""
+        """Return notices about texts that differ from the versions that the user trusts."""
         versions = self.versions
         if versions is None:
             return (self._damaged,) if self._damaged else ()
@@ -367,12 +401,14 @@ class SystemPromptBuilder:
         return versions.notices(self._directory)
 
     def _why_unreadable(self, real: str) -> str:
-        secret = _secret_reason(real, self._own) or _secret_name_reason(
+        """Return why instructions may not include this file, or ""."""
+        secret = _secret_reason(real, self._facts) or _secret_name_reason(
             os.path.relpath(real, self.root)
         )
         return secret or self._ground.why_unreadable(Real(real))
 
     def _untrusted_notices(self) -> tuple[str, ...]:
+        """Return a notice about files that are not read, as they are not trusted; else ()."""
         if self._ground.trust:
             return ()
         new = untrusted_texts(self._directory, TrustedFolders(self._paths.folders))
@@ -384,13 +420,13 @@ class SystemPromptBuilder:
         )
 
     def _preset_folders(self, trusted: str) -> tuple[PresetFolder, ...]:
-        """The folders with presets: the nearest first, then the user's."""
+        """Return the folders with presets: the nearest first, the user's own last."""
         folders = [
             os.path.join(folder, ".refold", _PROMPTS_FOLDER)
             for folder in reversed(folder_chain(self._directory, self.root))
             if trusted and below(folder, trusted)
         ]
-        theirs = [
+        folders_here = [
             PresetFolder(
                 path,
                 escape_name(os.path.relpath(path, self._directory)),
@@ -400,27 +436,28 @@ class SystemPromptBuilder:
             for path in folders
         ]
         own = os.path.join(self._paths.config, _PROMPTS_FOLDER)
-        return (*theirs, PresetFolder(own, escape_name(own), "/"))
+        return (*folders_here, PresetFolder(own, escape_name(own), "/"))
 
 
 def _secret_reason(real: str, facts: Facts = _NO_FACTS) -> str:
     return _SECRET_REASON if is_protected(real, facts, writes=False) else ""
 
 
-def _secret_name_reason(way: str) -> str:
-    """The reason to keep a file that may hold secrets out of the prompt, or ""."""
-    parts = way.casefold().split("/")
-    if is_protected(f"/{parts[-1]}", Facts(), writes=False):  # in any folder
+def _secret_name_reason(path: str) -> str:
+    """Return why the name of a file means that it may have secrets, or "".
+
+    The file is then kept out of the prompt.
+    """
+    parts = path.casefold().split("/")
+    if is_protected(f"/{parts[-1]}", Facts(), writes=False):  # whatever its folder is
         return _SECRET_REASON
-    return (
-        _SECRET_REASON
-        if _SECRET_WORDS.intersection(parts) or re.search(_SECRET_ENDS_PATTERN, parts[-1])
-        else ""
-    )
+    if _SECRET_WORDS.intersection(parts) or re.search(_SECRET_ENDS_PATTERN, parts[-1]):
+        return _SECRET_REASON
+    return ""
 
 
 def _describe_place(environment: Environment, place: "PlaceGreeting") -> Environment:
-    """The environment of a workspace elsewhere."""
+    """Return `environment` for a workspace elsewhere, with the facts about its place."""
     branch = place.head.removeprefix("ref: refs/heads/") if place.head else ""
     return replace(
         environment,

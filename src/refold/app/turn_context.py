@@ -1,7 +1,7 @@
-"""The context of each turn of a session: agent, model, system prompt, tools and limits.
+"""Builds the context of each turn: agent, model, system prompt, tools and limits.
 
-It is built when the session is opened. Folders are read only then, so that the beginning of
-each request stays the same.
+There is one builder for a session. The folder is read only when the session is opened, so that
+the beginning of each request stays the same.
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -16,6 +16,7 @@ from refold.agents.child import ChildSpec
 from refold.agents.children import Children
 from refold.agents.profile import Profile, preset_notice, tools_of
 from refold.agents.registry import Registry
+from refold.app.lazy_dependencies import LazyBackground
 from refold.app.models import (
     SCRIPT_PREFIX,
     Models,
@@ -24,13 +25,9 @@ from refold.app.models import (
     provider_for_role,
 )
 from refold.app.policies import budget, compaction_shares, policies
+from refold.app.shared_resources import SharedResources
 from refold.app.system_prompt import PromptParts
-from refold.app.tool_dependencies import (
-    LazyBackground,
-    SessionResources,
-    SharedResources,
-    ToolDependencies,
-)
+from refold.app.tool_dependencies import SessionResources, ToolDependencies
 from refold.config.settings import RoleOptions, Settings
 from refold.engine.decide import Policy
 from refold.engine.policies.budget import enforceable
@@ -57,7 +54,7 @@ MAIN_AGENT = "main"
 GONE_TEXT = "the agent {agent!r} of this session no longer exists: main is used instead"
 GONE_PRESET = "the preset {gone!r} of this session no longer exists: {now} is used instead"
 SINCE_TEXT = "since this session was left: {what}"
-# The parts of a system text that do not change daily.
+# The parts of a system prompt that do not change daily.
 _LASTING_PARTS = ("prompt", "instructions", "skills", "agents", "tools")
 _MIN_RESULT_CHARS = 1_000  # characters
 _READ_SKILL = "read_skill"
@@ -65,8 +62,10 @@ _MAX_LIST_CHARS = 4_000  # characters of the list of skills
 
 
 class TurnContext:
-    """Builds the context of a turn: call it at the beginning of each. `record` is the
-    session's. `children` are its subagents; `child` is set if it is a subagent itself.
+    """Builds the context of a turn. Call it at the beginning of each turn.
+
+    `record` is the journal of the session, and `children` runs its subagents. `child` is set if
+    the session is a subagent itself.
     """
 
     def __init__(
@@ -87,7 +86,8 @@ class TurnContext:
         self._trace = Trace()
         self._call_locks = Shared()
         self._policies: dict[tuple[int, bool], tuple[Policy, ...]] = {}
-        self._since: str | None = None  # changes since the session was left
+        # A sentence about the changes since the session was left; None until the first turn.
+        self._changes_since_left: str | None = None
 
     @property
     def background(self) -> LazyBackground:
@@ -99,28 +99,27 @@ class TurnContext:
         return self._record.view.session
 
     def notices(self) -> tuple[str, ...]:
-        """Notices about this session: what is invalid, and what no longer exists."""
+        """Return notices about choices of the session that are invalid or no longer exist."""
         view, models = self._record.view, self._shared.models
-        agent, preset = view.session.agent, self._preset(view)
-        now = agent_of(view, self._shared.agents)
-        model, mcp = model_of(models, view, now), self._shared.mcp
-        notices = self._render(now, models.traits(model), view).notices
-        gone = GONE_TEXT.format(agent=agent) if agent and now.name != agent else ""
-        unused = preset_notice(now, preset if preset != Settings().preset else "")
-        chosen = view.session.preset
-        lost = (
-            GONE_PRESET.format(gone=chosen, now=preset)
-            if chosen not in ("", preset)
-            else ""
-        )
-        since = self._since
-        if since is None:
-            since = self._changes_text(view, lambda: self._build_world(view))
-        remote = mcp.remote.exclusion_notices(self._remote_turn(model, now)) if mcp else ()
-        return (*notices, *remote, *filter(None, (gone, lost, unused, since)))
+        agent, mcp = agent_of(view, self._shared.agents), self._shared.mcp
+        model = model_of(models, view, agent)
+        notices = [*self._render(agent, models.traits(model), view).notices]
+        if mcp:
+            notices += mcp.remote.exclusion_notices(self._remote_turn(model, agent))
+        chosen_agent = view.session.agent
+        if chosen_agent not in ("", agent.name):
+            notices.append(GONE_TEXT.format(agent=chosen_agent))
+        preset, chosen_preset = self._preset(view), view.session.preset
+        if chosen_preset not in ("", preset):
+            notices.append(GONE_PRESET.format(gone=chosen_preset, now=preset))
+        unused = preset_notice(agent, preset if preset != Settings().preset else "")
+        changes = self._changes_since_left
+        if changes is None:
+            changes = self._changes_text(view, lambda: self._build_world(view))
+        return (*notices, *filter(None, (unused, changes)))
 
     def _preset(self, view: View) -> str:
-        """The chosen preset, or that of the settings if it no longer exists."""
+        """Return the preset that the session chose, or that of the settings if it is gone."""
         chosen = view.session.preset
         exists = chosen and self._resources.system_prompt.has_preset(chosen)
         return chosen if exists else self._shared.settings.preset
@@ -137,15 +136,16 @@ class TurnContext:
 
     def __call__(self, view: View) -> World:
         world = self._build_world(view)
-        if self._since is None:  # the model will read it, so nothing is new any more
-            self._since = self._changes_text(view, lambda: world)
+        # Kept, because after this turn the stored system prompt is the present one.
+        if self._changes_since_left is None:
+            self._changes_since_left = self._changes_text(view, lambda: world)
         self._children.begin_turn(world)
         if self._resources.python is not None:
             self._resources.python.begin_turn(world, self._agent(view))
         return world
 
     def _changes_text(self, view: View, world: Callable[[], World]) -> str:
-        """A sentence about the changes since this session was left; "" if there are none."""
+        """Return a sentence about changes since this session was left, or "" for none."""
         before, version = view.conversation.system_prompt, view.session.version_before
         changes = [f"refold {version}, now {view.session.version}"] if version else []
         # Building a world takes long, and a start waits for it.
@@ -154,35 +154,39 @@ class TurnContext:
         return SINCE_TEXT.format(what="; ".join(changes)) if changes else ""
 
     def _differences(self, before: SystemPromptSet, now: SystemPromptSet) -> Sequence[str]:
-        """The changes of the system prompt. A new model or agent is the user's choice, and
-        date and notes change with every turn: neither is reported.
+        """Return how two system prompts differ, as words for the user.
+
+        A new model or agent is the user's choice, and date and notes change with every turn, so
+        they are not reported.
         """
         if (before.agent, before.model) != (now.agent, now.model):
             return ()
-        asking = {t.name for t in self._shared.tools if t.effect is Effect.ASK}
-        pair = [
-            replace(prompt, tools=tuple(t for t in prompt.tools if t.name not in asking))
+        asking_tools = {t.name for t in self._shared.tools if t.effect is Effect.ASK}
+        before, now = (
+            replace(
+                prompt, tools=tuple(t for t in prompt.tools if t.name not in asking_tools)
+            )
             for prompt in (before, now)
-        ]
+        )
         from refold.views.system_prompt_diff import differences
 
-        return differences(pair[0], pair[1], part_names=_LASTING_PARTS)
+        return differences(before, now, part_names=_LASTING_PARTS)
 
     def _agent(self, view: View) -> Profile:
         return self._child.agent if self._child else agent_of(view, self._shared.agents)
 
     def _build_world(self, view: View) -> World:
         shared, child, agent = self._shared, self._child, self._agent(view)
-        coded = agent.acting == "code"
+        acts_by_code = agent.acting == "code"
         settings, options = shared.settings, shared.options
         name = model_of(shared.models, view, agent, self._model_of_code)
         traits = shared.models.traits(name)
         role: RoleOptions = getattr(settings.roles, agent.role)
         teams = self._tool_dependencies.teams(view)
         offer = self._tool_dependencies.offer(agent, traits.window, teams=teams)
-        reading = (*(child.reading if child else ()), *agent.reading)
+        read_rules = (*(child.reading if child else ()), *agent.reading)
         prompt = self._render(agent, traits, view)
-        files, commands = self._tool_dependencies.files_and_commands(reading)
+        files, commands = self._tool_dependencies.files_and_commands(read_rules)
         provider = provider_for_role(
             shared.models, name, role, agent.acting, view.session.format
         )
@@ -194,16 +198,16 @@ class TurnContext:
                 shared.models.price,
                 self._trace if _is_traced(view, settings) else None,
             ),
-            tools=offer.active if coded else traits.tools(offer.active),
+            tools=offer.active if acts_by_code else traits.tools(offer.active),
             deferred=() if traits.small else offer.deferred,
-            policies=self._turn_policies(agent.bounds.steps, acts_by_code=coded),
+            policies=self._turn_policies(agent.bounds.steps, acts_by_code=acts_by_code),
             rules=(*shared.workspace.rules, *agent.rules),
             mode=settings.permission_mode,
             attended=options.attended,
             files=files,
             commands=commands,
             tool_dependencies=self._tool_dependencies.by_name(files, teams=teams),
-            read_rules=reading,
+            read_rules=read_rules,
             facts=shared.workspace.facts,
             snapshots=self._resources.snapshots,
             prompt=SystemPrompt(
@@ -246,13 +250,14 @@ class TurnContext:
 
     @property
     def _model_of_code(self) -> str:
-        """The model that the settings name for a subagent that code started, or ""."""
+        """Return the model that the settings name for a subagent started by code, or ""."""
         started_by_code = self._child is not None and self._child.position.coded
-        named = started_by_code and not self._shared.options.model  # -m is for every model
+        # -m applies to every model.
+        named = started_by_code and not self._shared.options.model
         return self._shared.settings.python.rlm_model if named else ""
 
     def _render(self, agent: Profile, traits: ModelTraits, view: View) -> RenderedPrompt:
-        """The system text of the next turn, and the parts that did not fit."""
+        """Return the next turn's system prompt, with notices about parts that did not fit."""
         options = self._shared.options
         material = PromptParts(
             preset=self._preset(view),
@@ -277,25 +282,29 @@ class TurnContext:
 
     @property
     def _schema(self) -> Raw | None:
-        """The schema for final responses; for a child the one that its parent requested."""
+        """Return the schema of final responses, or None. A subagent has that of its parent's
+        request.
+        """
         return self._child.schema if self._child else self._shared.options.schema
 
     @cached_property
     def _memory(self) -> str:
         prompt = self._resources.system_prompt
-        if not (self._shared.settings.memory and self._resources.remembers):
+        if not (self._shared.settings.memory and self._resources.has_notes):
             return ""
-        return self._resources.remembering().prompt_text(
+        return self._resources.load_memory().prompt_text(
             prompt.trusted_text if prompt.trust_root else None
         )
 
     def _skill_list(self, agent: Profile, traits: ModelTraits) -> str:
-        """The list of skills for an agent that can read one, cut to the available length."""
+        """Return the list of skills, shortened to fit. It is "" if the agent cannot read
+        skills.
+        """
         settings = self._shared.settings
         if not (settings.skills and agent.skills) or traits.small:
             return ""
-        reading = (t for t in self._tool_dependencies.tools if t.name == _READ_SKILL)
-        if not tools_of(agent, reading).active:
+        read_skill = (t for t in self._tool_dependencies.tools if t.name == _READ_SKILL)
+        if not tools_of(agent, read_skill).active:
             return ""
         window = traits.window or settings.context.default_window_tokens
         max_chars = system_text.max_part_chars("skills", window)
@@ -310,20 +319,20 @@ class TurnContext:
         key = (steps, acts_by_code)
         if key not in self._policies:
             shared = self._shared
-            lent = shared.models.price if self._child else None
+            parent_prices = shared.models.price if self._child else None
             watched = shared.options.watched and self._child is None
-            own = policies(
+            turn_policies = policies(
                 shared.settings,
                 self._schema,
                 steps,
-                lent,
+                parent_prices,
                 acts_by_code=acts_by_code,
                 watched=watched,
             )
-            # They have different ranks wherever the order could matter.
+            # Hook policies have different ranks wherever their order could matter.
             self._policies[key] = (
                 _budget_check(shared),
-                *own,
+                *turn_policies,
                 *self._hook_policies(),
                 *shared.policies,
             )
@@ -349,7 +358,7 @@ class TurnContext:
         self._resources.system_prompt.reread()
 
     async def at_end(self) -> None:
-        """Run the SessionEnd hooks. Called when the session closes after a turn."""
+        """Run the SessionEnd hooks. The session calls this when it closes after a turn."""
         if self._hooks is not None:
             from refold.engine.run_hooks import run_session_end
 
@@ -357,10 +366,10 @@ class TurnContext:
 
 
 def _budget(shared: SharedResources) -> Budget:
-    own = budget(shared.settings)
-    if shared.models.has_script and own.tokens is None:
-        return replace(own, tokens=DEFAULT_TOKENS)  # a script costs nothing
-    return own
+    limits = budget(shared.settings)
+    if shared.models.has_script and limits.tokens is None:
+        return replace(limits, tokens=DEFAULT_TOKENS)  # a script costs nothing
+    return limits
 
 
 def _budget_check(shared: SharedResources) -> Policy:
@@ -369,19 +378,21 @@ def _budget_check(shared: SharedResources) -> Policy:
 
 
 class MovingTurnContext:
-    """The turn context of a session in its current workspace. `first` is for its own
-    directory; `context_of` makes one for a worktree, which ends when the session leaves it.
+    """The turn context of a session that may move to a worktree and back.
+
+    `first` is the context in its own directory. `context_of` makes the one for a worktree,
+    which is used until the session leaves the worktree.
     """
 
     def __init__(
         self, first: TurnContext, context_of: Callable[[SessionInfo], TurnContext]
     ) -> None:
-        self._own, self._entered = first, context_of
-        self._there: tuple[str, TurnContext] | None = None
+        self._first, self._context_of = first, context_of
+        self._worktree_context: tuple[str, TurnContext] | None = None
 
     @property
     def background(self) -> LazyBackground:
-        return self._own.background
+        return self._first.background
 
     def notices(self) -> tuple[str, ...]:
         return self._current_context.notices()
@@ -397,15 +408,15 @@ class MovingTurnContext:
 
     @property
     def _current_context(self) -> TurnContext:
-        return self._context_at(self._own.session)
+        return self._context_at(self._first.session)
 
     def _context_at(self, session: SessionInfo) -> TurnContext:
         if session.worktree is None:
-            self._there = None
-            return self._own
-        if self._there is None or self._there[0] != session.directory:
-            self._there = session.directory, self._entered(session)
-        return self._there[1]
+            self._worktree_context = None
+            return self._first
+        if self._worktree_context is None or self._worktree_context[0] != session.directory:
+            self._worktree_context = session.directory, self._context_of(session)
+        return self._worktree_context[1]
 
 
 def _is_traced(view: View, settings: Settings) -> bool:
@@ -414,7 +425,7 @@ def _is_traced(view: View, settings: Settings) -> bool:
 
 
 def _small_model(shared: SharedResources, trace: Trace) -> Model:
-    """The small model, for calls outside of the conversation."""
+    """Return the small model of the settings, for calls outside of the conversation."""
     models, role = shared.models, shared.settings.roles.small
     name = models.default("small")
     window, provider = models.traits(name).window, provider_for_role(models, name, role)
@@ -442,7 +453,7 @@ def _remote_turn(
 
 
 def agent_of(view: View, agents: Registry) -> Profile:
-    """The agent of this session; `main` if the former one no longer exists."""
+    """Return the agent of this session, or `main` if that agent no longer exists."""
     try:
         return agents.find(view.session.agent or MAIN_AGENT, MAIN_AGENT)
     except BadInput:
@@ -450,15 +461,16 @@ def agent_of(view: View, agents: Registry) -> Profile:
 
 
 def model_of(models: Models, view: View, agent: Profile, default: str = "") -> str:
-    """The model of the next turn: the chosen one, the last one, or that of the settings.
+    """Return the model of the next turn: the user's choice, or the last one, or the default.
 
-    `default` is that of the settings if it is not the model of the agent's role.
+    `default` is the model of the settings, or "" for the model of the agent's role.
     """
     if models.has_script:
         return models.default()
-    briefed = view.conversation.system_prompt
-    same = briefed.agent in ("", agent.name) and not briefed.model.startswith(SCRIPT_PREFIX)
-    before = briefed.model if same else ""
+    last_prompt = view.conversation.system_prompt
+    is_same_agent = last_prompt.agent in ("", agent.name)
+    is_script = last_prompt.model.startswith(SCRIPT_PREFIX)
+    before = last_prompt.model if is_same_agent and not is_script else ""
     return view.session.model or before or _default_model(models, agent, default)
 
 
@@ -467,17 +479,17 @@ def _default_model(models: Models, agent: Profile, named: str) -> str:
 
 
 def _max_result_chars(limit: int, window: int) -> int:
-    """The limit of one result in characters: `limit`, or less in a small window."""
+    """Return the limit of a tool result in characters: `limit`, or less in a small window."""
     return min(limit, max(_MIN_RESULT_CHARS, window)) if window else limit
 
 
-def _combine(*every: Background) -> Background:
-    """Enter all context managers for a turn, and leave them in reverse order."""
+def _combine(*contexts: Background) -> Background:
+    """Return a context manager that enters these in order, and leaves them in reverse."""
 
     @asynccontextmanager
     async def enter_all() -> AsyncGenerator[None, None]:
         async with AsyncExitStack() as stack:
-            for make in every:
+            for make in contexts:
                 await stack.enter_async_context(make())
             yield
 

@@ -1,7 +1,7 @@
-"""The workspace of a session: its files, commands and history, and facts for permissions.
+"""The workspace of a session: its files, commands and snapshots, and facts for permissions.
 
-It connects the parts of `place/` with the settings, and collects the facts by which calls
-are judged. `permissions/` judges them.
+It connects the parts of `place/` with the settings, and collects the facts by which
+`permissions/` judges calls.
 """
 
 import os
@@ -21,7 +21,13 @@ from refold.config.settings import Settings
 from refold.config.trusted_folders import TrustedFolders
 from refold.errors import BadInput
 from refold.permissions.facts import Facts
-from refold.permissions.rules import Rule, deny_host_patterns, is_about, is_elsewhere, reads
+from refold.permissions.rules import (
+    Rule,
+    deny_host_patterns,
+    deny_read_rules,
+    is_about,
+    is_elsewhere,
+)
 from refold.place.commands import ShellCommands
 from refold.place.files import DiskFiles
 from refold.place.limits import Limits
@@ -56,11 +62,11 @@ _MIB_BYTES = 1024 * 1024
 _UNCONFINED_SERVERS = (
     "language servers run only in a sandbox, and there is none here (refold doctor)"
 )
-_MAX_OTHER_PATHS = 5_000  # examined outside of the workspace
+_MAX_OTHER_PATHS = 5_000  # paths outside of the workspace that are examined for each folder
 
 
 class WorkspaceDirectories(Struct, frozen=True):
-    """The directories of a workspace. Relative paths start at the first."""
+    """The directories of a workspace. Relative paths start at the first one."""
 
     directory: Path
     more: tuple[Path, ...] = ()
@@ -71,10 +77,10 @@ class WorkspaceDirectories(Struct, frozen=True):
 
 
 class Workspace:
-    """The files and commands of a session. Must be closed: commands share resources in it.
+    """The files and commands of a session. Call `close` to release what its commands share.
 
-    `main` is the workspace of which this is a worktree: its unreadable files stay
-    unreadable. `ports` are those of a place elsewhere.
+    `main` is set for a worktree: files that are unreadable in the workspace `main` stay
+    unreadable. `ports` are the ports of a place elsewhere; None on this machine.
     """
 
     def __init__(
@@ -87,17 +93,20 @@ class Workspace:
         find_secrets: FindSecrets = without_secrets,
     ) -> None:
         self._settings, self._paths, self._environ = settings, paths, environ
-        self._where, self._home, self._main = directories, home(environ), main
-        self._own = paths.own
-        # Commands run what skills bring; ours may lie where a sandbox hides things.
-        self._shared = (
-            os.path.join(self._own[0], "skills"),
+        self._directories, self._home, self._main = directories, home(environ), main
+        self._own_paths = paths.own
+        # Commands run scripts of skills, which may be in folders that the sandbox hides.
+        self._skill_folders = (
+            os.path.join(self._own_paths[0], "skills"),
             os.path.realpath(folder_of_shipped()),
         )
         self.find_secrets = main.find_secrets if main else find_secrets
         self.ports: PortsElsewhere | None = None
+        self.is_movable = (
+            False  # whether other workers have it too, perhaps at another path
+        )
         self._code: CodeWorkspace | None = None
-        self._code_lock = Lock()  # two sessions may be first at once
+        self._code_lock = Lock()  # two sessions may load it at the same time
         self._filter = _LazyFilter(environ)
         self._rules: Sequence[Rule] = rules_of(settings.permissions)
         self.files: Files = DiskFiles(
@@ -108,7 +117,7 @@ class Workspace:
             find_secrets=self.find_secrets,
         )
         limits = settings.limits
-        # For hooks, which the user wrote for this machine, wherever the workspace is.
+        # These run hooks, which the user wrote for this machine, wherever the workspace is.
         self.commands = self.local_commands = ShellCommands(
             environ,
             lambda: self.sandbox,
@@ -121,19 +130,19 @@ class Workspace:
 
     @property
     def rules(self) -> Sequence[Rule]:
-        """The rules of the settings, as they are now. A worktree has those of its main workspace."""
+        """The rules that apply now. A worktree has those of its main workspace."""
         return self._main.rules if self._main else self._rules
 
     def use_rules(self, rules: Sequence[Rule]) -> bool:
-        """Use these rules from the next call on. Return True if they change what may be read."""
+        """Use these rules from now on. Return whether they change which files may be read."""
         before, self._rules = self._rules, rules
-        differs = _read_rules(before) != _read_rules(rules)
+        differs = deny_read_rules(before) != deny_read_rules(rules)
         if differs and self._code is not None:
             self._code.servers.restart()
         return differs
 
     def use_editor(self, editor: "Editor | None") -> None:
-        """Read unsaved text from this editor, and make changes through it, from now on."""
+        """From now on, read unsaved text from this editor, and let it make changes."""
         if editor is not None and isinstance(self.files, DiskFiles):
             from refold.place.editor_files import EditorFiles, EditorGate
 
@@ -142,14 +151,14 @@ class Workspace:
 
     @cached_property
     def sandbox(self) -> "Sandbox":
-        from refold.place.sandbox import find_sandbox  # computed while the model responds
+        from refold.place.sandbox import find_sandbox  # imported while the model responds
         from refold.place.sandbox_rules import SandboxConfig
 
         sandbox = self._settings.sandbox
         return find_sandbox(
             self._environ,
             SandboxConfig(
-                roots=self._where.real,
+                roots=self._directories.real,
                 profile=sandbox.profile,
                 network=sandbox.network,
                 user_namespaces=sandbox.user_namespaces,
@@ -158,8 +167,8 @@ class Workspace:
                 else "",
                 writable=_expand_home(sandbox.writable),
                 readable=_expand_home(sandbox.readable),
-                own=self._own,
-                shared=self._shared,
+                own=self._own_paths,
+                shared=self._skill_folders,
                 quarantine=os.path.join(os.path.realpath(self._paths.data), "quarantine"),
                 states=os.path.join(os.path.realpath(self._paths.data), "guarded"),
                 filter=self._filter,
@@ -171,11 +180,11 @@ class Workspace:
     def server_commands(
         self, *, writes: bool, own_paths: Sequence[str] = (), writable: Sequence[str] = ()
     ) -> ShellCommands:
-        """Runs programs that live as long as the session, in a sandbox of their own.
+        """Return a runner for programs that live as long as the session, each in a sandbox.
 
-        Without `writes` they can change no file of the workspace. They can change the directories
-        `own_paths`, and `writable` ones if the profile lets commands write. Keys in the home are
-        hidden from them. They may use the network.
+        Without `writes` they cannot change files of the workspace. They can change the
+        directories `own_paths`, and those in `writable` if commands may write at all. Keys in
+        the home are hidden from them. They may use the network.
         """
         from refold.place.sandbox import find_sandbox
         from refold.place.sandbox_rules import key_paths
@@ -203,7 +212,7 @@ class Workspace:
         return self._settings.sandbox.profile == "read-only"
 
     def code(self, log: WriteLog) -> "CodeWorkspace":
-        """Its language servers, not started yet. It tests the sandbox: call it in a thread."""
+        """Return the language servers, not started. It blocks: call it in a thread."""
         with self._code_lock:
             if self._code is None:
                 self._code = self._open_code(log)
@@ -215,77 +224,78 @@ class Workspace:
         return self._code is not None
 
     def facts(self) -> Facts:
-        """The facts by which calls are judged. The first call tests the sandbox."""
+        """Return the facts for permission decisions. The first call tests the sandbox."""
         return self._facts
 
     def snapshots(self, session: str) -> Snapshots | None:
-        """The snapshots to restore files; None if the settings disable them."""
+        """Return the snapshots for restoring files; None if the settings disable them."""
         if not self._settings.checkpoints:
             return None
-        roots, paths, environ = self._where.real, self._paths, self._environ
+        roots, paths, environ = self._directories.real, self._paths, self._environ
         lazy = _LazySnapshots(lambda: checkpoints(roots, paths, environ, session))
         return cast("Snapshots", lazy)
 
     def notices(self) -> tuple[str, ...]:
-        """Missing protection, as sentences for the user."""
-        undone = (f"{one.sentence(escape_name(one.path))}." for one in self.sandbox.undone)
+        """Return sentences for the user about missing protection."""
+        undone = (f"{c.sentence(escape_name(c.path))}." for c in self.sandbox.undone)
         return (*filter(None, (self.sandbox.notice,)), *undone)
 
     def store_allow_rules(self, *rules: str) -> None:
-        """Store `rules` that allow calls in this folder from now on, in all sessions."""
-        TrustedFolders(self._paths.folders).store_allow_rules(self._where.directory, *rules)
+        """Store allow rules for this folder. They apply to all sessions from now on."""
+        trusted_folders = TrustedFolders(self._paths.folders)
+        trusted_folders.store_allow_rules(self._directories.directory, *rules)
 
     def why_unreadable(self, path: str) -> str:
-        """The reason why a deny rule forbids reading this absolute path, or ""."""
+        """Return why a deny rule forbids reading this absolute path, or "" if none does."""
         return self._why_unreadable(Real(os.path.realpath(path)))
 
     def files_and_commands(self, rules: Sequence[Rule]) -> tuple[Files, Commands]:
-        """The files and commands, with these additional rules about reading."""
+        """Return the files and commands, limited also by these rules about reading."""
         files = self.files.with_restrictions(
             lambda real: self._denial(real, rules),
             lambda real: hidden_reason(real, rules, self._facts),
         )
-        if not has_read_rule(rules):
+        if not deny_read_rules(rules):
             return files, self.commands
         return files, self.commands.with_hidden_paths(lambda: self._all_unread(rules))
 
     @property
     def directory(self) -> str:
-        return self._where.real[0]
+        return self._directories.real[0]
 
     @property
     def roots(self) -> tuple[str, ...]:
         """The directories of the workspace as real paths, without links."""
-        return self._where.real
+        return self._directories.real
 
     @property
     def tool_directory(self) -> str:
-        """The directory that commands and relative paths of tools start from."""
+        """The directory in which commands start; relative paths begin there."""
         return self.directory
 
     @property
     def elsewhere(self) -> "Callable[[], PlaceGreeting] | None":
-        """Describes the place of the workspace; None if that is this machine."""
+        """A function that describes the workspace's place; None if that is this machine."""
         return None
 
     def claim(self, session: str, epoch: Callable[[], int]) -> Callable[[], None] | None:
-        """Have a place elsewhere refuse older writers of this session. The result ends that."""
+        """Make a place elsewhere refuse older writers. Return what ends this, or None."""
         return None
 
     async def join(
         self, session: str, record: "Recorder", *, read_only: bool = False
     ) -> None:
-        """Bring checkpoints of this session home and announce ports, if it is elsewhere."""
+        """Copy a session's checkpoints and announce ports, if the place is elsewhere."""
 
     async def settle(self) -> None:
-        """Wait, for a while, for what `join` has begun. Call it before `close`."""
+        """Wait, for a limited time, for copies that `join` began. Call it before `close`."""
 
     def close(self) -> None:
         if self._code is not None:
             self._code.servers.close()
         self.commands.close()
         self._filter.close()
-        if "sandbox" in self.__dict__:  # only if it was created
+        if "sandbox" in self.__dict__:  # only if it was used
             self.sandbox.close()
 
     def _open_code(self, log: WriteLog) -> "CodeWorkspace":
@@ -294,34 +304,32 @@ class Workspace:
         from refold.place.sandbox import find_sandbox
         from refold.programs import Programs
 
-        wanted = self._settings.code
-        # They run without a question, so they only read, and never reach a network.
+        code_settings = self._settings.code
+        # Language servers start without a question, so they get no network.
         config = replace(self.sandbox.config, network=False)
         commands = ShellCommands(
             self._environ, lambda: find_sandbox(self._environ, config), self.commands.limits
         )
-        # One that lies in the workspace could have been written by the agent.
+        # A directory in the workspace might be written by the agent.
         programs = Programs(self._environ, self.roots)
-        surroundings = ServerContext(
-            self.directory, commands, programs.find, log, wanted.answer_seconds
+        context = ServerContext(
+            self.directory, commands, programs.find, log, code_settings.answer_seconds
         )
         refused = "" if self.sandbox.confines else _UNCONFINED_SERVERS
-        if wanted.servers == "off":
+        if code_settings.servers == "off":
             refused = "language servers are off (the setting code.servers)"
-        return CodeWorkspace(
-            self.roots, LanguageServers(surroundings), programs.find, refused
-        )
+        return CodeWorkspace(self.roots, LanguageServers(context), programs.find, refused)
 
     @cached_property
     def _facts(self) -> Facts:
-        # Meanwhile, processes left by a killed refold are killed.
+        # Meanwhile a thread kills the processes that a killed refold left.
         Thread(target=_remove_strays, daemon=True).start()
         return Facts(
-            roots=self._where.real,
+            roots=self._directories.real,
             home=self._home,
-            own=self._own,
-            shared=self._shared,
-            trees=user_trees(self._paths, self._where.real),
+            own=self._own_paths,
+            shared=self._skill_folders,
+            trees=user_trees(self._paths, self._directories.real),
             sandboxed=self.sandbox.confines,
             asks_after_outside_text=self._settings.ask_after_outside_text,
             follow=self.files.real,
@@ -329,6 +337,7 @@ class Workspace:
             tracked_keys=lambda: self.sandbox.key_in_git(),
             filters_hosts=self.sandbox.filters_hosts,
             git_urls=self._git_urls,
+            movable_root=self.directory if self.is_movable else "",
         )
 
     def _git_part(self, paths: Sequence[str]) -> str:
@@ -339,27 +348,26 @@ class Workspace:
     def _git_urls(self) -> Sequence[str]:
         from refold.place.gitconfig import remote_urls
 
-        return [url for root in self._where.real for url in remote_urls(root)]
+        return [url for root in self._directories.real for url in remote_urls(root)]
 
     def _why_unreadable(self, real: Real) -> str:
-        return self._denial(real, self.rules) if has_read_rule(self.rules) else ""
+        return self._denial(real, self.rules) if deny_read_rules(self.rules) else ""
 
     def _denial(self, real: str, rules: Sequence[Rule]) -> str:
+        """Return why a rule forbids reading a file, here or in the main workspace, or ""."""
         from refold.permissions.decide import why_unreadable
 
-        main = self._main
-        return why_unreadable(real, rules, self._facts) or (
-            main._denial(real, rules) if main else ""
-        )
+        here = why_unreadable(real, rules, self._facts)
+        return here or (self._main._denial(real, rules) if self._main else "")
 
     def _all_unread_by_settings(self) -> Sequence[str]:
-        return self._all_unread(self.rules) if has_read_rule(self.rules) else ()
+        return self._all_unread(self.rules) if deny_read_rules(self.rules) else ()
 
     def _all_unread(self, rules: Sequence[Rule]) -> Sequence[str]:
-        """The paths that no command may read now.
+        """Return the paths that no command may read now.
 
-        In the workspace these are all files that match a rule. Elsewhere they are the paths
-        that a rule names, and matches in the folders near the start of its pattern.
+        In the workspace these are all files that match a rule. Outside of it they are the
+        paths that a rule names, and matches in the folders near the start of its pattern.
         """
         from refold.permissions.decide import (
             folders_with_unreadable,
@@ -371,11 +379,11 @@ class Workspace:
         facts = self._facts
         elsewhere = {*filter(facts.outside, unreadable_literal_paths(rules, facts))}
         for folder in filter(facts.outside, folders_with_unreadable(rules, facts)):
-            near = islice(near_paths(folder, self._where.real), _MAX_OTHER_PATHS)
+            near = islice(near_paths(folder, self._directories.real), _MAX_OTHER_PATHS)
             elsewhere.update(path for path in near if why_unreadable(path, rules, facts))
         paths = [
             path
-            for root in self._where.real
+            for root in self._directories.real
             for path in paths_below(root)
             if why_unreadable(path, rules, facts)
         ]
@@ -383,29 +391,29 @@ class Workspace:
 
 
 def check_tools(rules: Sequence[Rule], tools: Sequence[Tool]) -> None:
-    """Raise `BadInput` for a rule about an unknown tool.
+    """Raise `BadInput` for a rule about a tool that does not exist.
 
-    A deny rule with a typo in its name would silently forbid nothing.
+    A deny rule with a mistyped name would silently forbid nothing.
     """
-    here = {tool.name: tool.effect for tool in tools}
+    effects = {tool.name: tool.effect for tool in tools}
     for rule in rules:
-        known = any(is_about(rule.tool, name, effect) for name, effect in here.items())
+        known = any(is_about(rule.tool, name, effect) for name, effect in effects.items())
         if not known and not is_elsewhere(rule.tool):
             from refold.values.similar_names import similar
 
-            best = similar(rule.tool, here, 1)
-            hint = f"did you mean {best[0]}?" if best else f"there are {', '.join(here)}"
+            best = similar(rule.tool, effects, 1)
+            hint = f"did you mean {best[0]}?" if best else f"there are {', '.join(effects)}"
             raise BadInput(f"the rule {str(rule)!r} names no tool there is; {hint}")
 
 
 def _temporary_directory(environ: Mapping[str, str]) -> str:
-    """The directory that `tempfile` would find; importing `tempfile` takes long."""
+    """Return the directory for temporary files, without importing `tempfile`, which is slow."""
     named = (environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
     return next(filter(None, named), "/tmp")
 
 
 class _LazyFilter:
-    """The filter of commands with named hosts, loaded with the first such command."""
+    """The filter for commands that may reach only named hosts, loaded at its first use."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ, self._lock = environ, Lock()
@@ -425,7 +433,7 @@ class _LazyFilter:
         hosts: "ReachableHosts",
         tell: TellAttempt | None = None,
     ) -> Callable[[], tuple[HostAttempt, ...]]:
-        assert self._filter is not None  # `begin` came first
+        assert self._filter is not None  # `begin` was called before
         return self._filter.open(listener, hosts, tell)
 
     def close(self) -> None:
@@ -436,7 +444,7 @@ class _LazyFilter:
 class _LazySnapshots:
     """Snapshots that are opened at first use, after the first request to a model.
 
-    It has the methods of `Snapshots`; those that are not here open them.
+    It has the methods of `Snapshots`. A method that this class does not define opens them.
     """
 
     def __init__(self, open_snapshots: Callable[[], Snapshots]) -> None:
@@ -462,28 +470,19 @@ class _LazySnapshots:
 def checkpoints(
     roots: Sequence[Path | str], paths: Paths, environ: Mapping[str, str], session: str
 ) -> "Checkpoints":
-    """The store for snapshots of these directories in this session."""
+    """Return the store of the checkpoints that this session makes of these directories."""
     from refold.place.checkpoints import Checkpoints
 
     own = (paths.config, paths.data, paths.state)
     return Checkpoints(roots, paths.checkpoints, environ, session, own_paths=own)
 
 
-def has_read_rule(rules: Sequence[Rule]) -> bool:
-    return bool(_read_rules(rules))
-
-
-def _read_rules(rules: Sequence[Rule]) -> frozenset[str]:
-    """The deny rules about reading."""
-    denied = (rule for rule in rules if rule.verdict == "deny" and reads(rule.tool))
-    return frozenset(map(str, denied))
-
-
 def hidden_reason(real: str, rules: Sequence[Rule], facts: Facts) -> str:
+    """Return why a file is left out of lists and searches, or "" if it is shown."""
     from refold.permissions.decide import is_readable
 
-    shown = is_readable(real, rules, facts)
-    return "" if shown else "it is protected: name it, and the person is asked"
+    is_shown = is_readable(real, rules, facts)
+    return "" if is_shown else "it is protected: name it, and the person is asked"
 
 
 def _expand_home(paths: Sequence[str]) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """The workspace of a session that works elsewhere: over SSH, in a container, behind a command.
 
-Its files, commands and snapshots are in the place (`place.elsewhere`). Everything else stays on this
-machine: settings, trust and notes, found by the directory that stands for the place, hooks and MCP
-servers, and the decisions about calls.
+Its files, commands and snapshots are in the place (`place.elsewhere`). Everything else stays on
+this machine: hooks, MCP servers and permission decisions, and also settings, trust and notes,
+which belong to a local directory that stands for the place.
 """
 
 import os
@@ -16,13 +16,12 @@ from refold.app.ports_elsewhere import PortsElsewhere
 from refold.app.workspace import (
     Workspace,
     WorkspaceDirectories,
-    has_read_rule,
     hidden_reason,
 )
 from refold.config.paths import Paths
 from refold.config.settings import Settings
 from refold.permissions.facts import Facts
-from refold.permissions.rules import Rule
+from refold.permissions.rules import Rule, deny_read_rules
 from refold.place.elsewhere.address import PlaceAddress
 from refold.place.elsewhere.directory import store_instructions
 from refold.place.elsewhere.greeting import PlaceGreeting
@@ -43,8 +42,8 @@ if TYPE_CHECKING:
     from refold.session.recorder import Recorder
 
 _MIB_BYTES = 1024 * 1024
-_MAX_PATHS = 100_000  # compared with rules before a command
-_CONTAINER_NOTICE = (
+_MAX_PATHS = 100_000  # paths that are compared with rules before a command
+_UNCONFINED_NOTICE = (
     "{address}: bubblewrap does not work there, so the place itself is the only boundary of "
     "commands: they can change and read everything in it{network}."
 )
@@ -52,7 +51,7 @@ _NO_SERVERS = "language servers run only on this machine, and the workspace is e
 
 
 class WorkspaceElsewhere(Workspace):
-    """A workspace at `address`. Its directory on this machine stands for it."""
+    """A workspace at `address`. A directory on this machine stands for it."""
 
     def __init__(
         self,
@@ -67,18 +66,18 @@ class WorkspaceElsewhere(Workspace):
         super().__init__(settings, paths, environ, directories, find_secrets=find_secrets)
         self._address = address
         sandbox, limits = settings.sandbox, settings.limits
-        self._made = None
+        self._container = None
         profile = sandbox.profile
         if address.is_made:
             from refold.place.containers.session_container import open_container
 
-            self._made = open_container(
+            self._container = open_container(
                 address, paths.data, environ, network=sandbox.network
             )
-            address = self._made.address
-            # A sandbox in it could not be set up: its processes have no capabilities.
+            address = self._container.address
+            # A sandbox cannot be set up in the place: its processes have no capabilities.
             profile = "off" if profile == "workspace" else profile
-        wanted = PlaceSettings(
+        place_settings = PlaceSettings(
             {
                 "profile": profile,
                 "network": sandbox.network,
@@ -90,13 +89,13 @@ class WorkspaceElsewhere(Workspace):
             },
             paths.place_program,
         )
-        self._pipe = Pipe(address, wanted, environ)
+        self._pipe = Pipe(address, place_settings, environ)
         self._packs = HomePacks(paths.checkpoints, self.directory, environ)
         self._at_home = CheckpointsAtHome(
-            self._pipe, self._packs, keeps_files=self._made is not None
+            self._pipe, self._packs, keeps_files=self._container is not None
         )
         self.ports = self._ports = PortsElsewhere(self._pipe)
-        self._pipe.at_news = self._note_news
+        self._pipe.at_news = self._on_new_greeting
         greeting = self._greet()
         self.files = files = PlaceFiles(
             self._pipe,
@@ -113,24 +112,28 @@ class WorkspaceElsewhere(Workspace):
                 memory=limits.command_memory_mib * _MIB_BYTES,
             ),
             self._forget,
-            self._made.environment if self._made else None,
+            self._container.environment if self._container else None,
         ).with_hidden_paths(self._all_unread_by_settings)
 
     def _greet(self) -> PlaceGreeting:
+        """Return the greeting of the place. If there is none, the container is unlocked."""
         try:
             return self._pipe.greeting
         except BaseException:
-            if self._made is not None:
-                self._made.lock.release()
+            if self._container is not None:
+                self._container.lock.release()
             raise
 
-    def _note_news(self, greeting: PlaceGreeting) -> None:
+    def _on_new_greeting(self, greeting: PlaceGreeting) -> None:
+        """Store what a new connection says: the open ports, and the project's instructions."""
         self._ports.note(greeting.ports)
-        with suppress(OSError):  # the session has those that were stored before
+        with suppress(
+            OSError
+        ):  # the session then has the instructions that were stored before
             store_instructions(self.directory, greeting.instructions)
 
     def use_editor(self, editor: "Editor | None") -> None:
-        """The files of an editor are on this machine: those of the place are never open in it."""
+        """Do nothing: the files of an editor are on this machine, not in the place."""
 
     @property
     def tool_directory(self) -> str:
@@ -159,39 +162,44 @@ class WorkspaceElsewhere(Workspace):
         await self._at_home.settle()
 
     def notices(self) -> tuple[str, ...]:
+        """Return sentences for the user: where the workspace is, and what confines commands."""
         greeting, name = self._pipe.greeting, escape_name(self._address.text)
         where = f"The workspace is {name}: {escape_name(greeting.root)} of {greeting.user}@{greeting.host}."
-        kept = f"{name}: {self._at_home.notice}." if self._at_home.notice else ""
-        if self._made is not None:
-            return (where, *self._made.notices, *filter(None, (kept,)))
+        checkpoint_notice = (
+            f"{name}: {self._at_home.notice}." if self._at_home.notice else ""
+        )
+        if self._container is not None:
+            return (where, *self._container.notices, *filter(None, (checkpoint_notice,)))
         network = (
             ", and reach its network" if greeting.has_network else ". It has no network"
         )
         boundary = (
             ""
             if greeting.confines
-            else _CONTAINER_NOTICE.format(address=name, network=network)
+            else _UNCONFINED_NOTICE.format(address=name, network=network)
         )
-        return (where, *filter(None, (boundary, kept)))
+        return (where, *filter(None, (boundary, checkpoint_notice)))
 
     def close(self) -> None:
         super().close()
         self._ports.close()
         self.local_commands.close()
         self._pipe.close()
-        if self._made is not None:
-            self._made.lock.release()
+        if self._container is not None:
+            self._container.lock.release()
 
     def _open_code(self, log: WriteLog) -> "CodeWorkspace":
+        """Return the code of the workspace. Language servers are off: they do not run there."""
         from refold.code.language_servers import LanguageServers, ServerContext
         from refold.code.source_code import CodeWorkspace
 
-        around = ServerContext(self.directory, self.commands, _find_nothing, log, 0)
-        servers = LanguageServers(around)
+        context = ServerContext(self.directory, self.commands, _find_nothing, log, 0)
+        servers = LanguageServers(context)
         return CodeWorkspace((self.tool_directory,), servers, _find_nothing, _NO_SERVERS)
 
     @cached_property
     def _facts(self) -> Facts:
+        """Return the facts for permissions, about the machine on which the place is."""
         greeting = self._pipe.greeting
         return Facts(
             roots=(greeting.root,),
@@ -204,9 +212,10 @@ class WorkspaceElsewhere(Workspace):
         )
 
     def _all_unread(self, rules: Sequence[Rule]) -> Sequence[str]:
+        """Return the paths that commands must not see, as deny rules forbid reading them."""
         from refold.permissions.decide import unreadable_literal_paths, why_unreadable
 
-        if not has_read_rule(rules):
+        if not deny_read_rules(rules):
             return ()
         facts = self._facts
         elsewhere = {*filter(facts.outside, unreadable_literal_paths(rules, facts))}

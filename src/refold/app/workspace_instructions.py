@@ -1,8 +1,9 @@
-"""The effect of a session's calls on the instructions of its folder.
+"""Updates the instructions of a folder when a session reads or changes files.
 
-If the user saw a change of instructions and approved it, the new version counts from then on. A file that is read or edited has the instructions of its
-folder, which the start did not read. `system_prompt` says which versions count otherwise, and
-loads this where there is something to do.
+If the user saw and approved a change of instructions, the new version is used from then on.
+When a file is read or edited, the instructions of its folder are added, unless they were read
+at the start. `system_prompt` decides which versions are used otherwise, and imports this module
+only when it is needed.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -16,23 +17,25 @@ from refold.prompts.repository import root_of
 from refold.values.display import Diff
 
 Read = Callable[[Iterable[InstructionFile]], Instructions]
-_MAX_CHARS = 16_000  # of one folder's instructions, which enter the conversation
+_MAX_CHARS = 16_000  # of one folder's instructions
 
 
 def approve(changes: Sequence[Diff], versions: TrustedVersions, root: str) -> None:
-    """Record the new texts of instructions among these files, if they are as shown."""
+    """Trust the new texts of changed instructions, if the files still have the text that was
+    shown.
+    """
     known = frozenset(versions.paths)
-    news = [
+    new_versions = [
         TextVersion(change.path, None, text)
         for change in changes
         if change.path in known or is_instruction_file(change.path)
         if (text := text_at(change.path, root, change.after)) is not None
     ]
-    if news:
+    if new_versions:
         try:
-            versions.accept(news)
+            versions.accept(new_versions)
         except BadInput:
-            return  # the next start asks about it
+            return  # the next start asks about the changes
 
 
 def instructions_of(
@@ -42,7 +45,10 @@ def instructions_of(
     known_files: Collection[str],
     read: Read,
 ) -> tuple[InstructionsFound, frozenset[str]]:
-    """The instructions of these folders that are not `known_files`, and folders without any."""
+    """Return the instructions of these folders, except `known_files`.
+
+    Also return the folders that have none.
+    """
     files, notices, empty = list[tuple[str, str]](), list[str](), set[str]()
     for folder in folders:
         paths = instruction_file(folder) if root_of(folder) == root else ()
@@ -58,11 +64,12 @@ def instructions_of(
         if text:
             files.append((file.real, _shorten(text, file.display_name)))
         else:
-            empty.add(folder)  # its problem is reported once
+            empty.add(folder)  # so that the problem of its file is reported only once
     return InstructionsFound(tuple(files), tuple(notices)), frozenset(empty)
 
 
 def _shorten(text: str, label: str) -> str:
+    """Return the text, cut at a line end if it is too long, with a note that names the file."""
     if len(text) <= _MAX_CHARS:
         return text
     start = text[:_MAX_CHARS].rpartition("\n")[0] or text[:_MAX_CHARS]

@@ -1,12 +1,12 @@
-"""Checks evidence that names a call: whether it was made, ended, and printed the quote.
+"""Checks evidence that names a tool call: whether the call was made, ended, and printed the
+quote.
 
-A call is named by its id, or by the command line that was run. Errors never support a
-claim, and neither does text of the agent itself or of its own subagents.
+A call is named by its id, or by its command line. An error never supports a claim, and neither
+does text that the agent or its subagents wrote.
 """
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from typing import Literal, TypeAlias
 
 from refold.claims.observed import RUN_TOOLS, ObservedCall, ReadFiles
@@ -14,8 +14,8 @@ from refold.claims.parse_claims import unquote
 from refold.claims.passages import MIN_QUOTE_WEIGHT, normalize_quote, passage, weight
 from refold.values.claims import Evidence, Finding, worst
 
-# The output of these is text of an agent.
-_WORDS_ALONE = frozenset((
+# The output of these tools is text of an agent, and no evidence.
+_AGENT_TEXT_TOOLS = frozenset((
     "ask_user", "claim", "compact", "enter_plan_mode", "exit_plan_mode", "finish",
     "history_search", "memory_write", "task", "think", "todo_write", "task_create", "task_get",
     "task_update", "task_list", "task_claim", "spawn_teammate", "send_message", "broadcast",
@@ -24,13 +24,16 @@ _WORDS_ALONE = frozenset((
 _EXIT_PATTERN = re.compile(r"\(?exit(?:ed with)?(?: code| status)?:? (\d{1,3})\)?")
 _RUN_PATTERN = re.compile(r"\b(?:ran|run|runs|executed|called|exit(?:s|ed)?)\b")
 _EMPTY_RESULTS = {"grep": "Nothing was found.", "glob": "No file below "}
-_FOUND_NOTHING = (0, 1)  # exit codes of programs that search
-_SMALL_OUTPUT_CHARS = 400  # up to which a short line counts as evidence
+_SEARCH_EXIT_CODES = (0, 1)  # exit codes of search programs that found something or nothing
+_SMALL_OUTPUT_CHARS = 400  # up to this length, a short line counts as evidence
 _ECHO_PATTERN = re.compile(r"\b(?:echo|printf|print|write)\b|<<")
 
 
 def call_finding(evidence: Evidence, claim: str, facts: ReadFiles) -> Finding:
-    """The finding on this evidence, by the journal."""
+    """Return the finding on evidence that names a call of `facts`.
+
+    `claim` is the text of the claim.
+    """
     wanted = unquote(evidence.call.strip().removeprefix("$ "))
     runs = _find_calls(wanted, facts.calls)
     if not runs:
@@ -46,41 +49,50 @@ def call_finding(evidence: Evidence, claim: str, facts: ReadFiles) -> Finding:
     return newest
 
 
-def _find_calls(tool: str, calls: Sequence[ObservedCall]) -> list[ObservedCall]:
-    if by_id := [call for call in calls if call.id == tool]:
+def _find_calls(wanted: str, calls: Sequence[ObservedCall]) -> list[ObservedCall]:
+    """Return the calls with the id `wanted`, or else those with that command line."""
+    if by_id := [call for call in calls if call.id == wanted]:
         return by_id
-    line = " ".join(tool.split())
-    return [call for call in calls if line in _lines(call)] if line else []
+    line = " ".join(wanted.split())
+    return [call for call in calls if line in _naming_lines(call)] if line else []
 
 
-def _not_called_finding(tool: str, calls: Sequence[ObservedCall]) -> Finding:
-    below = [call.id for call in calls if call.id.endswith(f"/{tool}")]
-    if below:
-        return Finding("unknown", f"that may be {' or '.join(below[:3])}: name it so")
-    words = tool.split()
-    near = next(
-        (d for d in reversed(calls) if _contains(words, re.split(r"[\s;|&]+", d.command))),
-        None,
-    )
-    if near is not None:
+def _not_called_finding(wanted: str, calls: Sequence[ObservedCall]) -> Finding:
+    """Return the finding if no call is the `wanted` one: unknown if one is similar.
+
+    Otherwise it is contradicted."""
+    in_subagents = [call.id for call in calls if call.id.endswith(f"/{wanted}")]
+    if in_subagents:
         return Finding(
-            "unknown", f"only a part of a command, {near.id}: give all of its line"
+            "unknown", f"that may be {' or '.join(in_subagents[:3])}: name it so"
         )
+    words = wanted.split()
+    for call in reversed(calls):
+        if _contains_in_order(words, re.split(r"[\s;|&]+", call.command)):
+            why = f"only a part of a command, {call.id}: give all of its line"
+            return Finding("unknown", why)
     return Finding("contradicted", "there was no such call")
 
 
-def _lines(call: ObservedCall) -> Iterator[str]:
-    """The lines by which evidence may name the call."""
+def _naming_lines(call: ObservedCall) -> Iterator[str]:
+    """Yield the texts by which evidence may name the call.
+
+    For a shell command, these are the whole command and its parts; for another tool, its name
+    with one or more of its arguments, from the first on.
+    """
     if line := " ".join(call.command.split()):
         yield line
-        yield from (" ".join(part.split()) for part in parts(call.command))
+        yield from (" ".join(part.split()) for part in commands_in_chain(call.command))
         return
     values = [" ".join(str(v).split()) for v in call.arguments.values() if v]
-    lines = accumulate((call.tool, *values), lambda line, value: f"{line} {value}")
-    yield from list(lines)[bool(values) :]
+    if not values:
+        yield call.tool
+    for count in range(1, len(values) + 1):
+        yield " ".join((call.tool, *values[:count]))
 
 
-def _contains(words: Sequence[str], line: Sequence[str]) -> bool:
+def _contains_in_order(words: Sequence[str], line: Sequence[str]) -> bool:
+    """Whether the words follow each other directly in the line."""
     count = len(words)
     return bool(count) and any(
         list(line[index : index + count]) == list(words)
@@ -91,10 +103,10 @@ def _contains(words: Sequence[str], line: Sequence[str]) -> bool:
 def _compare_run(
     call: ObservedCall, evidence: Evidence, claim: str, facts: ReadFiles
 ) -> Finding:
-    """Compare one run with the evidence, and its exit code with the claim."""
+    """Return the finding on one call, by its output and its exit code."""
     if call.outcome in ("", "stopped", "unknown"):
         return Finding("unknown", f"{call.id} has not ended")
-    if call.tool in _WORDS_ALONE:
+    if call.tool in _AGENT_TEXT_TOOLS:
         why = f"what {call.id} gave are words of an agent: name the call that found it"
         return Finding("unknown", why)
     if call.outcome != "done":
@@ -110,6 +122,7 @@ def _compare_run(
 
 
 def _failure_finding(call: ObservedCall, evidence: Evidence) -> Finding:
+    """Return the finding on a failed call: unknown if it has the quote, else contradicted."""
     if evidence.quote.strip() and passage(call.text).holds(normalize_quote(evidence.quote)):
         return Finding(
             "unknown", f"{call.id} was {call.outcome}, and errors support nothing"
@@ -118,41 +131,46 @@ def _failure_finding(call: ObservedCall, evidence: Evidence) -> Finding:
 
 
 def _output_finding(call: ObservedCall, quote: str, facts: ReadFiles) -> Finding:
+    """Return the finding on a quote: whether the call printed it, or had this exit code."""
     if exit_match := _EXIT_PATTERN.fullmatch(" ".join(quote.casefold().split())):
         return _exit_finding(call, int(exit_match[1]))
     text = passage(call.text)
-    ways = list(dict.fromkeys((normalize_quote(quote), normalize_quote(unquote(quote)))))
-    match = next((way for way in ways if text.holds(way) or call.rows.holds(way)), None)
+    variants = dict.fromkeys((normalize_quote(quote), normalize_quote(unquote(quote))))
+    matches = (v for v in variants if text.holds(v) or call.rows.holds(v))
+    match = next(matches, None)
     if match is None:
         if not call.whole:
             return Finding(
                 "unknown", f"the journal does not hold all that {call.id} printed"
             )
         return Finding("contradicted", f"{call.id} was run, and printed something else")
-    if own := _own_text_reason(call, match, facts):
-        return Finding("unknown", own)
-    alone = (
+    if own_text := _own_text_reason(call, match, facts):
+        return Finding("unknown", own_text)
+    is_whole_line = (
         len(call.text) <= _SMALL_OUTPUT_CHARS
         and weight(match) > 0
         and text.is_a_line(match)
     )
-    if weight(match) >= MIN_QUOTE_WEIGHT - 1 or alone:
+    if weight(match) >= MIN_QUOTE_WEIGHT - 1 or is_whole_line:
         return Finding("supported", f"printed by {call.id}")
     return Finding("unknown", "the quote is too short: quote more of it")
 
 
 def _own_text_reason(call: ObservedCall, quote: str, facts: ReadFiles) -> str:
-    """The reason why the quote is only the agent's own text; "" if it is not."""
-    if call.tool == "python" and any(text.holds(quote) for text in facts.said):
+    """Return why the quote is only text that the agent wrote itself, or "" if it is not."""
+    if call.tool == "python" and any(text.holds(quote) for text in facts.model_texts):
         return f"{call.id} printed what another model had said"
-    says_it = call.tool in RUN_TOOLS and _ECHO_PATTERN.search(call.argument_text)
-    if says_it and passage(call.argument_text).holds(quote):
+    may_echo = call.tool in RUN_TOOLS and _ECHO_PATTERN.search(call.argument_text)
+    if may_echo and passage(call.argument_text).holds(quote):
         return f"{call.id} printed only text that its command line contains"
     return ""
 
 
 def _unquoted_finding(call: ObservedCall, claim: str) -> Finding:
-    """The finding without a quote: exit code 0 supports only that the call ran or passed."""
+    """Return the finding on evidence without a quote.
+
+    Exit code 0 supports a claim that the command ran or passed.
+    """
     if call.output is None:
         return Finding("unknown", f"nothing is quoted of what {call.id} gave")
     if call.code != 0:
@@ -163,8 +181,9 @@ def _unquoted_finding(call: ObservedCall, claim: str) -> Finding:
 
 
 def _empty_finding(call: ObservedCall) -> Finding:
+    """Return the finding on evidence which says that a search found nothing."""
     if call.output is not None:
-        if call.code not in _FOUND_NOTHING:
+        if call.code not in _SEARCH_EXIT_CODES:
             return Finding(
                 "unknown", f"{_exit_text(call)}: then an empty result proves nothing"
             )
@@ -178,6 +197,7 @@ def _empty_finding(call: ObservedCall) -> Finding:
 
 
 def _exit_finding(call: ObservedCall, code: int) -> Finding:
+    """Return the finding on a quote that is only an exit code."""
     if call.output is None:
         return Finding("unknown", f"{call.id} is not a command, so it has no exit code")
     if call.code == code:
@@ -186,12 +206,15 @@ def _exit_finding(call: ObservedCall, code: int) -> Finding:
 
 
 def _success_finding(call: ObservedCall, claim: str, *, quoted: bool) -> Finding:
-    """The finding on a claim of success, by the exit code of the command."""
-    fine = Finding("supported", f"{call.id} was run")
+    """Return the finding on a claim by the exit code of the command, if it claims success.
+
+    `quoted`: the evidence quotes the output.
+    """
+    ran = Finding("supported", f"{call.id} was run")
     if call.output is None:
-        return fine
+        return ran
     if call.code == 0:
-        return _hidden_failure_finding(call, claim, quoted=quoted) or fine
+        return _hidden_failure_finding(call, claim, quoted=quoted) or ran
     match outcome_in_claim(claim):
         case "passes" if call.code is None:
             return Finding("unknown", _exit_text(call))
@@ -200,16 +223,19 @@ def _success_finding(call: ObservedCall, claim: str, *, quoted: bool) -> Finding
         case "unclear":
             return Finding("unknown", f"{_exit_text(call)}, and the claim may mean either")
         case _:
-            return fine
+            return ran
 
 
 def _hidden_failure_finding(
     call: ObservedCall, claim: str, *, quoted: bool
 ) -> Finding | None:
-    """A finding if exit code 0 may hide the failure of another program in the line."""
-    if outcome_in_claim(claim) not in ("passes", "unclear") or not hides_failures(
-        call.command
-    ):
+    """Return the finding that exit code 0 may hide the failure of another program, or None.
+
+    `quoted`: the evidence quotes the output.
+    """
+    if outcome_in_claim(claim) not in ("passes", "unclear"):
+        return None
+    if not hides_failures(call.command):
         return None
     if not quoted:
         why = (
@@ -222,12 +248,16 @@ def _hidden_failure_finding(
 
 
 def _stale_finding(call: ObservedCall, claim: str, facts: ReadFiles) -> Finding | None:
-    """A finding if a later run failed, or a file changed since: success is then stale."""
+    """Return the finding that a claim of success is out of date, or None.
+
+    It is if the command failed in a later run, or if a file was changed after the call.
+    """
     if call.output is None or outcome_in_claim(claim) not in ("passes", "unclear"):
         return None
-    later = [d for d in facts.calls if d.order > call.order and d.command == call.command]
-    if failed := next((d for d in later if d.outcome == "done" and d.code != 0), None):
-        return Finding("stale", f"run again since, {_exit_text(failed)}")
+    for later in facts.calls:
+        is_rerun = later.order > call.order and later.command == call.command
+        if is_rerun and later.outcome == "done" and later.code != 0:
+            return Finding("stale", f"run again since, {_exit_text(later)}")
     edited = [path for order, path in facts.edits if order > call.order]
     if edited:
         name = edited[-1].rpartition("/")[2]
@@ -250,8 +280,11 @@ _HIDING_PATTERN = re.compile(r"[;|&\n!`]|\$\(")
 _PLAIN_PATTERN = re.compile(r"&&|\d?>&\d|&>")
 
 
-def parts(command: str) -> Sequence[str]:
-    """The commands of `a && b`. If the line succeeded, so did each of them."""
+def commands_in_chain(command: str) -> Sequence[str]:
+    """Return the commands of a line such as `a && b`; () for any other line.
+
+    If the line succeeded, so did each of the commands.
+    """
     commands, current = list[str](), ""
     for token in _TOKEN_PATTERN.findall(command):
         if token in _OTHER_SIGNS:
@@ -265,18 +298,18 @@ def parts(command: str) -> Sequence[str]:
 
 
 def hides_failures(command: str) -> bool:
-    """Whether the line may end with 0 although one of its commands failed."""
+    """Whether a command line may exit with 0 although one of its commands failed."""
     return bool(_HIDING_PATTERN.search(_PLAIN_PATTERN.sub(" ", command)))
 
 
-# The only meaning that is read from a claim is whether it says that something passes.
-# An exit code shows failure whatever the quote says. If the text may mean either, the
-# exit code has to support both.
+# Only one meaning of a claim is interpreted: whether it says that something passes. An exit
+# code shows failure, whatever the quote says. If the text may mean either, the exit code
+# must support both.
 
 Says: TypeAlias = Literal["passes", "fails", "unclear", ""]
 
 _MAX_CLAIM_CHARS = 2_000
-_A_FEW = r"(?:\w+ ){0,3}"
+_FEW_WORDS = r"(?:\w+ ){0,3}"
 _WORDS_BETWEEN = r"(?:(?!(?:no|not|zero|without|none|nothing|never|nor) )[^\W\d]\w* ){0,3}"
 _FAIL_WORDS = r"(?:fail(?:s|ed|ing|ures?)?|errors?|errored|broken|breaks|red)"
 _PASS_WORDS = (
@@ -285,19 +318,21 @@ _PASS_WORDS = (
 )
 _PLAINLY_FAILS = re.compile(rf"\b[1-9]\d* {_WORDS_BETWEEN}{_FAIL_WORDS}\b")
 _NO_FAILURE = re.compile(
-    rf"\b(?:no|zero|0|without|nothing|none|never|nor) {_A_FEW}{_FAIL_WORDS}\b"
-    rf"|\b(?:not|n't|doesn t|don t|didn t) {_A_FEW}{_FAIL_WORDS}\b"
+    rf"\b(?:no|zero|0|without|nothing|none|never|nor) {_FEW_WORDS}{_FAIL_WORDS}\b"
+    rf"|\b(?:not|n't|doesn t|don t|didn t) {_FEW_WORDS}{_FAIL_WORDS}\b"
 )
 _NO_PASS = re.compile(
     rf"\b(?:no|not|none|never|cannot|nothing|doesn t|don t|didn t|won t|isn t|fails? to|failed to)"
-    rf" {_A_FEW}{_PASS_WORDS}\b"
+    rf" {_FEW_WORDS}{_PASS_WORDS}\b"
 )
-# Possibly a claim of success.
-_FINE_PATTERN = re.compile(r"\b(?:ok|okay|works?|working|worked|fine|clean|healthy|good)\b")
+# Words that may claim success.
+_PERHAPS_PASSES = re.compile(
+    r"\b(?:ok|okay|works?|working|worked|fine|clean|healthy|good)\b"
+)
 
 
 def outcome_in_claim(claim: str) -> Says:
-    """What a claim says of a run: "passes", "fails", "unclear", or "" for nothing."""
+    """Return which outcome a claim states: "passes", "fails", "unclear", or "" for none."""
     text = _bare_words(claim[:_MAX_CLAIM_CHARS])
     if _PLAINLY_FAILS.search(text):
         return "fails"
@@ -309,11 +344,13 @@ def outcome_in_claim(claim: str) -> Says:
         return "unclear"
     if good:
         return "passes"
-    return "fails" if bad else ("unclear" if _FINE_PATTERN.search(text) else "")
+    if bad:
+        return "fails"
+    return "unclear" if _PERHAPS_PASSES.search(text) else ""
 
 
 def reports_failures(output: str) -> bool:
-    """Whether the output reports a number of failures."""
+    """Whether a line of the output plainly reports failures."""
     return any(_PLAINLY_FAILS.search(_bare_words(line)) for line in output.split("\n"))
 
 

@@ -1,7 +1,7 @@
 """Checks the claims of an answer against the journal and the current files.
 
-No model is called and no meaning is judged: each piece of evidence is looked up in its
-place. All evidence of a claim has to hold; the worst decides. `refute` has the check by
+No model is called and no meaning is judged: each quote is searched where its evidence says. All
+evidence of a claim must be valid; the worst finding decides. `refute` implements the check by
 another agent.
 """
 
@@ -26,9 +26,11 @@ from refold.values.control import Claimed
 
 
 class TurnClaims(Struct, frozen=True):
-    """A turn and its claims. `entries` are all entries up to its end."""
+    """The claims that were made in a turn. `entries` are all from the session's start to the
+    turn's end.
+    """
 
-    turn: int  # from 1; 0: there is none
+    turn: int  # from 1; 0 if there is no turn
     entries: Sequence[Entry]
     claims: tuple[Claim, ...] = ()
     ended: bool = False
@@ -36,65 +38,74 @@ class TurnClaims(Struct, frozen=True):
 
 
 def claims_in(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
-    """The claims of the turn with this number; 0: the last. Raises `LookupError`."""
-    began = [
+    """Return the claims of a turn. Turns count from 1; 0 means the last one.
+
+    Raises `LookupError` if the turn does not exist.
+    """
+    turn_starts = [
         index for index, entry in enumerate(entries) if isinstance(entry.event, TurnStarted)
     ]
-    if not began and not turn:
+    if not turn_starts and not turn:
         return TurnClaims(0, entries)
-    if turn < 0 or turn > len(began):
+    if turn < 0 or turn > len(turn_starts):
         raise LookupError(turn)
-    number = turn or len(began)
-    first = began[number - 1]
-    last = began[number] if number < len(began) else len(entries)
-    ends = [
-        index for index in range(first, last) if isinstance(entries[index].event, TurnEnded)
-    ]
-    turn_entries = entries[: ends[0] + 1 if ends else last]
+    number = turn or len(turn_starts)
+    start = turn_starts[number - 1]
+    stop = turn_starts[number] if number < len(turn_starts) else len(entries)
+    turn_ends = (
+        index for index in range(start, stop) if isinstance(entries[index].event, TurnEnded)
+    )
+    turn_end = next(turn_ends, None)
+    turn_entries = entries[: stop if turn_end is None else turn_end + 1]
     answer = fold(turn_entries).turn.answer
-    claims = (*_claims_in_session(turn_entries[first:]), *claims_in_answer(answer))
+    claims = (*_claims_in_session(turn_entries[start:]), *claims_in_answer(answer))
     return TurnClaims(
-        number, turn_entries, tuple(dict.fromkeys(claims)), bool(ends), answer
+        number, turn_entries, tuple(dict.fromkeys(claims)), turn_end is not None, answer
     )
 
 
 def check(
-    claims: Sequence[Claim], facts: ReadFiles, today: CurrentFiles
+    claims: Sequence[Claim], facts: ReadFiles, current: CurrentFiles
 ) -> tuple[CheckedClaim, ...]:
-    """Each claim with the findings on its evidence."""
-    return tuple(_check_claim(claim, facts, today) for claim in claims)
+    """Return each claim with the findings on its evidence."""
+    return tuple(_check_claim(claim, facts, current) for claim in claims)
 
 
-def _check_claim(claim: Claim, facts: ReadFiles, today: CurrentFiles) -> CheckedClaim:
+def _check_claim(claim: Claim, facts: ReadFiles, current: CurrentFiles) -> CheckedClaim:
+    """Return a claim with the state of its worst finding; unknown without evidence."""
     if not claim.evidence:
         return CheckedClaim(claim, "unknown", "it has no evidence")
     findings = tuple(
-        finding_of(evidence, claim.claim, facts, today) for evidence in claim.evidence
+        finding_of(evidence, claim.claim, facts, current) for evidence in claim.evidence
     )
-    decides = worst(*findings)
-    return CheckedClaim(claim, decides.state, decides.reason, findings)
+    worst_finding = worst(*findings)
+    return CheckedClaim(claim, worst_finding.state, worst_finding.reason, findings)
 
 
 def finding_of(
-    evidence: Evidence, claim: str, facts: ReadFiles, today: CurrentFiles
+    evidence: Evidence, claim: str, facts: ReadFiles, current: CurrentFiles
 ) -> Finding:
-    """The finding on one piece of evidence."""
+    """Return the finding on one piece of evidence. `claim` is the text of the claim."""
     findings = list[Finding]()
     if evidence.path:
-        findings.append(file_finding(evidence, facts, today))
+        findings.append(file_finding(evidence, facts, current))
     if evidence.call:
         findings.append(call_finding(evidence, claim, facts))
-    if (evidence.changed and not evidence.path) or (evidence.nothing and not evidence.call):
-        findings.append(
-            Finding("unknown", "a change needs a path, and nothing found a call")
-        )
+    lacks_path = evidence.changed and not evidence.path
+    lacks_call = evidence.nothing and not evidence.call
+    if lacks_path or lacks_call:
+        why = "a change needs a path, and nothing found a call"
+        findings.append(Finding("unknown", why))
     if not findings:
         return Finding("unknown", "the evidence names no file that was read and no call")
     return worst(*findings)
 
 
 def _claims_in_session(entries: Sequence[Entry]) -> list[Claim]:
-    """Claims made during the session. The same text again replaces the claim."""
+    """Return the claims that were made with the tool `claim`.
+
+    A claim replaces an earlier one with the same text.
+    """
     claims = dict[str, Claim]()
     for entry in entries:
         if isinstance(entry.event, Ended) and isinstance(entry.event.control, Claimed):
@@ -104,7 +115,9 @@ def _claims_in_session(entries: Sequence[Entry]) -> list[Claim]:
 
 
 class Checking:
-    """The check for the tool `claim`. `sessions` has the session, if it is stored."""
+    """Checks claims for the tool `claim`. Journals of subagents are in `sessions`; None if not
+    stored.
+    """
 
     def __init__(
         self, record: Recorder, files: Files, sessions: SessionIndex | None = None
@@ -112,14 +125,16 @@ class Checking:
         self._record, self._files, self._sessions = record, files, sessions
 
     async def check(self, claims: Sequence[Claim]) -> Sequence[CheckedClaim]:
+        """Check the claims in a thread, and return each with its findings."""
         entries = await self._record.entries()
         work = partial(self._check, claims, entries)
-        # It only reads, so it may be abandoned.
+        # The work only reads, so it may be abandoned.
         return await to_thread.run_sync(work, abandon_on_cancel=True)
 
     def _check(
         self, claims: Sequence[Claim], entries: Sequence[Entry]
     ) -> Sequence[CheckedClaim]:
+        """Return each claim with its findings. `entries` are those of this session."""
         # Imported here because it is rarely used, and would delay every start.
         from refold.claims.observed import SessionRecord, collect_facts
         from refold.claims.sources import CurrentFiles, records

@@ -1,7 +1,7 @@
-"""Collects the facts in journals: the files that were read, their content, and the calls.
+"""Collects facts from journals: the files that were read, their content, and the calls.
 
-Pure; blobs come through a function. Calls of subagents count, with ids that begin with
-the subagent's name: "child-1/call-7". Text of an agent is not a fact, be it an answer,
+Pure: a function reads blobs. Calls of subagents count; their ids begin with the name of the
+subagent: "child-1/call-7". Text of an agent does not count as a fact, whether it is an answer,
 thinking or the report of a subagent.
 """
 
@@ -35,22 +35,23 @@ from refold.values.printable_names import escape_name
 _ROW_PATTERN = pattern(r"(\d{1,9})\t(.*)")
 _HIT_PATTERN = pattern(r"(\d{1,9})[:-] (.*)")
 _HUNK_PATTERN = pattern(r"@@ -(\d+),\d+ \+(\d+),\d+ @@")
-_CUT_MARK = "characters are left out here"  # of a result that was cut in the middle
+# contained in a result that was cut in the middle
+_CUT_MARK = "characters are left out here"
 # Tools that may change files without reporting them.
 RUN_TOOLS = ("bash", "python")
 
 
 class SessionRecord(Struct, frozen=True):
-    """The journal of a session, or of a child below it, and where its blobs come from."""
+    """The journal of a session or of one of its subagents, and a function that reads its blobs."""
 
     entries: Sequence[Entry]
-    name: str = ""  # "child-1/child-2"; "" is the session itself
+    name: str = ""  # "child-1/child-2"; "" for the session itself
     blob: Callable[[str], bytes | None] = lambda _: None
-    damage: str = ""  # of the next event; more events may follow it
+    damage: str = ""  # damage of the next event; more events may follow it
 
 
 class ObservedCall(Struct, frozen=True):
-    """A call that was made. `outcome` is "" while it has not ended."""
+    """A call that was made. `outcome` is "" if the call has not ended."""
 
     id: str
     tool: str
@@ -58,9 +59,10 @@ class ObservedCall(Struct, frozen=True):
     order: tuple[float, int]
     outcome: str = ""
     text: str = ""
-    whole: bool = True  # `text` is complete
+    whole: bool = True  # whether `text` is complete
     output: Output | None = None
-    rows: Passage = field(default_factory=lambda: passage(""))  # of a file that it showed
+    # The lines of a file that `read_file` showed.
+    rows: Passage = field(default_factory=lambda: passage(""))
 
     @property
     def command(self) -> str:
@@ -72,41 +74,42 @@ class ObservedCall(Struct, frozen=True):
 
     @property
     def argument_text(self) -> str:
-        """All arguments as one text."""
+        """The values of all arguments, as one text."""
         return " ".join(str(value) for value in self.arguments.values())
 
 
 class FileRead(Struct, frozen=True):
-    """A file as it was shown or written. `sha256` is "" if its hash is unknown."""
+    """A file's content that was shown or written. `sha256` is "" if its hash is unknown."""
 
     sha256: str
     shown: Passage
-    whole: bool = True  # False: more than `shown` may have been read
+    whole: bool = True  # False if more than `shown` may have been read
 
 
 class ReadFiles(Struct, frozen=True):
-    """The facts of a session and its subagents. Paths are real and printable."""
+    """The facts in the journals of a session and its subagents. Paths are real, printable."""
 
     directories: tuple[str, ...] = ()
     began: float = 0.0
-    calls: tuple[ObservedCall, ...] = ()  # in the order of their ends
+    calls: tuple[ObservedCall, ...] = ()  # ordered by their ends
     readings: Mapping[str, tuple[FileRead, ...]] = {}  # the newest first
     changes: Mapping[str, str] = {}  # "created", "changed", "deleted"
-    originals: Mapping[str, str] = {}  # the sha256 of a file before its first change
+    originals: Mapping[str, str] = {}  # the sha256 of each file before its first change
     edits: tuple[tuple[tuple[float, int], str], ...] = ()  # order, and the changed path
-    said: tuple[Passage, ...] = ()  # by models that code asked, and by children
-    doubtful: bool = False  # commands may have changed files unnoticed
+    # The text of models that code asked, and of subagents.
+    model_texts: tuple[Passage, ...] = ()
+    doubtful: bool = False  # whether commands may have changed files unnoticed
 
 
 def collect_facts(records: Sequence[SessionRecord]) -> ReadFiles:
-    """The facts in these journals. The first is the session's own."""
-    gathering = _Gathering()
+    """Return the facts in these journals. The first journal is that of the session itself."""
+    collector = _FactCollector()
     for record in records:
-        gathering.add_record(record)
-    return gathering.to_facts()
+        collector.add_record(record)
+    return collector.to_facts()
 
 
-class _Gathering:
+class _FactCollector:
     def __init__(self) -> None:
         self._directories = list[str]()
         self._began = 0.0
@@ -115,44 +118,50 @@ class _Gathering:
         self._changes: Mapping[str, str] = {}
         self._originals = dict[str, str]()
         self._edits = list[tuple[tuple[float, int], str]]()
-        self._said = list[str]()
+        self._model_texts = list[str]()
         self._doubtful = False
 
     def add_record(self, record: SessionRecord) -> None:
-        calls, begun = dict[str, ToolCall](), dict[str, ObservedCall]()
+        """Add the facts of a journal.
+
+        Commands after its last checkpoint may have changed files without a record.
+        """
+        calls, unended = dict[str, ToolCall](), dict[str, ObservedCall]()
         directory, doubtful = "", False
         for entry in record.entries:
             match entry.event:
-                case SessionStarted(found):
-                    directory = found
-                    self._directories.append(found)
+                case SessionStarted(path):
+                    directory = path
+                    self._directories.append(path)
                     self._began = self._began or entry.at
                 case ModelAnswered(message):
                     calls |= {call.id: call for call in message.calls}
                 case NestedCallMade(call):
                     calls[call.id] = call
                 case Started(id_) if id_ in calls:
-                    begun[id_] = _observe(calls[id_], record.name, entry)
+                    unended[id_] = _observe(calls[id_], record.name, entry)
                     doubtful = doubtful or calls[id_].name in RUN_TOOLS
                 case Checkpointed(changed=changed):
                     doubtful = False
                     self._changes = merge_changes(self._changes, changed)
                 case Ended() as end if end.call_id in calls:
-                    begun.pop(end.call_id, None)
-                    self._take_end(calls[end.call_id], end, entry, record, directory)
+                    unended.pop(end.call_id, None)
+                    self._add_end(calls[end.call_id], end, entry, record, directory)
                 case _:
-                    self._take_text(entry, record)
+                    self._add_text(entry, record)
         self._doubtful = self._doubtful or doubtful
-        self._calls += begun.values()
+        self._calls += unended.values()
 
-    def _take_text(self, entry: Entry, record: SessionRecord) -> None:
-        """Text from models, subagents and injected variables."""
+    def _add_text(self, entry: Entry, record: SessionRecord) -> None:
+        """Add the text that an event has from a model, a subagent or a variable."""
         match entry.event:
-            case Settled(text=text, full_blob=whole) if text or whole:
-                content = record.blob(whole) if whole else None
-                self._said.append(content.decode(errors="replace") if content else text)
+            case Settled(text=text, full_blob=blob_name) if text or blob_name:
+                content = record.blob(blob_name) if blob_name else None
+                self._model_texts.append(
+                    content.decode(errors="replace") if content else text
+                )
             case ChildEnded(text=text) if text:
-                self._said.append(text)
+                self._model_texts.append(text)
             case VariableInjected() as injected:
                 for path, sha256, shown, is_whole in variable_files(injected, record.blob):
                     reading = FileRead(sha256, shown, is_whole)
@@ -161,6 +170,7 @@ class _Gathering:
                 pass
 
     def to_facts(self) -> ReadFiles:
+        """Return the facts of all added journals. The newest reading of a file comes first."""
         readings = dict[str, tuple[FileRead, ...]]()
         for path, reading, _ in sorted(self._readings, key=lambda reading: reading[2]):
             readings[path] = (reading, *readings.get(path, ()))
@@ -172,11 +182,11 @@ class _Gathering:
             changes=self._changes,
             originals=self._originals,
             edits=tuple(self._edits),
-            said=tuple(passage(text) for text in self._said),
+            model_texts=tuple(passage(text) for text in self._model_texts),
             doubtful=self._doubtful,
         )
 
-    def _take_end(
+    def _add_end(
         self,
         call: ToolCall,
         end: Ended,
@@ -184,8 +194,9 @@ class _Gathering:
         record: SessionRecord,
         directory: str,
     ) -> None:
+        """Add the result of a call, and the files that it read or changed."""
         order = (entry.at, entry.seq)
-        text, whole = _text(end, record)
+        text, whole = _output_text(end, record)
         output = next((s for s in end.shown if isinstance(s, Output)), None)
         rows = list(_parse_rows(text)) if call.name == "read_file" else []
         shown = passage_of_rows(rows)
@@ -210,9 +221,10 @@ class _Gathering:
             ]
         for diff in end.shown:
             if isinstance(diff, Diff):
-                self._take_diff(diff, observed, order)
+                self._add_diff(diff, observed, order)
 
-    def _take_diff(self, diff: Diff, call: ObservedCall, order: tuple[float, int]) -> None:
+    def _add_diff(self, diff: Diff, call: ObservedCall, order: tuple[float, int]) -> None:
+        """Add a change of a file, with the lines before and after it as readings."""
         path = diff.path
         self._changes = merge_changes(self._changes, [(path, diff.kind)])
         self._originals.setdefault(path, diff.before)
@@ -224,20 +236,24 @@ class _Gathering:
             )
         if diff.after:
             content = call.arguments.get("content")
-            written = (
-                isinstance(content, str)
-                and sha256(content.encode(errors="replace")).hexdigest() == diff.after
-            )
-            shown = (
-                passage(content)
-                if isinstance(content, str) and written
-                else passage_of_rows(after)
-            )
-            # A hunk is a part; the rest was read before, perhaps at other lines.
-            self._readings.append((path, FileRead(diff.after, shown, written), order))
+            if isinstance(content, str) and _has_hash(content, diff.after):
+                reading = FileRead(diff.after, passage(content))
+            else:
+                # A hunk is only a part; the rest was read before, perhaps at other lines.
+                reading = FileRead(diff.after, passage_of_rows(after), whole=False)
+            self._readings.append((path, reading, order))
+
+
+def _has_hash(content: str, digest: str) -> bool:
+    return sha256(content.encode(errors="replace")).hexdigest() == digest
 
 
 def _observe(call: ToolCall, name: str, entry: Entry) -> ObservedCall:
+    """Return a call that has begun, without its result.
+
+    `name` is that of the subagent; "" for the session itself. `entry` records the beginning,
+    and its time and number determine the order of calls.
+    """
     try:
         arguments = msgspec.json.decode(call.arguments, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -246,8 +262,8 @@ def _observe(call: ToolCall, name: str, entry: Entry) -> ObservedCall:
     return ObservedCall(id_, call.name, arguments, (entry.at, entry.seq))
 
 
-def _text(end: Ended, record: SessionRecord) -> tuple[str, bool]:
-    """The output of the call, and whether it is complete."""
+def _output_text(end: Ended, record: SessionRecord) -> tuple[str, bool]:
+    """Return the output of the call, and whether it is complete."""
     if end.full_blob:
         blob = record.blob(end.full_blob)
         if blob is not None:
@@ -257,18 +273,21 @@ def _text(end: Ended, record: SessionRecord) -> tuple[str, bool]:
 
 
 def _parse_rows(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a file in the output of `read_file`."""
-    before = 0
+    """Yield the numbers and texts of the lines in the output of `read_file`."""
+    last_number = 0
     for line in text.split("\n"):
         row = _ROW_PATTERN.fullmatch(line)
-        if row is None or (before and int(row[1]) != before + 1):
+        if row is None or (last_number and int(row[1]) != last_number + 1):
             return
-        before = int(row[1])
-        yield before, row[2]
+        last_number = int(row[1])
+        yield last_number, row[2]
 
 
 def _parse_hits(text: str, directory: str) -> Iterator[tuple[str, Passage]]:
-    """The lines that `grep` showed, by file."""
+    """Yield each file in the output of `grep`, with the lines that it showed.
+
+    `directory` is where relative paths start.
+    """
     path, rows = "", list[tuple[int, str]]()
     for line in (*text.split("\n"), ""):
         if hit := _HIT_PATTERN.fullmatch(line):
@@ -276,14 +295,14 @@ def _parse_hits(text: str, directory: str) -> Iterator[tuple[str, Passage]]:
         elif line != "--":
             if path and rows:
                 yield path, passage_of_rows(rows)
-            # `grep` prints escaped names, so these are compared.
+            # `grep` prints escaped names, so escaped names are compared.
             path, rows = escape_name(normpath(join(directory, line))) if line else "", []
 
 
 def _parse_diff(diff: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]]:
-    """The old and the new lines of a unified diff, each with its number."""
+    """Return the old lines and the new lines of a unified diff, each with its number."""
     before, after = list[tuple[int, str]](), list[tuple[int, str]]()
-    old = new = 0
+    old = new = 0  # the numbers of the next lines; 0 before the first hunk
     for line in diff.split("\n"):
         if hunk := _HUNK_PATTERN.fullmatch(line):
             old, new = int(hunk[1]), int(hunk[2])
@@ -296,7 +315,7 @@ def _parse_diff(diff: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]
             if line[0] != "-":
                 after.append((new, line[1:]))
                 new += 1
-        elif not line.startswith("\\"):  # cut off here, perhaps within the line before
+        elif not line.startswith("\\"):  # cut off here, perhaps within the previous line
             return before[:-1], after[:-1]
     return before, after
 
@@ -304,9 +323,10 @@ def _parse_diff(diff: str) -> tuple[list[tuple[int, str]], list[tuple[int, str]]
 def variable_files(
     event: VariableInjected, blob: Callable[[str], bytes | None]
 ) -> Iterator[tuple[str, str, Passage, bool]]:
-    """Yield path, hash and text of each file of a variable, and whether the text is known.
+    """Yield each file that the user passed in a variable: path, hash, text, and whether that is
+    known.
 
-    The user passed these files whole, so they count as read.
+    These files count as read, because the user passed them completely.
     """
     files = event.files or _read_list(event.files_blob, blob)
     texts = _texts(event.blob, blob) if files else []
@@ -317,6 +337,7 @@ def variable_files(
 
 
 def _read_list(name: str, blob: Callable[[str], bytes | None]) -> Files:
+    """Return the paths and hashes in the blob `name`; () if there is none or it is damaged."""
     content = blob(name) if name else None
     try:
         return files_in(content) if content else ()
@@ -325,7 +346,10 @@ def _read_list(name: str, blob: Callable[[str], bytes | None]) -> Files:
 
 
 def _texts(name: str, blob: Callable[[str], bytes | None]) -> list[str]:
-    """The text of one file, or the texts of several."""
+    """Return the texts of the files in a stored variable; [] if it cannot be read.
+
+    `name` is the name of its blob.
+    """
     content = blob(name)
     try:
         value: object = msgspec.json.decode(content) if content else None

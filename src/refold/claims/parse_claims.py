@@ -1,7 +1,7 @@
-"""Finds the claims in an answer: JSON objects with `evidence`, or with a required `claim`.
+"""Finds the claims in an answer: JSON objects with `evidence`, or with `claim` and `required`.
 
-Evidence comes as models write it: a map, a line of text "path:12-14: quote", or a list of
-those. Evidence that cannot be parsed is kept as evidence that supports nothing.
+Models write evidence as an object, as a line of text "path:12-14: quote", or as a list of
+these. Evidence that cannot be parsed is kept, but supports nothing.
 """
 
 import json
@@ -25,17 +25,20 @@ _FIELD_NAMES: Mapping[str, Sequence[str]] = {
 _START_NAMES = ("line_start", "start_line", "start", "first")
 _END_NAMES = ("line_end", "end_line", "end", "last")
 _QUOTATION_MARKS = ('""', "''", "``", "“”", "‘’", "«»")
-_A_CALL = re.compile(r"(?:child-\d+/)*(?:call-|c)\d+(?:\.\d+)*")
+_CALL_PATTERN = re.compile(r"(?:child-\d+/)*(?:call-|c)\d+(?:\.\d+)*")
 _LINES_PATTERN = re.compile(r"[Ll]?(\d{1,7})(?:[-–—][Ll]?(\d{1,7}))?")
 _JSON_START_PATTERN = re.compile(r"[{\[](?=\s{0,200}[\"{\[])")
 _EVIDENCE_PATTERN = re.compile(r'"evidence"', re.IGNORECASE)
-_MOST_BLOCKS = 500  # starts of JSON in one answer
+_MAX_JSON_STARTS = 500  # possible starts of JSON in one answer
 _MAX_VALUES = 200_000  # searched in one answer
 UNREADABLE_CLAIM = "(the answer speaks of evidence in a form that cannot be read)"
 
 
 def claims_in_answer(answer: str) -> tuple[Claim, ...]:
-    """The claims of an answer, in their order."""
+    """Return the claims of an answer, in order.
+
+    Text that looks like evidence but is not valid JSON adds one claim that cannot be read.
+    """
     claims, rest = list[Claim](), list[str]()
     for value in _find_json(answer, rest):
         for item in _objects(value):
@@ -46,7 +49,7 @@ def claims_in_answer(answer: str) -> tuple[Claim, ...]:
 
 
 def evidence_in(value: object) -> tuple[Evidence, ...]:
-    """The evidence of a claim, in any of its forms."""
+    """Return the evidence in a value of any accepted form; () for an empty value."""
     if value is None or value in ("", [], {}):
         return ()
     if isinstance(value, list):
@@ -55,6 +58,7 @@ def evidence_in(value: object) -> tuple[Evidence, ...]:
 
 
 def _to_evidence(value: object) -> Evidence:
+    """Return one piece of evidence; an empty one, which supports nothing, for other values."""
     match value:
         case str():
             return _from_text(value)
@@ -65,7 +69,7 @@ def _to_evidence(value: object) -> Evidence:
 
 
 def unquote(quote: str) -> str:
-    """`quote` without the quotation marks around all of it."""
+    """Return `quote` without the quotation marks at both ends, if it has them."""
     text = quote.strip()
     for first, last in _QUOTATION_MARKS:
         inner = text[1:-1]
@@ -74,50 +78,56 @@ def unquote(quote: str) -> str:
     return text
 
 
-def _find_json(answer: str, lines: list[str]) -> Iterator[object]:
-    """The answer, if it is JSON; otherwise all JSON in it. `lines` gets what is not JSON."""
+def _find_json(answer: str, rest: list[str]) -> Iterator[object]:
+    """Yield the answer if it is JSON, otherwise each JSON value in it.
+
+    The text between the values is added to `rest`.
+    """
     try:
         yield msgspec.json.decode(answer)
         return
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         pass
     decoder, position, read = json.JSONDecoder(), 0, 0
-    for _ in range(_MOST_BLOCKS):
-        begins = _JSON_START_PATTERN.search(answer, position)
-        if begins is None:
+    for _ in range(_MAX_JSON_STARTS):
+        match = _JSON_START_PATTERN.search(answer, position)
+        if match is None:
             break
-        position = begins.end()
+        position = match.end()
         try:
-            value, position = decoder.raw_decode(answer, begins.start())
+            value, position = decoder.raw_decode(answer, match.start())
         except (ValueError, RecursionError):  # not JSON
             continue
-        lines.append(answer[read : begins.start()])
+        rest.append(answer[read : match.start()])
         read = position
         yield value
-    lines.append(answer[read:])
+    rest.append(answer[read:])
 
 
 def _objects(value: object) -> Iterator[Mapping[str, Any]]:
-    """All objects in a value, outer ones first. Not recursive: the value may be deep."""
-    left, looked_at = [value], 0
-    while left and looked_at < _MAX_VALUES:
-        looked_at += 1
-        value = left.pop()
+    """Yield all JSON objects in a value, outer ones before inner ones.
+
+    It is not recursive, because the value may be deep.
+    """
+    to_visit, visited = [value], 0
+    while to_visit and visited < _MAX_VALUES:
+        visited += 1
+        value = to_visit.pop()
         match value:
             case dict():
                 item = cast("dict[str, Any]", value)
                 yield item
-                left += [
+                to_visit += [
                     item[name] for name in reversed(item) if name.casefold() != "evidence"
                 ]
             case list():
-                left += reversed(cast("list[object]", value))
+                to_visit += reversed(cast("list[object]", value))
             case _:
                 pass
 
 
 def _is_claim(item: Mapping[str, Any]) -> bool:
-    """Whether the object has evidence, or is a claim that requires it."""
+    """Whether the object has evidence, or is a claim that must have some."""
     return _get_ignoring_case(item, "evidence") is not None or (
         isinstance(_get_ignoring_case(item, "claim"), str)
         and _as_flag(_get_ignoring_case(item, "required"))
@@ -125,6 +135,7 @@ def _is_claim(item: Mapping[str, Any]) -> bool:
 
 
 def _claim(item: Mapping[str, Any], number: int) -> Claim:
+    """Return the claim in a JSON object; without a label it is named "claim NUMBER"."""
     texts = (_get_ignoring_case(item, name) for name in _LABEL_NAMES)
     label = next((t for t in texts if isinstance(t, str) and t.strip()), f"claim {number}")
     required = _as_flag(_get_ignoring_case(item, "required"))
@@ -137,23 +148,22 @@ def _get_ignoring_case(item: Mapping[str, Any], name: str, default: object = Non
     return next((v for k, v in item.items() if k.casefold() == name), default)
 
 
+def _first_text(item: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Return the text of the first of the fields `names` that has one, or ""."""
+    texts = (_as_text(_get_ignoring_case(item, name)) for name in names)
+    return next(filter(None, texts), "")
+
+
 def _from_map(item: Mapping[str, Any]) -> Evidence:
-    texts = {
-        field: next((t for n in names if (t := _as_text(_get_ignoring_case(item, n)))), "")
-        for field, names in _FIELD_NAMES.items()
-    }
+    """Return the evidence in an object, whose fields may have several names."""
+    texts = {field: _first_text(item, names) for field, names in _FIELD_NAMES.items()}
     if not texts["lines"]:
-        ends = [
-            next((t for n in ns if (t := _as_text(_get_ignoring_case(item, n)))), "")
-            for ns in (_START_NAMES, _END_NAMES)
-        ]
+        ends = (_first_text(item, _START_NAMES), _first_text(item, _END_NAMES))
         texts["lines"] = "-".join(filter(None, ends))
     if not texts["lines"]:
         texts["path"], texts["lines"] = _split_lines(texts["path"])
-    changed, nothing = (
-        _get_ignoring_case(item, "changed") is True,
-        _get_ignoring_case(item, "nothing") is True,
-    )
+    changed = _get_ignoring_case(item, "changed") is True
+    nothing = _get_ignoring_case(item, "nothing") is True
     return Evidence(**texts, changed=changed, nothing=nothing)
 
 
@@ -162,6 +172,7 @@ def _as_flag(value: object) -> bool:
 
 
 def _as_text(value: object) -> str:
+    """Return a text, a number or a pair of numbers ("12-14") as text; "" for other values."""
     match value:
         case str():
             return value.strip()
@@ -178,7 +189,11 @@ def _as_text(value: object) -> str:
 
 
 def _from_text(text: str) -> Evidence:
-    """`path:12-14: quote`, `path: quote`, `path:12`, `call-3: quote` or `$ command: quote`."""
+    """Parse evidence that is one line of text.
+
+    Its forms are `path:12-14: quote`, `path: quote`, `path:12`, `call-3: quote` and `$ command:
+    quote`.
+    """
     text = text.strip()
     head, colon, rest = text.partition(": ")
     if not colon:
@@ -189,7 +204,7 @@ def _from_text(text: str) -> Evidence:
     if head.startswith("$ "):
         return Evidence(call=head[2:].strip(), quote=quote)
     name = unquote(head)
-    if _A_CALL.fullmatch(name):
+    if _CALL_PATTERN.fullmatch(name):
         return Evidence(call=name, quote=quote)
     path, lines = _split_lines(name)
     path = unquote(path)
@@ -199,12 +214,13 @@ def _from_text(text: str) -> Evidence:
 
 
 def _split_lines(path: str) -> tuple[str, str]:
-    """`src/a.py:12-14` or `src/a.py#L12` as the path and the lines."""
+    """Split `src/a.py:12-14` or `src/a.py#L12` into the path and the lines."""
     for mark in ("#", ":"):
         front, separator, back = path.rpartition(mark)
         if separator and front and _LINES_PATTERN.fullmatch(back.strip()):
-            first = front.rpartition(":")  # a column follows the line: only the line counts
-            if mark == ":" and first[0] and first[2].isdecimal() and len(first[2]) < 8:
-                return first[0].strip(), first[2]
+            # In "src/a.py:12:5", the last number is a column, which does not count.
+            file, _, line = front.rpartition(":")
+            if mark == ":" and file and line.isdecimal() and len(line) < 8:
+                return file.strip(), line
             return front.strip(), back.strip()
     return path, ""

@@ -1,7 +1,7 @@
-"""Text with line numbers, and the lines on which a quote is found word for word.
+"""Finds a quote word for word in a text with line numbers.
 
-All white space counts as one space; nothing else is normalized. A quote begins and ends at
-word boundaries. A quote is never used as a pattern.
+Any white space counts as one space; nothing else is normalized. A quote begins and ends at word
+boundaries. A quote is never used as a pattern.
 """
 
 from bisect import bisect_right
@@ -12,9 +12,9 @@ from unicodedata import normalize
 from refold.values.text import clean
 
 MIN_QUOTE_WEIGHT = 8  # letters and digits; a shorter quote may match by chance
-_MOST_WORK = 5_000_000  # characters compared in a search for one quote
-_GAP_MARK = "\0"  # stands for missing lines; no quote crosses it
-_WIDE_START = "\u2e80"  # from here on a letter is a syllable or a word
+_MAX_COMPARED_CHARS = 5_000_000  # characters compared in a search for one quote
+_GAP_MARK = "\0"  # represents missing lines; no quote can cross it
+_WIDE_START = "\u2e80"  # a letter from here on is a syllable or a word
 
 
 class LineRange(NamedTuple):
@@ -30,7 +30,7 @@ class LineRange(NamedTuple):
 
 
 class Passage:
-    """A searchable text; build it with `passage` or `passage_of_rows`."""
+    """A text in which quotes can be found. Create one with `passage` or `passage_of_rows`."""
 
     def __init__(self, text: str, starts: Sequence[int], numbers: Sequence[int]) -> None:
         self._text, self._starts, self._numbers = text, starts, numbers
@@ -41,21 +41,20 @@ class Passage:
     def places(
         self, quote: str, within: LineRange | None = None, limit: int = 3
     ) -> list[LineRange]:
-        """The first `limit` places of `quote`, normalized by `normalize_quote`, that begin
-        `within` these lines.
+        """Return the first `limit` places of `quote` that begin within the lines `within`.
+
+        None means all lines. `normalize_quote` must have normalized `quote`.
         """
+        if not quote or _GAP_MARK in quote:
+            return []
         ranges, position, work = list[LineRange](), self._start(within), 0
         end = self._end_of_quotes(within) + len(quote)
-        while len(ranges) < limit and work < _MOST_WORK:
+        while len(ranges) < limit and work < _MAX_COMPARED_CHARS:
             work += len(quote) + 1_000
-            position = (
-                self._text.find(quote, position, end)
-                if quote and _GAP_MARK not in quote
-                else -1
-            )
+            position = self._text.find(quote, position, end)
             if position < 0:
                 break
-            if self._whole_words(position, position + len(quote)):
+            if self._is_at_word_boundaries(position, position + len(quote)):
                 ranges.append(
                     LineRange(self._line(position), self._line(position + len(quote) - 1))
                 )
@@ -63,10 +62,11 @@ class Passage:
         return ranges
 
     def holds(self, quote: str) -> bool:
+        """Whether the text contains the quote, from one word boundary to another."""
         return bool(self.places(quote, limit=1))
 
     def is_a_line(self, quote: str) -> bool:
-        """Whether a line has exactly this text."""
+        """Whether some line has exactly this text."""
         for place in self.places(quote, limit=20):
             index = bisect_right(self._numbers, place.first) - 1
             last = index + 1 == len(self._starts)
@@ -76,13 +76,14 @@ class Passage:
         return False
 
     def _start(self, within: LineRange | None) -> int:
+        """Return the offset of the first line in the range; None means the whole text."""
         if within is None:
             return 0
         index = bisect_right(self._numbers, within.first - 1)
         return self._starts[index] if index < len(self._starts) else len(self._text)
 
     def _end_of_quotes(self, within: LineRange | None) -> int:
-        """The end of the range in which a quote may begin."""
+        """Return the offset before which a quote must begin, so that it begins in the range."""
         if within is None:
             return len(self._text)
         index = bisect_right(self._numbers, within.last)
@@ -91,22 +92,21 @@ class Passage:
     def _line(self, position: int) -> int:
         return self._numbers[bisect_right(self._starts, position) - 1]
 
-    def _whole_words(self, start: int, end: int) -> bool:
+    def _is_at_word_boundaries(self, start: int, end: int) -> bool:
+        """Whether no word is cut at the offsets `start` and `end`."""
         text = self._text
         before = text[start - 1 : start] if start else ""
-        cut_before = _is_word_letter(before) and _is_word_letter(text[start])
-        return not (
-            cut_before
-            or (_is_word_letter(text[end - 1]) and _is_word_letter(text[end : end + 1]))
-        )
+        cuts_first = _is_word_letter(before) and _is_word_letter(text[start])
+        cuts_last = _is_word_letter(text[end - 1]) and _is_word_letter(text[end : end + 1])
+        return not (cuts_first or cuts_last)
 
 
-class _Later(Passage):
+class _LazyPassage(Passage):
     def __init__(self, text: Callable[[], str]) -> None:
         self._make = text
 
     def __getattr__(self, name: str) -> object:
-        """Build the passage when a field of it is first used."""
+        """Create the passage when one of its fields is first used."""
         if name not in ("_text", "_starts", "_numbers"):
             raise AttributeError(name)
         vars(self).update(vars(passage(self._make())))
@@ -114,14 +114,16 @@ class _Later(Passage):
 
 
 def passage_of_rows(rows: Iterable[tuple[int, str]]) -> Passage:
-    """The passage of numbered lines, in order, with a gap for missing lines."""
+    """Return a passage of lines with their numbers, in order. No quote matches across missing
+    lines.
+    """
     pieces, starts, numbers = list[str](), list[int](), list[int]()
-    position, before = 0, None
+    position, last_number = 0, None
     for number, line in rows:
-        if before is not None and number != before + 1:
+        if last_number is not None and number != last_number + 1:
             pieces.append(_GAP_MARK)
-            position += 2
-        before = number
+            position += len(_GAP_MARK) + 1  # and the space after it
+        last_number = number
         if words := normalize_quote(line):
             pieces.append(words)
             starts.append(position)
@@ -131,22 +133,25 @@ def passage_of_rows(rows: Iterable[tuple[int, str]]) -> Passage:
 
 
 def passage(text: str) -> Passage:
-    """The passage of a whole text, with LF line ends only."""
+    """Return a passage for a whole text, whose lines end with LF."""
     return passage_of_rows(enumerate(text.split("\n"), 1))
 
 
 def lazy_passage(text: Callable[[], str]) -> Passage:
-    """Like `passage`, but built when it is first used: few passages are searched."""
-    return _Later(text)
+    """Return a passage that calls `text` when it is first used, because few are searched."""
+    return _LazyPassage(text)
 
 
 def normalize_quote(quote: str) -> str:
-    """The text with single spaces and normalized characters."""
+    """Return a quote with single spaces and normalized characters."""
     return " ".join(normalize("NFC", clean(quote)).split())
 
 
 def weight(quote: str) -> int:
-    """The number of letters and digits in a quote. Letters of scripts like Chinese count twice."""
+    """Return the number of letters and digits in a quote.
+
+    A letter of scripts like Chinese counts twice.
+    """
     return sum(1 + (letter >= _WIDE_START) for letter in quote if letter.isalnum())
 
 

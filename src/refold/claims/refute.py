@@ -1,8 +1,9 @@
-"""The deep check of claims: another agent tries to refute them, and is checked itself.
+"""Checks claims a second time: another agent tries to refute them, and is itself checked.
 
-Its evidence is looked up in its own journal, by the same check. Its verdict can only
-improve a claim that the first check could not decide; if it failed, or did not mention a
-claim, that claim is unknown. The caller opens its session.
+The evidence of that agent is looked up in its own journal, by the first check. If the first
+finding is "unknown" and the second one "supported", the second one counts; otherwise the worse
+of both counts. If the agent failed, or did not mention a claim, the second finding is
+"unknown". The caller opens the agent's session.
 """
 
 from collections.abc import Mapping, Sequence
@@ -56,7 +57,7 @@ VERDICTS_SCHEMA = Raw(
 
 
 class Verdict(Struct, frozen=True):
-    """The other agent's verdict on a claim."""
+    """What the other agent says about a claim, and its evidence."""
 
     id: str
     verdict: Literal["supported", "refuted", "unclear"]
@@ -71,13 +72,13 @@ class _Answer(Struct, frozen=True):
 
 
 def claims_to_recheck(checked: Sequence[CheckedClaim]) -> Mapping[str, CheckedClaim]:
-    """The claims that are not contradicted yet, by number."""
+    """Return the claims that are not contradicted yet, by their numbers as texts."""
     numbered = enumerate(checked, 1)
     return {str(n): claim for n, claim in numbered if claim.state != "contradicted"}
 
 
 def task_text(claims: Mapping[str, CheckedClaim]) -> str:
-    """The task for the other agent."""
+    """Return the task for the other agent: to refute these claims."""
     items = [
         {"id": id_, "claim": claim.claim.claim, "evidence": claim.claim.evidence}
         for id_, claim in claims.items()
@@ -86,9 +87,9 @@ def task_text(claims: Mapping[str, CheckedClaim]) -> str:
 
 
 def verdicts(answer: str) -> Mapping[str, Verdict]:
-    """The verdicts in an answer, by claim. Raises `ValueError` for an invalid answer.
+    """Return the verdicts in an answer, by the numbers of the claims.
 
-    A claim with two verdicts has none.
+    A claim with two verdicts counts as one without. Raises `ValueError` for an invalid answer.
     """
     try:
         decoded = msgspec.convert(value_in(answer), _Answer, strict=False)
@@ -104,44 +105,54 @@ def merge_verdicts(
     checked: Sequence[CheckedClaim],
     verdicts_by_id: Mapping[str, Verdict],
     facts: ReadFiles,
-    today: CurrentFiles,
+    current: CurrentFiles,
     problem: str = "",
 ) -> tuple[CheckedClaim, ...]:
-    """The claims after both checks. `problem` says why the second one has no result."""
-    second = claims_to_recheck(checked)
-    return tuple(
-        _merge(claim, verdicts_by_id.get(str(n)), facts, today, problem)
-        if str(n) in second
-        else claim
-        for n, claim in enumerate(checked, 1)
-    )
+    """Return the claims with the results of both checks.
+
+    `facts` and `current` are those of the other agent. `problem` is the reason why the second
+    check has no result, or "".
+    """
+    rechecked = claims_to_recheck(checked)
+    merged = list(checked)
+    for id_, claim in rechecked.items():
+        verdict = verdicts_by_id.get(id_)
+        merged[int(id_) - 1] = _merge(claim, verdict, facts, current, problem)
+    return tuple(merged)
 
 
 def _merge(
     first: CheckedClaim,
     verdict: Verdict | None,
     facts: ReadFiles,
-    today: CurrentFiles,
+    current: CurrentFiles,
     problem: str,
 ) -> CheckedClaim:
-    cheap = Finding(first.state, first.reason)
-    second = _second_finding(verdict, facts, today, problem)
-    better = cheap.state == "unknown" and second.state == "supported"
-    decides = second if better else worst(cheap, second)
-    return replace(first, state=decides.state, reason=decides.reason)
+    """Return a claim with the result of both checks; `first` has that of the first."""
+    first_finding = Finding(first.state, first.reason)
+    second_finding = _second_finding(verdict, facts, current, problem)
+    if first.state == "unknown" and second_finding.state == "supported":
+        merged = second_finding
+    else:
+        merged = worst(first_finding, second_finding)
+    return replace(first, state=merged.state, reason=merged.reason)
 
 
 def _second_finding(
-    verdict: Verdict | None, facts: ReadFiles, today: CurrentFiles, problem: str
+    verdict: Verdict | None, facts: ReadFiles, current: CurrentFiles, problem: str
 ) -> Finding:
-    """The finding of the second check. A verdict counts only if its evidence is supported."""
+    """Return the finding of the second check on a claim.
+
+    A verdict counts only if its own evidence is supported. `problem` says why there is no
+    verdict, or is "".
+    """
     if verdict is None:
         why = problem or "the second look said nothing of it"
         return Finding("unknown", f"not checked a second time: {why}")
     if verdict.verdict == "unclear":
         return Finding("unknown", f"unclear in the second check: {verdict.why}")
     shown = Evidence(verdict.path, verdict.lines, verdict.quote)
-    finding = finding_of(shown, "", facts, today)
+    finding = finding_of(shown, "", facts, current)
     if finding.state != "supported":
         why = (
             f"called {verdict.verdict}, but the evidence for that is not: {finding.reason}"

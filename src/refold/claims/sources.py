@@ -1,8 +1,8 @@
-"""The sources for checking claims: journals of the session and its subagents, and files.
+"""Reads what claims are checked against: journals of the session and its subagents, and files.
 
-Journals are read from the disk without a lock, while they may be written, and only those
-of subagents that a journal names. Only files that the journal names are opened, so that a
-claim cannot be used to learn what is in other files.
+Journals are read from the disk without a lock, while they may be written. Only subagents and
+files that a journal names are read, so that a claim cannot be used to learn the content of
+other files.
 """
 
 import os
@@ -20,35 +20,41 @@ from refold.errors import JournalError, ToolFailed
 from refold.journal.events.child_events import ChildBorn, ChildEnded
 from refold.journal.events.kinds import Entry
 from refold.journal.session_index import SessionIndex
-from refold.place.port import AT_MOST, Files
+from refold.place.port import MAX_FILE_BYTES, Files
 from refold.tools.text_files import decode_text
 from refold.values.printable_names import escape_name
 
 _NAME_PATTERN = re.compile(r"child-\d{1,6}")
 _MAX_DEPTH = 16
-_MAX_SESSIONS = 1_000  # sessions
+_MAX_SESSIONS = 1_000
 
 
 def records(
     sessions: SessionIndex, session: str, entries: Sequence[Entry]
 ) -> list[SessionRecord]:
-    """The records of the session with these entries and of all its subagents."""
+    """Return the records of a session, whose entries are given, and of all its subagents."""
     result = [SessionRecord(entries, "", _blobs(sessions, session))]
-    left = list(_list_subagents(sessions, session, entries))
-    while left and len(result) < _MAX_SESSIONS:
-        child, known = left.pop(0)
-        below = f"{session}/{child}"
-        child_entries, damage = sessions.entries(below, known)
-        result.append(SessionRecord(child_entries, child, _blobs(sessions, below), damage))
+    waiting = list(_list_subagents(sessions, session, entries))
+    while waiting and len(result) < _MAX_SESSIONS:
+        child, head = waiting.pop(0)
+        child_session = f"{session}/{child}"
+        child_entries, damage = sessions.entries(child_session, head)
+        result.append(
+            SessionRecord(child_entries, child, _blobs(sessions, child_session), damage)
+        )
         if child.count("/") < _MAX_DEPTH:
-            left += _list_subagents(sessions, session, child_entries, child)
+            waiting += _list_subagents(sessions, session, child_entries, child)
     return result
 
 
 def _list_subagents(
     sessions: SessionIndex, session: str, entries: Sequence[Entry], name: str = ""
 ) -> list[tuple[str, tuple[int, str]]]:
-    """The name of each subagent, and the head of its journal if it ended."""
+    """Return the name of each subagent, and the number and hash of its last event.
+
+    These are (0, "") if the subagent has not ended. `name` is the subagent that started them;
+    "" for the session itself.
+    """
     ends = {e.event.child: e.event.head for e in entries if isinstance(e.event, ChildEnded)}
     born = [e.event.child for e in entries if isinstance(e.event, ChildBorn)]
     # Subagents from before a fork are stored with the fork's source.
@@ -61,6 +67,8 @@ def _list_subagents(
 
 
 def _blobs(sessions: SessionIndex, session: str) -> Callable[[str], bytes | None]:
+    """Return a function that returns a blob of the session, or None if it cannot be read."""
+
     def get(name: str) -> bytes | None:
         try:
             return sessions.blob(session, name)
@@ -71,45 +79,53 @@ def _blobs(sessions: SessionIndex, session: str) -> Callable[[str], bytes | None
 
 
 class CurrentFile(Struct, frozen=True):
-    """A file as it is now. `words` is None if it is not text or unreadable; `why` says which."""
+    """The current state of a file. `words` is its text, or None.
+
+    It is None if the file is gone, unreadable or not text; `why` says why, unless the file is
+    gone.
+    """
 
     kind: Literal["file", "gone", "unreadable"]
     sha256: str = ""
     words: Passage | None = None
     why: str = ""
-    touched: float = 0.0  # its ctime, which programs cannot set
+    touched: float = 0.0  # the file's ctime, which programs cannot set
 
 
 class CurrentFiles:
-    """The current files; each is read once."""
+    """Reads the current files, each only once."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._looked = dict[str, CurrentFile]()
+        self._read_files = dict[str, CurrentFile]()
 
     def real(self, path: str, directories: Sequence[str]) -> tuple[str, ...]:
-        """The printable paths that `path` may mean. Raises `ToolFailed` if invalid."""
+        """Return the real paths, in printable form, that `path` may mean. Raises `ToolFailed`.
+
+        A relative path may start in any of `directories`.
+        """
         bases = directories if not os.path.isabs(path) else ("/",)
         paths = [escape_name(self._files.real(os.path.join(base, path))) for base in bases]
         return tuple(dict.fromkeys(paths))
 
     def read_file(self, path: str) -> CurrentFile:
-        """The file at a path that `real` returned."""
-        if path not in self._looked:
-            self._looked[path] = self._read(path)
-        return self._looked[path]
+        """Return the file at a path that `real` returned."""
+        if path not in self._read_files:
+            self._read_files[path] = self._read(path)
+        return self._read_files[path]
 
     def _read(self, path: str) -> CurrentFile:
+        """Return the current state of the file at this real path, in printable form."""
         try:
             real = self._files.real(path)
             if escape_name(real) != path:
                 return CurrentFile("unreadable", why="a link leads elsewhere by now")
             if self._files.kind(real) == "nothing":
                 return CurrentFile("gone")
-            about = os.lstat(real)
-            if about.st_size > AT_MOST:
+            status = os.lstat(real)
+            if status.st_size > MAX_FILE_BYTES:
                 return CurrentFile("unreadable", why="it is too large to be looked through")
-            content, touched = self._files.read(real), about.st_ctime
+            content, touched = self._files.read(real), status.st_ctime
         except ToolFailed as error:
             return CurrentFile("unreadable", why=str(error).rstrip("."))
         except OSError as error:

@@ -1,7 +1,7 @@
-"""`refold acp`: an agent for editors that speak the Agent Client Protocol, on stdio.
+"""`refold acp`: serves editors as an agent over stdio, with the Agent Client Protocol.
 
-The protocol is in `refold.acp`, which needs the extra `acp`. Here the options are read, and
-stdout is kept for the protocol alone.
+This module reads the options, and reserves stdout for the protocol. `refold.acp` implements the
+protocol; it needs the extra `acp`.
 """
 
 import os
@@ -27,10 +27,13 @@ _MISSING_EXTRA = (
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("-m", "--model", default="", help="model of new sessions")
-    parser.add_argument("--script", metavar="FILE", help="take the responses from a file")
+    parser.add_argument(
+        "--script", metavar="FILE", help="take the model's responses from a script"
+    )
 
 
 def run(args: Namespace) -> int:
+    """Serve sessions to an editor on stdin and stdout, until it leaves. Return exit code 0."""
     try:
         from refold.acp.serving import serve
     except ImportError as error:
@@ -50,8 +53,8 @@ def run(args: Namespace) -> int:
 
 
 def _reserve_stdout() -> int:
-    """Return a copy of stdout for the protocol, and send everything else to stderr."""
+    """Return a descriptor of stdout for the protocol, and send all other output to stderr."""
     sys.stdout.flush()
-    own = os.dup(1)
+    protocol_output = os.dup(1)
     os.dup2(2, 1)
-    return own
+    return protocol_output

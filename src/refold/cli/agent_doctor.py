@@ -1,6 +1,7 @@
-"""`refold agents doctor NAME`: is its model there, and which of its tools would ask.
+"""`refold agents doctor NAME`: checks an agent without calling its model.
 
-`app` checks the model, `permissions` decides about calls. Nothing is asked of a model.
+The command checks whether the model is available, and lists which tools would run, ask or be
+denied. `app` checks the model, and `permissions` decides about calls.
 """
 
 from argparse import Namespace
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from refold.permissions.rules import Rule
     from refold.tools.contract import Tool
 
-_A_FILE, _A_COMMAND, _READS = "any-file", "any-command", "ls"
+_SAMPLE_FILE, _SAMPLE_COMMAND, _READING_COMMAND = "any-file", "any-command", "ls"
 _VERDICT_LABELS: Mapping[Verdict, str] = {
     "allow": "runs without asking",
     "ask": "asks",
@@ -29,14 +30,16 @@ _VERDICT_LABELS: Mapping[Verdict, str] = {
 
 
 def run(args: Namespace) -> int:
-    """Return 1 if the agent could not work."""
+    """Check an agent, and print the result. Return exit code 1 if the agent cannot work."""
     from refold.agents.profile import tools_of
     from refold.cli.launch import app_of
     from refold.errors import BadInput
     from refold.journal.state.fold import View
 
-    words = ["--agent", args.name, *(("--agents", args.agents) if args.agents else ())]
-    start = session_parser().parse_args(words)
+    arguments = ["--agent", args.name]
+    if args.agents:
+        arguments += ["--agents", args.agents]
+    start = session_parser().parse_args(arguments)
     app = app_of(start, attended=True)
     profile = app.agents.find(args.name, "main")
     model, fault = "", ""
@@ -48,18 +51,17 @@ def run(args: Namespace) -> int:
     rules = (*app.workspace.rules, *profile.rules)
     mode = profile.mode or app.mode
     write(f"agent  {profile.name}  ({escape_to_one_line(profile.where) or 'built in'})\n")
-    write(
-        f"model  {escape_to_one_line(model)}  ok\n"
-        if not fault
-        else f"model  missing: {escape_to_one_line(fault)}\n"
-    )
+    if fault:
+        write(f"model  missing: {escape_to_one_line(fault)}\n")
+    else:
+        write(f"model  {escape_to_one_line(model)}  ok\n")
     verdicts: list[tuple[Tool, Verdict]] = [
         (t, _sample_verdict(t, app, rules, mode)) for t in (*tools.active, *tools.deferred)
     ]
     for verdict in _VERDICT_LABELS:
         names = [t.name for t, result in verdicts if result == verdict]
         write(f"{_VERDICT_LABELS[verdict]:19}  {', '.join(names) or '-'}\n")
-    write(_limits(verdicts, app, rules, mode))
+    write(_exceptions_text(verdicts, app, rules, mode))
     app.workspace.close()
     return 1 if fault else 0
 
@@ -69,10 +71,11 @@ def _sample_verdict(
     app: "App",
     rules: Sequence["Rule"],
     mode: "Mode",
-    command: str = _A_COMMAND,
+    command: str = _SAMPLE_COMMAND,
 ) -> Verdict:
-    """Return the verdict on a sample call: on a file of the workspace, or a command that no
-    rule names.
+    """Return the verdict on a sample call of `tool`: whether it runs, asks or is denied.
+
+    The call uses a file of the workspace, or runs `command`.
     """
     from refold.engine.authorize import describe_access
     from refold.permissions.decide import decide
@@ -80,41 +83,50 @@ def _sample_verdict(
 
     facts = app.facts()
     try:
-        access = describe_access(tool, _sample(tool, command), facts)
-    except ToolFailed:  # it needs more than a sample
+        access = describe_access(tool, _sample_arguments(tool, command), facts)
+    except ToolFailed:  # the tool needs more than a sample
         access = Access(tool.name, tool.effect)
     return decide(access, mode, rules, facts).verdict
 
 
-def _sample(tool: "Tool", command: str) -> Mapping[str, object]:
-    """Return sample arguments for a call."""
+def _sample_arguments(tool: "Tool", command: str) -> Mapping[str, object]:
+    """Return sample arguments for `tool`, with a value for each required parameter."""
     schema: dict[str, Any] = msgspec.json.decode(tool.spec.parameters)
-    kinds = {"integer": 1, "number": 1, "boolean": True}
-    values: dict[str, object] = {
-        name: about["enum"][0] if "enum" in about else kinds.get(about.get("type"), _A_FILE)
-        for name, about in schema["properties"].items()
-        if name in schema["required"]
-    }
-    return values | ({"command": command} if "command" in values else {})
+    samples = {"integer": 1, "number": 1, "boolean": True}
+    values: dict[str, object] = {}
+    for name in schema["required"]:
+        about = schema["properties"][name]
+        if name == "command":
+            values[name] = command
+        elif "enum" in about:
+            values[name] = about["enum"][0]
+        else:
+            values[name] = samples.get(about.get("type"), _SAMPLE_FILE)
+    return values
 
 
-def _limits(
+def _exceptions_text(
     verdicts: Sequence[tuple["Tool", Verdict]],
     app: "App",
     rules: Sequence["Rule"],
     mode: "Mode",
 ) -> str:
-    """Describe limits that the lists do not show per call."""
+    """Return a sentence about calls whose verdict differs from that of the sample calls.
+
+    They are calls on protected files, outside of the workspace, or with read-only commands.
+    """
     from refold.permissions.rules import COMMAND_TOOLS
 
     asking = [t for t, v in verdicts if v == "ask" and t.name in COMMAND_TOOLS]
-    reading = [t for t in asking if _sample_verdict(t, app, rules, mode, _READS) == "allow"]
+    reading = [
+        t
+        for t in asking
+        if _sample_verdict(t, app, rules, mode, _READING_COMMAND) == "allow"
+    ]
     names = ", ".join(tool.name for tool in reading)
-    limits = "Protected files ask in every mode"
+    text = "Protected files ask in every mode"
     if mode != "bypass":
-        limits += ", and files outside the workspace ask"
-    return (
-        f"{limits}; {names}: a command that only reads does not.\n"
-        if names
-        else f"{limits}.\n"
-    )
+        text += ", and files outside the workspace ask"
+    if names:
+        text += f"; {names}: a command that only reads does not"
+    return f"{text}.\n"

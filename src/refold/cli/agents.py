@@ -1,4 +1,4 @@
-"""`refold agents`: the available agents, their sources, and problems in their files."""
+"""`refold agents`: lists the available agents, where each is defined, and its problems."""
 
 import os
 from argparse import SUPPRESS, ArgumentParser, Namespace
@@ -20,26 +20,29 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     _add_file_flag(parser)
     subparsers = parser.add_subparsers(dest="what", metavar="WHAT")
-    listing = subparsers.add_parser("list", help="list them, as without a word")
+    listing = subparsers.add_parser(
+        "list", help="list the agents, as refold agents alone does"
+    )
     listing.add_argument(
         "--json", action="store_true", default=SUPPRESS, help="print JSON lines"
     )
     _add_file_flag(listing, default=SUPPRESS)
     check = subparsers.add_parser(
-        "doctor", help="check what an agent needs, and what would ask"
+        "doctor", help="check what an agent needs, and which calls would ask"
     )
-    check.add_argument("name", metavar="NAME")
+    check.add_argument("name", metavar="NAME", help="name of the agent")
     _add_file_flag(
         check, default=SUPPRESS
-    )  # else it would replace one given before `doctor`
+    )  # otherwise it would replace an argument given before `doctor`
 
 
-def _add_file_flag(parser: ArgumentParser, **epilog: str) -> None:
-    about = "also take agents from this TOML, YAML or JSON file"
-    parser.add_argument("--agents", metavar="FILE", help=about, **epilog)  # pyright: ignore[reportArgumentType]
+def _add_file_flag(parser: ArgumentParser, **options: str) -> None:
+    about = "also take agents from this TOML, YAML, JSON or Prolog (.pl) file"
+    parser.add_argument("--agents", metavar="FILE", help=about, **options)  # pyright: ignore[reportArgumentType]
 
 
 def run(args: Namespace) -> int:
+    """List the agents, or check the agent that `doctor` names. Return the exit code."""
     if args.what == "doctor":
         from refold.cli.agent_doctor import run as check
 
@@ -50,7 +53,7 @@ def run(args: Namespace) -> int:
 
 
 def run_flag(args: Namespace) -> int:
-    """Carry out `--init-config FILE` and `--list-agents`."""
+    """Run `refold --init-config FILE` or `refold --list-agents`. Return the exit code."""
     if args.init_config:
         from refold.declared.init_config import write_config
 
@@ -61,11 +64,14 @@ def run_flag(args: Namespace) -> int:
 
 
 def _list(args: Namespace, *, trust: bool = False) -> int:
-    """Print the agents. With `trust`, those of this folder count, trusted or not."""
-    place, changed = scope_with_trust(
+    """Print the agents, and return the exit code.
+
+    With `trust`, the files of this folder are read even if the user has not trusted it.
+    """
+    scope, changed_file_notices = scope_with_trust(
         current_directory(), paths(os.environ), os.environ, trust=trust
     )
-    agents = _load_registry(place, args.agents, trust=trust)
+    agents = _load_registry(scope, args.agents, trust=trust)
     profiles = agents.profiles_for()
     width = max(cells(profile.name) for profile in profiles)
     for profile in profiles:
@@ -73,34 +79,41 @@ def _list(args: Namespace, *, trust: bool = False) -> int:
             print_document(_document(profile))
         else:
             write(_line(profile, width))
-    unheeded = _ignored_files_note(args.agents, trust=trust)
-    for problem in (unheeded, trust_notice(place), *agents.problems, *changed()):
-        if problem:
-            print_error(escape_to_one_line(problem))
+    ignored = _ignored_files_note(args.agents, trust=trust)
+    notices = (ignored, trust_notice(scope), *agents.problems, *changed_file_notices())
+    for notice in filter(None, notices):
+        print_error(escape_to_one_line(notice))
     return 0
 
 
 def active_agents() -> Registry:
-    """Return the agents that apply in this directory. Raises `BadInput`."""
-    return _load_registry(
-        scope_with_trust(current_directory(), paths(os.environ), os.environ)[0]
-    )
+    """Return the agents that apply in the current directory.
+
+    Raises `BadInput` for an unusable file of agents.
+    """
+    scope, _ = scope_with_trust(current_directory(), paths(os.environ), os.environ)
+    return _load_registry(scope)
 
 
 def _load_registry(
-    place: SkillScope, named_file: str | None = None, *, trust: bool = False
+    scope: SkillScope, named_file: str | None = None, *, trust: bool = False
 ) -> Registry:
+    """Return the built-in agents, those in the directories of `scope`, and the declared ones.
+
+    Agents are declared in files such as agents.toml; `named_file` is the file that --agents
+    names.
+    """
     directory, places = current_directory(), paths(os.environ)
     if not (named_file or has_agent_file(directory, places.config)):
-        return registry(place, _tools)
+        return registry(scope, _builtin_tool_names)
     from refold.cli.declared_start import load_declared_profiles
 
     declared = load_declared_profiles(directory, places, trust=trust, named_file=named_file)
-    return registry(place, _tools, profiles=declared)
+    return registry(scope, _builtin_tool_names, profiles=declared)
 
 
 def _ignored_files_note(file: str | None, *, trust: bool = False) -> str:
-    """Return which settings and agents of this folder are ignored, and why; "" for none.
+    """Return which settings and agents of this folder are ignored, and why; "" if none.
 
     `file` is the file that --agents names.
     """
@@ -110,18 +123,21 @@ def _ignored_files_note(file: str | None, *, trust: bool = False) -> str:
     return reason_settings_ignored(files, state, file or "")
 
 
-def _tools() -> frozenset[str]:
-    from refold.tools.builtin import builtin  # most have no agent that names one
+def _builtin_tool_names() -> frozenset[str]:
+    from refold.tools.builtin import builtin  # few agents name tools
 
     return frozenset(tool.name for tool in builtin())
 
 
 def _line(profile: Profile, column_width: int) -> str:
-    works, place = _USE_LABELS[profile.use], escape_to_one_line(profile.where)
-    about = ", ".join(filter(None, (works and f"works {works}", place)))
+    """Return the line about an agent. `column_width` is the width of the column of names."""
+    use = _USE_LABELS[profile.use]
+    details = [f"works {use}"] if use else []
+    if profile.where:
+        details.append(escape_to_one_line(profile.where))
     pad = " " * (column_width - cells(profile.name))
-    more = f"  ({about})" if about else ""
-    return f"{profile.name}{pad}  {escape_to_one_line(profile.description)}{more}\n"
+    suffix = f"  ({', '.join(details)})" if details else ""
+    return f"{profile.name}{pad}  {escape_to_one_line(profile.description)}{suffix}\n"
 
 
 def _document(profile: Profile) -> dict[str, object]:

@@ -1,7 +1,7 @@
 """`refold auth set|list|test|remove`: API keys, never shown in full.
 
-A key is read without echo, or from a pipe; never from the command line, which other
-programs and the shell's history see. `client.settings.provider_keys` checks and stores keys.
+A key is typed without echo, or read from a pipe, but never from the command line, which other
+programs can see. `client.settings.provider_keys` checks and stores keys.
 """
 
 import os
@@ -26,7 +26,7 @@ ARGUMENT_SHOWS_KEY = (
     "a key on the command line is visible to other programs and saved by the shell: "
     "make a new one, and give it when asked, or from a pipe"
 )
-_MAX_KEY_CHARS = 65536  # characters that are read from a pipe
+_MAX_KEY_CHARS = 65536  # read from a pipe
 
 
 def add_arguments(auth: ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def add_arguments(auth: ArgumentParser) -> None:
     keep = subparsers.add_parser(
         "set", help="store a key, typed without echo or read from a pipe"
     )
-    keep.add_argument("provider", metavar="PROVIDER")
+    keep.add_argument("provider", metavar="PROVIDER", help="such as anthropic or openai")
     keep.add_argument("rest", nargs="*", help=SUPPRESS)
     keep.add_argument("--keyring", action="store_true",
         help="store it in the operating system's keyring instead of a file")  # fmt: skip
@@ -45,9 +45,10 @@ def add_arguments(auth: ArgumentParser) -> None:
     test = subparsers.add_parser(
         "test", help="check that the provider accepts the key; exit code 1 if not"
     )
-    test.add_argument("provider", nargs="?", default="", metavar="PROVIDER")
+    test.add_argument("provider", nargs="?", default="", metavar="PROVIDER",
+        help="test only this one (default: all with a key)")  # fmt: skip
     remove = subparsers.add_parser("remove", help="delete a stored key")
-    remove.add_argument("provider", metavar="PROVIDER")
+    remove.add_argument("provider", metavar="PROVIDER", help="such as anthropic or openai")
 
 
 def run(args: Namespace) -> int:
@@ -64,8 +65,9 @@ def run(args: Namespace) -> int:
 
 
 def _set(keys: ProviderKeys, args: Namespace) -> int:
+    """Read a key from the user or a pipe, and store it. Raises `BadInput` if it is invalid."""
     spec = keys.spec(args.provider)
-    if args.rest:
+    if args.rest:  # a key on the command line
         raise BadInput(ARGUMENT_SHOWS_KEY)
     key = read_key(spec.label)
     if problem := key_problem(key):
@@ -79,18 +81,24 @@ def _set(keys: ProviderKeys, args: Namespace) -> int:
 
 
 def read_key(label: str) -> str:
-    """What is typed without echo at a terminal, or comes from a pipe."""
-    return _read_typed_key(label) if sys.stdin.isatty() else _read_piped_key()
+    """Return the key that is typed without echo, or read from a pipe; "" if there is none."""
+    if not sys.stdin.isatty():
+        return _read_piped_key()
+    return read_typed_secret(f"The key of {label} (it is not shown): ")
 
 
-def _read_typed_key(label: str) -> str:
+def read_typed_secret(prompt: str) -> str:
+    """Return the secret that is typed at a terminal; "" at the end of the input.
+
+    Raises `BadInput` if the echo of the terminal cannot be turned off.
+    """
     import warnings
     from getpass import GetPassWarning, getpass
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", GetPassWarning)
         try:
-            return getpass(f"The key of {label} (it is not shown): ").strip()
+            return getpass(prompt).strip()
         except EOFError:
             return ""
         except GetPassWarning as error:
@@ -100,6 +108,7 @@ def _read_typed_key(label: str) -> str:
 
 
 def _read_piped_key() -> str:
+    """Return the key in the pipe; "" if the pipe is empty."""
     try:
         return sys.stdin.read(_MAX_KEY_CHARS).strip()
     except UnicodeDecodeError as error:
@@ -107,6 +116,7 @@ def _read_piped_key() -> str:
 
 
 def _list(keys: ProviderKeys, *, as_json: bool) -> int:
+    """Print a line for each provider, with the origin and the last characters of its key."""
     rows = tuple(keys.rows())
     width = max((len(row.provider) for row in rows), default=0)
     for row in rows:
@@ -126,8 +136,9 @@ def _document(row: KeyRow) -> dict[str, str | None]:
 
 
 async def _test(keys: ProviderKeys, name: str) -> int:
+    """Test the key of one provider, or all keys if `name` is "". Return the exit code."""
     specs = [keys.spec(name)] if name else keys.specs
-    verdicts: list[bool] = []
+    accepted: list[bool] = []
     for spec in specs:
         try:
             key = keys.find(spec)
@@ -136,14 +147,15 @@ async def _test(keys: ProviderKeys, name: str) -> int:
             check = await keys.check(spec, key)
         except BadInput as error:
             check = KeyCheck(str(error))
-        verdicts.append(check.good)
+        accepted.append(check.good)
         write(f"{spec.name}: {escape_to_one_line(check.text)}\n")
-    if not verdicts:
+    if not accepted:
         print_note("no provider has a key (refold auth set PROVIDER stores one)")
-    return 0 if verdicts and all(verdicts) else 1
+    return 0 if accepted and all(accepted) else 1
 
 
 def _remove(keys: ProviderKeys, name: str) -> int:
+    """Delete the stored key of a provider. Return 1 if none was stored, otherwise 0."""
     change = keys.remove(name)
     if change.places:
         places = " and ".join(change.places)

@@ -1,7 +1,7 @@
-"""The commands that a project's build files define, read without a model.
+"""Reads the commands that a project's build files define, without a model.
 
-Only small files at the top of the project are read, and nothing is guessed: a file that
-does not parse counts as absent. Used by `cli.init` where there is no model.
+Only small files in the top directory of the project are read. A file that cannot be parsed is
+ignored. `cli.init` uses this module if no model is available.
 """
 
 import json
@@ -14,12 +14,14 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-_MAX_FILE_BYTES = 256 * 1024  # bytes of a build file
-_MAX_ABOUT_CHARS = 300  # characters of a project's own description
-_MAX_COMMANDS = 12  # commands of one file
+_MAX_FILE_BYTES = 256 * 1024  # the size of a build file
+_MAX_ABOUT_CHARS = 300  # the length of a project's own description
+_MAX_COMMANDS = 12  # from one file
 
 
 class Command(Struct, frozen=True):
+    """A command line of a project, and its purpose, such as "test"."""
+
     purpose: str
     line: str
 
@@ -31,7 +33,7 @@ class Project(Struct, frozen=True):
     commands: tuple[Command, ...] = ()
 
 
-# Where the build file defines no commands, those of its build tool.
+# Commands of the build tool, for a build file that defines none.
 _BUILD_TOOLS = (
     ("Cargo.toml", "Rust", (
         ("build", "cargo build"), ("test", "cargo test"), ("one test", "cargo test NAME"))),
@@ -66,7 +68,9 @@ _PURPOSE_WORDS = (
     ("clean",),
 )
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9][\w:./-]{0,60}")
+# the targets of a rule, before `:` or `::`, but not a variable that `:=` sets
 _MAKE_RULE = re.compile(r"^([A-Za-z0-9][^:=#\n]*?)[ \t]*::?(?!=)", re.MULTILINE)
+# the name of a recipe, which may have parameters, but not a variable that `:=` sets
 _JUST_RECIPE = re.compile(r"^@?([A-Za-z0-9][\w-]*)(?: [^\n:=]*)?:(?!=)", re.MULTILINE)
 
 _PYTHON_RUNNERS = (
@@ -86,26 +90,41 @@ _PYTHON_TOOLS = (
 
 
 def read_project(root: Path) -> Project:
-    """Return the commands of the build files at the top of `root`. Never raises."""
+    """Return the name, languages and commands of a project, from the build files in `root`.
+
+    A file that cannot be read is ignored.
+    """
     python, node = _toml(root, "pyproject.toml"), _json(root, "package.json")
     cargo = _table(_toml(root, "Cargo.toml"), "package")
-    described = (_table(python, "project"), node, cargo)
-    whole = [*_task_runners(root)]
-    named = {item.purpose for item in whole}
-    # `make test` names what to run; the commands behind it are not needed.
-    parts = (*_node(root, node), *_python(root, python), *_build_tools(root))
-    commands = [*whole, *(item for item in parts if item.purpose not in named)]
+    descriptions = (_table(python, "project"), node, cargo)
+    runner_commands = [*_task_runners(root)]
+    covered_purposes = {item.purpose for item in runner_commands}
+    # If there is `make test`, the command that it runs need not be listed, too.
+    tool_commands = (*_node(root, node), *_python(root, python), *_build_tools(root))
+    commands = [
+        *runner_commands,
+        *(item for item in tool_commands if item.purpose not in covered_purposes),
+    ]
     return Project(
-        name=_first_text(described, "name") or root.resolve().name,
-        description=" ".join(_first_text(described, "description").split())[
+        name=_first_text(descriptions, "name") or root.resolve().name,
+        description=" ".join(_first_text(descriptions, "description").split())[
             :_MAX_ABOUT_CHARS
         ],
         languages=tuple(dict.fromkeys(_languages(root, python, node))),
-        commands=tuple({item.line: item for item in reversed(commands)}.values())[::-1],
+        commands=_without_repeated_lines(commands),
     )
 
 
+def _without_repeated_lines(commands: Iterable[Command]) -> tuple[Command, ...]:
+    """Return the commands without those that repeat the line of an earlier command."""
+    by_line: dict[str, Command] = {}
+    for command in commands:
+        by_line.setdefault(command.line, command)
+    return tuple(by_line.values())
+
+
 def _languages(root: Path, python: object, node: object) -> Iterator[str]:
+    """Yield the languages of a project. `python` and `node` are its parsed build files."""
     if python or _has_file(root, "setup.py", "requirements.txt"):
         yield "Python"
     if node:
@@ -114,31 +133,39 @@ def _languages(root: Path, python: object, node: object) -> Iterator[str]:
 
 
 def _task_runners(root: Path) -> Iterator[Command]:
-    makefile = next(filter(None, (_text(root, n) for n in ("Makefile", "makefile"))), "")
-    rules = _MAKE_RULE.finditer(re.sub(r"^\t.*$", "", makefile, flags=re.MULTILINE))
-    yield from _commands_by_purpose(
-        (n for rule in rules for n in rule[1].split()), "make {}"
-    )
+    """Yield the commands of the Makefile and the justfile; none if there is no such file."""
+    makefile = _text(root, "Makefile") or _text(root, "makefile")
+    # a line of a recipe, which begins with a tab, may look like a rule
+    without_recipes = re.sub(r"^\t.*$", "", makefile, flags=re.MULTILINE)
+    targets = list[str]()
+    for rule in _MAKE_RULE.finditer(without_recipes):
+        targets += rule[1].split()
+    yield from _commands_by_purpose(targets, "make {}")
     recipes = _JUST_RECIPE.findall(_text(root, "justfile") or _text(root, "Justfile"))
     yield from _commands_by_purpose(recipes, "just {}")
 
 
 def _node(root: Path, package: dict[str, Any]) -> Iterator[Command]:
+    """Yield the commands of a project. `package` is its package.json; if it is empty, none."""
     if not package:
         return
     locks = (("pnpm-lock.yaml", "pnpm"), ("yarn.lock", "yarn"), ("bun.lock", "bun"))
     manager = next((name for file, name in locks if _has_file(root, file)), "npm")
     yield Command("install", f"{manager} install")
     scripts = _table(package, "scripts")
-    written = [n for n, line in scripts.items() if "no test specified" not in str(line)]
-    yield from _commands_by_purpose(written, f"{manager} run {{}}")
+    # `npm init` writes a script for tests that only says this
+    placeholder = "no test specified"
+    names = [name for name, line in scripts.items() if placeholder not in str(line)]
+    yield from _commands_by_purpose(names, f"{manager} run {{}}")
 
 
 def _python(root: Path, project: dict[str, Any]) -> Iterator[Command]:
-    runner, install = next(
-        ((runner, way) for lock, runner, way in _PYTHON_RUNNERS if _has_file(root, lock)),
-        ("", ""),
-    )
+    """Yield the commands of a Python project. `project` is the content of pyproject.toml."""
+    runner = install = ""
+    for lock_file, runner_of_lock, install_of_lock in _PYTHON_RUNNERS:
+        if _has_file(root, lock_file):
+            runner, install = runner_of_lock, install_of_lock
+            break
     if not install and _table(project, "build-system"):
         install = "pip install -e ."
     elif not install and _has_file(root, "requirements.txt"):
@@ -154,24 +181,31 @@ def _python(root: Path, project: dict[str, Any]) -> Iterator[Command]:
 
 
 def _build_tools(root: Path) -> Iterator[Command]:
+    """Yield the commands of each build tool that has its file in `root`."""
     for file, _, commands in _BUILD_TOOLS:
-        for purpose, line in commands if _has_file(root, file) else ():
-            program, _, rest = line.partition(" ")
-            wrapper = _WRAPPER_NAMES.get(program, "")
-            own = f"./{wrapper}" if wrapper and _has_file(root, wrapper) else program
-            yield Command(purpose, f"{own} {rest}")
+        if not _has_file(root, file):
+            continue
+        for purpose, line in commands:
+            program, _, arguments = line.partition(" ")
+            wrapper = _WRAPPER_NAMES.get(program)
+            if wrapper and _has_file(root, wrapper):
+                program = f"./{wrapper}"
+            yield Command(purpose, f"{program} {arguments}")
 
 
 def _commands_by_purpose(names: Iterable[str], line: str) -> Iterator[Command]:
-    """The targets or scripts with a common purpose, in the order of purposes."""
-    known = [name for name in dict.fromkeys(names) if _NAME_PATTERN.fullmatch(name)]
-    matches = [
-        Command(purpose[0], line.format(name))
-        for purpose in _PURPOSE_WORDS
-        for name in known
-        if name in purpose or (":" in name and name.partition(":")[0] in purpose)
-    ]
-    yield from matches[:_MAX_COMMANDS]
+    """Yield a command for each of `names` that stands for a purpose, such as "test".
+
+    `names` are the targets or scripts of a build file. `line` is the command line, with {} for
+    the name. The order is that of `_PURPOSE_WORDS`.
+    """
+    valid_names = [name for name in dict.fromkeys(names) if _NAME_PATTERN.fullmatch(name)]
+    commands = list[Command]()
+    for words in _PURPOSE_WORDS:
+        for name in valid_names:
+            if name.partition(":")[0] in words:  # `test:unit` is a test, too
+                commands.append(Command(words[0], line.format(name)))
+    yield from commands[:_MAX_COMMANDS]
 
 
 def _has_file(root: Path, *names: str) -> bool:
@@ -181,7 +215,7 @@ def _has_file(root: Path, *names: str) -> bool:
 
 
 def _text(root: Path, name: str) -> str:
-    """The text of a file; "" if it is absent, too large, or not text."""
+    """Return the text of a file; "" if it is absent, too large, or not text."""
     file = root / name
     with suppress(OSError, UnicodeDecodeError, ValueError):
         if file.is_file() and file.stat().st_size <= _MAX_FILE_BYTES:
@@ -196,6 +230,7 @@ def _toml(root: Path, name: str) -> dict[str, Any]:
 
 
 def _json(root: Path, name: str) -> dict[str, Any]:
+    """Return the JSON object in a file; {} if there is no such file, or no object in it."""
     with suppress(ValueError, RecursionError):
         value: object = json.loads(_text(root, name) or "{}")
         return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
@@ -208,6 +243,6 @@ def _table(document: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _first_text(documents: Iterable[dict[str, Any]], key: str) -> str:
-    """The first text under this key."""
+    """Return the first string that one of the documents has under `key`, or ""."""
     texts = (document.get(key) for document in documents)
     return next((text for text in texts if isinstance(text, str) and text), "")

@@ -1,6 +1,8 @@
-"""`refold cluster`: prepares and checks the database of REFOLD_SESSIONS, and the bucket of REFOLD_BUCKET.
+"""`refold cluster`: prepares and checks the database and the bucket of a service.
 
-The tables and their migrations are in `cluster.schema`.
+REFOLD_SESSIONS names the database, and REFOLD_BUCKET the bucket.
+
+`cluster.schema` has the tables and their migrations.
 """
 
 import os
@@ -41,11 +43,11 @@ def add_arguments(parser: ArgumentParser) -> None:
             "move large content from the database to the bucket, and delete there what belongs to no session",
         ),
     ):
-        one = subparsers.add_parser(name, help=about)
-        one.add_argument("url", nargs="?", default="", metavar="URL",
+        subparser = subparsers.add_parser(name, help=about)
+        subparser.add_argument("url", nargs="?", default="", metavar="URL",
             help="postgresql://user@host/database (default: REFOLD_SESSIONS)")  # fmt: skip
     drain = subparsers.add_parser(
-        "drain", help="have workers end: others continue their sessions"
+        "drain", help="end workers; others continue their sessions"
     )
     drain.add_argument("workers", nargs="*", metavar="WORKER",
         help="the id of a worker, as `refold cluster status` prints it")  # fmt: skip
@@ -53,7 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--all", action="store_true", help="drain every worker of the tenant"
     )
     drain.add_argument("--seconds", type=float, default=_DRAIN_SECONDS, metavar="N",
-        help=f"wait so long for their end (default: {_DRAIN_SECONDS}); exit code 1 if one runs on")  # fmt: skip
+        help=f"wait at most N seconds for their end (default: {_DRAIN_SECONDS}); exit code 1 if one still runs")  # fmt: skip
     drain.set_defaults(url="")
 
 
@@ -66,39 +68,46 @@ def run(args: Namespace) -> int:
             "no database is named: give its URL, or set REFOLD_SESSIONS, as in "
             "postgresql://user@host/database"
         )
-    chosen = database(url, paths(os.environ).tenant)
+    service_database = database(url, paths(os.environ).tenant)
     if args.what == "init":
-        chosen.prepare()
-        write(f"{chosen.place} is prepared. To use it: export REFOLD_SESSIONS='URL'\n")
+        service_database.prepare()
+        write(
+            f"{service_database.place} is prepared. To use it: export REFOLD_SESSIONS='URL'\n"
+        )
         return 0
     if args.what == "drain":
-        return anyio.run(_drain, chosen, args)
+        return anyio.run(_drain, service_database, args)
     if args.what == "status":
         from refold.cluster.tenant_status import read_status
 
-        status = anyio.run(read_status, chosen)
+        status = anyio.run(read_status, service_database)
         write(msgspec.json.encode(status).decode() + "\n")
         return 0
     if args.what == "sweep":
-        return _sweep(chosen)
-    return _check(chosen, url)
+        return _sweep(service_database)
+    return _check(service_database, url)
 
 
-def _sweep(chosen: "Database") -> int:
-    """Sweep the blobs of the tenant of REFOLD_TENANT."""
+def _sweep(service_database: "Database") -> int:
+    """Move the tenant's blobs from the database to the bucket. Return the exit code.
+
+    Delete blobs in the bucket whose session no longer exists. Raises `BadInput` without a
+    bucket.
+    """
     places = paths(os.environ)
     if not places.bucket:
         raise BadInput(
             "REFOLD_BUCKET names no bucket, so nothing can be moved: set it, as in s3://BUCKET"
         )
-    swept = tenant_sessions(places, chosen).blobs.sweep()
+    swept = tenant_sessions(places, service_database).blobs.sweep()
     write(
         f"{swept.moved} blobs were moved to {places.bucket}, and {swept.deleted} deleted\n"
     )
     return 0
 
 
-def _check(chosen: "Database", url: str) -> int:
+def _check(service_database: "Database", url: str) -> int:
+    """Print the problems of the database, bucket and servers. Return 1 for any, otherwise 0."""
     from refold.cluster.database_rights import find_excess_rights
     from refold.cluster.engine_ports import open_ports
 
@@ -106,20 +115,21 @@ def _check(chosen: "Database", url: str) -> int:
         os.environ.get(name, "") for name in (TEMPORAL_VARIABLE, NATS_VARIABLE)
     )
     problems = [
-        *find_excess_rights(chosen, url),
-        *_bucket_problems(chosen),
+        *find_excess_rights(service_database, url),
+        *_bucket_problems(service_database),
         *open_ports(temporal, nats),
     ]
     for problem in problems:
         print_error(problem)
     if not problems:
-        write(f"{chosen.place} is in order.\n")
+        write(f"{service_database.place} is in order.\n")
     if not paths(os.environ).bucket:
         write(_WITHOUT_BUCKET)
     return 1 if problems else 0
 
 
-def _bucket_problems(chosen: "Database") -> Sequence[str]:
+def _bucket_problems(service_database: "Database") -> Sequence[str]:
+    """Return what is wrong with the bucket of the service; () if no bucket is set."""
     url = paths(os.environ).bucket
     if not url:
         return ()
@@ -127,7 +137,7 @@ def _bucket_problems(chosen: "Database") -> Sequence[str]:
 
     problems = list[str]()
     try:
-        tenant_objects(url, chosen.tenant, os.environ).check()
+        tenant_objects(url, service_database.tenant, os.environ).check()
     except BadInput as error:
         problems.append(str(error))
     if is_unencrypted(os.environ):
@@ -139,23 +149,26 @@ def _bucket_problems(chosen: "Database") -> Sequence[str]:
 
 
 async def _drain(database: "Database", args: Namespace) -> int:
+    """Drain the named workers. Return 1 if one still runs after `args.seconds`, otherwise 0."""
     from refold.cluster.worker_rows import WorkerStatus, drain, list_workers
 
     workers = {worker.id: worker for worker in await list_workers(database)}
     named = list(workers) if args.all else args.workers
     unknown = [id_ for id_ in named if id_ not in workers]
     if unknown or not named:
-        wrong = f"there is no worker {unknown[0]!r}" if unknown else "no worker is named"
+        problem = f"there is no worker {unknown[0]!r}" if unknown else "no worker is named"
         present = "; ".join(f"{w.id}, {w.place}" for w in workers.values()) or "none"
-        raise BadInput(f"{wrong}: give ids, or --all. Present: {present}")
+        raise BadInput(f"{problem}: give ids, or --all. Present: {present}")
 
     def show(worker: WorkerStatus) -> None:
         write(f"{worker.id} ({worker.place}) has ended\n")
         workers.pop(worker.id)
 
-    with anyio.move_on_after(args.seconds) as patience:
+    with anyio.move_on_after(args.seconds) as time_limit:
         await drain(database, named, show)
-    for id_ in named if patience.cancelled_caught else ():
+    if not time_limit.cancelled_caught:
+        return 0
+    for id_ in named:
         if worker := workers.get(id_):
             print_error(f"{id_} ({worker.place}) still drains {worker.sessions} sessions")
-    return 1 if patience.cancelled_caught else 0
+    return 1

@@ -1,7 +1,7 @@
-"""The command line as a value: every command with its flags and arguments.
+"""Describes the command line as data: every command with its flags and arguments.
 
-It is read off the argparse parsers. The manual page is generated from it, so that it cannot
-differ from what is parsed.
+The data is computed from the argparse parsers. The manual page is generated from it, so it
+always agrees with the parsers.
 """
 
 from argparse import SUPPRESS, Action
@@ -15,7 +15,10 @@ from refold.cli.subcommands import SUBCOMMANDS, parser_of
 
 
 class Value(Struct, frozen=True):
-    """`called` is its name in a usage line; `needed` is false for an optional value."""
+    """The value of a flag or positional argument. `called` is its name in a usage line.
+
+    `needed` is false if the value may be omitted, and `many` is true if several are possible.
+    """
 
     called: str
     choices: tuple[str, ...] = ()
@@ -24,7 +27,7 @@ class Value(Struct, frozen=True):
 
 
 class Flag(Struct, frozen=True):
-    """`value` is None for a switch."""
+    """A flag. `value` is None if the flag takes no value."""
 
     names: tuple[str, ...]
     about: str
@@ -39,7 +42,7 @@ class Positional(Struct, frozen=True):
 
 
 class Command(Struct, frozen=True):
-    """`path` is as typed, such as ("refold", "sessions", "list")."""
+    """A command. `path` are its words, such as ("refold", "sessions", "list")."""
 
     path: tuple[str, ...]
     about: str
@@ -53,14 +56,14 @@ class Command(Struct, frozen=True):
 
 
 def walk_commands(command: Command) -> Iterator[Command]:
-    """The command and all its subcommands."""
+    """Yield the command and all its subcommands."""
     yield command
     for child in command.commands:
         yield from walk_commands(child)
 
 
 def usage(command: Command) -> str:
-    """Its usage line, without --help."""
+    """Return the usage line of a command, without --help."""
     parts = [command.name]
     parts += [
         f"[{_longest_name(flag)}{_value_form(flag)}]"
@@ -73,7 +76,7 @@ def usage(command: Command) -> str:
 
 
 def value_name(value: Value) -> str:
-    """The name of a value in a usage line: its choices, or its metavar."""
+    """Return the name of a value in a usage line: its choices, or its metavar."""
     if value.choices:
         return f"{{{','.join(value.choices)}}}"
     return value.called
@@ -84,6 +87,7 @@ def _longest_name(flag: Flag) -> str:
 
 
 def _value_form(flag: Flag) -> str:
+    """Return a space and the value of a flag, as in a usage line; "" if it takes no value."""
     if flag.value is None:
         return ""
     called = value_name(flag.value)
@@ -96,14 +100,15 @@ def _placeholder(value: Value) -> str:
 
 
 def command_tree() -> Command:
-    """The whole tree. Imports every subcommand."""
+    """Return the tree of all commands. This imports every subcommand."""
     session, commands = session_parser(), parser_of(SUBCOMMANDS)
     root = _command(("refold",), session, "")
-    below = tuple(_subcommands(commands, ("refold",)))
-    return Command(root.path, root.about, root.flags, root.words, below)
+    top_commands = tuple(_subcommands(commands, ("refold",)))
+    return Command(root.path, root.about, root.flags, root.words, top_commands)
 
 
 def _command(path: tuple[str, ...], parser: Parser, about: str) -> Command:
+    """Return the command `path` with all that `parser` accepts. `about` is its help text."""
     flags, words = list[Flag](), list[Positional]()
     for action in parser.actions():
         if action.help == SUPPRESS or subcommands(action):
@@ -120,6 +125,7 @@ def _command(path: tuple[str, ...], parser: Parser, about: str) -> Command:
 
 
 def _subcommands(parser: Parser, path: tuple[str, ...]) -> Iterator[Command]:
+    """Yield the subcommands of `parser`, except the hidden one."""
     for action in parser.actions():
         abouts = subcommand_helps(action)
         for name, child in subcommands(action).items():
@@ -128,6 +134,7 @@ def _subcommands(parser: Parser, path: tuple[str, ...]) -> Iterator[Command]:
 
 
 def _value(action: Action) -> Value:
+    """Return the name of an action's value, its choices, and how many values it may have."""
     called = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
     choices = tuple(map(str, action.choices or ()))
     needed = action.nargs not in ("?", "*")

@@ -1,11 +1,10 @@
-"""`refold completion bash|zsh|fish`: print the code that lets a shell complete our command lines.
+"""`refold completion bash|zsh|fish`: prints code that lets the shell complete our commands.
 
-argcomplete writes that code, which starts refold at each Tab, and answers it from the parser of
-the line. Values that change, such as session ids, come from local files: no provider is contacted,
-nothing is written, and an error offers nothing.
-
-argcomplete replaces 542 lines of ours, and shtab 1.13 expands values: a session named `my
-$(touch FILE)` ran the command at Tab. It starts Python for each Tab (77 ms).
+The library argcomplete generates the code. At each Tab, the shell starts refold, which
+completes the line with the parsers of the command line (77 ms). Values such as session ids are
+read from local files. No provider is contacted and nothing is written. After an error there are
+no completions. shtab 1.13 is not used, because it lets the shell expand values: a session named
+`my $(touch FILE)` ran the command at Tab.
 """
 
 import os
@@ -40,6 +39,7 @@ def add_arguments(completion: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Print the script for a shell; on a terminal, without a shell, how to install it."""
     if args.shell:
         write(script(args.shell))
     elif sys.stdout.isatty():
@@ -50,14 +50,14 @@ def run(args: Namespace) -> int:
 
 
 def script(shell: str) -> str:
-    """The code for one of `SHELLS`."""
+    """Return the completion code for `shell`, one of `SHELLS`."""
     from argcomplete.shell_integration import shellcode
 
     return shellcode(["refold"], shell=shell)
 
 
 def complete_line() -> None:
-    """Print the completions at the cursor of a shell's line, and exit."""
+    """Print the completions that the shell requests at Tab, and exit the process."""
     import argcomplete
     from argcomplete.completers import SuppressCompleter
     from argcomplete.lexers import split_line
@@ -66,7 +66,7 @@ def complete_line() -> None:
     quote, _, _, words, _ = split_line(line, point)
 
     def begins_with(value: str, prefix: str) -> bool:
-        # In double quotes, nothing keeps bash from replacing ! by a line of its history.
+        # In double quotes, bash always replaces ! by a line of its history.
         return value.startswith(prefix) and not (quote == '"' and "!" in value)
 
     argcomplete.autocomplete(
@@ -78,7 +78,7 @@ def complete_line() -> None:
 
 
 def parser_at(words: list[str]) -> Parser:
-    """Return the parser of a line that begins with these words, with completers."""
+    """Return a parser, with completers, for a command line that begins with `words`."""
     if len(words) > 1 and words[1] in SUBCOMMANDS:
         parser = parser_of((words[1],))
     else:
@@ -88,13 +88,15 @@ def parser_at(words: list[str]) -> Parser:
 
 
 def _add_completers(parser: Parser, *, first: bool = False) -> None:
-    """Add to each flag and argument what completes its values. `first`: no word precedes,
-    so that the first argument may be a subcommand.
+    """Add completers of values to each flag and argument of `parser`.
+
+    `first` is true if the first word is completed, which may be a subcommand.
     """
     for action in parser.actions():
         for name, below in subcommands(action).items():
             if name != HIDDEN_SUBCOMMAND:
                 _add_completers(below)
+        # argcomplete reads the attribute `completer` of each action
         if first and not action.option_strings:
             vars(action)["completer"] = _subcommands
         elif (completer := _completer(action)) is not None:
@@ -105,26 +107,29 @@ def _subcommands(**_: object) -> dict[str, str]:
     return {entry.name: entry.help for entry in SUBCOMMANDS.values()}
 
 
-Find: TypeAlias = Callable[[], Iterator[tuple[str, str]]]
+ValueFinder: TypeAlias = Callable[[], Iterator[tuple[str, str]]]
 
 
 def _completer(action: Action) -> "Callable[..., dict[str, str]] | BaseCompleter | None":
+    """Return the completer for the values of an action; None if they cannot be listed.
+
+    Return None for an action with choices, too, which argcomplete completes itself.
+    """
     from argcomplete.completers import DirectoriesCompleter, FilesCompleter
 
     if action.nargs == 0 or action.choices:
         return None
     names = (*action.option_strings, str(action.metavar), action.dest.upper())
-    if find := next(
-        (_VALUE_FINDERS[name] for name in names if name in _VALUE_FINDERS), None
-    ):
-        return partial(_values, find)
+    for name in names:
+        if name in _VALUE_FINDERS:
+            return partial(_values, _VALUE_FINDERS[name])
     if _FILE_VALUES.intersection(names):
         return FilesCompleter()
     return DirectoriesCompleter() if "DIR" in names else None
 
 
-def _values(find: Find, **_: object) -> dict[str, str]:
-    """Values and their descriptions."""
+def _values(find: ValueFinder, **_: object) -> dict[str, str]:
+    """Return the values that `find` yields, with descriptions; {} if they cannot be read."""
     try:
         # Skip values that a shell could not show or pass back.
         return {
@@ -140,12 +145,13 @@ _MAX_SESSION_IDS = 100
 
 
 def _sessions() -> Iterator[tuple[str, str]]:
+    """Yield names of all sessions, and ids of the newest, each with a description."""
     from refold.app.session_index import session_index
 
     index = session_index(paths(os.environ))
-    known = index.catalogue().last_cards()
+    cards = index.catalogue().last_cards()
     for number, session in enumerate(index.sessions()):
-        card = known.get(session.id)
+        card = cards.get(session.id)
         title = card.about.title if card else ""
         if card and card.about.name:
             yield card.about.name, f"{session.id}  {title}"
@@ -154,15 +160,16 @@ def _sessions() -> Iterator[tuple[str, str]]:
 
 
 def _models() -> Iterator[tuple[str, str]]:
+    """Yield the names of models, and the model of each role, described by the role."""
     from refold.cli.doctor_checks import CheckContext
     from refold.config.paths import current_directory
 
-    ground = CheckContext(current_directory(), paths(os.environ), os.environ, offline=True)
-    for name in ground.models.names():
+    context = CheckContext(current_directory(), paths(os.environ), os.environ, offline=True)
+    for name in context.models.names():
         yield name, ""
-    for role in ("small", "big", "judge"):
-        if getattr(ground.setting_origins.settings.models, role):
-            yield role, getattr(ground.setting_origins.settings.models, role)
+    for role in ("small", "big", "judge"):  # a role can be typed instead of its model
+        if model := getattr(context.setting_origins.settings.models, role):
+            yield role, model
 
 
 def _providers() -> Iterator[tuple[str, str]]:
@@ -172,6 +179,7 @@ def _providers() -> Iterator[tuple[str, str]]:
 
 
 def _agents() -> Iterator[tuple[str, str]]:
+    """Yield the agents that a session may begin with, and their descriptions."""
     from refold.cli.agents import active_agents
 
     yield from (
@@ -180,17 +188,19 @@ def _agents() -> Iterator[tuple[str, str]]:
 
 
 def _presets() -> Iterator[tuple[str, str]]:
+    """Yield the presets of the system prompt, and their descriptions."""
     from refold.app.system_prompt import SessionGround, SystemPromptBuilder
     from refold.config.paths import current_directory
     from refold.config.settings_report import origins_report
 
     places, directory = paths(os.environ), current_directory()
     settings = origins_report(directory, places, os.environ).settings
-    ground = SessionGround(
+    session_ground = SessionGround(
         roots=(os.path.realpath(directory),), trust=False, why_unreadable=lambda _: ""
-    )
-    system_prompt = SystemPromptBuilder(settings, places, os.environ, ground)
-    yield from ((preset.name, preset.description) for preset in system_prompt.presets()[0])
+    )  # "": no rule forbids to read a file
+    system_prompt = SystemPromptBuilder(settings, places, os.environ, session_ground)
+    presets, _problems = system_prompt.presets()
+    yield from ((preset.name, preset.description) for preset in presets)
 
 
 def _settings() -> Iterator[tuple[str, str]]:
@@ -205,7 +215,7 @@ def _help_topics() -> Iterator[tuple[str, str]]:
     yield from _subcommands().items()
 
 
-_VALUE_FINDERS: dict[str, Find] = {
+_VALUE_FINDERS: dict[str, ValueFinder] = {
     "ID": _sessions, "NODE": _sessions, "SESSION": _sessions, "PROVIDER/MODEL": _models,
     "PROVIDER": _providers, "KEY": _settings, "--agent": _agents, "--preset": _presets,
     "--help": _help_topics,

@@ -1,7 +1,7 @@
-"""`refold config`: show the settings and where each is set, and change them.
+"""`refold config`: shows the settings and where each is set, and changes them.
 
-`config` reads and writes the layers of settings, `views.settings_list` renders them. API
-keys are not settings: `refold auth` stores them.
+The package `config` reads and writes the layers of settings, `views.settings_list` renders
+them. API keys are not settings: `refold auth` stores them.
 """
 
 import os
@@ -54,14 +54,20 @@ def add_arguments(config: ArgumentParser) -> None:
     )
     show.add_argument("--json", action="store_true", help="print JSON lines")
     get = subparsers.add_parser("get", help="print the value of one setting")
-    get.add_argument("key", metavar="KEY")
+    get.add_argument(
+        "key", metavar="KEY", help="such as permission_mode or sandbox.network"
+    )
     set_parser = subparsers.add_parser(
         "set", help="change a setting in a file; the rest of it stays as it is"
     )
-    set_parser.add_argument("key", metavar="KEY")
-    set_parser.add_argument("value", metavar="VALUE")
+    set_parser.add_argument(
+        "key", metavar="KEY", help="such as permission_mode or sandbox.network"
+    )
+    set_parser.add_argument("value", metavar="VALUE", help="the new value")
     remove = subparsers.add_parser("unset", help="remove a setting from a file")
-    remove.add_argument("key", metavar="KEY")
+    remove.add_argument(
+        "key", metavar="KEY", help="such as permission_mode or sandbox.network"
+    )
     path = subparsers.add_parser("path", help="list the settings files")
     path.add_argument("--json", action="store_true", help="print JSON lines")
     edit = subparsers.add_parser(
@@ -95,47 +101,50 @@ def run(args: Namespace) -> int:
 
 
 def _show(origins: SettingOrigins, paths: Paths, args: Namespace) -> int:
-    masks = masks_of(os.environ, paths)
-    settings = settings_without_secrets(origins, masks, tuple(args.keys))
+    """Print settings, with --origin also their layers. Return 1 for a problem, else 0."""
+    redactor = masks_of(os.environ, paths)
+    settings = settings_without_secrets(origins, redactor, tuple(args.keys))
     if args.json:
         for item in settings:
             print_document({"key": item.key, "value": item.value, "where": item.where,
-                   "says": msgspec.to_builtins(item.says)})  # fmt: skip
+                   "says": msgspec.to_builtins(item.layer_values)})  # fmt: skip
     else:
         write("".join(f"{line}\n" for line in setting_lines(settings, whole=args.origin)))
     _print_ignored_settings(origins)
-    return _print_problems(origins, masks)
+    return _print_problems(origins, redactor)
 
 
 def _get(origins: SettingOrigins, paths: Paths, key: str) -> int:
-    name, known = canonical_key(key), settings_of_key(key, origins.values)
-    if name not in known:
+    """Print the value of a setting; an empty line if it has none. Return the exit code."""
+    name, settings = canonical_key(key), settings_of_key(key, origins.values)
+    if name not in settings:
         raise BadInput(f"{key} is a table of settings: `refold config show {key}` shows it")
-    masks = masks_of(os.environ, paths)
-    value = without_secrets(name, msgspec.to_builtins(known[name]), masks)
-    text = "" if value is None else value  # unset, and without a default
+    redactor = masks_of(os.environ, paths)
+    value = without_secrets(name, msgspec.to_builtins(settings[name]), redactor)
+    text = "" if value is None else value  # the setting is unset, and has no default
     print_answer(text if isinstance(text, str) else value_in_toml(text))
-    return _print_problems(origins, masks)
+    return _print_problems(origins, redactor)
 
 
 def _change(file: SettingsFile, args: Namespace) -> int:
+    """Set or unset a setting in `file`. Return 1 if one to unset is not set there, else 0."""
     place = escape_to_one_line(str(file.path))
     if args.what == "set":
-        masks = masks_of(os.environ, file.places)
-        doubt = _model_warning(file, args.key, args.value)
-        data = without_secrets(args.key, set_value(file, args.key, args.value), masks)
+        redactor = masks_of(os.environ, file.places)
+        warning = _model_warning(file, args.key, args.value)
+        data = without_secrets(args.key, set_value(file, args.key, args.value), redactor)
         value = value_in_toml(data)
         write(
             f"{escape_to_one_line(args.key)} = {escape_to_one_line(value)} is set in {place}.\n"
         )
-        if doubt:
-            print_error(escape_to_one_line(doubt))
+        if warning:
+            print_error(escape_to_one_line(warning))
     elif unset(file, args.key):
         write(f"{escape_to_one_line(args.key)} is not set in {place} any more.\n")
     else:
         settings_of_key(
             args.key, origins_report(file.folder, file.places, os.environ).values
-        )  # is it one?
+        )  # checks whether it is a setting
         print_error(f"{escape_to_one_line(args.key)} is not set in {place}")
         return 1
     _print_overridden(file, args.key)
@@ -143,32 +152,36 @@ def _change(file: SettingsFile, args: Namespace) -> int:
 
 
 def _path(folder: Path, paths: Paths, *, as_json: bool) -> int:
+    """Print each settings file, whether it exists and whether it is used. Return 0."""
     state = origins_report(folder, paths, os.environ).state
-    whose: tuple[SettingsOwner, ...] = ("user", "project", "project-local")
-    for owner in whose:
+    owners: tuple[SettingsOwner, ...] = ("user", "project", "project-local")
+    for owner in owners:
         file = file_of(owner, folder, paths)
-        there = file.path.is_file()
-        counts = there and (owner == "user" or state == "trusted")
+        exists = file.path.is_file()
+        is_used = exists and (owner == "user" or state == "trusted")
         if as_json:
             print_document(
-                {"whose": owner, "path": str(file.path), "there": there, "counts": counts}
+                {"whose": owner, "path": str(file.path), "there": exists, "counts": is_used}
             )
         else:
-            note = "" if counts else "  (does not exist)" if not there else "  (is ignored)"
+            note = ""
+            if not is_used:
+                note = "  (is ignored)" if exists else "  (does not exist)"
             write(f"{owner:<13}  {escape_to_one_line(str(file.path))}{note}\n")
     return 0
 
 
-def _print_problems(origins: SettingOrigins, masks: Redactor) -> int:
-    for problem in problems(origins, masks):
+def _print_problems(origins: SettingOrigins, redactor: Redactor) -> int:
+    """Print the problems of the settings. Return exit code 1 if there are any, else 0."""
+    for problem in problems(origins, redactor):
         print_error(problem)
     return 1 if origins.problems else 0
 
 
 def _model_warning(file: SettingsFile, key: str, value: str) -> str:
-    """A warning if `value` names a model that is not known.
+    """Return a warning if `value` is an unknown model for the setting `key`; otherwise "".
 
-    Raises `BadInput` if no provider can have it.
+    Raises `BadInput` if no provider can have the model.
     """
     if not canonical_key(key).startswith("models."):
         return ""
@@ -189,11 +202,15 @@ def _print_ignored_settings(origins: SettingOrigins) -> None:
 
 
 def _print_overridden(file: SettingsFile, key: str) -> None:
-    """Report if a stronger layer overrides what was written."""
+    """Print a notice if another layer overrides the value of `key` in `file`.
+
+    Also print which settings are ignored, and the problems of all settings.
+    """
     origins = origins_report(file.folder, file.places, os.environ)
-    says = origins.chain.get(canonical_key(key), ())
-    if not canonical_key(key).startswith("permissions.") and says:
-        last = says[-1]
+    layers = origins.chain.get(canonical_key(key), ())
+    # the rules of all layers apply together
+    if not canonical_key(key).startswith("permissions.") and layers:
+        last = layers[-1]
         if not last.place.startswith(f"{file.display_name}:"):
             print_error(f"{escape_to_one_line(last.where)} takes precedence")
     _print_ignored_settings(origins)
@@ -206,17 +223,17 @@ _EMPTY_FILE = "# docs/reference/settings.md says what can stand here.\n"
 def edit_file(file: SettingsFile) -> int:
     """Let the user edit a copy of the file, and write it if it is valid.
 
-    Return exit code 1 if the user leaves an invalid copy. Raises `BadInput`.
+    Return exit code 1 if the user leaves the copy invalid, otherwise 0.
     """
     command, text = find_editor("write refold config set KEY VALUE"), file.text()
     before = text or _EMPTY_FILE
     edited_copy = file.path.with_name(f"{file.path.stem}.edited{file.path.suffix}")
-    if os.path.lexists(edited_copy) and (
-        edited_copy.is_symlink() or not _has_text(edited_copy, before)
-    ):
-        raise BadInput(
-            f"{edited_copy} is left from an earlier edit: copy what you need from it, and delete it"
-        )
+    if os.path.lexists(edited_copy):
+        is_unchanged = not edited_copy.is_symlink() and _has_text(edited_copy, before)
+        if not is_unchanged:
+            raise BadInput(
+                f"{edited_copy} is left from an earlier edit: copy what you need from it, and delete it"
+            )
     _save_edit(edited_copy, before)
     while True:
         try:
@@ -265,6 +282,7 @@ def _read(edited_copy: Path) -> str:
 
 
 def _ask_to_edit_again() -> bool:
+    """Ask whether to edit again; Enter means yes. Return False if there is no terminal."""
     if not is_interactive():
         return False
     write("Edit it again? [Y/n] ")

@@ -1,6 +1,6 @@
-"""Reports a bug of refold: the traceback goes into the log, one sentence to the user.
+"""Reports an unexpected error: writes the traceback into the log, and shows one sentence.
 
-If nothing may be logged, or the log cannot be written, the user gets the traceback.
+If the log is off or cannot be written, the user sees the traceback instead.
 """
 
 import os
@@ -18,25 +18,32 @@ from refold.views.escape import escape_to_one_line, visible
 
 
 def report_of(error: Exception, arguments: Sequence[str]) -> str:
-    """The text for the user, without secrets."""
+    """Log the traceback, and return a sentence for the user, without secrets.
+
+    If the traceback cannot be logged, return the traceback instead.
+    """
     places = None
     with suppress(RefoldError):
         places = paths(os.environ)
     masks = masks_of(os.environ, places)
-    whole = clean("".join(traceback.format_exception(error)), masks).rstrip()
+    trace = clean("".join(traceback.format_exception(error)), masks).rstrip()
     if places is None or not _is_log_on(places, arguments):
-        return visible(whole)
-    book = Logbook(places.state, "error", masks.mask)
-    if not book.write("error", whole):
-        return visible(whole)
+        return visible(trace)
+    log = Logbook(places.state, "error", masks.mask)
+    if not log.write("error", trace):
+        return visible(trace)
     short = "".join(traceback.format_exception_only(error)).strip()
     text = escape_to_one_line(clean(short, masks))[:300]
-    place = escape_to_one_line(str(book.file))
+    place = escape_to_one_line(str(log.file))
     return f"refold: internal error: {text}; the details are in {place}"
 
 
 def _is_log_on(paths: Paths, arguments: Sequence[str]) -> bool:
-    """Return True if the log may be written: not with --no-session, nor if it is off."""
+    """Return whether the log may be written.
+
+    It may not if the setting `log_level` is off, or with --no-session. If the settings cannot
+    be read, it may be written.
+    """
     try:
         options = vars(parse(arguments))
         flags = {"log_level": options.get("log_level")}

@@ -1,6 +1,6 @@
-"""What a declared agent changes in a start, and which declared agents there are.
+"""Finds agents declared in files such as agents.toml, and applies the chosen one to a start.
 
-Imported only where there is a file of agents. `declared` reads it.
+This module is imported only if such a file exists. The package `declared` reads it.
 """
 
 import os
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def start_from_declarations(args: Namespace, directory: Path) -> DeclaredStart:
-    """Return the declared agents, and what the chosen one changes in this start.
+    """Return the declared agents, and the options that the chosen agent sets for this start.
 
-    Raises `BadInput` for a file that cannot be used.
+    Without a chosen agent there are no options. Raises `BadInput` for an unusable file.
     """
     from refold.config.folder_settings import load_folder_settings
     from refold.declared.command_tools import every_command_tool
@@ -33,47 +33,48 @@ def start_from_declarations(args: Namespace, directory: Path) -> DeclaredStart:
     if not agents.agents:
         return DeclaredStart()
     chosen = args.agent
-    if chosen is None:
-        settled = load_folder_settings(
+    if chosen is None:  # a setting decides, or else the default of the file
+        settings = load_folder_settings(
             directory, places, os.environ, {}, trust=args.trust
         ).settings
-        chosen = settled.agent if settled.agent != "main" else agents.default
+        chosen = settings.agent if settings.agent != "main" else agents.default
     known = tool_names()
     profiles = tuple(profile_of(agent, known) for agent in agents.agents)
     tools = every_command_tool(agents.agents)
-    one = agents.find(chosen or "")
-    if one is None:
+    agent = agents.find(chosen or "")
+    if agent is None:
         return DeclaredStart(profiles, tools=tools)
-    overlay = overlay_of(one)
+    overlay = overlay_of(agent)
     return DeclaredStart(
-        profiles,
-        overlay.model,
-        overlay.settings,
-        allow_rules(one),
-        overlay.environ,
-        overlay.address,
-        overlay.notices,
-        tools,
+        profiles=profiles,
+        model=overlay.model,
+        settings=overlay.settings,
+        allow=allow_rules(agent),
+        environ=overlay.environ,
+        address=overlay.address,
+        notices=overlay.notices,
+        tools=tools,
     )
 
 
 def load_declared_profiles(
     directory: Path, paths: Paths, *, trust: bool = False, named_file: str | None
 ) -> tuple[Profile, ...]:
-    """The declared agents that count in this directory, as profiles. Raises `BadInput`."""
+    """Return the declared agents that apply in `directory`, as profiles. Raises `BadInput`."""
     from refold.declared.overlay import profile_of
 
-    agents, known = (
-        load_declared_agents(directory, paths, trust=trust, named_file=named_file),
-        tool_names(),
-    )
-    return tuple(profile_of(agent, known) for agent in agents.agents)
+    agents = load_declared_agents(directory, paths, trust=trust, named_file=named_file)
+    names = tool_names()
+    return tuple(profile_of(agent, names) for agent in agents.agents)
 
 
 def load_declared_agents(
     directory: Path, paths: Paths, *, trust: bool, named_file: str | None
 ) -> "FoundAgents":
-    """The declared agents that count in this directory. Raises `BadInput`."""
+    """Return the declared agents that apply in `directory`.
+
+    Raises `BadInput` for an unusable file of agents.
+    """
     from refold.agents.builtin import AGENT_ALIASES, BUILTIN_AGENTS
     from refold.config.folder_settings import project_and_trust
     from refold.declared.agent_files import find_declared
@@ -89,6 +90,7 @@ def load_declared_agents(
 
 
 def tool_names() -> frozenset[str]:
+    """Return the names of all built-in tools."""
     from refold.tools.builtin import builtin
     from refold.tools.python_tool import TOOL_NAME as PYTHON
     from refold.tools.task import TOOL_NAME as TASK

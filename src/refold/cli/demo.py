@@ -1,4 +1,4 @@
-"""`refold demo`: one real task in a scratch directory, with the embedded model."""
+"""`refold demo`: does one real task in a temporary directory, with the embedded model."""
 
 import os
 from argparse import ArgumentParser, Namespace
@@ -30,7 +30,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Do the task; without a model, give the tour."""
+    """Do the task, or give the tour if no model can be installed. Return the exit code."""
     places = paths(os.environ)
     try:
         model = args.model or LOCAL_PREFIX + _ensure_embedded_model()
@@ -43,15 +43,16 @@ def run(args: Namespace) -> int:
 
 
 def _ensure_embedded_model() -> str:
-    """The name of an installed embedded model; if there is none, one is installed."""
+    """Return the name of an installed embedded model; install one if there is none."""
     model_files = ModelDirectory(default_directory(os.environ))
-    if here := model_files.list_installed():
-        return here[0].name
-    install(DEFAULT_MODEL, model_files)  # the smaller one fails even at this
+    if installed := model_files.list_installed():
+        return installed[0].name
+    install(DEFAULT_MODEL, model_files)  # the smaller model fails even at this task
     return DEFAULT_MODEL.name
 
 
 async def _run_demo(paths: Paths, model: str) -> int:
+    """Run the demo in a temporary directory. Return the exit code for its outcome."""
     scratch = Path(mkdtemp(prefix="refold-demo-"))
     (scratch / _FILE_NAME).write_text("4217\n", encoding="utf-8")
     launch, session = await start_session(paths, model, scratch, None)

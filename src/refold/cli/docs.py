@@ -1,7 +1,7 @@
-"""`refold docs`: serve the documentation of this version on this machine, without a network.
+"""`refold docs`: serves the documentation of this version on this machine, without a network.
 
-The pages are one archive in the package, which `make site` builds and `make wheel` includes.
-They are public, so there is no key; `cli.serve` serves what is private.
+The pages are in an archive in the package, which `make site` builds and `make wheel` includes.
+They are public, so opening them needs no key, unlike the pages of `cli.serve`.
 """
 
 import mimetypes
@@ -42,7 +42,10 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    """Serve until Ctrl+C. The address goes to stdout, once the server listens."""
+    """Serve the pages until Ctrl+C. Print the address on stdout once the server listens.
+
+    If stdout is a terminal, open the page in the browser, too.
+    """
     try:
         pages = read_pages(_ARCHIVE_PATH)
     except FileNotFoundError as error:
@@ -55,11 +58,11 @@ def run(args: Namespace) -> int:
         ) from error
     link = f"http://127.0.0.1:{server.server_port}/"
     browser = None
-    way = paths(os.environ).state / "server" / "docs.html"
+    redirect_file = paths(os.environ).state / "server" / "docs.html"
     with server:
         write(f"{link}\n")
         if sys.stdout.isatty():
-            browser = open_page(link, way, os.environ)
+            browser = open_page(link, redirect_file, os.environ)
             if browser is None:
                 print_error(NO_BROWSER)
         print_error("serving the documentation; Ctrl+C ends it")
@@ -68,27 +71,29 @@ def run(args: Namespace) -> int:
         except KeyboardInterrupt:
             return 0
         finally:
-            way.unlink(missing_ok=True)
+            redirect_file.unlink(missing_ok=True)
     return 0
 
 
 def read_pages(archive: Path) -> Mapping[str, bytes]:
-    """Every file of the site by its path in the archive."""
+    """Return all files of the site, by their paths in the archive."""
     with zipfile.ZipFile(archive) as opened:
         return {name: opened.read(name) for name in opened.namelist()}
 
 
 def docs_server(pages: Mapping[str, bytes], port: int) -> ThreadingHTTPServer:
-    """A server of these pages for this machine, which listens already."""
+    """Return a server that is already listening, and serves `pages` to this machine only."""
 
     class Request(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            """Send the file or the index page that the address names, a redirect, or 404."""
             name = unquote(urlsplit(self.path).path).strip("/")
             page = posixpath.join(name, "index.html")
             if name in pages:
                 self._answer(HTTPStatus.OK, name)
             elif page not in pages:
                 self._answer(HTTPStatus.NOT_FOUND, "404.html")
+            # relative links in a page are only right if its address ends with a slash
             elif not self.path.partition("?")[0].endswith("/"):
                 self._redirect(f"/{quote(name)}/")
             else:
@@ -97,17 +102,19 @@ def docs_server(pages: Mapping[str, bytes], port: int) -> ThreadingHTTPServer:
         do_HEAD = do_GET
 
         def _answer(self, status: HTTPStatus, name: str) -> None:
+            """Send the file `name` of the site; nothing if the site has no such file."""
             body = pages.get(name, b"")
-            kind = mimetypes.guess_type(name)[0] or "text/plain"
-            if kind.startswith("text/"):
-                kind += "; charset=utf-8"
+            media_type, _encoding = mimetypes.guess_type(name)
+            media_type = media_type or "text/plain"
+            if media_type.startswith("text/"):
+                media_type += "; charset=utf-8"
             self.send_response(status)
-            self.send_header("Content-Type", kind)
+            self.send_header("Content-Type", media_type)
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Content-Security-Policy", _CONTENT_POLICY)
             self.send_header("X-Content-Type-Options", "nosniff")
             self.end_headers()
-            if self.command == "GET":
+            if self.command == "GET":  # HEAD gets no body
                 self.wfile.write(body)
 
         def _redirect(self, address: str) -> None:
@@ -117,6 +124,6 @@ def docs_server(pages: Mapping[str, bytes], port: int) -> ThreadingHTTPServer:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
-            """Write no log: the terminal shows the address alone."""
+            """Do nothing, so that the terminal shows only the address."""
 
     return ThreadingHTTPServer(("127.0.0.1", port), Request)

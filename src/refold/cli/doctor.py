@@ -1,7 +1,7 @@
-"""`refold doctor`: check this installation, and say how to fix what is wrong.
+"""`refold doctor`: checks this installation, and says how to fix problems.
 
-Here are the checks of models and providers, all other checks are in `doctor_checks`.
-A check that raises is reported like any other problem. No session is opened.
+This module checks models and providers; `doctor_checks` has all other checks. If a check raises
+an error, the error is reported as a problem. No session is opened.
 """
 
 import os
@@ -41,6 +41,7 @@ def add_arguments(doctor: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Print the findings of all checks. Return 1 if one finds something wrong, otherwise 0."""
     findings, width = list[Finding](), terminal_columns(0)
     if args.workspace:
         from refold.cli.place_doctor import check_place
@@ -60,29 +61,34 @@ def run(args: Namespace) -> int:
 
 
 def run_checks(*, offline: bool) -> Iterator[Finding]:
-    """Run the checks, and yield each finding without secrets. Raises nothing."""
-    places, checks = _NO_PATHS, _FOLDERLESS_CHECKS
+    """Run all checks, and yield their findings without secrets. Never raises an error.
+
+    With `offline`, no provider is contacted.
+    """
+    places = _NO_PATHS
     try:
-        places, checks = paths(os.environ), _ALL_CHECKS
-        directory = folder()
+        places = paths(os.environ)
+        directory, checks = folder(), _ALL_CHECKS
     except BadInput as error:
         yield Finding("refold", "wrong", str(error))
         directory, checks = Path("/"), _FOLDERLESS_CHECKS
-    masks = masks_of(os.environ, places)
+    redactor = masks_of(os.environ, places)
     context = CheckContext(directory, places, os.environ, offline=offline)
-    texts = set[str]()
+    reported = set[str]()
     for name, check in checks.items():
         for finding in _run_check(name, check, context):
-            if finding.state == "ok" or finding.said not in texts:  # several need the same
-                texts.add(finding.said)
-                text, advice = clean(finding.said, masks), clean(finding.do, masks)
+            # several checks may have the same finding
+            if finding.state == "ok" or finding.said not in reported:
+                reported.add(finding.said)
+                text, advice = clean(finding.said, redactor), clean(finding.do, redactor)
                 yield Finding(finding.about, finding.state, text, advice)
 
 
-_PROVIDER_SECONDS = 5.0  # seconds for each provider, all asked at once
+_PROVIDER_SECONDS = 5.0  # for each provider; all are asked at the same time
 
 
 def check_model(context: CheckContext) -> Iterator[Finding]:
+    """Check whether a model is chosen, and whether its window and price are known."""
     try:
         name = context.model
     except BadInput as error:
@@ -112,7 +118,10 @@ def check_model(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_embedded_models(context: CheckContext) -> Iterator[Finding]:
-    """Embedded models, and how fast one is: the chosen one, or else the smallest."""
+    """Check the installed embedded models, and measure the speed of one.
+
+    It is the model that a session would use, or else the smallest one.
+    """
     from refold.provider.local.download import is_runtime_installed
 
     models = context.models.connections.list_installed()
@@ -125,15 +134,18 @@ def check_embedded_models(context: CheckContext) -> Iterator[Finding]:
         return
     yield Finding("local", "ok", names)
     connections = context.models.connections
-    servers = [connections.server_of_embedded(name) for name in models]
+    servers = [connections.server_of_embedded(name) for name in models]  # (model, server)
     chosen = ""
-    with suppress(BadInput):  # `model` says it
+    with suppress(BadInput):  # the check `model` reports the error
         chosen = context.model.removeprefix(LOCAL_PREFIX)
-    model, server = min(servers, key=lambda pair: (pair[0].name != chosen, pair[0].size))
+    by_size = sorted(servers, key=lambda pair: pair[0].size)
+    chosen_servers = [pair for pair in by_size if pair[0].name == chosen]
+    model, server = (chosen_servers or by_size)[0]
     yield anyio.run(_measure_speed, model.name, server)
 
 
 async def _measure_speed(name: str, server: "Server") -> Finding:
+    """Return a finding with the speed of an embedded model, or with why it does not run."""
     from refold.provider.local.speed import measure_speed
 
     try:
@@ -146,12 +158,17 @@ async def _measure_speed(name: str, server: "Server") -> Finding:
 
 
 def check_providers(context: CheckContext) -> Iterator[Finding]:
-    """Ask each provider with a key, or an address of the user's own, all at once."""
-    known = context.models.connections.known
-    own = context.setting_origins.settings.providers
-    asked = [s for s in known if has_list(s) and (key_origin(context, s) or s.name in own)]
+    """Request the list of models of several providers at the same time.
+
+    These are providers that have a key, an entry in the user's settings, or the chosen model.
+    """
+    configured = context.setting_origins.settings.providers
     chosen = context.model.partition("/")[0]
-    asked += [s for s in known if s.name == chosen and has_list(s) and s not in asked]
+    with_list = [spec for spec in context.models.connections.known if has_list(spec)]
+    asked = [
+        spec for spec in with_list if key_origin(context, spec) or spec.name in configured
+    ]
+    asked += [spec for spec in with_list if spec.name == chosen and spec not in asked]
     if context.offline:
         names = ", ".join(spec.name for spec in asked)
         if names:
@@ -161,6 +178,7 @@ def check_providers(context: CheckContext) -> Iterator[Finding]:
 
 
 async def _ask_all(context: CheckContext, specs: list[ProviderSpec]) -> list[Finding]:
+    """Ask all providers at the same time. Return their findings in the order of `specs`."""
     findings: dict[str, Finding] = {}
 
     async def add_finding(spec: ProviderSpec) -> None:
@@ -173,6 +191,10 @@ async def _ask_all(context: CheckContext, specs: list[ProviderSpec]) -> list[Fin
 
 
 async def _ask_one(context: CheckContext, spec: ProviderSpec) -> Finding:
+    """Request the list of models of a provider, and return whether it works, as a finding.
+
+    A provider whose key is printed by a `key_command` is not asked.
+    """
     about = "network"
     keys = context.models.connections.keys
     if keys.command(spec) and not keys.in_environment(spec):
@@ -220,7 +242,7 @@ def _check_embedded(context: CheckContext, name: str) -> Iterator[Finding]:
         yield Finding("model", "wrong", f"{name} is not installed", "refold local install")
 
 
-# Without a home directory there are no files to check.
+# These paths are used if there is no home directory: no file is below them.
 _NO_DIRECTORY = Path(os.devnull, "refold")
 _NO_PATHS = Paths(_NO_DIRECTORY, _NO_DIRECTORY, _NO_DIRECTORY)
 _FOLDERLESS_CHECKS: "dict[str, Check]" = {
@@ -252,9 +274,11 @@ _ALL_CHECKS: "dict[str, Check]" = {
 
 
 def _run_check(name: str, check: Check, context: CheckContext) -> Iterator[Finding]:
+    """Yield the findings of a check. If it raises an error, yield a finding about the error."""
     try:
         yield from check(context)
     except BadInput as error:
         yield Finding(name, "wrong", str(error))
-    except Exception as error:  # what is broken here is what a person looks for
+    # report any error, because the user is looking for what is broken
+    except Exception as error:
         yield Finding(name, "wrong", f"this check failed: {error!r}")

@@ -1,7 +1,7 @@
-"""What `refold doctor` checks without asking a model or a provider.
+"""The checks of `refold doctor` that contact neither a model nor a provider.
 
-Settings, trust and keys; this machine: Python, the sandbox, programs, the disk, the clock,
-the language, the terminal; and the newest session. A check yields findings and may raise.
+They check the settings, trust and keys, the machine (for example Python, the sandbox, the disk
+and the terminal), and the newest session. A check yields findings, and may raise an error.
 """
 
 import locale
@@ -42,7 +42,7 @@ Check: TypeAlias = "Callable[[CheckContext], Iterable[Finding]]"
 
 
 class CheckContext:
-    """The values that the checks need. `offline`: no provider is contacted."""
+    """The values that the checks share. If `offline`, no provider may be contacted."""
 
     def __init__(
         self, folder: Path, paths: Paths, environ: Mapping[str, str], *, offline: bool
@@ -60,7 +60,7 @@ class CheckContext:
 
     @cached_property
     def file_keys(self) -> Mapping[str, str]:
-        """The keys in the file; none if it cannot be read, which `keys` reports."""
+        """The keys in credentials.toml, by provider; {} if the file cannot be read."""
         try:
             return credentials.read(self.places.credentials)
         except BadInput:
@@ -68,7 +68,10 @@ class CheckContext:
 
     @cached_property
     def models(self) -> Models:
-        """Raises `BadInput` where the settings of the providers do not fit."""
+        """Access to the models that the settings define.
+
+        Raises `BadInput` if the settings of a provider are invalid.
+        """
         options = LaunchOptions(directory=self.folder)
         return Models(
             self.setting_origins.settings,
@@ -80,14 +83,18 @@ class CheckContext:
 
     @cached_property
     def model(self) -> str:
-        """The model that a session would use; "" if there is none. Raises `BadInput`."""
+        """The full name of the model that a session would use; "" if there is none.
+
+        Raises `BadInput` if the settings name an invalid model.
+        """
         return self.models.default()
 
 
-_LOW_DISK_BYTES = 100 * 1024 * 1024  # bytes free, below which a long session may not fit
-_SLOW_SYNC_SECONDS = 0.2  # seconds to keep one line: every approval waits for that
-_VERSION_SECONDS = 5.0  # seconds for a program to say its version
-_EARLIEST_TIME = 1_767_225_600  # seconds since 1970: this line was written after 2026 began
+_LOW_DISK_BYTES = 100 * 1024 * 1024  # with less free space, a long session may not fit
+_SLOW_SYNC_SECONDS = 0.2  # for writing one line: every approval waits for that
+_VERSION_SECONDS = 5.0  # for a program to print its version
+# in seconds since 1970; this line was written in 2026, so an earlier clock is wrong
+_EARLIEST_TIME = 1_767_225_600
 
 
 def check_program(context: CheckContext) -> Iterator[Finding]:
@@ -98,26 +105,29 @@ def check_program(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_sandbox(context: CheckContext) -> Iterator[Finding]:
+    """Report what confines commands, and whether it confines less than it should."""
     configured = context.setting_origins.settings.sandbox
     config = SandboxConfig(
         roots=(os.path.realpath(context.folder),), profile=configured.profile
     )
-    box = find_sandbox(context.environ, config)
-    if box.notice:
-        state = "warning" if box.kind in ("landlock", "seatbelt") else "wrong"
-        text, _, advice = box.notice.partition(" Install ")
-        if box.kind == "off":
+    sandbox = find_sandbox(context.environ, config)
+    if sandbox.notice:
+        # these two confine commands, but less than the usual sandbox
+        state = "warning" if sandbox.kind in ("landlock", "seatbelt") else "wrong"
+        # a notice may end with what to install
+        text, _, advice = sandbox.notice.partition(" Install ")
+        if sandbox.kind == "off":
             state, advice = "warning", ""
         yield Finding("sandbox", state, text, f"Install {advice}" if advice else "")
     else:
         network = "reaches the network" if configured.network else "no network unless asked"
         yield Finding(
-            "sandbox", "ok", f"{box.kind}, profile {configured.profile}, {network}"
+            "sandbox", "ok", f"{sandbox.kind}, profile {configured.profile}, {network}"
         )
 
 
 def check_python_engine(context: CheckContext) -> Iterator[Finding]:
-    """Report the engine that runs code of models, if it is not refold's own Python."""
+    """Check the engine that runs Python code of models, unless it is CPython."""
     settings = context.setting_origins.settings.python
     if settings.engine == "cpython":
         return
@@ -134,7 +144,7 @@ def check_python_engine(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_containers(context: CheckContext) -> Iterator[Finding]:
-    """Report the containers that were made for sessions; nothing if there is none."""
+    """Report the containers that were created for sessions, if there are any."""
     from refold.place.containers.container_leftovers import ContainerLeftovers
 
     containers = ContainerLeftovers(context.places.data, context.environ)
@@ -150,32 +160,33 @@ def check_containers(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_programs(context: CheckContext) -> Iterator[Finding]:
-    for name, use, package in (
+    for name, consequence, package in (
         ("git", "there are no checkpoints and no working trees", "git"),
         ("rg", "searches are slower", "ripgrep"),
     ):
-        known = Programs(context.environ, (os.path.realpath(context.folder),))
-        path = known.find(name)
-        for other, why in known.skipped_programs(name):
-            yield Finding(name, "warning", f"{other} is ignored: {why}",
+        programs = Programs(context.environ, (os.path.realpath(context.folder),))
+        path = programs.find(name)
+        for skipped_path, why in programs.skipped_programs(name):
+            yield Finding(name, "warning", f"{skipped_path} is ignored: {why}",
                 "take its directory off your PATH here")  # fmt: skip
         if not path:
             advice = f"apt install {package}, or the equivalent on your system"
-            yield Finding(name, "warning", f"not installed: {use}", advice)
+            yield Finding(name, "warning", f"not installed: {consequence}", advice)
         elif version := _version(path):
             yield Finding(name, "ok", f"{version}, {path}")
         else:
             advice = f"{path} --version says why"
-            yield Finding(name, "warning", f"{path} does not run: {use}", advice)
+            yield Finding(name, "warning", f"{path} does not run: {consequence}", advice)
 
 
 def check_disk(context: CheckContext) -> Iterator[Finding]:
     places = context.places
-    for name, path in dict.fromkeys(
-        (("settings", places.config), ("sessions", places.data), ("logs", places.state))
-        if places.config != places.data
-        else (("all files", places.data),)
-    ):
+    directories = {
+        "settings": places.config, "sessions": places.data, "logs": places.state,
+    }  # fmt: skip
+    if places.config == places.data:
+        directories = {"all files": places.data}
+    for name, path in directories.items():
         yield from _check_directory(name, path)
     log = places.state / LOG
     if log.exists() and not (log.is_file() and os.access(log, os.W_OK)):
@@ -187,7 +198,8 @@ def check_clock(context: CheckContext) -> Iterator[Finding]:
     now = time.time()
     today = time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(now))
     newest = max(
-        (_change_time(p) for p in (context.places.data, context.places.config)), default=0.0
+        (_modification_time(p) for p in (context.places.data, context.places.config)),
+        default=0.0,
     )
     if now < _EARLIEST_TIME:
         yield Finding("clock", "wrong", f"it says {today}: certificates and prices depend on it",
@@ -201,10 +213,9 @@ def check_clock(context: CheckContext) -> Iterator[Finding]:
 
 def check_language(context: CheckContext) -> Iterator[Finding]:
     encoding = locale.getpreferredencoding(do_setlocale=False)
-    named = next(
-        (v for n in ("LC_ALL", "LC_CTYPE", "LANG") if (v := context.environ.get(n))), ""
-    )
-    text = f"{named or 'none set'}, {encoding}"
+    variables = map(context.environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))
+    language = next(filter(None, variables), "none set")  # the first that is set applies
+    text = f"{language}, {encoding}"
     if encoding.lower().replace("-", "") != "utf8":
         yield Finding("locale", "warning", f"{text}: letters outside ASCII may not show",
             "export LC_ALL=C.UTF-8")  # fmt: skip
@@ -213,6 +224,7 @@ def check_language(context: CheckContext) -> Iterator[Finding]:
 
 
 def _version(path: str) -> str:
+    """Return the first line of the version that the program `path` prints; "" if it fails."""
     try:
         result = starting.run([path, "--version"], _VERSION_SECONDS)
     except (OSError, starting.TimedOut):
@@ -222,24 +234,26 @@ def _version(path: str) -> str:
 
 
 def _check_directory(name: str, path: Path) -> Iterator[Finding]:
+    """Check the rights and the free space of a directory, and the speed of writing into it."""
     exists = path.is_dir()
-    above = next((p for p in (path, *path.parents) if p.exists()), Path("/"))
-    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        yield Finding("disk", "wrong", f"{name}: nothing can be written in {above}",
+    # the directory itself, or the one in which it would be made
+    nearest = next((p for p in (path, *path.parents) if p.exists()), Path("/"))
+    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
+        yield Finding("disk", "wrong", f"{name}: nothing can be written in {nearest}",
             "make it yours, or set REFOLD_HOME to a directory that is")  # fmt: skip
         return
-    if exists and path.stat().st_mode & 0o077:
+    if exists and path.stat().st_mode & 0o077:  # any right of the group or of all users
         yield Finding(
             "disk", "warning", f"{name}: others can look into {path}", f"chmod 700 {path}"
         )
-    free = shutil.disk_usage(above).free
+    free = shutil.disk_usage(nearest).free
     elapsed = _time_sync(path) if exists else 0.0
     if isinstance(elapsed, str):
         yield Finding("disk", "wrong", f"{name}: no file can be written in {path}: {elapsed}",
             "make room, or set REFOLD_HOME to another directory")  # fmt: skip
         return
     note = f"; sync write: {elapsed * 1000:.1f} ms" if exists else ", not made yet"
-    text = f"{name} in {path}: {_size(free)} free{note}"
+    text = f"{name} in {path}: {_format_bytes(free)} free{note}"
     if free < _LOW_DISK_BYTES:
         yield Finding("disk", "warning", text, "make room: a session needs some")
     elif elapsed > _SLOW_SYNC_SECONDS:
@@ -250,7 +264,7 @@ def _check_directory(name: str, path: Path) -> Iterator[Finding]:
 
 
 def _time_sync(path: Path) -> "float | str":
-    """Return how many seconds it takes to write and sync a line, or why it fails."""
+    """Write and sync a line in `path`. Return the seconds that this takes, or why it fails."""
     file = path / f".doctor-{os.getpid()}"
     began = time.perf_counter()
     try:
@@ -268,14 +282,15 @@ def _time_sync(path: Path) -> "float | str":
             file.unlink()
 
 
-def _change_time(path: Path) -> float:
+def _modification_time(path: Path) -> float:
+    """Return the modification time in seconds since 1970; 0.0 if it cannot be read."""
     try:
         return path.stat().st_mtime
     except OSError:
         return 0.0
 
 
-def _size(count: int) -> str:
+def _format_bytes(count: int) -> str:
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"
 
 
@@ -292,11 +307,12 @@ def check_settings(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_trust(context: CheckContext) -> Iterator[Finding]:
+    """Report settings and instructions that are ignored because they are not trusted."""
     state, texts = context.setting_origins.state, context.texts
     if state in ("new", "changed"):
-        since = "changed since you saw them" if state == "changed" else "not trusted"
+        reason = "changed since you saw them" if state == "changed" else "not trusted"
         yield Finding(
-            "trust", "warning", f"the settings of this folder are {since}: they are ignored",
+            "trust", "warning", f"the settings of this folder are {reason}: they are ignored",
             "refold trust add",
         )  # fmt: skip
     if texts.found:
@@ -326,25 +342,25 @@ def check_hooks(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_keys(context: CheckContext) -> Iterator[Finding]:
+    """Check the file of keys, and report the providers that have a key."""
     file = context.places.credentials
     try:
         credentials.read(file)
     except BadInput as error:
         yield Finding("keys", "wrong", str(error))
-    if open_ := credentials.exposure_warning(file) if file.exists() else "":
-        text, _, advice = open_.partition(": ")
+    if exposure := credentials.exposure_warning(file) if file.exists() else "":
+        text, _, advice = exposure.partition(": ")
         yield Finding("keys", "warning", text, advice)
     connections = context.models.connections
-    texts = [
-        f"{s.name} ({source})"
-        for s in connections.known
-        if (source := key_origin(context, s))
-    ]
+    texts = list[str]()
+    for spec in connections.known:
+        if source := key_origin(context, spec):
+            texts.append(f"{spec.name} ({source})")
     also = "; a keyring is there, and was not asked" if keyring.is_installed() else ""
     if texts:
         yield Finding("keys", "ok", f"{', '.join(texts)}{also}")
     else:
-        state = "ok" if context.model else "warning"
+        state = "ok" if context.model else "warning"  # the chosen model needs no key
         yield Finding(
             "keys", state, f"no key of a provider was found{also}",
             "refold auth set PROVIDER stores one",
@@ -352,7 +368,10 @@ def check_keys(context: CheckContext) -> Iterator[Finding]:
 
 
 def key_origin(context: CheckContext, spec: ProviderSpec) -> str:
-    """Return where a provider's key comes from, or "". Its key_command is not run."""
+    """Return the source of a provider's key; "" if none has a key.
+
+    If a `key_command` is set, it is the source, but it is not run.
+    """
     store = context.models.connections.keys
     if key := store.in_environment(spec):
         return key.variable
@@ -362,13 +381,16 @@ def key_origin(context: CheckContext, spec: ProviderSpec) -> str:
 
 
 def _check_permissions(file: Path) -> Iterator[Finding]:
-    """Check who can write the settings: that user decides what runs without asking."""
+    """Check whether other users can write the settings file or its directory.
+
+    They could change what runs without asking.
+    """
     for path in (file.parent, file):
         try:
             status = path.stat()
         except OSError:
             continue
-        if status.st_mode & 0o022:
+        if status.st_mode & 0o022:  # the group or all users may write
             yield Finding(
                 "settings", "wrong", f"others can change {path}", f"chmod go-w {path}"
             )
@@ -399,16 +421,17 @@ def check_terminal(context: CheckContext) -> Iterator[Finding]:
         yield Finding(
             "terminal", "warning", text, "set TERM: without it only text is written"
         )
-    elif 0 < columns < _NARROW or 0 < rows < _LOW:
+    elif 0 < columns < _MIN_COLUMNS or 0 < rows < _MIN_ROWS:  # 0: the size is unknown
         yield Finding("terminal", "warning", text, "make the window larger")
     else:
         yield Finding("terminal", "ok", text)
 
 
-_NARROW, _LOW = 40, 8  # columns and lines that a prompt and an answer need
+_MIN_COLUMNS, _MIN_ROWS = 40, 8  # that a prompt and a response need
 
 
 def check_sessions(context: CheckContext) -> Iterator[Finding]:
+    """Check the journal of the newest session, and the index of all sessions."""
     try:
         index = session_index(context.places)
         entries = list(index.sessions())
@@ -435,13 +458,14 @@ def check_sessions(context: CheckContext) -> Iterator[Finding]:
     yield from _check_catalogue(context)
 
 
-class _Asks(Protocol):
-    """The part of apsw that is used; its own types lack it."""
+class _PragmaConnection(Protocol):
+    """The method of `apsw.Connection` that its type annotations lack."""
 
-    def pragma(self, name: str, /) -> object: ...
+    def pragma(self, name: str, /) -> object: ...  # returns the answer of SQLite
 
 
 def _check_catalogue(context: CheckContext) -> Iterator[Finding]:
+    """Check the SQLite index of the sessions, if there is one."""
     file = context.places.data / FILE_NAME
     if not file.exists():
         return
@@ -450,7 +474,7 @@ def _check_catalogue(context: CheckContext) -> Iterator[Finding]:
     try:
         opened = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)
         with closing(opened):
-            answer = str(cast("_Asks", opened).pragma("quick_check"))
+            answer = str(cast("_PragmaConnection", opened).pragma("quick_check"))
     except apsw.Error as error:
         answer = str(error)
     if answer == "ok":

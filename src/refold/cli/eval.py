@@ -1,6 +1,6 @@
-"""`refold eval FILE …`: run tasks with a model, and print what it got right.
+"""`refold eval FILE …`: runs tasks with a model, and prints which ones it solved.
 
-Tasks are read, run and judged by `refold.evaluation`.
+`refold.evaluation` reads, runs and judges the tasks.
 """
 
 import os
@@ -33,7 +33,7 @@ from refold.values.modes import Mode
 from refold.views.escape import escape_to_one_line
 
 _TASK_SECONDS = 300.0
-_NOT_PASSED = 1  # exit code
+_NOT_PASSED = 1  # the exit code if a task was not solved
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -66,6 +66,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Run tasks, or compare two results. Return 1 if a task was not solved, otherwise 0."""
     if args.compare:
         pair = (read_evaluation(Path(name)) for name in args.compare)
         write("".join(f"{escape_to_one_line(row)}\n" for row in comparison_lines(*pair)))
@@ -78,7 +79,7 @@ def run(args: Namespace) -> int:
         samples=args.samples,
     )
     _check_sandbox(conditions)
-    moment = datetime.now(UTC).isoformat(timespec="seconds")
+    started_at = datetime.now(UTC).isoformat(timespec="seconds")
     try:
         trials = anyio.run(run_all, tasks, conditions, _print_trial)
     except ExceptionGroup as group:
@@ -86,7 +87,7 @@ def run(args: Namespace) -> int:
     evaluation = Evaluation(
         model=next((t.model for t in trials if t.model), args.model),
         version=__version__,
-        at=moment,
+        at=started_at,
         mode=conditions.mode,
         files=tuple(args.files),
         trials=trials,
@@ -98,6 +99,7 @@ def run(args: Namespace) -> int:
 
 
 def _tasks(args: Namespace) -> tuple[Task, ...]:
+    """Return the tasks that --only chooses. Raises `BadInput` if there are none."""
     if not args.files:
         raise BadInput("there are no tasks to run: name a TOML file of tasks")
     if args.samples < 1:
@@ -111,20 +113,21 @@ def _tasks(args: Namespace) -> tuple[Task, ...]:
 
 
 def _check_sandbox(conditions: Conditions) -> None:
+    """Raise `BadInput` if the tasks need a sandbox, but none works on this machine."""
     if conditions.mode != "sandbox":
         return
-    here = Workspace(
+    workspace = Workspace(
         Settings(), paths(os.environ), os.environ, WorkspaceDirectories(Path.cwd())
     )
     try:
-        if not here.sandbox.confines:
+        if not workspace.sandbox.confines:
             raise BadInput(
                 f"no sandbox works here, and tasks run commands of a model: "
-                f"{here.sandbox.notice} Or give --permission-mode bypass, on a "
+                f"{workspace.sandbox.notice} Or give --permission-mode bypass, on a "
                 "disposable machine"
             )
     finally:
-        here.close()
+        workspace.close()
 
 
 def _print_trial(trial: Trial) -> None:

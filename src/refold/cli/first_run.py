@@ -1,7 +1,8 @@
-"""The first run: if no model is chosen yet, ask for one, and set it up.
+"""Asks for a model at the first run, and sets it up.
 
-`choose` only asks and shows; how a key is checked and stored, a model downloaded and a setting
-written is passed in as `FirstRunOffers`. Nothing is asked of a session that has a key or a setting.
+If a key or a model is already set, nothing is asked. The function `choose` asks the questions.
+Its caller passes `FirstRunOffers`: functions that check and store a key, download a model or
+write a setting.
 """
 
 import os
@@ -43,21 +44,21 @@ from refold.views.styled import Line
 
 _BYTES_PER_SECOND = 5e6  # bytes per second of a usual connection
 _MAX_MENU_PROVIDERS = 3  # providers in the menu; the next question lists all
-_SHOWN_MODELS = 9  # of one server: each has a key to press
-_MAX_NAME_CHARS = 16  # of a provider; what is longer may be a key
+_SHOWN_MODELS = 9  # models of one server, each selected by one key
+_MAX_NAME_CHARS = 16  # the length of a provider's name; a longer text may be a key
 _UNCHECKED_CHOICES = ("check again", "type another key", "keep it unchecked", "back")
 _SMALL_MODEL = "for small tasks, not for large changes"
 
 
 class FirstChoice(Struct, frozen=True):
-    """`model` is the full name, provider/model, of what was chosen."""
+    """The model that the user has chosen. `model` is its full name, provider/model."""
 
-    what: Literal["model", "tour", "leave"]
+    kind: Literal["model", "tour", "leave"]
     model: str = ""
 
 
 class Embedded(Struct, frozen=True):
-    """A model that can be downloaded and runs on this machine's CPU."""
+    """A model that can be downloaded and run on the CPU of this machine."""
 
     name: str
     size: int  # bytes
@@ -65,13 +66,13 @@ class Embedded(Struct, frozen=True):
 
 
 class FirstRunOffers(Struct, frozen=True, kw_only=True):
-    """What can be chosen, and the functions that set it up.
+    """The possible choices, and the functions that set them up.
 
-    `check_key(provider, key)` raises `Refused` if the provider does not accept the key, another
-    `ProviderError` if it could not be asked. `keep_key(provider, key)` stores it and returns the
-    model to use with it. `install(name)` downloads a model, shows the progress and returns its
-    full name. `remember(setting, value)` writes a setting of the person. All of them may raise
-    `RefoldError`; then the error is shown and the question asked again.
+    `check_key(provider, key)` raises `Refused` if the provider refuses the key, and another
+    `ProviderError` if the provider cannot be reached. `keep_key(provider, key)` stores the key
+    and returns the model to use with it. `install(name)` downloads a model, shows the progress
+    and returns the full name. `remember(setting, value)` writes a setting of the user. If one
+    of these raises `RefoldError`, the error is shown and the question is asked again.
     """
 
     providers: Sequence[str]
@@ -84,26 +85,33 @@ class FirstRunOffers(Struct, frozen=True, kw_only=True):
 
 
 class _Row(Struct, frozen=True):
+    """A row of the menu.
+
+    `set_up` does what the row offers. It returns None if the menu must be shown again.
+    """
+
     text: str
     about: str
-    does: Callable[[], Awaitable[FirstChoice | None]]
+    set_up: Callable[[], Awaitable[FirstChoice | None]]
 
 
 def first_run(app: App) -> bool:
-    """Ask for a model. True if there is one now."""
+    """Ask for a model. Return whether the user has chosen one."""
     return anyio.run(_first_run, app)
 
 
 async def _first_run(app: App) -> bool:
+    """Ask for a model, or give the tour. Return whether the user has chosen a model."""
     places, options = app.paths, app.settings.terminal
-    here = open_terminal(display=options.display, theme=options.theme)
-    choice = await choose(_offers(app), *here)
-    if choice.what == "tour":
-        await give_tour(session_opener(places), *here)
-    return choice.what == "model"
+    printer, reader = open_terminal(display=options.display, theme=options.theme)
+    choice = await choose(_offers(app), printer, reader)
+    if choice.kind == "tour":
+        await give_tour(session_opener(places), printer, reader)
+    return choice.kind == "model"
 
 
 def _offers(app: App) -> FirstRunOffers:
+    """Return the possible choices on this machine, and the functions that set them up."""
     places = app.paths
 
     def spec(name: str) -> ProviderSpec:
@@ -126,6 +134,7 @@ def _offers(app: App) -> FirstRunOffers:
 
     keyed = [item for item in catalog.providers() if item.key_env and item.model]
     return FirstRunOffers(
+        # the key of openai is that of openai-chat, too
         providers=[item.name for item in keyed if item.name != "openai-chat"],
         check_key=check_key,
         keep_key=keep_key,
@@ -141,19 +150,22 @@ async def choose(
     printer: Printer | None = None,
     reader: TerminalReader | None = None,
 ) -> FirstChoice:
-    """Ask until something is chosen, and set that up."""
+    """Ask until the user has chosen a row of the menu, and set it up."""
     if printer is None or reader is None:
         printer, reader = open_terminal()
     return await _ModelQuestions(offers, printer, reader).choose()
 
 
 class _ModelQuestions:
+    """Asks which model to use, and sets it up."""
+
     def __init__(
         self, offers: FirstRunOffers, printer: Printer, reader: TerminalReader
     ) -> None:
         self._offers, self._printer, self._reader = offers, printer, reader
 
     async def choose(self) -> FirstChoice:
+        """Show the menu until a choice was set up or the user leaves. Return the choice."""
         say = self._printer.print_text
         say("Welcome to refold.", "heading")
         say("No model is configured yet. Which one do you want to use?")
@@ -176,7 +188,10 @@ class _ModelQuestions:
     async def _act_on_answer(
         self, answer: str | DraftMessage | Key, rows: Sequence[_Row]
     ) -> FirstChoice | None:
-        """Do what was chosen. A key or the name of a provider may be typed instead."""
+        """Set up what the user chose: a row of `rows`, a key, or a provider by its name.
+
+        Return None to ask again.
+        """
         numbers = [str(n) for n in range(1, len(rows) + 1)]
         match answer:
             case Key.CTRL_C:
@@ -185,28 +200,37 @@ class _ModelQuestions:
                 return FirstChoice("leave")
             case DraftMessage(words) if words.strip() not in numbers:
                 return await self._take_key_or_name(words.strip())
-            case DraftMessage(number) | str(number):
-                return await rows[int(number) - 1].does()
+            case DraftMessage(number) | str(number):  # a row, by its number
+                return await rows[int(number) - 1].set_up()
 
     def _rows(self) -> list[_Row]:
+        """Return the rows of the menu from top to bottom."""
         offers = self._offers
         more = len(offers.providers) - _MAX_MENU_PROVIDERS
-        several = ", ".join(offers.providers[:_MAX_MENU_PROVIDERS])
-        several += f" and {more} more" if more > 0 else ""
+        providers = ", ".join(offers.providers[:_MAX_MENU_PROVIDERS])
+        if more > 0:
+            providers += f" and {more} more"
         rows = [
             _Row(
                 "an API key",
-                f"{several}; stored in a file only you can read",
+                f"{providers}; stored in a file only you can read",
                 self._set_up_provider,
             )
         ]
         for server in offers.servers:
             count = len(server.models)
-            about = f"{count} models" if count > 1 else server.models[0].partition("/")[2]
+            only_name = server.models[0].partition("/")[2]  # without the provider
+            about = f"{count} models" if count > 1 else only_name
             title = f"{server.label} on this machine"
-            rows.append(_Row(title, escape_to_one_line(about), self._server_choice(server)))
+            rows.append(
+                _Row(title, escape_to_one_line(about), self._server_question(server))
+            )
         rows += [
-            _Row(f"{model.name}, embedded", _about_model(model), self._install(model.name))
+            _Row(
+                f"{model.name}, embedded",
+                _about_model(model),
+                self._installation(model.name),
+            )
             for model in offers.embedded
         ]
         return [
@@ -215,6 +239,7 @@ class _ModelQuestions:
         ]
 
     async def _set_up_provider(self) -> FirstChoice | None:
+        """Ask for a key or a provider, and set it up. Return None if the user goes back."""
         names = self._offers.providers
         self._printer.print_text(
             f"Paste a key, which is not shown, or type a provider: {', '.join(names)}",
@@ -222,7 +247,7 @@ class _ModelQuestions:
         )
         while True:
             prompt: Line = (("plain", "Key or provider: "),)
-            typed = _stop_at_ctrl_c(await self._reader.read_secret(prompt, _may_be_name))
+            typed = _raise_at_ctrl_c(await self._reader.read_secret(prompt, _may_be_name))
             if isinstance(typed, Key) or not typed.strip():
                 return None
             try:
@@ -231,10 +256,13 @@ class _ModelQuestions:
                 self._printer.print_text(visible(str(error)), "bad")
 
     async def _take_key_or_name(self, text: str) -> FirstChoice | None:
-        """Set up the provider of this key, or the one with this name. Raises `BadInput`."""
+        """Set up the provider to which the key `text` belongs, or whose name it is.
+
+        Return None if the user goes back. Raises `BadInput` for an unknown name.
+        """
         if maker := maker_of(text):
             return await self._set_up_key(maker, text)
-        if len(text) > _MAX_NAME_CHARS or looks_like_key(text):
+        if len(text) > _MAX_NAME_CHARS or looks_like_key(text):  # a key of unknown origin
             if name := await self._pick_provider():
                 return await self._set_up_key(name, text)
             return None
@@ -245,42 +273,48 @@ class _ModelQuestions:
         return await self._set_up_key(name)
 
     async def _pick_provider(self) -> str:
-        """The provider of a key that does not say whose it is; "" if the user leaves."""
+        """Ask to which provider a key belongs. Return its name, or "" if the user cancels."""
         names = self._offers.providers
-        items = tuple(PickerItem(name, partial(_row, name), name) for name in names)
+        items = tuple(PickerItem(name, partial(_name_line, name), name) for name in names)
         picker = Picker("Whose key is it?", items)
         picked = await pick(self._printer, self._reader, picker)
         return picked.selection.id if picked and picked.selection else ""
 
     async def _set_up_key(self, name: str, key: str = "") -> FirstChoice | None:
-        """Check and store a key of this provider; without `key`, ask for one."""
+        """Check and store a key of the provider `name`.
+
+        Ask for a key if `key` is not one of it. Return None if the user goes back.
+        """
         if (page := KEY_PAGES.get(name)) and not key:
             self._printer.print_text(f"Keys are made at {page}", "dim")
+        if key and not self._is_key_of(name, key):
+            key = ""
         while True:
-            key = key if key and self._is_key_of(name, key) else await self._read_key(name)
+            key = key or await self._read_key(name)
             if not key:
                 self._printer.print_text("No key was given.", "warn")
                 return None
-            if (is_kept := await self._check_key(name, key)) is not None:
-                return (
-                    await self._choose_model(await self._offers.keep_key(name, key))
-                    if is_kept
-                    else None
-                )
-            key = ""
+            match await self._check_key(name, key):
+                case "store":
+                    model = await self._offers.keep_key(name, key)
+                    return await self._choose_model(model)
+                case "retype":
+                    key = ""
+                case "back":
+                    return None
 
     async def _read_key(self, name: str) -> str:
-        """Return a key that looks like one of this provider; "" for none."""
+        """Ask for a key of the provider `name`, and return it; "" if none is typed."""
         prompt: Line = (("plain", f"The key for {name} (it is not shown): "),)
         while True:
-            key = _stop_at_ctrl_c(await self._reader.read_secret(prompt))
+            key = _raise_at_ctrl_c(await self._reader.read_secret(prompt))
             if isinstance(key, Key) or not (key := key.strip()):
                 return ""
             if self._is_key_of(name, key):
                 return key
 
     def _is_key_of(self, name: str, key: str) -> bool:
-        """Whether the key looks like one of this provider. Says why not."""
+        """Return whether `key` looks like a key of the provider `name`. If not, print why."""
         maker = maker_of(key) or name
         if problem := key_problem(key):
             self._printer.print_text(f"This is not a key: {problem}.", "bad")
@@ -288,8 +322,11 @@ class _ModelQuestions:
             self._printer.print_text(f"This is a key for {maker}. It was not sent.", "bad")
         return not problem and maker == name
 
-    async def _check_key(self, name: str, key: str) -> bool | None:
-        """Return True to store the key, None if the user will type another one."""
+    async def _check_key(self, name: str, key: str) -> Literal["store", "retype", "back"]:
+        """Ask the provider whether it accepts the key. If not, ask the user what to do next.
+
+        Return the next step: to store the key, to retype it, or to go back.
+        """
         while True:
             self._printer.print_text(f"Checking the key with {name}…", "dim")
             try:
@@ -304,19 +341,19 @@ class _ModelQuestions:
                 )
             else:
                 self._printer.print_text(f"{name} accepts the key.", "good")
-                return True
+                return "store"
             match await self._choose_number(_UNCHECKED_CHOICES):
                 case 1:
                     continue
                 case 2:
-                    return None
+                    return "retype"
                 case 3:
-                    return True
+                    return "store"
                 case _:
-                    return False
+                    return "back"
 
     async def _choose_number(self, labels: Sequence[str]) -> int:
-        """The number of the choice; 0 if the user leaves the question."""
+        """Show the numbered `labels`. Return the number that the user chooses; 0 for none."""
         while True:
             match await self._reader.choose(_menu(labels, "back")):
                 case DraftMessage():
@@ -330,23 +367,28 @@ class _ModelQuestions:
                 case number:
                     return int(number)
 
-    def _server_choice(
+    def _server_question(
         self, server: LocalServer
     ) -> Callable[[], Awaitable[FirstChoice | None]]:
+        """Return a function that lets the user choose a model of `server`."""
+
         async def ask() -> FirstChoice | None:
+            """Choose a model; return None if the user goes back. A single one is chosen."""
             names = server.models[:_SHOWN_MODELS]
             if len(names) == 1:
                 return await self._choose_model(names[0])
-            if left := len(server.models) - len(names):
+            if more := len(server.models) - len(names):
                 self._printer.print_text(
-                    f"and {left} more; /model chooses them later", "dim"
+                    f"and {more} more; /model chooses them later", "dim"
                 )
             number = await self._choose_number([escape_to_one_line(name) for name in names])
             return await self._choose_model(names[number - 1]) if number else None
 
         return ask
 
-    def _install(self, name: str) -> Callable[[], Awaitable[FirstChoice]]:
+    def _installation(self, name: str) -> Callable[[], Awaitable[FirstChoice]]:
+        """Return a function that installs the embedded model `name` and chooses it."""
+
         async def install() -> FirstChoice:
             return await self._choose_model(await self._offers.install(name))
 
@@ -356,6 +398,7 @@ class _ModelQuestions:
         return FirstChoice("tour")
 
     async def _choose_model(self, model: str) -> FirstChoice:
+        """Make `model` the default model, and return it as the user's choice."""
         await self._offers.remember("model", model)
         self._printer.print_text(
             f"{escape_to_one_line(model)} is now the default model. /model changes it.",
@@ -368,27 +411,31 @@ def _menu(labels: Sequence[str], leave: str) -> Menu:
     return Menu(tuple(Choice(str(n), text) for n, text in enumerate(labels, 1)), leave)
 
 
-def _row(name: str, _: int) -> Line:
+def _name_line(name: str, _: int) -> Line:
+    """Return the row of the provider `name` in the picker. The width is ignored."""
     return (("plain", name),)
 
 
 def _may_be_name(text: str) -> bool:
-    """Whether the text may be the name of a provider, misspelled or not, and is shown."""
+    """Return whether the typed text may be the (misspelled) name of a provider.
+
+    Otherwise it may be a key, which must not be shown.
+    """
     if len(text) > _MAX_NAME_CHARS or looks_like_key(text):
         return False
     return all(letter.isalpha() or letter == "-" for letter in text)
 
 
 def _about_model(model: Embedded) -> str:
-    minutes = duration(
-        60 * max(1, round(model.size / _BYTES_PER_SECOND / 60))
-    ).removesuffix(" 00 s")
+    """Return the size of the download, how long it takes, and what the model is for."""
+    minutes = max(1, round(model.size / _BYTES_PER_SECOND / 60))
+    length = duration(60 * minutes).removesuffix(" 00 s")  # only whole minutes
     about = f"; {model.about}" if model.about else ""
-    return f"{model.size / 1e9:.1f} GB download, about {minutes}{about}"
+    return f"{model.size / 1e9:.1f} GB download, about {length}{about}"
 
 
-def _stop_at_ctrl_c(answer: str | Key) -> str | Key:
-    """End the program at Ctrl+C, whether it comes as a key or as a signal."""
+def _raise_at_ctrl_c(answer: str | Key) -> str | Key:
+    """Return the answer, but raise `KeyboardInterrupt` if it is the key Ctrl+C."""
     if answer is Key.CTRL_C:
         raise KeyboardInterrupt
     return answer

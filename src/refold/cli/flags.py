@@ -1,7 +1,7 @@
-"""The flags of `refold`, and which subcommand a command line names.
+"""Defines the flags of `refold`, and finds the subcommand that a command line names.
 
-Parsing only: nothing here opens a session or a file. Every flag is in docs/reference/headless.md,
-which a test compares with this list.
+This module only parses, and opens neither sessions nor files. A test checks that
+docs/reference/headless.md describes every flag.
 """
 
 from argparse import (
@@ -32,12 +32,12 @@ EFFORT_NAMES: tuple[str, ...] = tuple(filter(None, get_args(Effort)))
 PROFILE_NAMES = ("open", "cautious", "guarded", "paranoid")
 OUTPUT_FORMATS = ("text", "json", "stream-json")
 INPUT_FORMATS = ("text", "stream-json")
-PICK_SESSION = True  # --resume without an id
+PICK_SESSION = True  # the value of --resume without an id
 DISPLAY_NAMES = ("auto", "plain", "status", "line", "full")
 
 
-# Subcommands of other agents, and what does the same here.
-_FLAGS_ELSEWHERE = {
+# Subcommands of other agents, and their equivalents here.
+_COMMANDS_OF_OTHER_AGENTS = {
     "resume": "refold -r", "continue": "refold -c", "login": "refold auth set",
     "logout": "refold auth remove", "version": "refold --version",
     "exec": "refold -p", "run": "refold -p", "upgrade": "refold update",
@@ -47,39 +47,40 @@ _FLAGS_ELSEWHERE = {
 
 
 def parse(arguments: Sequence[str]) -> Namespace:
-    """The flags of a session, or of a subcommand if the first word names one.
+    """Return the parsed flags of a session, or of a subcommand if the first word names one.
 
-    Raises `BadInput` for a single word that looks like a subcommand: as a message it would
-    cost money.
+    Raises `BadInput` for a single word that resembles a subcommand: sending it to a model as a
+    message would cost money.
     """
+    # refold help COMMAND
     if arguments and arguments[0] == "help" and len(arguments) <= 2:
         arguments = ("--help", *arguments[1:])
     if len(arguments) == 1 and (hint := _subcommand_hint(arguments[0])):
         raise BadInput(hint)
     if arguments and arguments[0] in SUBCOMMANDS:
         parser = parser_of((arguments[0],))
-        args, left = parser.parse_known_args(arguments)
+        args, unknown = parser.parse_known_args(arguments)
     else:
         parser = session_parser()
-        args, left = parser.parse_known_args(arguments)
+        args, unknown = parser.parse_known_args(arguments)
         args.command = ""
-        if left and not any(word.startswith("-") for word in left):
-            raise BadInput(_too_many_error(args.text, left))
-    if left:
-        parser.report_unknown(left, arguments)
+        if unknown and not any(word.startswith("-") for word in unknown):
+            raise BadInput(_too_many_error(args.text, unknown))
+    if unknown:
+        parser.report_unknown(unknown, arguments)
     return args
 
 
 def _subcommand_hint(word: str) -> str:
-    """Return a hint for a single word that resembles a subcommand, or ""."""
+    """Return a hint that suggests a subcommand if `word` resembles one, otherwise ""."""
     if word in SUBCOMMANDS or not word.isalpha() or not word.islower():
         return ""
     from refold.values.similar_names import similar
 
     suggestions = similar(word, SUBCOMMANDS, 1)
-    if word not in _FLAGS_ELSEWHERE and not suggestions:
+    if word not in _COMMANDS_OF_OTHER_AGENTS and not suggestions:
         return ""
-    instead = _FLAGS_ELSEWHERE.get(word) or f"refold {suggestions[0]}"
+    instead = _COMMANDS_OF_OTHER_AGENTS.get(word) or f"refold {suggestions[0]}"
     return (
         f"{word!r} is not a subcommand: did you mean {instead}? "
         f"To send it as a message: refold -- {word}"
@@ -87,7 +88,10 @@ def _subcommand_hint(word: str) -> str:
 
 
 def _too_many_error(first: str, extra: Sequence[str]) -> str:
-    """The error for a second positional argument: a message without quotes, or a subcommand."""
+    """Return the error for more than one positional argument.
+
+    The user has typed a message without quotation marks, or a subcommand after flags.
+    """
     from refold.values.similar_names import similar
 
     if first in SUBCOMMANDS:
@@ -99,7 +103,7 @@ def _too_many_error(first: str, extra: Sequence[str]) -> str:
 
 
 def session_parser() -> Parser:
-    """The flags without a subcommand: of a session in the terminal, or of one task."""
+    """Return the parser for a command line without a subcommand."""
     parser = Parser(
         prog="refold",
         description=HELP_ABOUT,
@@ -115,7 +119,7 @@ def session_parser() -> Parser:
 
 
 class _Help(Action):
-    """Prints the daily options, every option, or the help of a subcommand, and exits."""
+    """Prints help, and exits: common options, all options, or help of a subcommand."""
 
     def __call__(
         self,
@@ -192,14 +196,14 @@ def add_session_flags(parser: ArgumentParser) -> None:
     _add_permission_flags(parser)
     _add_output_flags(parser)
     _add_model_call_flags(parser)
-    parser.set_defaults(workspace=None, like="")  # set by --worktree
-    parser.set_defaults(user_namespaces=None)  # set by the answer of the user
-    parser.set_defaults(holder=None)  # the process that --steal has ended
-    parser.set_defaults(held=None)  # the session that another process has open
+    parser.set_defaults(workspace=None, like="")  # set later by --worktree
+    parser.set_defaults(user_namespaces=None)  # set later by the user's answer
+    parser.set_defaults(holder=None)  # the process that --steal has killed
+    parser.set_defaults(held=None)  # the id of a session that another process has open
 
 
 def add_fork_points(parser: ArgumentParser) -> None:
-    """The flags that say up to where --fork copies a session."""
+    """Add the flags that select the point up to which --fork copies a session."""
     add = parser.add_mutually_exclusive_group().add_argument
     add("--at", type=_event, metavar="EVENT", help="with --fork: copy up to this event")
     add("--turn", type=_turn, metavar="N", help="with --fork: copy up to the end of turn N")
@@ -215,10 +219,10 @@ def _add_agent_flags(parser: ArgumentParser) -> None:
     )
     add("--list-agents", action="store_true", help="list all agents and exit")
     add("--init-config", metavar="FILE", help="write a commented file of agents and exit")
-    add("--preset", metavar="NAME", help="the prompt of the agent main")
+    add("--preset", metavar="NAME", help="the system prompt of the agent main, by name")
     tools = parser.add_mutually_exclusive_group().add_argument
     tools("--tools", type=_split_names, metavar="NAME,NAME",
-        help="the only tools there are; what they may do is decided as usual")  # fmt: skip
+        help="offer only these tools; what each may do stays the same")  # fmt: skip
     tools("--no-tools", action="store_true", help="no tools at all")
     add("--teams", action="store_true", default=None, help="the agent may lead a team")
     add("--no-memory", action="store_true", help="neither read nor write memory notes")
@@ -311,7 +315,7 @@ def _temperature(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
+        value = -1.0  # fails the check below
     if not 0 <= value <= 2:
         raise ArgumentTypeError(f"{text!r} is not a temperature: 0 to 2")
     return value

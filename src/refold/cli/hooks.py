@@ -1,7 +1,7 @@
-"""`refold hooks list|test`: the hooks that count here, and what they answer to an event.
+"""`refold hooks list|test`: lists the hooks that apply in this directory, and tests them.
 
-A list runs nothing. `test` runs the hooks of one event with a made-up document, as a session
-would, and shows what each says. `app.session_hooks` finds and runs them.
+`list` runs no hook. `test` runs the hooks of one event with a sample document, as a session
+would, and shows the output of each. `app.session_hooks` finds and runs them.
 """
 
 import json
@@ -61,7 +61,7 @@ _SAMPLE_INPUTS: Mapping[HookEvent, Mapping[str, object]] = {
         "notification_type": "permission_prompt",
     },
 }
-# What the matcher of an event without a tool is compared with.
+# The field that the matcher of an event without a tool is compared with.
 _MATCHED_FIELDS = {"SessionStart": "source", "SessionEnd": "reason", "PreCompact": "trigger",
             "Notification": "notification_type"}  # fmt: skip
 
@@ -91,9 +91,10 @@ def add_arguments(hooks: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """List the hooks, or run those of an event. Return 1 if one of them failed, otherwise 0."""
     places, directory = paths(os.environ), current_directory()
     hooks = load_hooks(str(directory), places)
-    off = reason_settings_ignored(*project_and_trust(directory, places))
+    ignored = reason_settings_ignored(*project_and_trust(directory, places))
     if args.what == "list":
         _list(hooks, places, as_json=args.json)
         status = 0
@@ -102,7 +103,7 @@ def run(args: Namespace) -> int:
         tool = _tool(args.tool)
         status = _test(args.event, tool, arguments, hooks, places, directory)
     notices = _bind_hooks(hooks, places).notices(_plugin_tools(), str(directory))
-    for notice in filter(None, (*notices, off)):
+    for notice in filter(None, (*notices, ignored)):
         print_error(escape_to_one_line(notice))
     return status
 
@@ -125,7 +126,10 @@ def _list(file: HookFile, paths: Paths, *, as_json: bool) -> None:
 
 
 def _tool(text: str) -> str:
-    """Return our name of a tool. Tools of MCP servers are unknown before they start."""
+    """Return refold's name of the tool `text`. Raises `BadInput` for an unknown tool.
+
+    Any name for a tool of an MCP server is accepted, because the servers are not running.
+    """
     tool = our_name(text)
     known = tool_names(_plugin_tools())
     if tool in known or tool.startswith("mcp__"):
@@ -136,11 +140,12 @@ def _tool(text: str) -> str:
 
 
 def _plugin_tools() -> tuple[Tool, ...]:
-    """The tools of plug-ins."""
-    return load_tools(find_plugins(TOOLS_GROUP), tool_names(()))[0]
+    tools, _problems = load_tools(find_plugins(TOOLS_GROUP), tool_names(()))
+    return tools
 
 
 def _arguments(text: str) -> dict[str, Any]:
+    """Return the JSON object `text`, the arguments of a call. Raises `BadInput`."""
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -158,6 +163,7 @@ def _test(
     paths: Paths,
     directory: Path,
 ) -> int:
+    """Run the hooks for a sample of `event`. Return 1 if one of them failed, otherwise 0."""
     settings = load_folder_settings(directory, paths, os.environ, {}).settings
     workspace = Workspace(settings, paths, os.environ, WorkspaceDirectories(directory))
     session = _bind_hooks(hooks, paths).in_workspace(workspace, "")
@@ -165,13 +171,16 @@ def _test(
         "session_id": "test", "cwd": str(directory), "permission_mode": "default",
         "hook_event_name": event, "agent": "root", "agent_type": "main", **_SAMPLE_INPUTS[event],
     }  # fmt: skip
-    names = (str(about[_MATCHED_FIELDS[event]]),) if event in _MATCHED_FIELDS else ()
+    matched_names: tuple[str, ...] = ()  # the matcher of a hook is compared with these
+    if event in _MATCHED_FIELDS:
+        matched_names = (str(about[_MATCHED_FIELDS[event]]),)
     if "tool_use_id" in about:
-        names = (tool,)
+        matched_names = (tool,)
         value = input_for_hook(tool, arguments_from_hook(tool, {}, arguments))
         about |= {"tool_name": name_for_hook(tool), "tool_input": value, "tool": tool}
     try:
-        return anyio.run(_try_hooks, session, session.hooks_for(event, *names), about)
+        matching_hooks = session.hooks_for(event, *matched_names)
+        return anyio.run(_try_hooks, session, matching_hooks, about)
     finally:
         workspace.close()
 
@@ -183,7 +192,8 @@ def _bind_hooks(hooks: HookFile, paths: Paths) -> ConfiguredHooks:
 async def _try_hooks(
     session: SessionHooks, hooks: tuple[Hook, ...], about: Mapping[str, object]
 ) -> int:
-    broken = False
+    """Run the hooks, and print their answers. Return exit code 1 if a hook failed, else 0."""
+    has_failed = False
     for hook in hooks:
         started_at = time.monotonic()
         answer = await session.run(hook, about)
@@ -191,21 +201,26 @@ async def _try_hooks(
         write(f"{escape_to_one_line(hook.name)}  {answer.outcome} after {elapsed:.1f} s\n")
         for line in _answer_lines(answer):
             write(f"    {escape_to_one_line(line)}\n")
-        broken = broken or answer.outcome == "failed" or answer.by_failure
+        has_failed = has_failed or answer.outcome == "failed" or answer.by_failure
     if not hooks:
         write("No hook matches this event.\n")
-    return 1 if broken else 0
+    return 1 if has_failed else 0
 
 
 def _answer_lines(answer: HookAnswer) -> list[str]:
-    asks = ["the user is asked about the call"] if answer.asks else []
-    changes = answer.arguments is not None
-    new = json.dumps(answer.arguments, ensure_ascii=False)
-    return [
-        *asks,
-        *([f"reason: {answer.reason}"] if answer.reason else []),
-        *([f"for the model: {answer.context}"] if answer.context else []),
-        *([f"for you: {answer.notice}"] if answer.notice else []),
-        *([f"changes the input to: {new}"] if changes else []),
-        *(["the turn is stopped"] if answer.stop else []),
-    ]
+    """Return a line about each thing that the answer of a hook does; [] if it does nothing."""
+    lines = list[str]()
+    if answer.asks:
+        lines.append("the user is asked about the call")
+    if answer.reason:
+        lines.append(f"reason: {answer.reason}")
+    if answer.context:
+        lines.append(f"for the model: {answer.context}")
+    if answer.notice:
+        lines.append(f"for you: {answer.notice}")
+    if answer.arguments is not None:
+        new_input = json.dumps(answer.arguments, ensure_ascii=False)
+        lines.append(f"changes the input to: {new_input}")
+    if answer.stop:
+        lines.append("the turn is stopped")
+    return lines

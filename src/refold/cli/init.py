@@ -1,8 +1,8 @@
-"""`refold init`: write an AGENTS.md for this directory.
+"""`refold init`: writes an AGENTS.md for this directory.
 
-A model writes it in a normal session that begins with `/init`, the built-in template: it
-reads the project with its tools, and the user sees the change before it is made. Without
-a model, the file has the commands that the build files define (`cli.build_files`).
+A model writes the file in a normal session, which begins with the built-in template `/init`. It
+reads the project with its tools, and the user sees the change before it is made. If no model is
+available, the file lists the commands that the build files define (`cli.build_files`).
 """
 
 import os
@@ -34,17 +34,20 @@ def add_arguments(init: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Write AGENTS.md, with a model or from the build files alone. Return the exit code."""
     folder = current_directory()
     if args.print:
         write(agents_md_text(read_project(folder)))
         return 0
     file, attended = folder / FILE_NAME, is_interactive()
-    modeled = not args.no_model and _has_model(args)
-    if os.path.lexists(file) and not args.force and not (modeled and attended):
+    uses_model = not args.no_model and _has_model(args)
+    asks_before_changes = uses_model and attended
+    if os.path.lexists(file) and not (args.force or asks_before_changes):
         raise BadInput(f"{file} exists: --force changes it, --print only prints the text")
-    if not modeled:
+    if not uses_model:
         return _write_without_model(folder, file)
     code = _write_with_model(args, ask=attended and not args.force)
+    # a turn with a denied call may have written the file, too
     if not attended and code in (0, EXIT_CODES["denied"]):
         if not file.exists():
             print_error(f"the model did not write {FILE_NAME}")
@@ -60,15 +63,17 @@ def _has_model(args: Namespace) -> bool:
 
 
 def _write_with_model(args: Namespace, *, ask: bool) -> int:
+    """Let a model write the file; with `ask`, the user is asked first. Return the exit code."""
     from refold.cli.main import session
 
-    # Where no user can be asked, the command itself is the permission to write this file.
+    # Without a terminal the user cannot be asked, so the command itself permits writing
+    # this file.
     rules = () if ask else ("--allow", f"edit_file({FILE_NAME})")
     return session(_init_arguments(args, *rules))
 
 
 def _init_arguments(args: Namespace, *flags: str) -> Namespace:
-    """The command line of a session that begins with /init."""
+    """Return the arguments of a session that begins with /init, with further `flags`."""
     from refold.cli.flags import parse
 
     model = ("--model", args.model) if args.model else ()
@@ -77,6 +82,7 @@ def _init_arguments(args: Namespace, *flags: str) -> Namespace:
 
 
 def _write_without_model(folder: Path, file: Path) -> int:
+    """Write the file from the build files. Raises `BadInput` if they define no command."""
     project = read_project(folder)
     if not project.commands:
         raise BadInput(
@@ -85,7 +91,8 @@ def _write_without_model(folder: Path, file: Path) -> int:
         )
     _write(file, agents_md_text(project))
     number = len(project.commands)
-    write(f"Wrote {FILE_NAME} from the build files: {number} command{'s'[: number > 1]}.\n")
+    noun = "command" if number == 1 else "commands"
+    write(f"Wrote {FILE_NAME} from the build files: {number} {noun}.\n")
     write(_trust_notice(folder))
     return 0
 
@@ -95,6 +102,7 @@ def agents_md_text(project: Project) -> str:
 
 
 def _lines(project: Project) -> Iterator[str]:
+    """Yield the lines of the file: the name, the description, and a table of commands."""
     yield f"# {escape_to_one_line(project.name)}"
     about = (project.description, ", ".join(project.languages))
     if sentences := " ".join(map(_sentence, filter(None, about))):
@@ -111,7 +119,10 @@ def _sentence(text: str) -> str:
 
 
 def _trust_notice(folder: Path) -> str:
-    """Say how agents get to read the file, if this directory is not trusted yet."""
+    """Return a sentence on how to trust the folder; "" if it is trusted.
+
+    Agents read its AGENTS.md only if it is.
+    """
     with suppress(BadInput):
         if untrusted_texts(folder, TrustedFolders(paths(os.environ).folders)).found:
             return (
@@ -121,7 +132,7 @@ def _trust_notice(folder: Path) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    """Replace the file atomically. A link is followed if its target is below the directory."""
+    """Replace the file atomically. A link is followed only to a target in the directory."""
     try:
         real = file.resolve()
     except RuntimeError as error:
@@ -132,7 +143,7 @@ def _write(file: Path, text: str) -> None:
         )
     temporary = real.with_name(f".{real.name}.new")
     try:
-        temporary.unlink(missing_ok=True)  # it could be a link
+        temporary.unlink(missing_ok=True)  # an earlier run may have left it
         with temporary.open("x", encoding="utf-8", newline="") as target:
             target.write(text)
             target.flush()

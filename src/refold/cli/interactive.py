@@ -1,4 +1,4 @@
-"""A session in a terminal: opens it and gives it to the line terminal."""
+"""Runs a session in the line terminal or in the full screen."""
 
 import os
 from argparse import Namespace
@@ -33,13 +33,17 @@ if TYPE_CHECKING:
 
 
 def run(args: Namespace) -> int:
-    """Open what the command line names; on the first run, ask for a model first."""
+    """Ask the questions before a session, and run it. Return the exit code."""
     with enter_directory(args):
         return _start(args)
 
 
 def _start(args: Namespace) -> int:
-    _ask_about_the_folder(args)
+    """Ask about the folder and the mode, and run the session. Return the exit code.
+
+    Settings are loaded again after each answer that may change them.
+    """
+    _ask_about_folder(args)
     launch = launch_of(args, attended=True, watched=True)
     if not launch.app.models.has_model_choice():
         from refold.cli.first_run import first_run
@@ -47,39 +51,45 @@ def _start(args: Namespace) -> int:
         if not first_run(launch.app):
             return 0
         launch = launch_of(args, attended=True, watched=True)
-    launch.app.workspace.sandbox.begin()  # it is tried while the rest is loaded
+    launch.app.workspace.sandbox.begin()  # the sandbox is tested while the rest is loaded
     if _ask_about_mode_and_rules(args, launch):
         launch = launch_of(args, attended=True, watched=True)
     return anyio.run(_run, args, launch)
 
 
-def _ask_about_the_folder(args: Namespace) -> None:
+def _ask_about_folder(args: Namespace) -> None:
     """Ask whether to trust the folder, and whether its commands may make namespaces."""
-    here, places = settings_of(args), paths(os.environ)
-    folders, folder = TrustedFolders(places.folders), here.project.folder
+    folder_settings, places = settings_of(args), paths(os.environ)
+    folders, folder = TrustedFolders(places.folders), folder_settings.project.folder
     changes = () if args.trust else find_changed_texts(folder, places, folders)
-    offer = TrustOffer(here.project, here.state, here.texts, changes)
+    offer = TrustOffer(
+        folder_settings.project, folder_settings.state, folder_settings.texts, changes
+    )
     if offer:
-        questions = _questions(here)
+        questions = _questions(folder_settings)
         anyio.run(questions.ask_for_trust, offer, places)
         _set_first_message(args, questions)
-        here = settings_of(args)
-    # Once in each folder, whether the setting that lets commands make them counts there.
-    if here.settings.sandbox.user_namespaces and not folders.has_namespaces(folder):
-        questions = _questions(here)
+        folder_settings = settings_of(args)
+    # Ask once in each folder whether the setting that lets commands make namespaces applies.
+    is_set = folder_settings.settings.sandbox.user_namespaces
+    if is_set and not folders.has_namespaces(folder):
+        questions = _questions(folder_settings)
         if not anyio.run(questions.ask_for_namespaces, folder, folders):
             args.user_namespaces = False
         _set_first_message(args, questions)
 
 
 def _ask_about_mode_and_rules(args: Namespace, launch: Launch) -> bool:
-    """Ask for the mode, once, and about rules of Claude Code. True if settings may be new."""
-    if args.script or args.replay:  # no model that could do harm
+    """Ask for the mode and about rules of Claude Code, unless already answered.
+
+    Return whether a question was asked, because its answer may change settings.
+    """
+    if args.script or args.replay:  # a scripted model can do no harm
         return False
-    here, places = settings_of(args), paths(os.environ)
-    folders, folder = TrustedFolders(places.folders), here.project.folder
+    folder_settings, places = settings_of(args), paths(os.environ)
+    folders, folder = TrustedFolders(places.folders), folder_settings.project.folder
     asks_mode = (
-        "permission_mode" not in here.loaded.origins
+        "permission_mode" not in folder_settings.loaded.origins
         and launch.app.workspace.sandbox.confines
     )
     rules = None
@@ -89,7 +99,7 @@ def _ask_about_mode_and_rules(args: Namespace, launch: Launch) -> bool:
         rules = unseen_rules(folder, folders)
     if not (asks_mode or rules):
         return False
-    questions = _questions(here)
+    questions = _questions(folder_settings)
     anyio.run(
         questions.ask_about_work, places if asks_mode else None, folder, rules, folders
     )
@@ -97,14 +107,14 @@ def _ask_about_mode_and_rules(args: Namespace, launch: Launch) -> bool:
     return True
 
 
-def _questions(here: FolderSettings) -> "StartQuestions":
+def _questions(folder_settings: FolderSettings) -> "StartQuestions":
     from refold.cli.start_questions import start_questions
 
-    return start_questions(here)
+    return start_questions(folder_settings)
 
 
 def _set_first_message(args: Namespace, questions: "StartQuestions") -> None:
-    """Send what was typed at the questions as the first message."""
+    """Append the messages that the user typed at the questions to the first message."""
     args.text = "\n".join(filter(None, (args.text, *questions.messages)))
 
 
@@ -114,12 +124,17 @@ Converse: TypeAlias = Callable[
 
 
 def line_terminal() -> Converse:
+    """Import the line terminal, and return the function that runs a session in it."""
     from refold.terminal.run import run
 
     return run
 
 
 def full_screen() -> Converse:
+    """Import the full screen, and return the function that runs a session in it.
+
+    Raises an error if the terminal cannot show the full screen.
+    """
     from refold.tui.app import check_terminal, run
 
     check_terminal(os.environ)
@@ -127,20 +142,22 @@ def full_screen() -> Converse:
 
 
 async def _run(args: Namespace, launch: Launch) -> int:
+    """Converse in the terminal until the user leaves. Return the exit code."""
     try:
-        if launch.app.makes_notes:  # what an earlier process could not finish
+        # complete notes that an earlier process could not finish
+        if launch.app.makes_notes:
             start_worker([launch.app.project_memory], os.environ)
         text, typed = await launch.expand(args.text, args.text)
         session = Session(launch, await open_or_resume(launch, args))
-        converse = (
-            full_screen if session.settings.terminal.display == "full" else line_terminal
-        )
-        beside = (
+        is_full = session.settings.terminal.display == "full"
+        converse = full_screen() if is_full else line_terminal()
+        background_work = (
             partial(_start_due_schedules, args.script) if launch.app.options.keep else None
         )
-        return await converse()(session, text, images(args), typed, beside)
+        return await converse(session, text, images(args), typed, background_work)
     finally:
-        with anyio.CancelScope(shield=True):  # otherwise nothing would close what is open
+        # cancellation must not prevent closing what is open
+        with anyio.CancelScope(shield=True):
             await launch.aclose()
         launch.finish_notes()
 

@@ -1,4 +1,4 @@
-"""Opens the session that the command line names, for every client."""
+"""Opens the session that the command line describes, for every client."""
 
 import gc
 import os
@@ -47,25 +47,23 @@ if TYPE_CHECKING:
 
 
 class _GivenStart(Struct, frozen=True):
-    """The options of one start: those of the command line, and the declared agent that it
-    chose.
-    """
+    """The options of one start, from the command line and the declared agent that it chose."""
 
-    flags: Mapping[str, object]  # as settings
-    model: str  # "": none is named
+    flags: Mapping[str, object]  # flags, as settings
+    model: str  # "" if none is named
     environ: Mapping[str, str]
     declared: DeclaredStart
 
 
 def app_of(args: Namespace, *, attended: bool) -> App:
-    """Settings from all their layers, and the options of this start."""
+    """Return the `App` with the settings of all layers and the options of this start."""
     return launch_of(args, attended=attended).app
 
 
 def settings_of(args: Namespace) -> FolderSettings:
-    """The settings of all layers, and notices about those of the folder itself."""
+    """Return the settings of all layers for the directory of the session."""
     directory = find_session_directory(args).directory
-    return _load(args, directory, _read_declarations(args, directory))
+    return _load_settings(args, directory, _read_declarations(args, directory))
 
 
 def launch_of(
@@ -75,12 +73,16 @@ def launch_of(
     watched: bool = False,
     notes: bool = True,
 ) -> Launch:
-    """Return a start with the settings of all layers and the options of the command line."""
+    """Return a start with the settings of all layers and the options of the command line.
+
+    `attended` means that a user can be asked, `watched` that a user sees the session, and
+    `notes` that memory notes may be made of its messages.
+    """
     place = find_session_directory(args)
     start = _read_declarations(args, place.directory)
-    loaded, declared = _load(args, place.directory, start), start.declared
+    loaded, declared = _load_settings(args, place.directory, start), start.declared
     ignored = reason_settings_ignored(loaded.project, loaded.state, args.agents or "")
-    added = [_directory(path) for path in args.add_dir]
+    added = [_added_directory(path) for path in args.add_dir]
     options = LaunchOptions(
         directory=place.directory,
         more_roots=tuple(dict.fromkeys((*place.roots, *added))),
@@ -92,9 +94,9 @@ def launch_of(
         like=args.like,
         own_system=args.system_prompt or "",
         more_system=args.append_system_prompt or "",
-        script=_file(args.script),
-        record=_file(args.record),
-        replay=_file(args.replay),
+        script=_absolute_path(args.script),
+        record=_absolute_path(args.record),
+        replay=_absolute_path(args.replay),
         tool_names=() if args.no_tools else args.tools,
         schema=schema(args.json_schema) if args.json_schema is not None else None,
         keep=not args.no_session,
@@ -114,7 +116,7 @@ def launch_of(
     return Launch(app, start.flags, command_names, notes=notes)
 
 
-def _load(args: Namespace, directory: Path, start: _GivenStart) -> FolderSettings:
+def _load_settings(args: Namespace, directory: Path, start: _GivenStart) -> FolderSettings:
     places, flags = paths(os.environ), start.flags
     return load_folder_settings(directory, places, os.environ, flags, trust=args.trust)
 
@@ -126,7 +128,7 @@ def options_at(
     return LaunchOptions(
         directory=directory,
         watched=True,
-        script=_file(script),
+        script=_absolute_path(script),
         notices=tuple(filter(None, (settings.reason_ignored,))),
         given=settings.limits_of_flags,
     )
@@ -140,11 +142,17 @@ def launch_at(
     roots: Sequence[Path],
     draft: "NewConversation",
 ) -> Launch:
-    """A start for a page or an editor. All that share `index` write with its threads."""
-    from refold.client.new_conversation import EditorConversation
-    from refold.config.tenant_keys import read_tenant_keys  # workers have some
+    """Return the start of the conversation `draft` for a page or an editor."""
+    from refold.client.new_conversation import EditorConversation, ScheduledConversation
+    from refold.config.tenant_keys import read_tenant_keys  # only workers have these keys
 
+    schedule = None
+    if isinstance(draft, ScheduledConversation) and draft.schedule:
+        from refold.app.session_schedules import open_book
+
+        schedule = open_book(paths, os.environ).find(draft.schedule)
     flags: dict[str, object] = {
+        "agent": (schedule.plan.agent or None) if schedule is not None else None,
         "preset": draft.preset or None,
         "log_requests": draft.log_requests or None,
     }
@@ -163,7 +171,13 @@ def launch_at(
         options = replace(
             options, more_roots=more_roots, mcp_servers=draft.mcp_servers, editor=draft.editor,
         )  # fmt: skip
-    app = App(loaded.settings, paths, os.environ, options)
+    settings = loaded.settings
+    if schedule is not None:
+        from refold.app.session_schedules import narrow_settings, options_of_run
+
+        options = options_of_run(replace(options, watched=False), schedule)
+        settings = narrow_settings(settings, schedule.plan.rights)
+    app = App(settings, paths, os.environ, options)
     return Launch(app, flags, command_names, notes=True)
 
 
@@ -174,7 +188,7 @@ def command_names() -> Collection[str]:
 
 
 async def open_or_resume(launch: Launch, args: Namespace) -> OpenedSession:
-    """Open the session that -c or -r name, or a fork of it, or a new one."""
+    """Open the session that -c or -r names, or a fork of it. Without them, open a new one."""
     if args.resume is None and not args.continue_:
         return await launch.start()
     if args.no_session:
@@ -191,9 +205,9 @@ async def open_or_resume(launch: Launch, args: Namespace) -> OpenedSession:
     except Held as error:
         from refold.client.session_holder import explain_held
 
-        args.held = id_  # a terminal can join it
+        args.held = id_  # a terminal can join this session
         raise await to_thread.run_sync(explain_held, app.home, id_, error) from error
-    if args.holder is not None:
+    if args.holder is not None:  # the process that --steal has killed
         await session.engine.record(args.holder.end_event, kept=True, author="person")
     await apply_choices(
         app, session.engine, args, app.options.model, _mode_from_flags(args)
@@ -202,16 +216,17 @@ async def open_or_resume(launch: Launch, args: Namespace) -> OpenedSession:
 
 
 async def _end_of_turn(app: App, id_: str, turn: int | None) -> int | None:
+    """Return the number of the last event of turn `turn`; None if `turn` is None."""
     if turn is None:
         return None
-    from refold.journal.turns import end_of_turn  # few starts have a turn
+    from refold.journal.turns import end_of_turn  # few starts name a turn
 
     entries, _ = await to_thread.run_sync(app.home.entries, id_)
     return end_of_turn(entries, turn, id_)
 
 
 def task_of(args: Namespace) -> Task:
-    """Return the task that the command line asks for, to be done without a terminal."""
+    """Return the task that the command line describes, for a run without a terminal."""
 
     async def open_session(launch: Launch) -> Session:
         if args.steal and args.resume is not None:
@@ -229,15 +244,15 @@ def task_of(args: Namespace) -> Task:
         timeout=args.timeout,
         verify=args.verify,
         resumes=args.resume is not None or args.continue_,
-        inside=partial(_session_directory, args),
+        inside=partial(_enter_directory_without_terminal, args),
         images=partial(images, args),
         launch=lambda attended: launch_of(args, attended=attended),
         open=open_session,
     )
 
 
-def _session_directory(args: Namespace) -> AbstractContextManager[object]:
-    if args.resume is PICK_SESSION:
+def _enter_directory_without_terminal(args: Namespace) -> AbstractContextManager[object]:
+    if args.resume is PICK_SESSION:  # -r without an ID
         from refold.cli.session_picker import no_terminal_error
 
         raise no_terminal_error()
@@ -245,20 +260,20 @@ def _session_directory(args: Namespace) -> AbstractContextManager[object]:
 
 
 def enter_directory(args: Namespace) -> AbstractContextManager[object]:
-    """Make the directory that the command line asks for, if any; at the end say what is in it.
+    """Create the worktree or clone that the flags ask for; report its changes at the end.
 
-    Raises `BadInput`. Not to be called in an event loop.
+    Raises `BadInput`. Must not be called in an event loop.
     """
-    makes_one = args.worktree is not None or args.clone is not None or args.setup
-    if not makes_one and args.resume is None and not args.continue_:
+    creates_directory = args.worktree is not None or args.clone is not None or args.setup
+    if not creates_directory and args.resume is None and not args.continue_:
         return nullcontext()
-    from refold.cli.start_directory import enter_new_directory  # few starts have one
+    from refold.cli.start_directory import enter_new_directory  # few starts need it
 
     return enter_new_directory(args, find_session_directory)
 
 
 def check_resume(args: Namespace) -> None:
-    """Raise `BadInput` for flags that need a session to resume, if there is none."""
+    """Raise `BadInput` if --fork, --steal, --at or --turn lacks a flag that it needs."""
     for flag, purpose in (("fork", "copies a session"), ("steal", "takes a session over")):
         if getattr(args, flag) and args.resume is None and not args.continue_:
             raise BadInput(f"--{flag} {purpose}: say which, with -c or -r ID")
@@ -266,23 +281,25 @@ def check_resume(args: Namespace) -> None:
         raise BadInput("--fork copies a session that is open, too: leave --steal out")
     for flag in ("at", "turn"):
         if getattr(args, flag) is not None and not args.fork:
-            raise BadInput(
-                f"--{flag} needs --fork, which it says where to copy to: add --fork"
-            )
+            text = f"--{flag} needs --fork, which it says where to copy to: add --fork"
+            raise BadInput(text)
 
 
 def settings_from_flags(args: Namespace) -> Mapping[str, object]:
-    """Return the options of the command line that are settings."""
+    """Return the settings that the command line and its declared agent set."""
     return _read_declarations(args, find_session_directory(args).directory).flags
 
 
 def _read_declarations(args: Namespace, directory: Path) -> _GivenStart:
-    """Reads the files of declared agents, if there are any. `directory`: of the session."""
+    """Return the options of the command line and of the declared agent that it chooses.
+
+    `directory` is the directory of the session, which may contain files of agents.
+    """
     declared = _declaration_of(args, directory)
     model = _model_from_flags(args, declared)
-    moved, variables = _server_address(args, declared, model)
-    flags: dict[str, object] = {  # None and () say nothing
-        **moved,
+    address_settings, address_variables = _server_address(args, declared, model)
+    flags: dict[str, object] = {  # None and () mean that the flag is not set
+        **address_settings,
         "effort": args.effort,
         "roles.main.temperature": args.temperature,
         "roles.main.output_tokens": args.max_output_tokens,
@@ -296,7 +313,7 @@ def _read_declarations(args: Namespace, directory: Path) -> _GivenStart:
         "budget.dollars": args.max_budget_usd,
         "budget.tokens": args.max_tokens,
         "security_profile": args.security_profile,
-        "permission_mode": _mode(args),
+        "permission_mode": _named_mode(args),
         "sandbox.user_namespaces": args.user_namespaces,
         "terminal.display": args.display,
         "limits.steps": args.max_turns,
@@ -305,12 +322,12 @@ def _read_declarations(args: Namespace, directory: Path) -> _GivenStart:
         "permissions.deny": tuple(args.deny),
     }
     options = {key: value for key, value in flags.items() if value is not None}
-    environ = {**variables, **declared.environ}
+    environ = {**address_variables, **declared.environ}
     return _GivenStart({**declared.settings, **options}, model, environ, declared)
 
 
 def _declaration_of(args: Namespace, directory: Path) -> DeclaredStart:
-    """Return what a declared agent changes in this start; for most starts nothing."""
+    """Return the options that files of agents set for this start; none without a file."""
     if not (args.agents or has_agent_file(directory, paths(os.environ).config)):
         return DeclaredStart()
     from refold.cli.declared_start import start_from_declarations
@@ -319,7 +336,7 @@ def _declaration_of(args: Namespace, directory: Path) -> DeclaredStart:
 
 
 def _save(args: Namespace, app: App) -> None:
-    """Make the choices of this start the default, for --save."""
+    """For --save, store the choices of this start in the user's settings."""
     from refold.config.set_setting import remember
 
     model = app.options.model
@@ -334,7 +351,7 @@ def _save(args: Namespace, app: App) -> None:
 
 
 def _model_from_flags(args: Namespace, declared: DeclaredStart) -> str:
-    """Return the model that -m and -b name together, or ""."""
+    """Return the model that the flags -m and -b name together, or ""."""
     if not args.backend:
         return args.model or declared.model
     return f"{args.backend}/{args.model}" if args.model else args.backend
@@ -343,9 +360,10 @@ def _model_from_flags(args: Namespace, declared: DeclaredStart) -> str:
 def _server_address(
     args: Namespace, declared: DeclaredStart, model: str
 ) -> tuple[dict[str, object], Mapping[str, str]]:
-    """Return what --host and --port change: settings, or variables for a program.
+    """Return the settings and the environment variables that --host and --port set.
 
-    They say that the provider of -b or -m runs on another machine.
+    If refold itself contacts the provider's server, the address is a setting, and there are no
+    variables. If a program contacts it, variables for the program have the address.
     """
     host, port = args.host or "", args.port or 0
     if not (host or port):
@@ -357,20 +375,20 @@ def _server_address(
     provider = model.partition("/")[0]
     if not provider:
         raise BadInput("--host and --port need a provider: add one, such as -b ollama")
-    if (variables := own_server(provider, host, port)) is not None:
-        return {}, variables
+    if (address_variables := own_server(provider, host, port)) is not None:
+        return {}, address_variables
     from refold.app.local_servers import own_address
 
     name, url = own_address(provider, host, port)
     return {f"providers.{name}.base_url": url}, {}
 
 
-def _file(name: str | None) -> Path | None:
+def _absolute_path(name: str | None) -> Path | None:
     return Path(name).expanduser().absolute() if name else None
 
 
 def schema(value: str, flag: str = "--json-schema") -> Raw:
-    """A JSON Schema, or the name of a file that holds one. Raises `BadInput`."""
+    """Parse a JSON Schema, or read it from the named file. Raises `BadInput`."""
     text = value
     if not value.strip():
         raise BadInput(f"{flag} is empty: give a JSON Schema, or a file with one")
@@ -382,33 +400,36 @@ def schema(value: str, flag: str = "--json-schema") -> Raw:
                 f"{flag} {value!r} is neither a JSON object nor a readable file: {reason_of(error)}"
             ) from error
     try:
-        return Raw(msgspec.json.format(text.encode(), indent=-1))
+        return Raw(msgspec.json.format(text.encode(), indent=-1))  # on one line
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise BadInput(f"{flag} {value!r} is not valid JSON: {error}") from error
 
 
 def images(args: Namespace) -> tuple[ImageData, ...]:
-    """Return the images of --image. Raises `BadInput` for what a model cannot see."""
+    """Return the images of --image. Raises `BadInput` for one that models cannot read."""
     if not args.image:
         return ()
-    from refold.tools.images import image_file  # few starts have one
+    from refold.tools.images import image_file  # few starts have an image
 
     return tuple(image_file(Path(name).expanduser(), name) for name in args.image)
 
 
 def _mode_from_flags(args: Namespace) -> Mode | None:
-    """Return the mode that the flags set, also by the name of a security profile."""
+    """Return the mode that a flag, or a security profile in a flag, sets; None if none does."""
     from refold.config.security_profiles import SECURITY_PROFILES
 
-    bundle = SECURITY_PROFILES.get(args.security_profile or "", {})
-    return _mode(args) or MODE_NAMES.get(str(bundle.get("permission_mode", "")))
+    if mode := _named_mode(args):
+        return mode
+    profile = SECURITY_PROFILES.get(args.security_profile or "", {})
+    return MODE_NAMES.get(str(profile.get("permission_mode", "")))
 
 
-def _mode(args: Namespace) -> Mode | None:
+def _named_mode(args: Namespace) -> Mode | None:
+    """Return the mode that --yolo or --permission-mode names, or None."""
     return "bypass" if args.yolo else MODE_NAMES.get(args.permission_mode or "")
 
 
-def _directory(text: str) -> Path:
+def _added_directory(text: str) -> Path:
     path = Path(text).expanduser().absolute()
     if not path.is_dir():
         raise BadInput(f"--add-dir {text!r}: there is no such directory")
@@ -416,10 +437,9 @@ def _directory(text: str) -> Path:
 
 
 def find_session_directory(args: Namespace) -> SessionDirectory:
-    """Return the directory in which the session works, and set `args.resume` to the
-    session's id if it is resumed.
+    """Return the directory of the session. To resume one, set `args.resume` to its id.
 
-    A resumed session stays in its directory, because its messages are about that.
+    A resumed session keeps its directory, because its messages name files there.
     """
     index = session_index(paths(os.environ))
     is_elsewhere = args.elsewhere or args.container or args.devcontainer or args.keep
@@ -443,7 +463,7 @@ def find_session_directory(args: Namespace) -> SessionDirectory:
 async def apply_choices(
     app: App, session: Engine, args: Namespace, model: str, mode: Mode | None
 ) -> None:
-    """Apply the command line to a resumed session, and repair its other choices."""
+    """Apply the flags to a resumed session, and replace its model if it is no longer usable."""
     inbox = session.inbox
     if model:
         await inbox.choose_model(app.models.full_name(model))
@@ -457,19 +477,19 @@ async def apply_choices(
         from refold.agents.registry import choose_agent
 
         await choose_agent(inbox, app.agents, args.agent)
-    if args.max_budget_usd and (chosen := session.view.rights.budget) is not None:
-        budget = replace(chosen, dollars=args.max_budget_usd)
-        await inbox.set_budget(budget)  # what was chosen in it would win
+    own_budget = session.view.rights.budget
+    # the session's own budget would take precedence over the flag
+    if args.max_budget_usd and own_budget is not None:
+        await inbox.set_budget(replace(own_budget, dollars=args.max_budget_usd))
     if not model and (notice := await replace_unusable_model(app, session)):
         print_error(escape_to_one_line(notice))
 
 
-# Pause the garbage collector while a long session is read. A collection goes through all
-# objects, and would find nothing to free. `main` sets how often it runs otherwise.
+# While a session is loaded, a collection would find nothing to free.
 @contextmanager
 def pause_gc() -> Generator[None]:
-    """Pause the garbage collector in the block, then freeze what was allocated."""
-    if not gc.isenabled():  # other code controls it
+    """Pause garbage collection in the block; later ones skip all objects that exist then."""
+    if not gc.isenabled():  # other code controls the garbage collector
         yield
         return
     gc.disable()

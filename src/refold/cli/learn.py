@@ -27,19 +27,22 @@ from refold.learn.model_server import model_server
 from refold.learn.reader_folder import MAX_HINTS, ReaderFolder, reader_folder
 from refold.learn.sequence_diagram import draw_requests
 from refold.learn.workshop import (
+    PROGRAM_NAME,
     NotYet,
     Workshop,
     make_session,
     start_page,
     start_program,
+    write_file,
 )
 from refold.views.escape import visible
 from refold.views.wrap import wrap
 
-# A line break in a paragraph, and not before an item, a row, a heading or an empty line.
+# A line break inside a paragraph: not before an item, a row, a heading or an empty line.
 _SOFT_BREAK = re.compile(r"(?<=\S)\n *(?=[^\s|#>*\d-])")
 _LESSON_ACTIONS = ("show", "run", "page", "check", "reset", "solution")
-_MAX_CONVERSATIONS = 100  # that can play the script of a lesson on the page
+_TRACEBACK_START = b"Traceback (most recent call last):"
+_MAX_CONVERSATIONS = 100  # conversations on the page that can play the script of a lesson
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -57,30 +60,30 @@ def run(args: Namespace) -> int:
     folder = reader_folder(Path.cwd())
     if args.what == "list":
         return _list(folder, as_json=args.json)
-    action, number = (
-        ("show", args.what)
-        if args.what not in _LESSON_ACTIONS
-        else (args.what, args.number)
-    )
-    chosen = _find_lesson(folder, number, args.what)
+    if args.what in _LESSON_ACTIONS:
+        action, number = args.what, args.number
+    else:  # refold learn N
+        action, number = "show", args.what
+    current = _find_lesson(folder, number)
     match action:
         case "show":
-            return _show(chosen, folder)
+            return _show(current, folder)
         case "run":
-            return _run(chosen, folder, args.words)
+            return _run(current, folder, args.words)
         case "page":
-            return _page(chosen, folder)
+            return _page(current, folder)
         case "check":
-            return _check(chosen, folder)
+            return _check(current, folder)
         case "reset":
-            return _reset(chosen, folder)
+            return _reset(current, folder)
         case _:
-            write(chosen.solution())
+            write(current.solution())
             return 0
 
 
-def _find_lesson(folder: ReaderFolder, number: str | None, text: str) -> Lesson:
-    if number is None:  # the next one that is not done
+def _find_lesson(folder: ReaderFolder, number: str | None) -> Lesson:
+    """Return the lesson `number`; for None, the first one not done, or else the last."""
+    if number is None:
         done = folder.progress().done
         return next((one for one in lessons() if one.number not in done), lessons()[-1])
     if not number.isdecimal():
@@ -102,20 +105,19 @@ def _list(folder: ReaderFolder, *, as_json: bool) -> int:
             write(f"{mark} {one.number:2}  {one.title:<{width}} {one.purpose}\n")
     if not as_json:
         next_lesson = next((n for n in range(1, len(lessons()) + 1) if n not in done), None)
-        read = (
-            f"Read the next one: refold learn {next_lesson}"
-            if next_lesson
-            else "All are done."
-        )
-        write(f"\n{read}\n")
+        if next_lesson:
+            write(f"\nRead the next one: refold learn {next_lesson}\n")
+        else:
+            write("\nAll are done.\n")
     return 0
 
 
 def _show(current: Lesson, folder: ReaderFolder) -> int:
+    """Print a lesson, after creating the reader's program if there is none. Return 0."""
     if folder.create(current):
         print_note(f"your program is {folder.program(current)}")
     text = visible(current.text())
-    if not os.isatty(1):
+    if not os.isatty(1):  # stdout
         write(text)
         return 0
     printer, _ = terminal_of(paths(os.environ))
@@ -126,16 +128,18 @@ def _show(current: Lesson, folder: ReaderFolder) -> int:
 
 
 def _join_lines(text: str) -> str:
-    """Each paragraph and each item of a list as one line: the terminal is broad or narrow."""
+    """Return the text with each paragraph and list item on one line."""
     blocks = text.split("```")
-    prose = [_SOFT_BREAK.sub(" ", block) for block in blocks[::2]]
-    return "".join(
-        f"{before}```{code}```" for before, code in zip(prose, blocks[1::2], strict=False)
-    ) + "".join(prose[len(blocks) // 2 :])
+    for index in range(0, len(blocks), 2):  # each second block is code
+        blocks[index] = _SOFT_BREAK.sub(" ", blocks[index])
+    return "```".join(blocks)
 
 
 def _run(current: Lesson, folder: ReaderFolder, words: Sequence[str]) -> int:
-    """Run the reader's program with the script of the lesson, and draw what happened."""
+    """Run the reader's program with the lesson's scripted model, and print the session.
+
+    Return the exit code.
+    """
     demo = current.demo()
     _prepare(current, folder)
     if demo.session and not (folder.path / "session.jsonl").exists():
@@ -155,18 +159,30 @@ def _run(current: Lesson, folder: ReaderFolder, words: Sequence[str]) -> int:
     return code
 
 
-def _prepare(chosen: Lesson, folder: ReaderFolder) -> None:
-    """Create the program and the files of the lesson, if they are missing."""
-    folder.create(chosen)
-    for name, text in chosen.demo().files.items():
+def _prepare(current: Lesson, folder: ReaderFolder) -> None:
+    """Create the program and the files of the lesson, if they are missing.
+
+    Delete the files that an earlier run wrote, unless they were changed, so that runs begin
+    alike. But keep them if the program is `agent.py`, which may continue an earlier run.
+    """
+    folder.create(current)
+    if current.program_name != PROGRAM_NAME:
+        for name, text in current.demo().written_files().items():
+            path = folder.path / name
+            if path.is_file() and path.read_bytes() == text.encode():
+                path.unlink()
+    for name, text in current.demo().files.items():
         if not (folder.path / name).exists():
-            (folder.path / name).write_text(text, encoding="utf-8")
+            write_file(folder.path / name, text)
 
 
-def _page(chosen: Lesson, folder: ReaderFolder) -> int:
-    """Serve the pages, with the model of the lesson, until Ctrl+C."""
-    demo = chosen.demo()
-    _prepare(chosen, folder)
+def _page(current: Lesson, folder: ReaderFolder) -> int:
+    """Serve refold's pages with the lesson's scripted model until Ctrl+C.
+
+    Return the exit code.
+    """
+    demo = current.demo()
+    _prepare(current, folder)
     words = " ".join(demo.words) or "\n".join(demo.typed)
     if demo.replies:
         print_note(
@@ -177,21 +193,24 @@ def _page(chosen: Lesson, folder: ReaderFolder) -> int:
             "the model of this lesson has no script: run your program, and open its session"
         )
     print_note(
-        f"sessions of your program appear there, too: refold learn run {chosen.number}"
+        f"sessions of your program appear there, too: refold learn run {current.number}"
     )
+    # one copy of the script for each conversation
     with model_server(*demo.replies * _MAX_CONVERSATIONS) as model:
         return _wait_for(start_page(folder.path, model.url))
 
 
 def _wait_for(process: "subprocess.Popen[bytes]") -> int:
-    """The exit code of refold when the reader's program has exited, and its errors on stderr.
+    """Wait until the reader's program exits. Print its errors, and return its exit code.
 
-    Ctrl+C reaches the program, which decides what it means; if that ends it, its traceback says
-    nothing that the reader does not know.
+    If Ctrl+C ends the program, its traceback is not printed.
     """
     own_handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        _, errors = process.communicate()
+        with process:  # waits at the end
+            errors = b""
+            if process.stderr is not None:
+                errors = _pass_on_prompts(process.stderr.fileno())
     finally:
         signal.signal(signal.SIGINT, own_handler)
     if process.returncode == -signal.SIGINT:
@@ -202,25 +221,42 @@ def _wait_for(process: "subprocess.Popen[bytes]") -> int:
     return 1 if process.returncode else 0
 
 
+def _pass_on_prompts(source: int) -> bytes:
+    """Copy the program's stderr to ours up to a traceback. Return the traceback, or b"".
+
+    Each part is copied at once, because prompts of `input` are written to stderr.
+    """
+    errors = b""
+    while piece := os.read(source, 65536):
+        errors += piece
+        if _TRACEBACK_START not in errors:
+            os.write(2, errors)
+            errors = b""
+    shown, start, rest = errors.partition(_TRACEBACK_START)
+    os.write(2, shown)
+    return start + rest
+
+
 def _check(current: Lesson, folder: ReaderFolder) -> int:
+    """Check the reader's program. Return 0 if it is right; otherwise print a hint, return 1."""
     program = folder.program(current)
     if not program.exists():
         raise BadInput(
             f"there is no {str(program)!r}. Begin the lesson first: refold learn {current.number}"
         )
-    shop = Workshop(program)
+    workshop = Workshop(program)
     try:
-        current.check(shop)
+        current.check(workshop)
     except NotYet as failure:
-        times, hint = folder.next_hint(failure)
+        hint_number, hint = folder.next_hint(failure)
         write(
-            f"Not yet. {visible(failure.problem)}\n\nHint {times} of {MAX_HINTS}: {visible(hint)}\n"
+            f"Not yet. {visible(failure.problem)}\n\nHint {hint_number} of {MAX_HINTS}: {visible(hint)}\n"
         )
-        more = "refold learn check" if times < MAX_HINTS else "refold learn solution"
-        write(f"\n{_next_advice(times)}: {more} {current.number}\n")
+        more = "refold learn check" if hint_number < MAX_HINTS else "refold learn solution"
+        write(f"\n{_next_advice(hint_number)}: {more} {current.number}\n")
         return 1
     finally:
-        shop.close()
+        workshop.close()
     folder.mark_done(current)
     write(f"Lesson {current.number} is done: {current.title}.\n")
     if current.number < len(lessons()):
@@ -229,12 +265,16 @@ def _check(current: Lesson, folder: ReaderFolder) -> int:
     return 0
 
 
-def _next_advice(times: int) -> str:
-    return "Try again, or ask for the next hint" if times < MAX_HINTS else "See a solution"
+def _next_advice(hint_number: int) -> str:
+    return (
+        "Try again, or ask for the next hint"
+        if hint_number < MAX_HINTS
+        else "See a solution"
+    )
 
 
 def _reset(current: Lesson, folder: ReaderFolder) -> int:
-    kept = folder.reset(current)
+    kept = folder.reset(current)  # the new name of the reader's program, or ""
     write(
         f"{folder.program(current)} is as it was at the start of lesson {current.number}.\n"
     )

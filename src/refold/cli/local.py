@@ -1,4 +1,4 @@
-"""`refold local install|status|stop|remove`: the embedded models of this machine."""
+"""`refold local install|status|stop|remove`: manages the embedded models of this machine."""
 
 import os
 import sys
@@ -45,7 +45,7 @@ from refold.provider.local.server import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-_PROGRESS_PERCENT = 5  # percent between two lines, without a terminal
+_PROGRESS_PERCENT = 5  # between two lines if there is no terminal
 
 
 def add_arguments(local: ArgumentParser) -> None:
@@ -70,7 +70,7 @@ def add_arguments(local: ArgumentParser) -> None:
         "status", help="list the models, what they need, and whether they can run"
     )
     stop = subparsers.add_parser(
-        "stop", help="end the servers of embedded models, free the memory"
+        "stop", help="end the servers of embedded models, which frees their memory"
     )
     for parser in (install, remove, status, stop):
         parser.add_argument(
@@ -90,15 +90,17 @@ def run(args: Namespace) -> int:
                 model_files.path_of(model_files.find(args.model)) if args.model else None
             )
         case _:
-            every = model_files.list_all()
-            return _status(
-                [model_files.find(args.model)] if args.model else every, model_files
-            )
+            models = model_files.list_all()
+            if args.model:
+                models = [model_files.find(args.model)]
+            return _status(models, model_files)
 
 
 def _install(args: Namespace, model_files: ModelDirectory) -> int:
+    """Install the model that the flags name, or else the default one. Return the exit code."""
     place, name = args.place, args.model
     if any(place in (model.name, f"local/{model.name}") for model in KNOWN_MODELS):
+        # the first argument names a known model, as --model would
         if name:
             raise BadInput(f"give one name, either {place} or --model {name}")
         place, name = "", place
@@ -112,7 +114,11 @@ def _install(args: Namespace, model_files: ModelDirectory) -> int:
 
 
 def install(model: LocalModel, model_files: ModelDirectory, place: str = "") -> int:
-    """Fetch `model`, and print the progress. Raises `RefoldError` if it cannot be fetched."""
+    """Download `model`, and print the progress. Return the exit code.
+
+    `place` is another URL or path for the file, or "". Raises `RefoldError` if the download
+    fails.
+    """
     if model in HUB_MODELS:
         if place:
             return install_file(place, model_files, model.name)
@@ -131,7 +137,10 @@ def install(model: LocalModel, model_files: ModelDirectory, place: str = "") -> 
 
 
 def install_from_hub(repository: str, quant: str, model_files: ModelDirectory) -> int:
-    """Install a file of the hub. Raises `RefoldError` if it cannot be fetched."""
+    """Install a model file of the repository on the Hugging Face hub. Return the exit code.
+
+    `quant` names the quantization. Raises `RefoldError` if the download fails.
+    """
     hub = Hub.from_environ(os.environ)
     file = hub.file(repository, quant)
     model = hub_model(repository, file)
@@ -152,7 +161,10 @@ def install_from_hub(repository: str, quant: str, model_files: ModelDirectory) -
 
 
 def install_file(place: str, model_files: ModelDirectory, name: str = "") -> int:
-    """Install the user's own GGUF file. Raises `RefoldError` if it cannot be fetched."""
+    """Install a GGUF file that is not in the catalogue, from the path or URL `place`.
+
+    Raises `RefoldError` if it cannot be read or downloaded.
+    """
     model = own_model(place, name)
     origin = _fetch(model, (parse_source(place),), model_files)
     write(f"sha256 {origin.sha256}\n")
@@ -162,39 +174,48 @@ def install_file(place: str, model_files: ModelDirectory, name: str = "") -> int
 def _fetch(
     model: LocalModel, sources: Sequence[Source], model_files: ModelDirectory
 ) -> ModelSource:
+    """Download the model, and print the progress. Return the source that provided it."""
     machine = this_machine(os.environ)
-    write(f"{model.name}: {_size(model.size)}, into {model_files.directory}\n")
-    need = f"about {_size(model.memory)} of memory"
+    write(f"{model.name}: {_format_bytes(model.size)}, into {model_files.directory}\n")
+    need = f"about {_format_bytes(model.memory)} of memory"
     write(f"needs {need}: {machine.describe_fit(model.memory)} ({machine.text})\n")
     if partial_size := model_files.partial_size(model):
-        write(f"resuming after {_size(partial_size)} of an earlier try\n")
+        write(f"resuming after {_format_bytes(partial_size)} of an earlier try\n")
     tell = _progress_bar() if sys.stdout.isatty() else _progress_lines()
     try:
         return fetch(model, sources, model_files, tell)
     except KeyboardInterrupt:
-        size = _size(model_files.partial_size(model))
+        size = _format_bytes(model_files.partial_size(model))
         write(f"\nstopped after {size}: run the same command to resume\n")
         raise
 
 
 def _add_model(model: LocalModel, origin: ModelSource, model_files: ModelDirectory) -> int:
-    """Read the model's properties from the file, and print them."""
+    """Add the model to the directory of models, and print its properties.
+
+    Return the exit code.
+    """
     entry = add_to_directory(model, origin, model_files)
     header = read_header(model_files.path_of(entry))
     facts = [header.architecture or "unknown architecture"]
     if header.parameters:
         facts.append(f"{header.parameters / 1e9:.1f} billion parameters")
+    facts.append(
+        f"{header.context:,} tokens of context" if header.context else "context unknown"
+    )
     used = context_tokens(entry, machine_memory())
-    known = f"{header.context:,} tokens of context" if header.context else "context unknown"
-    facts.append(f"{known}, {used:,} used" if used < header.context else known)
-    template = "its own chat template"
-    facts.append(template if header.has_template else "no chat template: ChatML")
+    if used < header.context:
+        facts.append(f"{used:,} used")
+    facts.append(
+        "its own chat template" if header.has_template else "no chat template: ChatML"
+    )
     facts.append(f"tool calls in {'its own' if entry.calls_tools else 'JSON'} format")
     write(f"{', '.join(facts)}\nuse it with: refold -m local/{entry.name}\n")
     return _print_runtime()
 
 
 def _status(models: list[LocalModel], model_files: ModelDirectory) -> int:
+    """Print the models, the running servers and whether llama.cpp is installed. Return 0."""
     machine = this_machine(os.environ)
     write(f"models are stored in {model_files.directory}\n{machine.text}\n")
     for model in models:
@@ -202,14 +223,14 @@ def _status(models: list[LocalModel], model_files: ModelDirectory) -> int:
         if model_files.is_installed(model):
             origin = model_files.origin(model)
             source = f", from {origin.source}, {origin.at[:10]}" if origin else ""
-            write(f"{name}  installed, {_size(model.size)}{source}\n")
+            write(f"{name}  installed, {_format_bytes(model.size)}{source}\n")
         elif partial_size := model_files.partial_size(model):
-            part = f"{_size(partial_size)} of {_size(model.size)}"
+            part = f"{_format_bytes(partial_size)} of {_format_bytes(model.size)}"
             write(
                 f"{name}  partly downloaded, {part}: refold local install --model {model.name}\n"
             )
         else:
-            needs = f"{_size(model.size)} download, about {_size(model.memory)} of memory"
+            needs = f"{_format_bytes(model.size)} download, about {_format_bytes(model.memory)} of memory"
             write(f"{name}  not installed, {needs}: {machine.describe_fit(model.memory)}\n")
     for server in _servers():
         write(f"{_server_text(server)}\n")
@@ -217,11 +238,18 @@ def _status(models: list[LocalModel], model_files: ModelDirectory) -> int:
 
 
 def _stop(model: Path | None) -> int:
-    """End all servers, or those of one model file."""
-    servers = [entry for entry in _servers() if model in (None, Path(entry.record.model))]
+    """Stop the servers of the model file `model`, or all servers if it is None.
+
+    Return the exit code.
+    """
+    servers = _servers()
+    if model is not None:
+        servers = [server for server in servers if Path(server.record.model) == model]
     for server in servers:
         stop(server)
-        freed_text = f", {_size(server.memory)} are free again" if server.memory else ""
+        freed_text = (
+            f", {_format_bytes(server.memory)} are free again" if server.memory else ""
+        )
         write(
             f"the server of {_model_name(server)} (process {server.record.pid}) ended{freed_text}\n"
         )
@@ -235,14 +263,15 @@ def _servers() -> list[ServerStatus]:
 
 
 def _server_text(server: ServerStatus) -> str:
+    """Return a line about a running server: its process, its memory and its state."""
     record = server.record
     if server.in_use:
-        now = "in use"
+        state = "in use"
     else:
-        left = max(0.0, record.keep - server.idle)
-        now = f"idle for {server.idle:.0f} s, ends in {left:.0f} s"
-    memory = f", {_size(server.memory)} of memory" if server.memory else ""
-    return f"server of {_model_name(server)}: process {record.pid}{memory}, {now}"
+        remaining = max(0.0, record.keep - server.idle)
+        state = f"idle for {server.idle:.0f} s, ends in {remaining:.0f} s"
+    memory = f", {_format_bytes(server.memory)} of memory" if server.memory else ""
+    return f"server of {_model_name(server)}: process {record.pid}{memory}, {state}"
 
 
 def _model_name(server: ServerStatus) -> str:
@@ -250,20 +279,22 @@ def _model_name(server: ServerStatus) -> str:
 
 
 def _remove(name: str, model_files: ModelDirectory) -> int:
-    here = model_files.list_installed()
-    if not name and len(here) > 1:
-        names = " or ".join(item.name for item in here)
+    """Delete a model and return 0. For "", it is the installed one, or else the default one."""
+    installed = model_files.list_installed()
+    if not name and len(installed) > 1:
+        names = " or ".join(item.name for item in installed)
         raise BadInput(f"there is more than one model here: say --model {names}")
-    model = model_files.find(name) if name else next(iter(here), DEFAULT_MODEL)
+    model = model_files.find(name) if name else next(iter(installed), DEFAULT_MODEL)
     freed_bytes = model_files.remove(model)
     if freed_bytes:
-        write(f"{model.name} is removed, {_size(freed_bytes)} are free again\n")
+        write(f"{model.name} is removed, {_format_bytes(freed_bytes)} are free again\n")
     else:
         write(f"{model.name} is not installed: there is nothing to remove\n")
     return 0
 
 
 def _print_runtime() -> int:
+    """Print whether llama.cpp is installed. Always return exit code 0."""
     if is_runtime_installed():
         write("llama.cpp (xllamacpp) is installed\n")
     else:
@@ -272,42 +303,44 @@ def _print_runtime() -> int:
 
 
 def _progress_bar() -> "Callable[[DownloadProgress], None]":
-    """Return a function that shows the progress in one line of a terminal."""
+    """Return a function that shows the progress of a download in one line of a terminal."""
     shown = ""
+    restart_line = "\r\x1b[K"  # go to the start of the line, and erase it
 
     def show_progress(progress: DownloadProgress) -> None:
         nonlocal shown
         if progress.failed:
             shown = ""
-            write(f"\r\x1b[K{progress.source}: {progress.failed}\n")
-        elif (line := _line(progress)) != shown:
+            write(f"{restart_line}{progress.source}: {progress.failed}\n")
+        elif (line := _progress_text(progress)) != shown:
             shown = line
-            write(f"\r\x1b[K{line}{chr(10) if progress.done == progress.total else ''}")
+            end = "\n" if progress.done == progress.total else ""
+            write(f"{restart_line}{line}{end}")
 
     return show_progress
 
 
 def _progress_lines() -> "Callable[[DownloadProgress], None]":
-    """Return a function that prints the progress now and then, for a log."""
-    last = ("", -1)
+    """Return a function that prints a line after every 5 percent of a download."""
+    last_step = ("", -1)
 
     def show_progress(progress: DownloadProgress) -> None:
-        nonlocal last
+        nonlocal last_step
         step = (progress.source, 100 * progress.done // progress.total // _PROGRESS_PERCENT)
         if progress.failed:
             write(f"{progress.source}: {progress.failed}\n")
-        elif step != last:
-            last = step
-            write(f"{_line(progress)}\n")
+        elif step != last_step:
+            last_step = step
+            write(f"{_progress_text(progress)}\n")
 
     return show_progress
 
 
-def _line(progress: DownloadProgress) -> str:
-    size, total = _size(progress.done), _size(progress.total)
+def _progress_text(progress: DownloadProgress) -> str:
+    size, total = _format_bytes(progress.done), _format_bytes(progress.total)
     percent = 100 * progress.done // progress.total
     return f"{percent:3} %  {size} of {total}  {progress.source}"
 
 
-def _size(count: int) -> str:
+def _format_bytes(count: int) -> str:
     return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.0f} MB"

@@ -1,8 +1,7 @@
-"""Runs what the command line asks for: a subcommand, a session in the terminal, or one task.
+"""Runs the command line: a subcommand, a session in the terminal, or one task.
 
-An error is one sentence on stderr and exit code 1. The process ends at once when its work
-is done: everything that must survive is on disk by then, and tearing the interpreter down
-takes time.
+An error is printed as one sentence on stderr, and the exit code is 1. At the end the process
+exits without finalizing the interpreter, to save time.
 """
 
 import os
@@ -22,15 +21,15 @@ from refold.headless.streams import ReaderGone, print_error, print_lines, write
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-# The flags that a session in the terminal ignores, with their defaults.
-_ONE_TASK = {
+# Flags of one task, with their defaults. A session in the terminal accepts no other values.
+_ONE_TASK_DEFAULTS = {
     "output_format": "text", "include_partial_messages": False, "timeout": None, "verify": False,
 }  # fmt: skip
 
 
 def run(arguments: Sequence[str]) -> None:
-    """Run the command line and end the process. Returns only in tests."""
-    if "_ARGCOMPLETE" in os.environ:  # a shell completes this line
+    """Run the command line `arguments`, and exit the process."""
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks for completions
         from refold.cli.completion import complete_line
 
         complete_line()
@@ -38,19 +37,23 @@ def run(arguments: Sequence[str]) -> None:
     sys.stderr = open_notice_stream(2)
     try:
         code = main(arguments)
-    except Exception as error:  # a bug; a report needs all of it
+    except Exception as error:  # a bug: report it completely
         from refold.cli.crash_report import report_of
 
         code = 1
         print_lines(report_of(error, arguments))
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, AttributeError):  # gone, or closed from the start
+        # the reader of the stream has gone, or the stream was closed at the start
+        with suppress(OSError, AttributeError):
             stream.flush()
     os._exit(code)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command line; return the exit code. Raises only on bugs."""
+    """Run the command line `arguments`, and return the exit code.
+
+    Expected errors are printed; only a bug raises an exception.
+    """
     try:
         return _dispatch(parse(arguments))
     except (RefoldError, ReaderGone, KeyboardInterrupt, BaseExceptionGroup) as error:
@@ -58,6 +61,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _report_error(error: BaseException) -> int:
+    """Print an expected error, and return the exit code. Raise an unexpected error again."""
     match error:
         case RefoldError():
             print_error(error)
@@ -70,7 +74,11 @@ def _report_error(error: BaseException) -> int:
             raise error
 
 
-def _recovery_advice(error: Corrupt) -> str:
+def _damage_text(error: Corrupt) -> str:
+    """Return a text about a damaged journal.
+
+    If the journal has undamaged lines, the text names the flags that copy them.
+    """
     if error.line <= 1:
         return str(error)
     return (
@@ -80,6 +88,7 @@ def _recovery_advice(error: Corrupt) -> str:
 
 
 def _dispatch(args: Namespace) -> int:
+    """Run the named subcommand, or a session if none is named. Return the exit code."""
     if not args.command:
         try:
             return session(args)
@@ -87,8 +96,8 @@ def _dispatch(args: Namespace) -> int:
             damage = first(error)
             if not isinstance(damage, Corrupt) or isinstance(damage, WrongFormat):
                 raise
-            raise BadInput(_recovery_advice(damage)) from error
-    with exit_on_interrupt():  # only the module of this subcommand
+            raise BadInput(_damage_text(damage)) from error
+    with exit_on_interrupt():  # only while the module of the subcommand is imported
         subcommand = SUBCOMMANDS[args.command].load()
     return subcommand.run(args)
 
@@ -101,7 +110,7 @@ def _change_directory(directory: str) -> None:
 
 
 def session(args: Namespace) -> int:
-    """Run a session in the terminal, or one task without a terminal."""
+    """Run a session in the terminal, or one task without it. Return the exit code."""
     if args.version:
         from refold._version import __version__
 
@@ -119,7 +128,7 @@ def session(args: Namespace) -> int:
     from refold.headless.stop_signals import StopSignals
 
     stops = StopSignals()
-    stops.listen()  # the next import takes long
+    stops.listen()  # installed early, because the next import takes long
     from refold.cli.launch import task_of
     from refold.headless.print import run as headless
 
@@ -127,15 +136,16 @@ def session(args: Namespace) -> int:
 
 
 def _run_in_terminal(args: Namespace) -> int:
-    for name, unsaid in _ONE_TASK.items():
-        if getattr(args, name) != unsaid:
+    """Run a session in this terminal, or join the process that has it open. Return the code."""
+    for name, default in _ONE_TASK_DEFAULTS.items():
+        if getattr(args, name) != default:
             flag = f"--{name.replace('_', '-')}"
             raise BadInput(f"{flag} is for one task without a terminal: add -p")
     if args.resume is PICK_SESSION:
         from refold.cli.launch import settings_of
         from refold.cli.session_picker import pick_one
 
-        args.resume = None  # so that settings are those of this directory
+        args.resume = None  # use the settings of this directory
         if not (picked := pick_one(settings_of(args).settings.terminal)):
             return 0
         args.resume = picked
@@ -153,7 +163,8 @@ def _run_in_terminal(args: Namespace) -> int:
     try:
         return interactive(args)
     except Held:
-        if args.text or not (args.held and _offer_to_join(args.held)):
+        may_join = args.held and not args.text
+        if not may_join or not _offer_to_join(args.held):
             raise
     from refold.cli.attach import join
 
@@ -161,21 +172,30 @@ def _run_in_terminal(args: Namespace) -> int:
 
 
 def _offer_to_join(session: str) -> bool:
+    """Ask whether to join the process that has the session open.
+
+    Return False if the user refuses, or if the process does not answer.
+    """
     from refold.cli.steal import offer_to_join
 
     return offer_to_join(session)
 
 
 def _steal(args: Namespace) -> bool:
+    """Ask, and kill the process that has the session open.
+
+    Return False if the user joins the process instead.
+    """
     from refold.cli.steal import ask_and_steal
 
     return ask_and_steal(args)
 
 
 def replace_closed_streams() -> None:
-    """Replace the standard streams that were closed at the start; Python sets them to None.
+    """Replace the standard streams that were closed when the process started.
 
-    The input is at its end, the output a pipe that was closed by its reader.
+    Python sets them to None. The new stdin is empty, and writing to the new stdout fails as in
+    a closed pipe.
     """
     _open_closed_descriptors()
     names = vars(sys)
@@ -188,7 +208,7 @@ def replace_closed_streams() -> None:
 
 
 def open_notice_stream(number: int) -> TextIO:
-    """Return a stream for notices, which ignores a full disk and a closed pipe."""
+    """Return a stream that writes notices to the descriptor `number` and ignores errors."""
     return TextIOWrapper(
         BufferedWriter(_NeverFailing(number, "w", closefd=False)),
         encoding=getattr(sys.stderr, "encoding", None) or "utf-8",
@@ -200,7 +220,8 @@ def open_notice_stream(number: int) -> TextIO:
 def _open_closed_descriptors() -> None:
     """Open /dev/null for each standard stream that is closed.
 
-    Otherwise a file of ours would get its number, and programs would write to it.
+    Otherwise the next opened file would get the number of stdout, for example, and output would
+    be written to that file.
     """
     for number in range(3):
         try:
@@ -211,7 +232,10 @@ def _open_closed_descriptors() -> None:
 
 
 class _NeverFailing(FileIO):
+    """A file that ignores errors when it is written to."""
+
     def write(self, data: "ReadableBuffer", /) -> int:
+        """Write `data`. Return how many bytes were written, or all of them after an error."""
         with suppress(OSError):
             if (written := super().write(data)) is not None:
                 return written

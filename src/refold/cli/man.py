@@ -1,6 +1,7 @@
-"""`refold man`: print the manual page, as roff of the `man` macros.
+"""`refold man`: prints the manual page in roff, with the `man` macros.
 
-Flags and commands are read off the parsers; files, variables and exit codes are listed here.
+Flags and commands are read from the parsers. Files, environment variables and exit codes are
+listed in this module.
 """
 
 import re
@@ -21,7 +22,7 @@ from refold.views.stream_json.turn_result import EXIT_CODES
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add nothing: the command takes no arguments."""
+    """Do nothing, because the command takes no arguments."""
 
 
 def run(args: Namespace) -> int:
@@ -73,6 +74,7 @@ _VARIABLE_ROWS = (
     ("REFOLD_TEMPORAL", "HOST:PORT of the Temporal of workers and web nodes."),
     ("REFOLD_NATS", "The NATS of workers and web nodes, as a URL."),
     ("REFOLD_TENANT", "The tenant whose sessions in that database are seen."),
+    ("REFOLD_TOKEN", "Your token of a service, with which refold attach URL joins."),
     ("REFOLD_MODELS", "The directory of embedded models."),
     ("REFOLD_NAME", "The setting of that name; REFOLD_LIMITS__STEPS is limits.steps."),
     (
@@ -92,7 +94,7 @@ _EXAMPLE_ROWS = (
     ("refold config set model anthropic/claude-sonnet-5-5", "Set the default model."),
     ("refold doctor", "Check this installation."),
 )
-_EXIT_CODES = {
+_EXIT_CODE_TEXTS = {
     0: "Success: the task was answered.",
     1: "Error; the message is on standard error.",
     2: "A limit was reached before a final answer.",
@@ -109,12 +111,14 @@ def manual(root: Command, version: str) -> str:
 
 
 def _lines(root: Command, version: str) -> Iterator[str]:
-    yield f'.TH REFOLD 1 {_PAGE_DATE} "refold {_without_markup(version)}" "User Commands"'
-    yield from (".ad l", ".nh")  # long usage lines cannot be stretched
-    yield from (".SH NAME", f"refold \\- {_without_markup(_ABOUT_LINE)}")
+    """Yield the lines of the manual page, in roff."""
+    yield f'.TH REFOLD 1 {_PAGE_DATE} "refold {_escape(version)}" "User Commands"'
+    # no justification and no hyphens, because long usage lines cannot be stretched
+    yield from (".ad l", ".nh")
+    yield from (".SH NAME", f"refold \\- {_escape(_ABOUT_LINE)}")
     yield from (".SH SYNOPSIS", "\\fBrefold\\fR [FLAGS] [TEXT]", ".br")
     yield "\\fBrefold\\fR COMMAND [FLAGS] [...]"
-    first, *more = map(_roff, _DESCRIPTION_PARAGRAPHS)
+    first, *more = map(_text_line, _DESCRIPTION_PARAGRAPHS)
     yield from (".SH DESCRIPTION", first)
     for paragraph in more:
         yield from (".PP", paragraph)
@@ -123,12 +127,12 @@ def _lines(root: Command, version: str) -> Iterator[str]:
         yield from _flag(flag)
     yield ".SH COMMANDS"
     for child in root.commands:
-        yield from (f'.SS "{_without_markup(child.name)}"', _sentence(child.about))
+        yield from (f'.SS "{_escape(child.name)}"', _sentence(child.about))
         for command in walk_commands(child):
             if not command.commands:
                 yield from _command_rows(command, without_description=command is child)
     yield from _table(
-        "EXIT STATUS", [(str(code), _EXIT_CODES[code]) for code in _exit_codes()]
+        "EXIT STATUS", [(str(code), _EXIT_CODE_TEXTS[code]) for code in _exit_codes()]
     )
     yield from _table("FILES", _FILE_ROWS)
     yield from _table("ENVIRONMENT", _VARIABLE_ROWS)
@@ -136,27 +140,31 @@ def _lines(root: Command, version: str) -> Iterator[str]:
 
 
 def _exit_codes() -> list[int]:
-    return sorted({*EXIT_CODES.values(), *_EXIT_CODES})
+    return sorted({*EXIT_CODES.values(), *_EXIT_CODE_TEXTS})
 
 
 def _flag(flag: Flag) -> Iterator[str]:
-    names = ", ".join(f"\\fB{_without_markup(name)}\\fR" for name in flag.names)
+    """Yield the lines of roff about a flag: its names and value, and its description."""
+    names = ", ".join(f"\\fB{_escape(name)}\\fR" for name in flag.names)
     value = ""
     if flag.value is not None:
-        called = f"\\fI{_without_markup(value_name(flag.value))}\\fR"
+        called = f"\\fI{_escape(value_name(flag.value))}\\fR"
         value = f" {called}" if flag.value.needed else f" [{called}]"
-    yield from (".TP", f"{names}{value}", _roff(flag.about))
+    yield from (".TP", f"{names}{value}", _text_line(flag.about))
 
 
 def _command_rows(command: Command, *, without_description: bool) -> Iterator[str]:
-    """Usage and flags of a command. `without_description` leaves out what it does."""
-    yield from (".TP", f"\\fB{_without_markup(usage(command))}\\fR")
+    """Yield lines with the usage, the description and the flags of a command.
+
+    If `without_description`, the description is left out.
+    """
+    yield from (".TP", f"\\fB{_escape(usage(command))}\\fR")
     if not without_description:
         yield _sentence(command.about)
     for flag in command.flags:
         if "--help" not in flag.names and flag.about:
             value = "" if flag.value is None else f" {value_name(flag.value)}"
-            yield from (".br", _roff(f"{', '.join(flag.names)}{value}: {flag.about}"))
+            yield from (".br", _text_line(f"{', '.join(flag.names)}{value}: {flag.about}"))
 
 
 def _table(
@@ -164,21 +172,26 @@ def _table(
 ) -> Iterator[str]:
     yield f".SH {name}"
     for word, about in rows:
-        yield from (".TP", f"\\fB{_without_markup(word)}\\fR", _roff(about))
+        yield from (".TP", f"\\fB{_escape(word)}\\fR", _text_line(about))
 
 
 def _sentence(text: str) -> str:
     text = f"{text[:1].upper()}{text[1:]}"
-    return _roff(text if text.endswith((".", "?")) else f"{text}.")
+    return _text_line(text if text.endswith((".", "?")) else f"{text}.")
 
 
-def _roff(text: str) -> str:
-    """A line of text; a dot or tick at its start is escaped, or roff would run it."""
-    plain = _without_markup(" ".join(text.split()))
+def _text_line(text: str) -> str:
+    """Return `text` as one line of roff.
+
+    A dot or apostrophe at the start is escaped, because it would begin a roff command.
+    """
+    plain = _escape(" ".join(text.split()))
     return f"\\&{plain}" if plain[:1] in (".", "'") else plain
 
 
-def _without_markup(text: str) -> str:
+def _escape(text: str) -> str:
+    """Return `text` with the characters escaped that have a meaning in roff."""
     roff = text.replace("\\", "\\e").replace("-", "\\-").replace("…", "...")
-    roff = re.sub(r"(?<=[,|])(?=\S)", r"\\:", roff)  # a line may end there
+    # allow a line break after , and |
+    roff = re.sub(r"(?<=[,|])(?=\S)", r"\\:", roff)
     return roff.replace("'", "\\(aq").replace('"', "\\(dq").replace("`", "\\(ga")

@@ -1,6 +1,8 @@
-"""`refold map show|status|refresh`: what a repository consists of, and what uses what.
+"""`refold map show|status|refresh`: shows the parts of a repository and their dependencies.
 
-`cli.map_statements` has `init`, `ask` and `export`, for which a model reads it. `app.repository_maps` says where a map is kept. `finish` is not for users: it builds a map in the background.
+`cli.map_statements` implements `init`, `ask` and `export`, for which a model reads the
+repository. `app.repository_maps` decides where a map is stored. The internal subcommand
+`finish` builds a map in the background.
 """
 
 import os
@@ -43,7 +45,7 @@ from refold.values.printable_names import escape_name
 from refold.views.number_format import count_with_noun, duration, size_text
 
 _DEFAULT_TOKENS = 2_000
-_MAX_SHOWN = 40  # lines of one list
+_MAX_LIST_LINES = 40
 _MAX_LINE_CHARS = 120
 _AUTHOR_SECONDS = 3.0
 
@@ -54,7 +56,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         "show", help="show the map, or what is known about a file or a symbol"
     )
     show.add_argument(
-        "target", nargs="?", default="", metavar="FILE|SYMBOL", help="else the whole map"
+        "target",
+        nargs="?",
+        default="",
+        metavar="FILE|SYMBOL",
+        help="show only this (default: the whole map)",
     )
     show.add_argument(
         "--focus", action="append", default=[], metavar="WORD",
@@ -62,7 +68,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )  # fmt: skip
     show.add_argument(
         "--tokens", type=values.count, default=_DEFAULT_TOKENS, metavar="N",
-        help=f"the most that the map may take, {_DEFAULT_TOKENS:,} if not given",
+        help=f"limit of the size of the map (default: {_DEFAULT_TOKENS:,})",
     )  # fmt: skip
     status = subparsers.add_parser(
         "status", help="show how much of the repository is known"
@@ -70,14 +76,17 @@ def add_arguments(parser: ArgumentParser) -> None:
     refresh = subparsers.add_parser("refresh", help="read all files that have changed, now")
     map_statements.add_budget_arguments(refresh)
     map_statements.add_arguments(subparsers)
-    for one in (show, status, refresh):
-        one.add_argument("--json", action="store_true", help="print one JSON document")
+    for subparser in (show, status, refresh):
+        subparser.add_argument(
+            "--json", action="store_true", help="print one JSON document"
+        )
     finish = subparsers.add_parser("finish")
     finish.add_argument("part", choices=("build", "help"))
     finish.add_argument("root")
 
 
 def run(args: Namespace) -> int:
+    """Run a subcommand and return the exit code. `finish` is called by background processes."""
     root = map_root(args.root if args.what == "finish" else str(current_directory()))
     places = paths(os.environ)
     try:
@@ -100,7 +109,7 @@ def run(args: Namespace) -> int:
 
 @contextmanager
 def _open_map(root: str, paths: Paths) -> Generator[RepositoryMap]:
-    """The map of the files that an agent might read here."""
+    """Open the map of the repository `root`, with the files that an agent may read."""
     settings = load_folder_settings(Path(root), paths, os.environ, {}).settings
     workspace = Workspace(settings, paths, os.environ, WorkspaceDirectories(Path(root)))
     repository = RepositoryMap(root, workspace.files, maps_directory(paths), print_note)
@@ -112,6 +121,10 @@ def _open_map(root: str, paths: Paths) -> Generator[RepositoryMap]:
 
 
 def _finish(part: str, root: str, paths: Paths, repository: RepositoryMap) -> None:
+    """Build the map in this background process, unless another process builds it.
+
+    If `part` is "help", only read half of the files, for the process that builds the map.
+    """
     if part == "help":
         help_build(repository)
         return
@@ -121,7 +134,11 @@ def _finish(part: str, root: str, paths: Paths, repository: RepositoryMap) -> No
 
 
 def _refresh(args: Namespace, root: str, paths: Paths, repository: RepositoryMap) -> int:
-    """Read what has changed; have a model read it too, if the command line says what that may cost."""
+    """Update the map, and return the exit code.
+
+    If the flags permit spending, a model reads the changes, too. Raises `BadInput` if another
+    process builds the map.
+    """
     with building(maps_directory(paths), root) as may_build:
         if not may_build:
             raise BadInput(
@@ -132,21 +149,23 @@ def _refresh(args: Namespace, root: str, paths: Paths, repository: RepositoryMap
             lambda: start_helper(root, os.environ),
             None if args.json else _print_progress,
         )
-    if map_statements.has_budget(args):
+    if map_statements.permits_spending(args):
         with map_statements.open_statements(root, paths, repository) as statements:
             if not statements.scope:
                 raise BadInput(map_statements.NOTHING_READ)
             return map_statements.build_statements(args, root, paths, statements)
-    _print_coverage(root, paths, repository, coverage, is_built=False, as_json=args.json)
+    _print_coverage(root, paths, repository, coverage, in_progress=False, as_json=args.json)
     return 0
 
 
 def _show_status(
     root: str, paths: Paths, repository: RepositoryMap, *, as_json: bool
 ) -> None:
-    is_built = is_building(maps_directory(paths), root)
-    coverage = repository.refresh(0.0)
-    _print_coverage(root, paths, repository, coverage, is_built=is_built, as_json=as_json)
+    in_progress = is_building(maps_directory(paths), root)
+    coverage = repository.refresh(0.0)  # do not wait for files to be read
+    _print_coverage(
+        root, paths, repository, coverage, in_progress=in_progress, as_json=as_json
+    )
 
 
 def _print_progress(coverage: Coverage) -> None:
@@ -159,18 +178,16 @@ def _print_coverage(
     repository: RepositoryMap,
     coverage: Coverage,
     *,
-    is_built: bool,
+    in_progress: bool,
     as_json: bool,
 ) -> None:
+    """Print how much of the repository is known. `in_progress`: another process reads it."""
     path = map_path(maps_directory(paths), root)
-    size = sum(
-        os.path.getsize(f"{path}{end}")
-        for end in ("", "-wal")
-        if os.path.exists(f"{path}{end}")
-    )
+    database_files = (str(path), f"{path}-wal")  # SQLite adds a write-ahead log
+    size = sum(os.path.getsize(file) for file in database_files if os.path.exists(file))
     if as_json:
         document = {
-            "root": root, "map": str(path), "bytes": size, "building": is_built,
+            "root": root, "map": str(path), "bytes": size, "building": in_progress,
             **_coverage_document(coverage),
         }  # fmt: skip
         if map_statements.has_statements(root, paths):
@@ -192,11 +209,12 @@ def _print_coverage(
     write(
         f"  {'ranked' if coverage.is_ranked else 'not ranked yet'}, {size_text(size)} on the disk\n"
     )
-    if is_built:
+    if in_progress:
         write("  the rest is being read in the background\n")
-    for note in coverage_notes(coverage) if not is_built else ():
-        if "background" not in note:
-            write(f"  {note}\n")
+    else:
+        for note in coverage_notes(coverage):
+            if "background" not in note:  # nothing reads in the background
+                write(f"  {note}\n")
     if map_statements.has_statements(root, paths):
         with map_statements.open_statements(root, paths, repository) as statements:
             map_statements.print_statement_status(statements)
@@ -211,6 +229,7 @@ def _coverage_document(coverage: Coverage) -> dict[str, object]:
 
 
 def _show(args: Namespace, root: str, repository: RepositoryMap) -> None:
+    """Print what is known of the file or symbol `args.target`; the whole map if it is ""."""
     words = [word for text in (args.target, *args.focus) for word in text.split()]
     coverage = repository.refresh(first=[os.path.basename(word) for word in words])
     if not (coverage.is_whole and coverage.is_ranked):
@@ -238,17 +257,19 @@ def _show_file(report: FileReport, root: str, *, as_json: bool) -> None:
     if as_json:
         print_document({**_to_document(report), "authors": dict(authors)})
         return
-    kinds = [
-        *(["a test"] if report.is_test else []),
-        *(["an entry point"] if report.is_entry else []),
-        *([f"number {report.place:,} by rank"] if report.place else []),
-        *([f"left out: {report.problem}"] if report.problem else []),
-    ]
-    write(f"{escape_name(report.path)}{': ' if kinds else ''}{', '.join(kinds)}\n")
+    notes = list[str]()
+    if report.is_test:
+        notes.append("a test")
+    if report.is_entry:
+        notes.append("an entry point")
+    if report.place:
+        notes.append(f"number {report.place:,} by rank")
+    if report.problem:
+        notes.append(f"left out: {report.problem}")
+    write(f"{escape_name(report.path)}{': ' if notes else ''}{', '.join(notes)}\n")
     if authors:
-        write(
-            f"changed by {', '.join(f'{one_line(name, 60)} ({n})' for name, n in authors[:5])}\n"
-        )
+        names = [f"{one_line(name, 60)} ({count})" for name, count in authors[:5]]
+        write(f"changed by {', '.join(names)}\n")
     _print_list("defines", [
         f"{item.line}: {item.kind} {one_line(item.full_name, _MAX_LINE_CHARS)}" for item in report.definitions
     ])  # fmt: skip
@@ -263,12 +284,7 @@ def _show_symbol(report: SymbolReport, *, as_json: bool) -> None:
     if as_json:
         print_document(_to_document(report))
         return
-    if (
-        not report.definitions
-        and not report.uses
-        and not report.others
-        and not report.tests
-    ):
+    if not (report.definitions or report.uses or report.others or report.tests):
         write(
             f"{one_line(report.name, _MAX_LINE_CHARS)} is not defined and not used here\n"
         )
@@ -286,10 +302,10 @@ def _show_symbol(report: SymbolReport, *, as_json: bool) -> None:
 def _print_list(title: str, lines: Sequence[str]) -> None:
     if lines:
         write(f"{title} ({len(lines):,}):\n")
-        for line in lines[:_MAX_SHOWN]:
+        for line in lines[:_MAX_LIST_LINES]:
             write(f"  {line}\n")
-        if len(lines) > _MAX_SHOWN:
-            write(f"  … and {len(lines) - _MAX_SHOWN:,} more (--json shows all)\n")
+        if len(lines) > _MAX_LIST_LINES:
+            write(f"  … and {len(lines) - _MAX_LIST_LINES:,} more (--json shows all)\n")
 
 
 def _place_line(place: Place) -> str:
@@ -297,6 +313,7 @@ def _place_line(place: Place) -> str:
 
 
 def _use_line(use: Use) -> str:
+    """Return where a symbol is used: the file, the line, the function and the text."""
     caller = f" in {one_line(use.caller, _MAX_LINE_CHARS)}" if use.caller else ""
     return (
         f"{escape_name(use.path)}:{use.line}{caller}: {one_line(use.text, _MAX_LINE_CHARS)}"
@@ -304,7 +321,10 @@ def _use_line(use: Use) -> str:
 
 
 def _authors(root: str, path: str) -> Sequence[tuple[str, int]]:
-    """Who changed the file last, as far as git can say that quickly."""
+    """Return each author of a file with the number of commits that changed it.
+
+    Return () if there are no commits, or if git is too slow.
+    """
     head = head_commit(root)
     if not head:
         return ()
@@ -322,7 +342,7 @@ def _to_document(report: FileReport | SymbolReport) -> dict[str, object]:
 
 
 def _without_arrays(value: object) -> object:
-    """Convert definitions, which are stored as arrays, to objects with named fields."""
+    """Return `value` with definitions as objects with named fields instead of arrays."""
     if isinstance(value, (list, tuple)):
         return [_without_arrays(item) for item in cast("Sequence[object]", value)]
     if isinstance(value, msgspec.Struct):

@@ -1,6 +1,8 @@
-"""`refold map init|ask|export`, and the statements in `status` and `refresh`: what models understood of a repository.
+"""`refold map init|ask|export`: has a model describe a repository, and uses the statements.
 
-`understanding` reads, checks and keeps; `cli.map` has the commands that need no model.
+This module also adds the statements to `refold map status` and `refresh`. The package
+`understanding` calls models, and checks and stores their statements. `cli.map` has the commands
+that need no model.
 """
 
 import os
@@ -50,7 +52,10 @@ NOTHING_READ = "no model has read this repository: refold map init does that"
 def add_arguments(subparsers: Any) -> None:
     init = subparsers.add_parser("init", help="have a model read the repository, once")
     init.add_argument(
-        "paths", nargs="*", metavar="PATH", help="files and directories; else all but tests"
+        "paths",
+        nargs="*",
+        metavar="PATH",
+        help="files and directories to read (default: all but tests)",
     )
     init.add_argument(
         "--dry-run", action="store_true", help="only show what it would read and cost"
@@ -64,28 +69,31 @@ def add_arguments(subparsers: Any) -> None:
     )
     add_budget_arguments(init)
     add_budget_arguments(ask)
-    for one in (init, ask, export):
-        one.add_argument("--json", action="store_true", help="print one JSON document")
+    for subparser in (init, ask, export):
+        subparser.add_argument(
+            "--json", action="store_true", help="print one JSON document"
+        )
 
 
 def add_budget_arguments(parser: ArgumentParser) -> None:
     add = parser.add_argument
     add("-m", "--model", metavar="PROVIDER/MODEL", default="",
-        help="the model; else that of the role small")  # fmt: skip
-    add("--max-cost", type=values.dollars, metavar="USD", help="the most that it may cost")
+        help="the model (default: that of the role small)")  # fmt: skip
+    add("--max-cost", type=values.dollars, metavar="USD", help="limit of the cost")
     add("--max-tokens", type=values.count, metavar="N",
-        help="the most uncached tokens, for a model without a known price")  # fmt: skip
+        help="limit of the uncached tokens, for a model without a known price")  # fmt: skip
     add("--yes", action="store_true", help="do not ask before it spends anything")
     add("--script", metavar="FILE", help="take the model's responses from a script")
 
 
-def has_budget(args: Namespace) -> bool:
-    """Whether the command line says what may be spent."""
+def permits_spending(args: Namespace) -> bool:
+    """Return whether --max-cost, --max-tokens or --yes permits model calls without asking."""
     return bool(args.yes or args.max_cost or args.max_tokens)
 
 
 def run(args: Namespace, root: str, paths: Paths, repository: RepositoryMap) -> int:
-    repository.refresh(None)
+    """Run `refold map init`, `ask` or `export`, and return the exit code."""
+    repository.refresh(None)  # until the map is complete
     with open_statements(root, paths, repository) as statements:
         match args.what:
             case "init":
@@ -102,6 +110,7 @@ def run(args: Namespace, root: str, paths: Paths, repository: RepositoryMap) -> 
 def open_statements(
     root: str, paths: Paths, repository: RepositoryMap
 ) -> "Generator[RepositoryStatements]":
+    """Open the stored statements about the repository for the block."""
     from refold.understanding.repository_statements import (
         RepositoryStatements,
         statements_path,
@@ -116,7 +125,7 @@ def open_statements(
 
 
 def has_statements(root: str, paths: Paths) -> bool:
-    """Whether a model has read this repository."""
+    """Return whether statements of a model about the repository are stored."""
     from refold.understanding.repository_statements import statements_path
 
     return statements_path(map_path(maps_directory(paths), root)).exists()
@@ -125,7 +134,10 @@ def has_statements(root: str, paths: Paths) -> bool:
 def build_statements(
     args: Namespace, root: str, paths: Paths, statements: "RepositoryStatements"
 ) -> int:
-    """Have a model read what it has not read yet, for `init` and `refresh`."""
+    """Have a model read the new and changed parts of the repository.
+
+    Return the exit code. Raises `BadInput` if another process already does this.
+    """
     with building(maps_directory(paths), f"{root}\0statements") as may_build:
         if not may_build:
             raise BadInput(
@@ -137,45 +149,52 @@ def build_statements(
 async def _build(
     args: Namespace, root: str, paths: Paths, statements: "RepositoryStatements"
 ) -> int:
+    """Have a model read what is new, if the user agrees. Return the exit code."""
     from refold.understanding.build import BuildProgress, build, forget_superseded, plan
     from refold.understanding.leaf_session import recover_answers
 
     async with _open_app(args, root, paths) as (app, setup):
+        # keep what a model had answered before an earlier build was killed
         if last := statements.last_session:
             await recover_answers(app.home.store(last), setup)
         survey = statements.survey()
-        work, progress, session = plan(survey), BuildProgress(0, 0), None
-        about = _Estimate.of(work, setup)
+        work, session = plan(survey), None
+        progress = BuildProgress(0, 0)
+        estimate = _Estimate.of(work, setup)
         if args.what == "init" and args.dry_run:
-            _print_build(args, about, None, progress, survey)
+            _print_build(args, estimate, None, progress, survey)
             return 0
         forget_superseded(survey, statements.file)
         if work.calls:
             if not args.json:
-                print_error(about.text)
-            if not has_budget(args) and not confirm("Have it read now?"):
+                print_error(estimate.text)
+            if not permits_spending(args) and not confirm("Have it read now?"):
                 return 0
             async with _open_session(
                 app, root, "refold map init", setup, statements
             ) as session:
                 show = _show_nothing if args.json else _show_progress
                 progress = await build(statements.survey, statements.file, session, show)
-        _print_build(args, about, session, progress, statements.survey())
+        _print_build(args, estimate, session, progress, statements.survey())
         return EXIT_CODES[session.outcome] if session is not None else 0
 
 
 async def _ask(
     args: Namespace, root: str, paths: Paths, statements: "RepositoryStatements"
 ) -> int:
+    """Answer the question from fresh statements. Return 5 if no claim holds, otherwise 0."""
     from refold.understanding.answer import check_claims, choose_facts, to_question
 
     if not args.question.strip():
         raise BadInput('the question is missing: write refold map ask "QUESTION"')
     survey = statements.survey()
     facts = choose_facts(args.question, survey.fresh_statements(), statements.repository)
+    if not statements.scope and not facts:
+        raise BadInput(NOTHING_READ)
     if not facts:
-        raise BadInput(NOTHING_READ if not statements.scope else "nothing that is known is fresh: "
-                       "refold map refresh --yes has it read again")  # fmt: skip
+        raise BadInput(
+            "nothing that is known is fresh: refold map refresh --yes has it read again"
+        )
     question = to_question(args.question, facts)
     async with _open_app(args, root, paths) as (app, setup):
         async with _open_session(
@@ -191,6 +210,7 @@ async def _ask(
 
 
 def _export(args: Namespace, root: str, statements: "RepositoryStatements") -> int:
+    """Print all statements, or write them to a file. Raises `BadInput` if there are none."""
     survey = statements.survey()
     known = [*survey.fresh_statements(), *survey.stale_statements()]
     if not known:
@@ -212,7 +232,7 @@ def print_statement_status(statements: "RepositoryStatements") -> None:
 
 
 def status_document(statements: "RepositoryStatements") -> Mapping[str, object]:
-    """What `status --json` says of the statements."""
+    """Return the part of the output of `status --json` that is about the statements."""
     from refold.understanding.statements import sum_up
 
     survey = statements.survey()
@@ -232,22 +252,23 @@ def status_document(statements: "RepositoryStatements") -> Mapping[str, object]:
 
 
 def _status_lines(survey: "Survey") -> Sequence[str]:
+    """Return lines that count fresh and stale statements, and the files to read."""
     from refold.understanding.statements import sum_up
 
     fresh, stale = survey.fresh_statements(), survey.stale_statements()
-    waiting = len({piece.path for piece in survey.pending})
+    unread_count = len({piece.path for piece in survey.pending})
     dropped = sum_up(notes.dropped for notes in survey.notes.values())
     lines = [
-        f"{count_with_noun(len(fresh), 'statement')} about {len(survey.files) - waiting:,} of "
+        f"{count_with_noun(len(fresh), 'statement')} about {len(survey.files) - unread_count:,} of "
         f"{count_with_noun(len(survey.files), 'file')}"
     ]
     if stale:
         lines.append(
             f"{count_with_noun(len(stale), 'statement')} stale: what they are about has changed"
         )
-    if waiting:
+    if unread_count:
         lines.append(
-            f"{count_with_noun(waiting, 'file')} to read: refold map refresh --yes"
+            f"{count_with_noun(unread_count, 'file')} to read: refold map refresh --yes"
         )
     lines += _dropped_lines(dropped)
     return lines
@@ -258,7 +279,7 @@ def _dropped_lines(counts: Mapping[str, int]) -> Sequence[str]:
 
 
 class _Estimate(msgspec.Struct, frozen=True):
-    """What a build is expected to take. `cost` is None if the price is not known."""
+    """The estimated size and cost of a build. `cost` is None if the price is unknown."""
 
     model: str
     files: int
@@ -269,6 +290,7 @@ class _Estimate(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, work: "Plan", setup: "LeafSetup") -> "_Estimate":
+        """Return the estimate for the questions `work` to the model of `setup`."""
         name, usage = setup.model.name, work.usage
         return cls(
             name, work.files, len(work.pieces), work.modules, usage.fresh + usage.output,
@@ -287,14 +309,15 @@ class _Estimate(msgspec.Struct, frozen=True):
 
 
 def _print_build(
-    args: Namespace, about: _Estimate, session: "LeafSession | None", progress: "BuildProgress",
+    args: Namespace, estimate: _Estimate, session: "LeafSession | None", progress: "BuildProgress",
     survey: "Survey",
 ) -> None:  # fmt: skip
+    """Print the result of a build. `session` is None if no model was called."""
     spent = session.spent if session is not None else None
     if args.json:
         fresh, stale = survey.fresh_statements(), survey.stale_statements()
         print_document({
-            "estimate": msgspec.to_builtins(about),
+            "estimate": msgspec.to_builtins(estimate),
             "session": session.id if session is not None else "",
             "outcome": session.outcome if session is not None else "",
             "asked": progress.done, "failed": progress.failed,
@@ -304,12 +327,10 @@ def _print_build(
             "files_to_read": len({piece.path for piece in survey.pending}),
         })  # fmt: skip
         return
-    if session is None:
-        write(
-            f"{about.text}\n"
-            if about.pieces or about.directories
-            else "nothing has changed\n"
-        )
+    if session is None and (estimate.pieces or estimate.directories):
+        write(f"{estimate.text}\n")
+    elif session is None:
+        write("nothing has changed\n")
     for line in _status_lines(survey):
         write(f"{line}\n")
     if progress.failed:
@@ -323,6 +344,7 @@ def _print_build(
 def _print_answer(
     args: Namespace, answer: "CheckedClaims", session: "LeafSession", stale: int
 ) -> None:
+    """Print the claims with their evidence. `stale` statements were left out."""
     if args.json:
         print_document({
             "claims": msgspec.to_builtins(answer.claims), "dropped": answer.dropped,
@@ -346,6 +368,7 @@ def _print_answer(
 
 
 def _spent_text(session: "LeafSession") -> str:
+    """Return the tokens and the cost of a session, and the command that shows more."""
     spent = session.spent
     price = money(spent) or "price unknown"
     count = spent.usage.input + spent.usage.output
@@ -353,11 +376,12 @@ def _spent_text(session: "LeafSession") -> str:
 
 
 def _to_markdown(statements: Sequence["KnownStatement"]) -> str:
-    lines, about = ["# What is known of this repository\n"], None
+    """Return the statements as Markdown, in a section for each file and directory."""
+    lines, subject = ["# What is known of this repository\n"], None
     for item in sorted(statements, key=lambda item: (item.about, item.state)):
-        if item.about != about:
-            about = item.about
-            lines.append(f"\n## {escape_name(about)}\n")
+        if item.about != subject:
+            subject = item.about
+            lines.append(f"\n## {escape_name(subject)}\n")
         mark = "" if item.state == "fresh" else "**stale:** "
         lines.append(f"- {mark}{one_line(item.text, _MAX_TEXT_CHARS)}")
         lines += [f"  - {_evidence_text(evidence)}" for evidence in item.evidence]
@@ -365,8 +389,9 @@ def _to_markdown(statements: Sequence["KnownStatement"]) -> str:
 
 
 def _evidence_text(evidence: Evidence) -> str:
-    place = f"{escape_name(evidence.path)}{f':{evidence.lines}' if evidence.lines else ''}"
-    return f"{place}  {one_line(evidence.quote, _MAX_QUOTE_CHARS)}"
+    lines = f":{evidence.lines}" if evidence.lines else ""
+    quote = one_line(evidence.quote, _MAX_QUOTE_CHARS)
+    return f"{escape_name(evidence.path)}{lines}  {quote}"
 
 
 def _show_progress(progress: "BuildProgress") -> None:
@@ -378,7 +403,10 @@ def _show_nothing(progress: "BuildProgress") -> None:
 
 
 def _relative(path: str, root: str) -> str:
-    """The path in the repository; "" is all of it. Raises `BadInput` for one outside."""
+    """Return `path` relative to the repository `root`; "" for `root` itself.
+
+    Raises `BadInput` for a path outside the repository.
+    """
     real = os.path.realpath(current_directory() / path)
     name = os.path.relpath(real, root)
     if name.startswith(".."):
@@ -390,11 +418,14 @@ def _relative(path: str, root: str) -> str:
 async def _open_app(
     args: Namespace, root: str, paths: Paths
 ) -> "AsyncGenerator[tuple[App, LeafSetup]]":
+    """Open the app for the repository, and yield it with the setup of its model calls."""
     from refold.app.app import App
     from refold.app.launch_options import LaunchOptions
     from refold.app.leaf_setup import leaf_setup
 
-    chosen = {"memory": False, **({"models.small": args.model} if args.model else {})}
+    chosen: dict[str, object] = {"memory": False}
+    if args.model:
+        chosen["models.small"] = args.model
     script = current_directory() / args.script if args.script else None
     loaded = load_folder_settings(Path(root), paths, os.environ, chosen)
     options = LaunchOptions(directory=Path(root), attended=False, script=script)
@@ -413,8 +444,10 @@ async def _open_session(
     setup: "LeafSetup",
     statements: "RepositoryStatements | None" = None,
 ) -> "AsyncGenerator[LeafSession]":
-    """Open a separate session. One that reads for `statements` is noted there, so that its
-    answers survive a kill.
+    """Open a separate session in which a model reads the repository.
+
+    The id of the session is stored in `statements`, so that the answers can be found in the
+    session after this process was killed.
     """
     from refold.understanding.leaf_session import open_leaf_session
 

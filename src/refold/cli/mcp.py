@@ -1,7 +1,7 @@
-"""`refold mcp search|add|list|remove|test|update|allow|login|logout|serve`: MCP servers, and what changed in them.
+"""`refold mcp add|list|remove|test|update|allow` and so on: manages MCP servers.
 
-A list starts nothing: it shows what is known. `test` connects to one server and shows the
-tools that differ from those that the user accepted. `app.mcp_servers` finds the servers.
+`list` starts no server, and shows stored information. `test` connects to one server, and shows
+the tools that differ from those that the user accepted. `app.mcp_servers` finds the servers.
 """
 
 import os
@@ -10,14 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from refold.app.mcp_servers import (
-    ConfiguredServers,
-    McpServers,
-    load_servers,
-    manifests_in,
-    project_servers,
-    user_file,
-)
+from refold.app.mcp_files import ConfiguredServers, load_servers, project_servers, user_file
+from refold.app.mcp_servers import McpServers, manifests_in
 from refold.cli import mcp_login, mcp_registry, mcp_serve, mcp_start
 from refold.cli.output import confirm
 from refold.client.settings.mcp_servers import find_server, remove_server
@@ -36,7 +30,7 @@ from refold.values.log_level import Level
 from refold.values.printable_names import shorten
 from refold.views.escape import escape_to_one_line
 
-_ABOUT_CHARS = 100  # of a description
+_MAX_ABOUT_CHARS = 100
 _MAX_REPORTS, _MAX_REPORT_CHARS = 50, 500
 
 
@@ -47,14 +41,17 @@ def add_arguments(mcp: ArgumentParser) -> None:
         "add", help="add a server, by its address, its command, or its name in a registry"
     )
 
-    def name(text: str) -> str:
-        target.required = not is_registry_name(text)  # it says all by itself
+    def server_name(text: str) -> str:
+        # the name of a server in a registry needs no TARGET
+        target.required = not is_registry_name(text)
         return text
 
-    new.add_argument("name", metavar="NAME", type=name)
+    new.add_argument("name", metavar="NAME", type=server_name, help="name of the server")
     mcp_registry.add_arguments(subparsers, new)
-    new.add_argument("--env", action="append", default=[], metavar="NAME=VALUE")
-    new.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'")
+    new.add_argument("--env", action="append", default=[], metavar="NAME=VALUE",
+        help="a variable of its environment; repeatable")  # fmt: skip
+    new.add_argument("--header", action="append", default=[], metavar="'NAME: VALUE'",
+        help="a header of each request to it; repeatable")  # fmt: skip
     new.add_argument("--sse", action="store_true", help="use the older HTTP transport")
     new.add_argument(
         "--writes", action="store_true", help="let it change files of the workspace"
@@ -89,32 +86,34 @@ def add_arguments(mcp: ArgumentParser) -> None:
     )
     listing = subparsers.add_parser("list", help="list the servers; starts none")
     listing.add_argument("--json", action="store_true", help="print JSON lines")
-    gone = subparsers.add_parser("remove", help="remove a server")
-    gone.add_argument("name", metavar="NAME")
-    gone.add_argument(
+    remove = subparsers.add_parser("remove", help="remove a server")
+    remove.add_argument("name", metavar="NAME", help="name of the server")
+    remove.add_argument(
         "--project", action="store_true", help="from .mcp.json of this directory"
     )
-    gone.add_argument(
+    remove.add_argument(
         "--data", action="store_true", help="remove what the server has stored, too"
     )
     updating = subparsers.add_parser(
         "update", help="install the newest versions of servers that are packages"
     )
-    updating.add_argument("name", nargs="?", default="", metavar="NAME")
+    updating.add_argument("name", nargs="?", default="", metavar="NAME",
+        help="name of the server (default: all)")  # fmt: skip
     updating.add_argument(
-        "-y", "--yes", action="store_true", help="use them without asking"
+        "-y", "--yes", action="store_true", help="install them without asking"
     )
     test = subparsers.add_parser(
         "test", help="connect, list the tools, and show which have changed"
     )
-    test.add_argument("name", metavar="NAME")
+    test.add_argument("name", metavar="NAME", help="name of the server")
     test.add_argument("-y", "--yes", action="store_true", help="accept changed tools")
     allow = subparsers.add_parser(
         "allow",
         help="let a server of this directory have variables of yours, or change other directories",
     )
-    allow.add_argument("name", metavar="NAME")
-    allow.add_argument("variables", nargs="+", metavar="VARIABLE|DIR")
+    allow.add_argument("name", metavar="NAME", help="name of the server")
+    allow.add_argument("variables", nargs="+", metavar="VARIABLE|DIR",
+        help="a variable of yours that it gets, or a directory that it may change")  # fmt: skip
     mcp_login.add_arguments(subparsers)
     serving = subparsers.add_parser(
         "serve", help="serve as an MCP server that works on tasks of other agents"
@@ -126,23 +125,25 @@ def run(args: Namespace) -> int:
     places, directory = paths(os.environ), current_directory()
     match args.what:
         case "add":
-            return _add(args, _file(args, places, directory), places, directory)
+            return _add(args, _settings_file(args, places, directory), places, directory)
         case "list":
             why = reason_settings_ignored(*project_and_trust(directory, places))
             return _list(_load_servers(places, directory), places, why, as_json=args.json)
         case "search":
             return mcp_registry.search(args)
         case "remove":
-            file = _file(args, places, directory)
+            file = _settings_file(args, places, directory)
             return _remove(args.name, file, places, data=args.data)
         case "serve":
             return mcp_serve.run(args)
         case "allow":
             return _allow(args.name, args.variables, places, directory)
         case "update" | "login" | "logout":
-            known = _load_servers(places, directory)
-            servers = [find_server(args.name, known)] if args.name else known.servers
-            if args.what != "update":
+            config = _load_servers(places, directory)
+            servers = [find_server(args.name, config)] if args.name else config.servers
+            if (
+                args.what != "update"
+            ):  # login and logout require a name, so there is one server
                 return mcp_login.run(args, servers[0], places)
             code = mcp_start.update(args, servers, directory, places)
         case _:
@@ -150,12 +151,17 @@ def run(args: Namespace) -> int:
     return code
 
 
-def _file(args: Namespace, paths: Paths, directory: Path) -> Path:
+def _settings_file(args: Namespace, paths: Paths, directory: Path) -> Path:
+    """Return the file of servers to change.
+
+    It is .mcp.json of the directory with --project, otherwise the user's own file.
+    """
     return directory / MCP_FILES[0] if args.project else user_file(paths)
 
 
 def _add(args: Namespace, file: Path, paths: Paths, directory: Path) -> int:
-    entry = _entry(args)  # one of a registry has another name here
+    """Add a server to `file`, and try it unless a flag rules that out. Return the exit code."""
+    entry = _entry(args)  # sets `args.name`, if it names a server of a registry
     add(file, args.name, entry)
     write(f"The MCP server {args.name} is in {escape_to_one_line(str(file))}.\n")
     if args.remote:
@@ -172,7 +178,7 @@ def _add(args: Namespace, file: Path, paths: Paths, directory: Path) -> int:
 
 
 def _try_server(name: str, paths: Paths, directory: Path) -> int:
-    """Start a new server once, and say whether it works. Return the exit code."""
+    """Start a new server once, and print whether it works. Return the exit code."""
     server = find_server(name, _load_servers(paths, directory))
     with mcp_start.connect_servers((server,), directory, paths, asks=True) as servers:
         (status,) = servers.statuses()
@@ -187,7 +193,7 @@ def _try_server(name: str, paths: Paths, directory: Path) -> int:
 
 
 def _entry(args: Namespace) -> dict[str, Any]:
-    """Return the server's entry for the file. Raises `BadInput`."""
+    """Return the entry for the file of servers that the flags describe. Raises `BadInput`."""
     words = args.target
     table: dict[str, Any] = {}
     if not words:
@@ -217,9 +223,9 @@ def _entry(args: Namespace) -> dict[str, Any]:
 
 
 def _program_access(args: Namespace) -> dict[str, Any]:
-    """Return the keys of an entry that say what the program may change and reach.
+    """Return the keys of a server's entry that say what its program may change and reach.
 
-    Raises `BadInput`.
+    Raises `BadInput` for an invalid --host.
     """
     try:
         expand_all(args.host)
@@ -227,21 +233,24 @@ def _program_access(args: Namespace) -> dict[str, Any]:
         raise BadInput(f"--host: {error}") from error
     keys: dict[str, Any] = {
         "writes": args.writes,
-        "writable": [*map(_directory, args.writable)],
+        "writable": [*map(_absolute_directory, args.writable)],
         "hosts": args.host,
     }
     return {key: value for key, value in keys.items() if value}
 
 
-def _directory(path: str) -> str:
-    """Return the directory as written in an entry, which may be used from another one."""
+def _absolute_directory(path: str) -> str:
+    """Return the absolute path. A path that begins with ~/ is returned unchanged.
+
+    It stands for the home directory of each user.
+    """
     return path if path.startswith("~/") else os.path.abspath(path)
 
 
 def _registry_server(args: Namespace) -> dict[str, Any]:
-    """Return the entry of a server in a registry, and set `args.name` to its local name.
+    """Return the entry for the named server of a registry. Set `args.name` to its local name.
 
-    Raises `BadInput`.
+    Raises `BadInput` if there is no usable entry.
     """
     _reject_options({"--sse": args.sse, "--remote": args.remote}, "an address")
     options = {
@@ -263,37 +272,48 @@ def _reject_remote_in_project(project: bool) -> None:
 
 
 def _reject_options(options: Mapping[str, object], target: str) -> None:
-    """Raise `BadInput` for an option that would have no effect."""
+    """Raise `BadInput` if one of these options is set.
+
+    `target` is the kind of server that has these options, for the error.
+    """
     for option, value in options.items():
         if value:
             raise BadInput(f"{option} is for a server that is {target}: leave it out")
 
 
 def _pairs(pairs: Sequence[str], sign: str, usage: str) -> dict[str, str]:
+    """Split each of `pairs` at `sign` into a name and a value. Return the values by name.
+
+    Raises `BadInput`, which shows `usage`, for a text without a name or without `sign`.
+    """
     values = dict[str, str]()
     for pair in pairs:
-        name, between, value = pair.partition(sign)
-        if not between or not name.strip():
+        name, separator, value = pair.partition(sign)
+        if not separator or not name.strip():
             raise BadInput(f"{pair!r} is not {usage}")
+        # spaces around the value of a header do not belong to it
         values[name.strip()] = value.strip() if sign == ":" else value
     return values
 
 
-def _list(config: ConfiguredServers, paths: Paths, off: str, *, as_json: bool) -> int:
+def _list(
+    config: ConfiguredServers, paths: Paths, reason_ignored: str, *, as_json: bool
+) -> int:
+    """Print all servers and return 0. `reason_ignored` is printed, too, if it is not ""."""
     manifests = Manifests(manifests_in(paths))
     for server in config.servers:
-        known = manifests.read(server)
+        manifest = manifests.read(server)
         if as_json:
             row = {
                 "name": server.name, "transport": server.transport, "target": server.summary,
-                "source": server.source, "tools": [t.name for t in known.usable],
-                "blocked": [t.name for t in known.blocked_tools],
+                "source": server.source, "tools": [t.name for t in manifest.usable],
+                "blocked": [t.name for t in manifest.blocked_tools],
             }  # fmt: skip
             print_document(row)
         else:
             write(f"{server.name}  {escape_to_one_line(server.summary)}\n")
             write(
-                f"    {_manifest_counts(known)}, from {escape_to_one_line(server.source)}\n"
+                f"    {_manifest_counts(manifest)}, from {escape_to_one_line(server.source)}\n"
             )
     for server in config.remote:
         if as_json:
@@ -309,7 +329,7 @@ def _list(config: ConfiguredServers, paths: Paths, off: str, *, as_json: bool) -
             )
     if not (config.servers or config.remote) and not as_json:
         write("There are no MCP servers here. refold mcp add NAME adds one.\n")
-    for notice in filter(None, (*config.notices, off)):
+    for notice in filter(None, (*config.notices, reason_ignored)):
         print_error(escape_to_one_line(notice))
     return 0
 
@@ -323,17 +343,18 @@ def _count(number: int, noun: str) -> str:
 
 
 def _remove(name: str, file: Path, paths: Paths, *, data: bool) -> int:
-    left = remove_server(file, name, paths, data=data)
+    """Remove a server from `file`; with `data`, also what the server stored. Return 0."""
+    kept_data = remove_server(file, name, paths, data=data)
     write(f"The MCP server {name} is removed from {escape_to_one_line(str(file))}.\n")
-    if left:
-        place = escape_to_one_line(left)
+    if kept_data:
+        place = escape_to_one_line(kept_data)
         write(f"What it stored is still in {place}; --data would have removed it.\n")
     return 0
 
 
 def _test(name: str, paths: Paths, directory: Path, *, accept: bool) -> int:
-    everything = _load_servers(paths, directory)
-    server = find_server(name, everything)
+    """Start a server and print its tools. Return 1 if some of them stay blocked, else 0."""
+    server = find_server(name, _load_servers(paths, directory))
     with mcp_start.connect_servers(
         (server,), directory, paths, _ReportPrinter(), asks=True
     ) as servers:
@@ -347,6 +368,10 @@ def _test(name: str, paths: Paths, directory: Path, *, accept: bool) -> int:
 
 
 def _allow(name: str, variables: Sequence[str], paths: Paths, directory: Path) -> int:
+    """Allow a server of a project to get the named variables and directories of the user.
+
+    This is valid until the entry of the server changes. Return the exit code.
+    """
     servers = project_servers(directory, paths)
     server = next((one for one in servers if one.name == name), None)
     if server is None:
@@ -355,22 +380,23 @@ def _allow(name: str, variables: Sequence[str], paths: Paths, directory: Path) -
             f"no file of {directory} has an MCP server {name!r}: there is {names}; servers of "
             "your own mcp_servers.json need no permission"
         )
-    # The shell has replaced a `~` before.
-    known = {
+    # The shell has already expanded `~`, which the entry may contain.
+    named_items = {
         os.path.expanduser(item): item for item in (*server.variables, *server.writable)
     }
-    if strange := [item for item in variables if os.path.expanduser(item) not in known]:
+    unnamed = [item for item in variables if os.path.expanduser(item) not in named_items]
+    if unnamed:
         raise BadInput(
-            f"the MCP server {name!r} does not name {' and '.join(strange)}: it names "
-            f"{', '.join(known.values()) or 'no variable'}"
+            f"the MCP server {name!r} does not name {' and '.join(unnamed)}: it names "
+            f"{', '.join(named_items.values()) or 'no variable'}"
         )
     folder = os.path.dirname(server.source)
-    wanted = [known[os.path.expanduser(item)] for item in variables]
-    marks = [variable_mark(server, item) for item in wanted]
-    TrustedFolders(paths.folders).allow_variables(folder, marks)
+    allowed = [named_items[os.path.expanduser(item)] for item in variables]
+    entries = [variable_mark(server, item) for item in allowed]
+    TrustedFolders(paths.folders).allow_variables(folder, entries)
     write(
         f"The MCP server {name} ({escape_to_one_line(server.summary)}) gets your "
-        f"{', '.join(wanted)}, until its entry in {escape_to_one_line(server.source)} changes.\n"
+        f"{', '.join(allowed)}, until its entry in {escape_to_one_line(server.source)} changes.\n"
     )
     return 0
 
@@ -380,7 +406,7 @@ def _show(status: ServerStatus) -> None:
     title = f" ({escape_to_one_line(offer.title)})" if offer.title else ""
     write(f"{status.config.name}{title} is connected: {_count_offers(status)}.\n")
     for tool in status.manifest.usable:
-        about = shorten(escape_to_one_line(tool.description), _ABOUT_CHARS)
+        about = shorten(escape_to_one_line(tool.description), _MAX_ABOUT_CHARS)
         write(f"  {escape_to_one_line(tool.name)}  {about}\n")
 
 
@@ -396,10 +422,14 @@ def _count_offers(status: ServerStatus) -> str:
 
 
 def _accept(servers: McpServers, status: ServerStatus, *, accept: bool) -> int:
-    lost = status.manifest.damaged
-    subject = f"{escape_to_one_line(lost)}.\nThese" if lost else "These"
-    since = "are" if lost else "have changed since you accepted them, and are"
-    write(f"{subject} tools {since} blocked:\n\n")
+    """Show the blocked tools of a server, and ask whether to accept them.
+
+    With `accept`, accept them without asking. Return the exit code.
+    """
+    if damage := status.manifest.damaged:
+        write(f"{escape_to_one_line(damage)}.\nThese tools are blocked:\n\n")
+    else:
+        write("These tools have changed since you accepted them, and are blocked:\n\n")
     write(
         "".join(f"{escape_to_one_line(line)}\n" for line in status.manifest.differences())
     )
@@ -413,7 +443,7 @@ def _accept(servers: McpServers, status: ServerStatus, *, accept: bool) -> int:
 
 
 def _confirm_if_seen(question: str) -> bool:
-    """Ask the question. Return False if no user can have seen the difference."""
+    """Ask a question, and return the answer. Return False if there is no terminal."""
     from refold.cli.output import is_interactive
 
     return is_interactive() and confirm(question)
@@ -424,7 +454,7 @@ def _load_servers(paths: Paths, directory: Path) -> ConfiguredServers:
 
 
 class _ReportPrinter:
-    """Prints a server's reports, up to a limit: it may report endlessly."""
+    """Prints the progress reports of a server, up to a maximum number of lines."""
 
     def __init__(self) -> None:
         self._lines = 0

@@ -1,7 +1,8 @@
-"""`refold mcp login NAME` and `refold mcp logout NAME`: tokens for an MCP server over HTTP.
+"""`refold mcp login NAME` and `logout NAME`: gets or removes the tokens of an MCP server.
 
-Only here a browser is opened. `mcp.oauth_login` is the login, `config.mcp_tokens` keeps what
-it brings, and a session uses and renews that without asking.
+The server is reached over HTTP. Only this module opens a browser for a login. `mcp.oauth_login`
+performs the login, `config.mcp_tokens` stores its tokens, and a session uses and renews them
+without asking.
 """
 
 import os
@@ -23,7 +24,7 @@ from refold.views.escape import escape_to_one_line
 
 
 def add_arguments(parsers: Any) -> None:
-    """`parsers` has the subcommands of `refold mcp`."""
+    """Add the subcommands to `parsers`, the subcommands of `refold mcp`."""
     login = parsers.add_parser("login", help="log in at a server, in the browser")
     login.add_argument("name", metavar="NAME")
     login.add_argument(
@@ -36,7 +37,8 @@ def add_arguments(parsers: Any) -> None:
 
 
 def run(args: Namespace, server: ServerConfig, paths: Paths) -> int:
-    in_keyring: bool | None = getattr(args, "keyring", None)
+    """Log in at the server, or log out. Return the exit code."""
+    in_keyring: bool | None = getattr(args, "keyring", None)  # None: a logout
     store = grant_store(paths, _mask_nothing, in_keyring=in_keyring)
     server = resolve(server, os.environ)
     if args.what == "logout":
@@ -58,6 +60,7 @@ def run(args: Namespace, server: ServerConfig, paths: Paths) -> int:
 
 
 def _log_out(server: ServerConfig, store: GrantPlace) -> int:
+    """Delete the tokens of a server. Return 1 if there were none, otherwise 0."""
     if not store.remove(server.name, server.url):
         print_error(f"there was no login at the MCP server {server.name}")
         return 1
@@ -66,6 +69,7 @@ def _log_out(server: ServerConfig, store: GrantPlace) -> int:
 
 
 def _stored_grant(server: ServerConfig, store: GrantPlace) -> Grant | None:
+    """Return the stored tokens of an earlier login; None if there are none to read."""
     try:
         return store.read(server.name, server.url)
     except BadInput as error:
@@ -74,23 +78,25 @@ def _stored_grant(server: ServerConfig, store: GrantPlace) -> Grant | None:
 
 
 class _Browser:
-    """Shows the address to the user, and opens it."""
+    """Shows the user the address of the login page, and opens it in the browser."""
 
-    def __init__(self, way: Path, *, opens: bool) -> None:
-        self._way, self._opens = way, opens
-        self._started: subprocess.Popen[bytes] | None = None  # held, or Python would warn
+    def __init__(self, redirect_file: Path, *, opens: bool) -> None:
+        self._redirect_file, self._opens = redirect_file, opens
+        # kept, because Python warns about a process that is forgotten while it runs
+        self._started: subprocess.Popen[bytes] | None = None
 
     async def show(self, url: str) -> None:
+        """Print the address of the login page, and open it if a browser should be opened."""
         write(f"Log in on this page:\n\n  {escape_to_one_line(url)}\n\n")
         if self._opens:
-            self._started = open_page(url, self._way, os.environ)
+            self._started = open_page(url, self._redirect_file, os.environ)
             if self._started is None:
                 print_error(NO_BROWSER)
         write("Waiting for the browser; Ctrl+C ends it.\n")
 
     def close(self) -> None:
-        self._way.unlink(missing_ok=True)
+        self._redirect_file.unlink(missing_ok=True)
 
 
 def _mask_nothing(*_: str) -> None:
-    """Nothing is recorded by this command, so nothing is masked."""
+    """Do nothing: this command records no output in which secrets must be masked."""

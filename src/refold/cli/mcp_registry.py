@@ -1,7 +1,7 @@
 """`refold mcp search WORDS`, and `refold mcp add` with the name of a server in a registry.
 
-`mcp.registry` reads the answers of the registry and makes entries of them. Which registry is asked:
-`--registry`, `$REFOLD_MCP_REGISTRY`, or the public one.
+`--registry` or `$REFOLD_MCP_REGISTRY` names the registry; the default is the public one.
+`mcp.registry` parses its answers, and makes entries from them.
 """
 
 import os
@@ -29,15 +29,15 @@ from refold.values.printable_names import shorten
 from refold.values.web_address import is_local_name, web_address
 from refold.views.escape import escape_to_one_line
 
-_MAX_BYTES = 5_000_000  # of an answer
+_MAX_BYTES = 5_000_000  # the size of an answer
 _SEARCH_SECONDS = 20.0
-_MAX_RESULTS = 30  # servers that are listed
-_ABOUT_CHARS = 100  # characters of a description
+_MAX_RESULTS = 30  # the length of a list
+_ABOUT_CHARS = 100  # the length of a description
 _REGISTRY_VARIABLE = "REFOLD_MCP_REGISTRY"
 
 
 def add_arguments(parsers: Any, new: ArgumentParser) -> None:
-    """`parsers` has the subcommands of `refold mcp`, `new` is that of `add`."""
+    """Add the subcommand `search` to `parsers`, and flags to `new`, the parser of `add`."""
     search = parsers.add_parser("search", help="search a registry of MCP servers")
     search.add_argument("words", nargs="+", metavar="WORDS")
     search.add_argument("--json", action="store_true", help="print JSON lines")
@@ -52,14 +52,18 @@ def add_arguments(parsers: Any, new: ArgumentParser) -> None:
         "--from",
         dest="kind",
         choices=PACKAGE_KINDS,
-        help="of a registry: which package or address",
+        help="from a registry: which kind of package or address to use",
     )
     new.add_argument(
-        "--as", dest="alias", metavar="NAME", help="of a registry: its name here"
+        "--as",
+        dest="alias",
+        metavar="NAME",
+        help="from a registry: the name to give the server here",
     )
 
 
 def search(args: Namespace) -> int:
+    """Print the servers of a registry whose names contain the words. Return exit code 0."""
     words = " ".join(args.words)
     registry = _registry(args)
     result = parse_search(_fetch(registry, search_url(registry, words, _MAX_RESULTS)))
@@ -81,9 +85,10 @@ def search(args: Namespace) -> int:
 
 
 def registry_entry(args: Namespace, values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the entry of the named server, with the values that the user passes or types.
+    """Return the entry of the named server for the file of MCP servers.
 
-    Raises `BadInput`.
+    `values` are inputs of the server that the user passed, by name. The user is asked for
+    missing ones. Raises `BadInput`.
     """
     registry = _registry(args)
     try:
@@ -93,35 +98,40 @@ def registry_entry(args: Namespace, values: Mapping[str, str]) -> dict[str, Any]
             f"the registry {registry} has no server {args.name!r}: refold mcp search WORDS "
             "shows which there are"
         ) from error
-    ways = server.sources
-    if not ways:
+    sources = server.sources
+    if not sources:
         raise BadInput(f"{args.name} has no package or address that refold can use")
-    kind = args.kind or next(iter(ways))
-    if kind not in ways:
-        raise BadInput(f"{args.name} has no {kind}: choose from {', '.join(ways)}")
+    kind = args.kind or next(iter(sources))
+    if kind not in sources:
+        raise BadInput(f"{args.name} has no {kind}: choose from {', '.join(sources)}")
     write(
         f"{escape_to_one_line(server.name)} {escape_to_one_line(server.version)}, from {kind}"
     )
-    others = [way for way in ways if way != kind]
-    write(f" (--from chooses: {', '.join(others)})\n" if others else "\n")
-    answers = _Answers(values)
-    table = entry(ways[kind], answers)
-    more = {name: value for name, value in values.items() if name not in answers.names_used}
-    if more:  # what the registry does not know of
+    other_kinds = [other for other in sources if other != kind]
+    write(f" (--from chooses: {', '.join(other_kinds)})\n" if other_kinds else "\n")
+    answers = _InputValues(values)
+    table = entry(sources[kind], answers)
+    # values that the registry does not mention
+    extra = {name: text for name, text in values.items() if name not in answers.names_used}
+    if extra:
         key = "headers" if "url" in table else "env"
-        table[key] = {**table.get(key, {}), **more}
+        table[key] = {**table.get(key, {}), **extra}
     line = table.get("url") or " ".join((table["command"], *table["args"]))
     write(f"  {escape_to_one_line(line)}\n")
     return table
 
 
-class _Answers:
-    """The values that a server takes: given, asked for, or the name of a variable."""
+class _InputValues:
+    """The values of the inputs of a server.
+
+    A value was passed, is typed by the user, or is a reference to an environment variable.
+    """
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self._given, self._known = values, dict[str, str]()
 
     def __call__(self, name: str, field: Input) -> str:
+        """Return the value of the input `name`. The user is asked at most once for each."""
         if name not in self._known:
             self._known[name] = self._value(name, field)
         return self._known[name]
@@ -131,24 +141,33 @@ class _Answers:
         return self._known
 
     def _value(self, name: str, field: Input) -> str:
+        """Return the value of an input: passed, a reference, the default, or typed.
+
+        A required secret becomes a reference to an environment variable, unless it was passed.
+        """
         if name in self._given:
             return self._given[name]
         if field.is_secret and (field.is_required or name in os.environ):
-            return self._secret(name, field)
+            return self._secret_reference(name, field)
         default = "" if field.default is None else str(field.default)
         if not field.is_required:
             return default
         if not is_interactive():
-            return default or self._variable(name, field)
+            return default or self._unset_reference(name, field)
         about = f" ({escape_to_one_line(field.description)})" if field.description else ""
         choices = f" [{', '.join(field.choices)}]" if field.choices else ""
         preset = f" [{default}]" if default else ""
         return _ask(f"{escape_to_one_line(name)}{about}{choices}{preset}: ") or default
 
-    def _secret(self, name: str, field: Input) -> str:
-        """A reference to a variable. Raises `BadInput` where only the user can allow that."""
-        if (variable := _variable_name(name)) not in os.environ:
-            return self._variable(name, field)
+    def _secret_reference(self, name: str, field: Input) -> str:
+        """Return a reference to the environment variable with the secret.
+
+        Return "" if the user refuses it. Raises `BadInput` if the user must be asked but there
+        is no terminal.
+        """
+        variable = _variable_name(name)
+        if variable not in os.environ:
+            return self._unset_reference(name, field)
         if not is_interactive():
             if not field.is_required:
                 return ""
@@ -162,16 +181,17 @@ class _Answers:
             return f"${{{variable}}}"
         return ""
 
-    def _variable(self, name: str, field: Input) -> str:
-        """A reference to a variable that is not set, and a hint that asks the user to set
-        it."""
-        if (variable := _variable_name(name)) not in os.environ:
-            about = (
-                f": {escape_to_one_line(field.description)}" if field.description else ""
-            )
-            write(f"  It needs ${variable}{about}. Set it before you start refold.\n")
-            return f"${{{variable}}}"
-        return ""
+    def _unset_reference(self, name: str, field: Input) -> str:
+        """Return a reference to the variable of an input, and print that it must be set.
+
+        If it is already set, print nothing, and return "".
+        """
+        variable = _variable_name(name)
+        if variable in os.environ:
+            return ""
+        about = f": {escape_to_one_line(field.description)}" if field.description else ""
+        write(f"  It needs ${variable}{about}. Set it before you start refold.\n")
+        return f"${{{variable}}}"
 
 
 def _variable_name(name: str) -> str:
@@ -191,9 +211,9 @@ def _print(server: RegistryServer, *, as_json: bool) -> None:
         print_document(row)
         return
     about = shorten(escape_to_one_line(server.description), _ABOUT_CHARS)
-    ways = ", ".join(kinds) or "nothing that refold can use"
+    kinds_text = ", ".join(kinds) or "nothing that refold can use"
     write(
-        f"{escape_to_one_line(server.name)}  {escape_to_one_line(server.version)}, {ways}\n"
+        f"{escape_to_one_line(server.name)}  {escape_to_one_line(server.version)}, {kinds_text}\n"
     )
     write(f"    {about}\n")
 
@@ -201,7 +221,8 @@ def _print(server: RegistryServer, *, as_json: bool) -> None:
 def _registry(args: Namespace) -> str:
     """Return the address of the registry.
 
-    Raises `BadInput` for one without TLS: the registry decides what is started here.
+    Raises `BadInput` for an address without TLS, because the registry decides which programs
+    run here.
     """
     registry = args.registry or os.environ.get(_REGISTRY_VARIABLE, "") or PUBLIC_REGISTRY
     address = web_address(registry)
@@ -211,9 +232,9 @@ def _registry(args: Namespace) -> str:
 
 
 def _fetch(registry: str, url: str) -> bytes:
-    """Read an answer of the registry.
+    """Return the answer of the registry to a request of `url`.
 
-    Raises `BadInput`, or `StatusError` if the registry does not know the address.
+    Raises `StatusError` if the registry does not know the address, otherwise `BadInput`.
     """
     try:
         with open_url(url, os.environ, seconds=_SEARCH_SECONDS) as download:

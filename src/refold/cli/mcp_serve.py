@@ -1,7 +1,7 @@
-"""`refold mcp serve`: tools of refold for other agents, on stdio or, with `--http`, over HTTP.
+"""`refold mcp serve`: serves tools of refold to other agents, on stdio or over HTTP.
 
-The tools are in `refold.task_server`, which needs the extra `mcp`; `refold.server` listens and
-lets in who has the token. Here the options are read, and the two are joined.
+This module reads the options. `refold.task_server` has the tools, and needs the extra `mcp`.
+`refold.server` listens over HTTP and checks the token.
 """
 
 import os
@@ -51,23 +51,27 @@ def add_arguments(parser: ArgumentParser) -> None:
         parser.add_argument(
             f"--{name}", action="append", default=[], metavar="RULE", help=f"{name} rule"
         )
-    parser.add_argument("--script", metavar="FILE", help="take the responses from a file")
+    parser.add_argument(
+        "--script", metavar="FILE", help="take the model's responses from a script"
+    )
 
 
 def run(args: Namespace) -> int:
+    """Serve tasks to another agent, on stdin and stdout or over HTTP. Return the exit code."""
     if args.http:
         return _run_http(args)
-    usual = ArgumentParser()
-    add_listen_flags(usual, DEFAULT_PORT)
-    if any(
-        getattr(args, key) != value for key, value in vars(usual.parse_args([])).items()
-    ):
+    # the flags of --http are an error here, unless they have their defaults
+    listen_parser = ArgumentParser()
+    add_listen_flags(listen_parser, DEFAULT_PORT)
+    defaults = vars(listen_parser.parse_args([]))
+    if any(getattr(args, key) != value for key, value in defaults.items()):
         raise BadInput("the options for address, TLS and token need --http: add it")
     try:
         from refold.task_server.serving import serve_stdio
     except ImportError as error:
         raise RefoldError(f"{_MISSING_EXTRA} ({error})") from error
     explain_stdin("refold mcp serve", "another agent")
+    # at a signal, `os._exit` ends the process, although a thread waits for stdin
     anyio.run(
         serve_stdio, current_directory(), partial(launch_at, args), partial(os._exit, 0)
     )
@@ -75,25 +79,26 @@ def run(args: Namespace) -> int:
 
 
 def _run_http(args: Namespace) -> int:
-    """Serve on an address. It goes to stdout, and so does a new token."""
+    """Serve over HTTP. Print the address and a new token on stdout. Return the exit code."""
     setup = listen_options(args, websockets=False)
     from refold.server import access
 
     secret = paths(os.environ).state / SECRET_FILE
     if args.new_keys:
         access.revoke_all(secret)
-    new = not secret.exists()
-    own = access.load_access(secret)
+    is_new_token = not secret.exists()
+    credentials = access.load_access(secret)
     if args.show_token:
-        write(f"{own.bearer}\n")
+        write(f"{credentials.bearer}\n")
         return 0
-    anyio.run(_serve_http, args, setup, own, new)
+    anyio.run(_serve_http, args, setup, credentials, is_new_token)
     return 0
 
 
 async def _serve_http(
-    args: Namespace, setup: "ListenOptions", access: "Access", new: bool
+    args: Namespace, setup: "ListenOptions", access: "Access", is_new_token: bool
 ) -> None:
+    """Serve tasks over HTTP until a signal. The token is printed if `is_new_token`."""
     from refold.server.guard import Guard
     from refold.server.listening import listen, names_of, serve_until_signal
 
@@ -104,7 +109,7 @@ async def _serve_http(
 
     def print_address(address: str) -> None:
         write(f"address: {address}{MCP_PATH}\n")
-        if new:
+        if is_new_token:
             write(f"token:   {access.bearer}\n")
         else:
             print_error(
@@ -118,7 +123,7 @@ async def _serve_http(
 
 
 def launch_at(args: Namespace, directory: Path, attended: bool) -> Launch:
-    """A start in a directory. Without a user, what would ask is denied."""
+    """Return a start in `directory`. Unless `attended`, calls that would ask are denied."""
     places = paths(os.environ)
     flags: dict[str, object] = {
         "permissions.allow": tuple(args.allow),

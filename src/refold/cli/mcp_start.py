@@ -1,7 +1,7 @@
 """Starts MCP servers outside of a session, to test, check or update them.
 
-`refold mcp add` and `test` start one, `refold doctor` all, and `refold mcp update` installs what
-one consists of.
+`refold mcp add` and `test` start one server, and `refold doctor` starts all. `refold mcp
+update` installs new versions of the packages of servers.
 """
 
 import os
@@ -12,7 +12,8 @@ from pathlib import Path
 
 import anyio
 
-from refold.app.mcp_servers import McpServers, load_servers
+from refold.app.mcp_files import load_servers
+from refold.app.mcp_servers import McpServers
 from refold.app.server_programs import ServerPrograms
 from refold.cli.doctor_checks import CheckContext
 from refold.cli.mcp_questions import terminal_context
@@ -28,7 +29,7 @@ from refold.values.log_level import WriteLog, discard_line
 from refold.views.check_findings import Finding
 from refold.views.escape import escape_to_one_line
 
-_CHECK_SECONDS = 20.0  # for all servers, which start at once
+_CHECK_SECONDS = 20.0  # for all servers, which start at the same time
 
 
 @contextmanager
@@ -41,10 +42,11 @@ def connect_servers(
     *,
     asks: bool = False,
 ) -> Generator[McpServers]:
-    """Connect the servers; each is connected or failed. Prints what is installed first.
+    """Connect the servers, and yield them once each is connected or has failed.
 
-    `log` gets what `refold logs` shows afterwards. With `asks`, the user answers at this
-    terminal what the servers ask.
+    The progress, such as the installation of a package, is printed on stderr. `log` is called
+    with each line for the log. `seconds` is the time limit. With `asks`, questions of the
+    servers are asked at this terminal.
     """
     with connect(
         servers,
@@ -60,7 +62,10 @@ def connect_servers(
 def update(
     args: Namespace, servers: Iterable[ServerConfig], directory: Path, paths: Paths
 ) -> int:
-    """Install the newest versions of these servers, and ask before they are used."""
+    """Install the newest versions of the servers, and ask whether to use them.
+
+    Return exit code 1 if a version cannot be installed or is declined.
+    """
     with open_workspace(StartPlace(directory, paths, os.environ)) as workspace:
         programs = ServerPrograms(workspace, paths, os.environ)
         updates = [_try_update(programs, server, accept=args.yes) for server in servers]
@@ -68,21 +73,26 @@ def update(
 
 
 def check_servers(context: CheckContext) -> Iterator[Finding]:
-    """Start all servers at once, for `refold doctor`. Nothing is installed."""
-    here = load_servers(str(context.folder), context.places, context.environ)
-    for notice in here.notices:
+    """Start all servers at the same time, and yield a finding for each.
+
+    Missing packages are not installed.
+    """
+    configured = load_servers(str(context.folder), context.places, context.environ)
+    for notice in configured.notices:
         yield Finding("mcp", "warning", notice)
     with open_workspace(
         StartPlace(context.folder, context.places, context.environ)
     ) as workspace:
         programs = ServerPrograms(workspace, context.places, context.environ)
-        missing = [item.name for item in here.servers if programs.launch_to_install(item)]
+        missing = [
+            item.name for item in configured.servers if programs.launch_to_install(item)
+        ]
     for name in missing:
         yield Finding(
             "mcp", "warning", f"{name}: its packages are not installed yet",
             f"refold mcp test {name} installs them",
         )  # fmt: skip
-    servers = [item for item in here.servers if item.name not in missing]
+    servers = [item for item in configured.servers if item.name not in missing]
     if context.offline:
         elsewhere = [item.name for item in servers if item.url]
         if elsewhere:
@@ -105,7 +115,7 @@ def check_servers(context: CheckContext) -> Iterator[Finding]:
 
 
 def _try_update(programs: ServerPrograms, server: ServerConfig, *, accept: bool) -> bool:
-    """Update one server; a failure does not stop the others."""
+    """Update a server. Return False if the user declines, or after printing an error."""
     try:
         return _update(programs, server, accept=accept)
     except BadInput as error:
@@ -114,7 +124,10 @@ def _try_update(programs: ServerPrograms, server: ServerConfig, *, accept: bool)
 
 
 def _update(programs: ServerPrograms, server: ServerConfig, *, accept: bool) -> bool:
-    """Update a server. Raises `BadInput` if the newest version cannot be installed."""
+    """Update a server to the newest version. Return False if the user declines it.
+
+    Raises `BadInput` if the newest version cannot be installed.
+    """
     launch = programs.launch(server)
     if launch is None:
         write(f"{server.name} is not a package that refold installs.\n")
@@ -126,10 +139,10 @@ def _update(programs: ServerPrograms, server: ServerConfig, *, accept: bool) -> 
         installer.delete_installation(new)
         write(f"{server.name}: {_installation_text(new)} is the newest.\n")
         return True
-    before = f"{escape_to_one_line(old.version)} → " if old else ""
-    write(
-        f"{server.name}: {escape_to_one_line(new.name)} {before}{escape_to_one_line(new.version)}\n"
-    )
+    versions = escape_to_one_line(new.version)
+    if old is not None:
+        versions = f"{escape_to_one_line(old.version)} → {versions}"
+    write(f"{server.name}: {escape_to_one_line(new.name)} {versions}\n")
     if new.reached:
         write(f"{escape_to_one_line(new.sentence).capitalize()}.\n")
     if not accept and not (is_interactive() and confirm("Use the new version?")):

@@ -1,6 +1,6 @@
-"""`refold memory show|edit|forget|update|diff|path`: the notes that sessions here get.
+"""`refold memory show|edit|forget|update|diff|path`: manages the notes about a project.
 
-`finish` is not for users: `app.memory_worker` starts it in the background.
+`app.memory_worker` starts the internal subcommand `finish` in the background.
 """
 
 import os
@@ -33,44 +33,52 @@ _PARSER_HELPS = {
     "update": "learn notes from new sessions now",
     "diff": "show notes that were learned or dropped automatically",
     "path": "print the path of the file",
-    "finish": "",
+    "finish": "",  # refold itself runs it: without a help, it is not listed
 }
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     subparsers = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     for name, about in _PARSER_HELPS.items():
-        one = (
+        subparser = (
             subparsers.add_parser(name, help=about)
             if about
             else subparsers.add_parser(name)
         )
         match name:
             case "forget":
-                one.add_argument(
-                    "note", nargs="+", help="its number, its text, or part of its text"
+                subparser.add_argument(
+                    "note",
+                    nargs="+",
+                    metavar="NOTE",
+                    help="its number, its text, or part of its text",
                 )
             case "update":
-                one.add_argument(
+                subparser.add_argument(
                     "session",
                     nargs="*",
+                    metavar="SESSION",
                     help="sessions to learn from, even if already read",
                 )
-                one.add_argument(
+                subparser.add_argument(
                     "-m",
                     "--model",
                     metavar="PROVIDER/MODEL",
                     help="the model that proposes notes",
                 )
             case "finish":
-                one.add_argument("directories", nargs="+")
+                subparser.add_argument("directories", nargs="+")
             case "edit" | "path":
-                one.add_argument("--profile", action="store_true", help="notes about you")
+                subparser.add_argument(
+                    "--profile", action="store_true", help="notes about you"
+                )
             case _:
-                one.add_argument(
+                subparser.add_argument(
                     "--profile", action="store_true", help="only notes about you"
                 )
-                one.add_argument("--json", action="store_true", help="print JSON lines")
+                subparser.add_argument(
+                    "--json", action="store_true", help="print JSON lines"
+                )
 
 
 def run(args: Namespace) -> int:
@@ -84,14 +92,14 @@ def run(args: Namespace) -> int:
         case "forget":
             return _forget(_open_memory(), " ".join(args.note))
         case "edit":
-            return _edit(_open_memory().memory, _scope_of(args))
+            return _edit(_open_memory().memory, _owner_of(args))
         case "path":
-            write(f"{_open_memory().memory.file(_scope_of(args))}\n")
+            write(f"{_open_memory().memory.file(_owner_of(args))}\n")
             return 0
         case "diff":
             return _diff(_open_memory().memory, as_json=args.json)
         case _:
-            return _show(_open_memory().memory, _scope_of(args), as_json=args.json)
+            return _show(_open_memory().memory, _owner_of(args), as_json=args.json)
 
 
 def _open_memory() -> ProjectMemory:
@@ -99,12 +107,15 @@ def _open_memory() -> ProjectMemory:
     return ProjectMemory(places.data, current_directory(), session_index(places))
 
 
-def _scope_of(args: Namespace) -> NoteOwner:
+def _owner_of(args: Namespace) -> NoteOwner:
     return "person" if args.profile else "project"
 
 
 def _show(memory: Memory, owner: NoteOwner, *, as_json: bool) -> int:
-    notes = [n for n in memory.all_notes() if owner == "project" or n.owner == "person"]
+    """Print the notes; if `owner` is "person", only those about the user. Return 0."""
+    notes = memory.all_notes()  # sessions of the project get notes about the person, too
+    if owner == "person":
+        notes = [note for note in notes if note.owner == "person"]
     if as_json:
         for note in notes:
             print_document(_document(note))
@@ -116,16 +127,20 @@ def _show(memory: Memory, owner: NoteOwner, *, as_json: bool) -> int:
 
 
 def _listing(notes: Sequence[ListedNote], memory: Memory) -> Iterator[str]:
-    before = ("", "")
+    """Yield the lines of the list of notes.
+
+    The name of each file and section is printed once, before its first note.
+    """
+    last_owner, last_section = "", ""
     for note in notes:
-        if note.owner != before[0]:
+        if note.owner != last_owner:
             size = len(memory.text(note.owner).encode())
             yield f"{memory.file(note.owner)} ({size:,} of {MAX_FILE_BYTES:,} bytes)\n"
-        if (note.owner, note.line.section) != before:
+        if (note.owner, note.line.section) != (last_owner, last_section):
             yield f"{escape_to_one_line(note.line.section) or 'Notes'}\n"
-        before = (note.owner, note.line.section)
-        of = f"  [{note.origin.session}]" if note.origin.session else ""
-        yield f"{note.number:>4}  {escape_to_one_line(note.line.text)}{of}\n"
+        last_owner, last_section = note.owner, note.line.section
+        origin = f"  [{note.origin.session}]" if note.origin.session else ""
+        yield f"{note.number:>4}  {escape_to_one_line(note.line.text)}{origin}\n"
 
 
 def _document(note: ListedNote) -> dict[str, object]:
@@ -137,6 +152,7 @@ def _document(note: ListedNote) -> dict[str, object]:
 
 
 def _diff(memory: Memory, *, as_json: bool) -> int:
+    """Print the latest automatic changes, and record that the user has seen them. Return 0."""
     changes = memory.changes()
     for change in changes:
         if as_json:
@@ -150,16 +166,18 @@ def _diff(memory: Memory, *, as_json: bool) -> int:
     return 0
 
 
-def _forget(remembering: ProjectMemory, text: str) -> int:
-    gone = remembering.memory.forget(text)
-    for line in dict.fromkeys(escape_to_one_line(note.line.text) for note in gone):
+def _forget(project_memory: ProjectMemory, text: str) -> int:
+    """Remove the note that `text` selects, and print it. Return exit code 0."""
+    forgotten = project_memory.memory.forget(text)  # at least one note
+    for line in dict.fromkeys(escape_to_one_line(note.line.text) for note in forgotten):
         write(f"forgotten: {line}\n")
-    if remembering.is_in_folder_notes(gone[0].line.text):
+    if project_memory.is_in_folder_notes(forgotten[0].line.text):
         print_error(".agent/memory.md in this folder says it too: remove it there")
     return 0
 
 
 def _edit(memory: Memory, owner: NoteOwner) -> int:
+    """Let the user edit a file of notes, and print a warning if it is too long. Return 0."""
     file = memory.file(owner)
     command = find_editor(f"the notes are in {file}")
     memory.create_file(owner)
@@ -174,27 +192,31 @@ def _edit(memory: Memory, owner: NoteOwner) -> int:
 
 
 def _update(args: Namespace) -> int:
+    """Extract notes from sessions now. Return 1 if a session could not be read, otherwise 0."""
     from refold.app.memory_worker import open_project
     from refold.cli.session_argument import find_session_id
 
-    app, remembering = open_project(current_directory(), os.environ, args.model or "")
+    app, project_memory = open_project(current_directory(), os.environ, args.model or "")
     if not app.settings.memory:
         raise BadInput("memory is off (memory = false): set it to true first")
     sessions = [find_session_id(app.home, name) for name in args.session]
-    return anyio.run(_update_notes, app, remembering, sessions)
+    return anyio.run(_update_notes, app, project_memory, sessions)
 
 
 async def _update_notes(
-    app: "App", remembering: ProjectMemory, names: Sequence[str]
+    app: "App", project_memory: ProjectMemory, names: Sequence[str]
 ) -> int:
-    """Make notes of sessions now, and print the result."""
+    """Extract notes from the named sessions, or from all waiting ones, and print them.
+
+    Return the exit code: 1 if one of the sessions could not be read.
+    """
     from refold.app.memory_worker import notes_model_for
 
     count, code = 0, 0
     try:
-        for session in names or remembering.pending.sessions()[:MAX_SESSIONS]:
+        for session in names or project_memory.pending.sessions()[:MAX_SESSIONS]:
             try:
-                learned = await remembering.learn_of(
+                learned = await project_memory.learn_of(
                     session,
                     lambda view: notes_model_for(app, view, asked=True),
                     again=bool(names),
@@ -203,7 +225,7 @@ async def _update_notes(
                 code = 1
                 print_error(f"{session}: {error}")
                 continue
-            remembering.pending.remove(session)
+            project_memory.pending.remove(session)
             count += len(learned.changes)
             write("".join(map(_change_line, learned.changes)))
             if learned.why and names:
@@ -212,7 +234,7 @@ async def _update_notes(
         await app.aclose()
     if not count and not code:
         write("nothing new to remember\n")
-    remembering.memory.mark_seen()
+    project_memory.memory.mark_seen()
     return code
 
 

@@ -1,8 +1,8 @@
-"""`refold models`: the available models, their context windows and prices.
+"""`refold models`: lists the available models, with their context windows and prices.
 
-A provider's own list takes precedence over the built-in one. It is cached for a day, and
-longer while the provider cannot be reached. `provider.model_list` requests the lists,
-`provider.model_figures` picks what a session needs of them.
+The list that a provider publishes takes precedence over the built-in list. It is cached for a
+day, and used longer if the provider cannot be reached. `provider.model_list` requests lists,
+and `provider.model_figures` selects the values that a session needs.
 """
 
 import os
@@ -37,20 +37,25 @@ LOCAL_NAME = "local"
 DAY_SECONDS = 24 * 3600.0
 DEFAULT_COLUMNS = 80
 UNKNOWN_FIGURE = "unknown"
-_MIN_NAME_COLUMNS = 20  # of the column with the names
-_FIGURE_COLUMNS = 37  # what the others need, with the gaps
+_MIN_NAME_COLUMNS = 20  # for the column with the names
+_FIGURE_COLUMNS = 37  # for the other columns and the gaps
 
 
-# Models as lines of a table or of JSON. Pure: the values are found below. Names come from
-# servers: each is made visible before it is shown.
 class Row(Struct, frozen=True):
+    """A model, for a line of the table or a JSON object.
+
+    The name is from a server, so it is escaped before it is shown.
+    """
+
     provider: str
     model: str
-    source: str  # "live", "kept", "known", "local" or "set"
+    # "live": listed now; "kept": in a cached list; "known": in the built-in list; "local": runs
+    # here; "set": only a setting names it
+    source: str
     window: int = 0  # tokens; 0: unknown
     rates: Rates | None = None
     marks: tuple[str, ...] = ()  # roles, and remarks
-    at: str = ""  # when this was reported, as ISO 8601
+    at: str = ""  # time of the report, as ISO 8601
 
     @property
     def name(self) -> str:
@@ -58,12 +63,11 @@ class Row(Struct, frozen=True):
 
 
 def table_lines(rows: Sequence[Row]) -> Iterator[str]:
-    """Return a heading and a line per model, or two lines for a long name."""
-    marks = max((cells(_marks(row)) for row in rows), default=0)
-    names = max((cells(escape_to_one_line(row.name)) for row in rows), default=0)
-    name_width = min(
-        max(names, 5), max(DEFAULT_COLUMNS - _FIGURE_COLUMNS - marks, _MIN_NAME_COLUMNS)
-    )
+    """Yield the heading of the table, and a line for each model, or two for a long name."""
+    marks_width = max((cells(_marks(row)) for row in rows), default=0)
+    longest_name = max((cells(escape_to_one_line(row.name)) for row in rows), default=0)
+    free_columns = DEFAULT_COLUMNS - _FIGURE_COLUMNS - marks_width
+    name_width = min(max(longest_name, 5), max(free_columns, _MIN_NAME_COLUMNS))
     yield _line(name_width, "MODEL", ("WINDOW", "$ IN", "$ OUT", "FROM"), "")
     for row in rows:
         name = escape_to_one_line(row.name)
@@ -75,7 +79,7 @@ def table_lines(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def row_document(row: Row) -> dict[str, object]:
-    """Return the same in full, for a program: an unknown value is null."""
+    """Return all values of a row as JSON values. An unknown value is null."""
     steps = row.rates.steps if row.rates else ()
     return {
         "name": row.name,
@@ -90,7 +94,7 @@ def row_document(row: Row) -> dict[str, object]:
 
 
 def short_count(tokens: int) -> str:
-    """Return a number of tokens in at most five characters."""
+    """Return the number of tokens as text of at most five characters."""
     if not tokens:
         return UNKNOWN_FIGURE
     if tokens >= 999_500:
@@ -99,6 +103,7 @@ def short_count(tokens: int) -> str:
 
 
 def _line(width: int, name: str, figures: tuple[str, str, str, str], marks: str) -> str:
+    """Return a row of the table. `figures` are the window, the two prices and the source."""
     window, read, written, source = figures
     padded = name + " " * (width - cells(name))
     line = f"{padded}  {window:>7}  {read:>8}  {written:>8}  {source:<5} {marks}"
@@ -106,6 +111,10 @@ def _line(width: int, name: str, figures: tuple[str, str, str, str], marks: str)
 
 
 def _dollars(row: Row, kind: str) -> str:
+    """Return the price `kind` as text with two to four decimals.
+
+    A + means that long inputs cost more.
+    """
     if row.rates is None:
         return UNKNOWN_FIGURE
     value: float = getattr(row.rates.first, kind)
@@ -120,17 +129,17 @@ def _marks(row: Row) -> str:
 
 
 class ModelContext(Struct, frozen=True):
-    """The values that decide on models, as found at the start."""
+    """The settings, keys and roles that are needed to list models."""
 
     environ: Mapping[str, str]
     keys: Keys
     specs: tuple[ProviderSpec, ...]
     figures: ModelFigures
-    roles: Mapping[str, list[str]]  # by the name of a model, with its provider
+    roles: Mapping[str, list[str]]  # by the full name of a model
     now: float
 
     def can_ask(self, spec: ProviderSpec) -> bool:
-        """Return True if the provider needs no key, or one is found."""
+        """Return whether the provider can be asked: it needs no key, or has one."""
         try:
             if not catalog.needs_key(spec, self.environ):
                 return True
@@ -139,13 +148,17 @@ class ModelContext(Struct, frozen=True):
             return False
 
     def roles_of(self, provider: str) -> dict[str, list[str]]:
-        """Return the roles of the provider's models, by model."""
-        named = ((name.partition("/"), roles) for name, roles in self.roles.items())
-        return {model: roles for (owner, _, model), roles in named if owner == provider}
+        """Return the roles of the models of `provider`, by the name of the model."""
+        prefix = f"{provider}/"
+        return {
+            name.removeprefix(prefix): roles
+            for name, roles in self.roles.items()
+            if name.startswith(prefix)
+        }
 
 
 class NoModelOptions(Struct, frozen=True):
-    """A start without any options about models."""
+    """The options of a start in which no option about models is set."""
 
     model: str = ""
     tenant_keys: Mapping[str, TenantKey] = {}
@@ -157,7 +170,7 @@ class NoModelOptions(Struct, frozen=True):
 
 
 class ProviderModels(Struct, frozen=True):
-    """The models of a provider, current or cached; and the reason if there are none."""
+    """The current or cached models of a provider, or why there are none."""
 
     spec: ProviderSpec
     listed: StoredModelList | None = None
@@ -179,21 +192,23 @@ def add_arguments(models: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    here = _model_context()
-    specs = _select_providers(here, args.provider, everything=args.all)
-    listings = anyio.run(_ask_all, here, specs, args.refresh)
-    rows = [row for listing in listings for row in _rows(here, listing)]
-    rows += _embedded_rows(here, args.provider)
+    """Print the models of the chosen providers. Return 1 if there are none, otherwise 0."""
+    context = _model_context()
+    specs = _select_providers(context, args.provider, everything=args.all)
+    listings = anyio.run(_ask_all, context, specs, args.refresh)
+    rows = [row for listing in listings for row in _rows(context, listing)]
+    rows += _embedded_rows(context, args.provider)
     for listing in listings:
-        # A failed server of the user's own is reported only if its provider is named.
+        # The failure of a user's own server is reported only if its provider is named.
         if listing.error and (args.provider or not listing.spec.own):
             print_error(escape_to_one_line(listing.error))
     if args.json:
         for row in rows:
             print_document(row_document(row))
     elif rows:
-        told_too = (*_notes(here, listings), *(() if args.provider else _advice(listings)))
-        write("".join(f"{line}\n" for line in (*table_lines(rows), "", *told_too)))
+        advice = () if args.provider else _advice(listings)
+        lines = (*table_lines(rows), "", *_notes(context, listings), *advice)
+        write("".join(f"{line}\n" for line in lines))
     if not rows:
         print_note("no models found (refold models --all shows all that are known)")
     return 0 if rows else 1
@@ -211,11 +226,14 @@ def _model_context() -> ModelContext:
 
 
 def _roles(settings: Settings, models: Models) -> dict[str, list[str]]:
-    """The roles of each model, as in a session; a main model may be found, not set."""
+    """Return the roles of each model that has one, by the full name of the model.
+
+    The main model is included even if no setting names it.
+    """
     names: dict[str, list[str]] = {}
     for role in ROLE_NAMES:
         if role == "main" or getattr(settings.models, role):
-            with suppress(BadInput):  # not the name of a model
+            with suppress(BadInput):  # the setting is not the name of a model
                 names.setdefault(models.full_name(role), []).append(role)
     return names
 
@@ -223,37 +241,46 @@ def _roles(settings: Settings, models: Models) -> dict[str, list[str]]:
 def _select_providers(
     context: ModelContext, name: str, *, everything: bool
 ) -> list[ProviderSpec]:
-    if name.lower() == LOCAL_NAME:
+    """Return the providers to list: the named one, or, if `name` is "", all that can be asked.
+
+    With `everything`, those that cannot be asked are included. Of several providers with the
+    same server, only those with a role are returned, or else the first. For `local`, return [].
+    """
+    if name.lower() == LOCAL_NAME:  # `_embedded_rows` lists its models
         return []
     if name:
         return [_find_provider(context, name)]
-    wanted = [spec for spec in context.specs if everything or context.can_ask(spec)]
-    shown = {_server(spec) for spec in wanted if context.roles_of(spec.name)}
-    result: list[ProviderSpec] = []
-    for spec in wanted:
-        # The same server by another wire has the same models.
-        if context.roles_of(spec.name) or _server(spec) not in shown:
-            shown.add(_server(spec))
-            result.append(spec)
-    return result
+    candidates = [spec for spec in context.specs if everything or context.can_ask(spec)]
+    listed_servers = {
+        _server_identity(spec) for spec in candidates if context.roles_of(spec.name)
+    }
+    selected: list[ProviderSpec] = []
+    for spec in candidates:
+        # a server has the same models whatever wire protocol a provider uses for it
+        if context.roles_of(spec.name) or _server_identity(spec) not in listed_servers:
+            listed_servers.add(_server_identity(spec))
+            selected.append(spec)
+    return selected
 
 
 def _find_provider(context: ModelContext, name: str) -> ProviderSpec:
-    names = {
-        called: spec for spec in context.specs for called in (spec.name, *spec.aliases)
-    }
-    if name.lower() not in names:
-        raise unknown_provider_error(name, (*names, LOCAL_NAME))
-    return names[name.lower()]
+    """Return the provider with this name or alias. Raises `BadInput`."""
+    by_name = dict[str, ProviderSpec]()
+    for spec in context.specs:
+        by_name |= dict.fromkeys((spec.name, *spec.aliases), spec)
+    if name.lower() not in by_name:
+        raise unknown_provider_error(name, (*by_name, LOCAL_NAME))
+    return by_name[name.lower()]
 
 
-def _server(spec: ProviderSpec) -> tuple[str, str, str]:
+def _server_identity(spec: ProviderSpec) -> tuple[str, str, str]:
     return spec.label, spec.base_url, spec.key_env
 
 
 async def _ask_all(
     context: ModelContext, specs: Sequence[ProviderSpec], refresh: bool
 ) -> list[ProviderModels]:
+    """Return the models of each provider, in the order of `specs`. All are asked at once."""
     listings: dict[str, ProviderModels] = {}
 
     async def ask(spec: ProviderSpec) -> None:
@@ -266,11 +293,15 @@ async def _ask_all(
 
 
 async def _ask(context: ModelContext, spec: ProviderSpec, refresh: bool) -> ProviderModels:
-    """Request the list. A cached one is used unless it is old or of a changing server."""
+    """Return the models of a provider, from the cached list if it is recent, or else a new one.
+
+    With `refresh`, and for a user's own server, a new list is always requested. If the request
+    fails, return the cached list and the error.
+    """
     entry = context.figures.get_list(spec)
-    young = entry is not None and 0 <= context.now - entry.at < DAY_SECONDS
-    enough = young and not refresh and not spec.own
-    if enough or not (context.can_ask(spec) and has_list(spec)):
+    is_recent = entry is not None and 0 <= context.now - entry.at < DAY_SECONDS
+    is_usable = is_recent and not refresh and not spec.own
+    if is_usable or not (context.can_ask(spec) and has_list(spec)):
         return ProviderModels(spec, entry)
     try:
         key = await anyio.to_thread.run_sync(context.keys.find_quietly, spec)
@@ -283,14 +314,16 @@ async def _ask(context: ModelContext, spec: ProviderSpec, refresh: bool) -> Prov
 
 
 def _rows(context: ModelContext, listing: ProviderModels) -> Iterator[Row]:
+    """Yield a row for each model that the provider's list, the catalogue or a setting names."""
     spec, listed = listing.spec, listing.listed
     if listed is not None:
         source = "live" if listed.at == context.now else "kept"
         sources = {model.name: source for model in listed.models}
     else:
-        sold = known_models.seller(prices.vendor_name(spec.name)).models
-        sources = {model.names[0]: "known" for model in sold}
+        vendor_models = known_models.seller(prices.vendor_name(spec.name)).models
+        sources = {model.names[0]: "known" for model in vendor_models}
     roles = context.roles_of(spec.name)
+    # a model that only a setting names has the source "set"
     for name, source in sorted((dict.fromkeys(roles, "set") | sources).items()):
         window = context.figures.window(spec, name)
         rates = context.figures.rates(spec, name, context.now)
@@ -299,12 +332,16 @@ def _rows(context: ModelContext, listing: ProviderModels) -> Iterator[Row]:
 
 
 def _list_date(source: str, model_list: StoredModelList | None) -> str:
+    """Return the date of the list from which a model is known; "" if it is from none."""
+    if source == "known":
+        return known_models.table().as_of
     if model_list is None or source == "set":
-        return known_models.table().as_of if source == "known" else ""
+        return ""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(model_list.at))
 
 
 def _embedded_rows(context: ModelContext, provider: str) -> Iterator[Row]:
+    """Yield rows for models that can run here; none if `provider` is another provider."""
     if provider.lower() not in ("", LOCAL_NAME):
         return
     from refold.provider.local.models import (
@@ -331,6 +368,7 @@ def _embedded_rows(context: ModelContext, provider: str) -> Iterator[Row]:
 
 
 def _notes(context: ModelContext, listings: Sequence[ProviderModels]) -> Iterator[str]:
+    """Yield lines about the origin of the prices, and about lists that are old or missing."""
     table = known_models.table()
     yield f"$: US dollars for a million tokens, from {table.source} of {table.as_of},"
     yield "or what the provider or your settings say. +: more for long inputs."
@@ -349,6 +387,7 @@ def _advice(listings: Sequence[ProviderModels]) -> Iterator[str]:
 
 
 def _format_age(seconds: float) -> str:
+    """Return an age in its largest unit, such as "2 hours ago"; below a minute, "just now"."""
     for size, unit in ((DAY_SECONDS, "day"), (3600.0, "hour"), (60.0, "minute")):
         if seconds >= size:
             count = int(seconds // size)

@@ -1,7 +1,7 @@
-"""`refold worker` and `refold web-node`: run sessions, and show them, behind one database.
+"""`refold worker` runs sessions, and `refold web-node` serves them to browsers and programs.
 
-Any number of both share the database of REFOLD_SESSIONS; `client.nodes` is what they are made of. What
-a web node serves is what `refold serve` does.
+Any number of workers and web nodes share one database, which REFOLD_SESSIONS names. A web node
+serves the same pages as `refold serve`. `client.nodes` implements both.
 """
 
 import os
@@ -28,8 +28,11 @@ from refold.cli.serve import (
     serve_host,
 )
 from refold.cli.subcommands import SubcommandEntry
+from refold.client.elsewhere import AddressRights
 from refold.client.host import HostPaths
 from refold.client.launch import real_directories
+from refold.config.folder_settings import load_folder_settings
+from refold.config.load import load
 from refold.config.paths import DEFAULT_TENANT, Paths, current_directory, paths
 from refold.config.tenant_keys import read_tenant_keys
 from refold.errors import BadInput
@@ -49,11 +52,13 @@ _DRAIN_SECONDS = 30
 
 def _add_common_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("-m", "--model", default="", help="model of new conversations")
-    parser.add_argument("--script", metavar="FILE", help="take the responses from a file")
+    parser.add_argument(
+        "--script", metavar="FILE", help="take the model's responses from a script"
+    )
     parser.add_argument("--root", action="append", default=[], metavar="DIR",
         help="let conversations begin only below this directory; repeatable")  # fmt: skip
     parser.add_argument("--temporal", default="", metavar="HOST:PORT",
-        help=f"have Temporal say which worker runs a session (default: {TEMPORAL_VARIABLE}, "
+        help=f"let Temporal decide which worker runs a session (default: {TEMPORAL_VARIABLE}, "
         "else the queue of the database)")  # fmt: skip
     parser.add_argument("--nats", default="", metavar="URL",
         help=f"carry live text over NATS (default: {NATS_VARIABLE}, which keeps a password out of "
@@ -63,44 +68,50 @@ def _add_common_arguments(parser: ArgumentParser) -> None:
 def add_worker_arguments(parser: ArgumentParser) -> None:
     _add_common_arguments(parser)
     parser.add_argument("--secrets-dir", type=Path, metavar="DIR",
-        help="read the keys of the tenant from DIR/TENANT/PROVIDER, and from PROVIDER.url beside it the "
-        "address of a gateway")  # fmt: skip
+        help="read the keys of the tenant from DIR/TENANT/PROVIDER, with the address of a gateway in "
+        "PROVIDER.url")  # fmt: skip
     parser.add_argument("--drain-seconds", type=float, default=_DRAIN_SECONDS, metavar="N",
-        help=f"after SIGTERM or `refold cluster drain`, wait so long for running steps (default: "
-        f"{_DRAIN_SECONDS}); other workers continue all turns")  # fmt: skip
+        help=f"after SIGTERM or `refold cluster drain`, wait at most N seconds for running steps (default: "
+        f"{_DRAIN_SECONDS}); other workers continue the turns")  # fmt: skip
 
 
 def add_web_node_arguments(parser: ArgumentParser) -> None:
     add_listen_flags(parser, DEFAULT_PORT)
     _add_common_arguments(parser)
     parser.add_argument("--person", default="", metavar="NAME",
-        help="the person for whom the printed links are, as sessions name them")  # fmt: skip
+        help="the person of the printed links; sessions record this name")  # fmt: skip
     parser.add_argument("--oidc", type=Path, metavar="FILE",
         help="let people log in at the identity provider that this file names, instead of with a link")  # fmt: skip
     parser.set_defaults(terminal=False, addresses=False, drain=False)
 
 
 def run_worker(args: Namespace) -> int:
-    """Run sessions until SIGTERM or SIGINT."""
+    """Run sessions of the database until SIGTERM or SIGINT. Return the exit code."""
     services = _services(args)
+    from refold.app.session_schedules import open_book
     from refold.client.nodes.worker_host import WorkerHost
 
     directory: Path | None = args.secrets_dir
-    places = replace(paths(os.environ), tenant_keys=directory and directory.absolute())
-    read_tenant_keys(places)  # a worker without its keys does not start
+    places = replace(
+        paths(os.environ), tenant_keys=directory.absolute() if directory else None
+    )
+    read_tenant_keys(places)  # raises if they cannot be read
     index = session_index(places)
     files = _following_files(places, index)
     start = partial(launch_at, args, places, index)
     host = WorkerHost(services, index, _host_paths(args), start, files=files)
-    whose = f"the tenant {places.tenant} in " if places.tenant != DEFAULT_TENANT else ""
-    anyio.run(_work, host, f"{whose}{services.database.place}", args.drain_seconds)
+    host.run_schedules(open_book(places, os.environ))
+    tenant_text = (
+        f"the tenant {places.tenant} in " if places.tenant != DEFAULT_TENANT else ""
+    )
+    anyio.run(_work, host, f"{tenant_text}{services.database.place}", args.drain_seconds)
     return 0
 
 
 def _following_files(places: Paths, home: "SessionIndex") -> "FollowingFiles | None":
-    """What brings files of sessions to this worker; None without a bucket.
+    """Return the object that transfers files of sessions to this worker.
 
-    Raises `BadInput` for one that cannot be used: a web node only reads, and starts all the same.
+    Return None if no bucket is set. Raises `BadInput` if the bucket cannot be used.
     """
     from refold.client.nodes.following_files import FollowingFiles
     from refold.cluster.sessions import PostgreSQLSessions
@@ -112,12 +123,17 @@ def _following_files(places: Paths, home: "SessionIndex") -> "FollowingFiles | N
 
 
 async def _work(host: "WorkerHost", place: str, drain_seconds: float) -> None:
+    """Run sessions until a signal or `refold cluster drain`.
+
+    Then hand the sessions over to other workers, for at most `drain_seconds`.
+    """
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with host.run():
             print_error(f"works for {place}; Ctrl+C ends it")
             async with anyio.create_task_group() as group:
 
                 async def end_with(wait: Callable[[], Awaitable[object]]) -> None:
+                    """Cancel the task group when `wait` has returned."""
                     await wait()
                     group.cancel_scope.cancel()
 
@@ -131,7 +147,7 @@ async def _work(host: "WorkerHost", place: str, drain_seconds: float) -> None:
 
 
 def run_web_node(args: Namespace) -> int:
-    """Show the sessions of the database, and take orders, until SIGTERM or SIGINT."""
+    """Serve the sessions of the database until SIGTERM or SIGINT. Return the exit code."""
     if paths(os.environ).cluster_key is not None:
         raise BadInput(
             "REFOLD_CLUSTER_KEY is set, and a web node must not have that key: give it to workers only"
@@ -152,7 +168,7 @@ def run_web_node(args: Namespace) -> int:
 
 
 def _serve_people(args: Namespace, setup: "ListenOptions") -> int:
-    """Show each person the sessions of their tenant."""
+    """Serve each person, after a login, the sessions of their tenant. Return the exit code."""
     services = _services(args)
     from refold.client.people.oidc import OidcClient
     from refold.cluster.people import People
@@ -173,7 +189,10 @@ def _serve_people(args: Namespace, setup: "ListenOptions") -> int:
 async def _open_tenant(
     args: Namespace, services: "Services", tenant: str
 ) -> AsyncGenerator["Host"]:
-    """The sessions of a tenant, in a directory that stays empty."""
+    """Open the sessions of a tenant, and yield the `Host` that serves them.
+
+    Its default workspace is an empty temporary directory.
+    """
     from refold.client.nodes.web_host import WebHost
     from refold.cluster.database import Database
 
@@ -183,36 +202,57 @@ async def _open_tenant(
     start = partial(launch_at, args, places, index)
     try:
         with tempfile.TemporaryDirectory(prefix="refold-web-") as empty:
-            where = HostPaths(Path(empty), places.server, places.checkpoints)
-            own = replace(services, database=database)
-            yield WebHost(own, index, where, start, is_shared=True)
+            host_paths = HostPaths(Path(empty), places.server, places.checkpoints)
+            tenant_services = replace(services, database=database)
+            yield WebHost(tenant_services, index, host_paths, start, is_shared=True)
     finally:
         with anyio.CancelScope(shield=True):
             await to_thread.run_sync(database.close)
 
 
 def _services(args: Namespace) -> "Services":
-    from refold.client.nodes.services import Services
-    from refold.cluster.database import database
-
+    """Return the services that nodes share. Raises `BadInput` if no database is set."""
     places = paths(os.environ)
-    url = places.sessions
-    if not url:
+    if not places.sessions:
         raise BadInput(
             "REFOLD_SESSIONS names no database, in which web nodes and workers meet: set it, as "
             "in postgresql://user@host/database, after `refold cluster init`"
         )
-    chosen = database(url, places.tenant)
-    chosen.check()
-    temporal = args.temporal or os.environ.get(TEMPORAL_VARIABLE, "")
-    nats = args.nats or os.environ.get(NATS_VARIABLE, "")
-    return Services(chosen, temporal, nats, print_error)
+    services = find_services(args.temporal, args.nats)
+    otel = load(places.settings, os.environ, {}).settings.otel
+    if not otel.endpoint:
+        return services
+    from refold.client.nodes.node_metrics import metrics_export
+
+    return replace(services, metrics=metrics_export(otel, os.environ, print_error))
+
+
+def find_services(temporal: str = "", nats: str = "") -> "Services":
+    """Return the database, Temporal and NATS that the nodes of a service share.
+
+    `temporal` and `nats` are addresses; "" means the address that the environment names.
+    """
+    from refold.client.nodes.services import Services
+    from refold.cluster.database import database
+
+    places = paths(os.environ)
+    shared_database = database(places.sessions, places.tenant)
+    shared_database.check()
+    shared_database.outage.report = print_error
+    temporal = temporal or os.environ.get(TEMPORAL_VARIABLE, "")
+    nats = nats or os.environ.get(NATS_VARIABLE, "")
+    return Services(shared_database, temporal, nats, print_error)
 
 
 def _host_paths(args: Namespace) -> HostPaths:
+    """Return the directories and addresses in which conversations of this node may begin."""
     places = paths(os.environ)
     roots = tuple(map(Path, real_directories(args.root)))
-    return HostPaths(current_directory(), places.server, places.checkpoints, roots)
+    # Only the addresses that the settings name are allowed: all others are for the single user
+    # of a server of one machine.
+    loaded = load_folder_settings(current_directory(), places, os.environ, {})
+    rights = AddressRights(loaded.settings.workspaces)
+    return HostPaths(current_directory(), places.server, places.checkpoints, roots, rights)
 
 
 WORKER_COMMAND = SubcommandEntry(add_worker_arguments, run_worker)

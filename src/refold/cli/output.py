@@ -1,6 +1,6 @@
-"""Answers, questions and the editor of subcommands, with a terminal or without one.
+"""Prints answers, asks questions and opens the editor, for subcommands.
 
-`headless.streams` writes to the streams. `terminal.input.editor` edits a message.
+`headless.streams` writes to stdout and stderr. `console.editor` edits a message.
 """
 
 import os
@@ -14,36 +14,39 @@ from refold.errors import BadInput, reason_of
 from refold.headless.streams import ReaderGone, answer_text, write
 from refold.programs import Programs
 
-_DEFAULT_COLUMNS = 80  # of a terminal that does not report them
-_PAUSE_SECONDS = 0.2  # between two looks at what is followed
+_DEFAULT_COLUMNS = 80  # for a terminal that does not report its width
+_PAUSE_SECONDS = 0.2  # between two checks of a file that is followed
 
 
 def print_answer(text: str) -> None:
-    """Write a model's text: to a program as it is, to a terminal without control characters."""
+    """Print a text of a model. On a terminal, control characters are escaped."""
     write(answer_text(text))
 
 
 def terminal_columns(otherwise: int) -> int:
-    """The width of the terminal; `otherwise` if there is none."""
+    """Return the width of the terminal, or `otherwise` if there is no terminal."""
     if not sys.stdout.isatty():
         return otherwise
-    import shutil  # only who fits lines needs it
+    import shutil  # only needed for fitting lines
 
     return shutil.get_terminal_size((otherwise or _DEFAULT_COLUMNS, 24)).columns
 
 
 def has_unicode() -> bool:
-    """Return True if the output may contain symbols outside ASCII."""
+    """Return whether stdout can show characters outside of ASCII."""
     return (sys.stdout.encoding or "").lower().startswith("utf")
 
 
 def is_interactive() -> bool:
-    """Return True if there is a terminal, so that a person can answer a question."""
+    """Return whether the user can answer questions at a terminal."""
     return all(stream.isatty() for stream in (sys.stdin, sys.stdout))
 
 
 def confirm(question: str) -> bool:
-    """Ask for a yes. Raises `BadInput` without a terminal: no answer counts as a no."""
+    """Ask `question`, and return whether the user says yes. An empty answer means no.
+
+    Raises `BadInput` without a terminal.
+    """
     if not is_interactive():
         raise BadInput(
             f"{question} There is no terminal to answer at: repeat the command with --yes"
@@ -53,6 +56,7 @@ def confirm(question: str) -> bool:
 
 
 def read_yes() -> bool:
+    """Read a line, and return whether it means yes."""
     try:
         return sys.stdin.readline().strip().lower() in ("y", "yes")
     except KeyboardInterrupt:
@@ -60,38 +64,44 @@ def read_yes() -> bool:
         raise
 
 
-_EDITOR_PROGRAMS = ("nano", "vim", "vi")  # if none is set
+_EDITOR_PROGRAMS = ("nano", "vim", "vi")  # tried if no editor is set
 
 
 def wait_for_poll() -> None:
-    """Wait a little. Raises `ReaderGone` if the output was closed, which no write would show."""
+    """Wait until the next poll is due. Raises `ReaderGone` if stdout is closed meanwhile."""
     output = select.poll()
-    output.register(sys.stdout, 0)  # a closed pipe is reported without being asked for
+    # poll reports a closed pipe without being asked for events
+    output.register(sys.stdout, 0)
     if output.poll(_PAUSE_SECONDS * 1000):
         raise ReaderGone
 
 
 def find_editor(instead: str) -> list[str]:
-    """The command that edits a file. `instead`: what a script can do. Raises `BadInput`."""
+    """Return the command of the user's editor.
+
+    Raises `BadInput` without a terminal or an editor. The error says `instead`: what a script
+    can do.
+    """
     if words := editor_command(os.environ):
         return list(words)
-    if not is_interactive():  # an editor that was named may need no terminal
+    if not is_interactive():  # an editor that was set may need no terminal
         raise BadInput(f"there is no terminal to edit it in: {instead}")
-    known = Programs(os.environ)
+    installed = Programs(os.environ)
     for name in _EDITOR_PROGRAMS:
-        if path := known.find(name):
+        if path := installed.find(name):
             return [path]
     raise BadInput("no editor was found: name one in $EDITOR, such as EDITOR=nano")
 
 
 def edit(command: list[str], file: Path) -> None:
-    """Wait until the editor has ended. Raises `BadInput` if it failed."""
+    """Run the editor `command` with `file`, and wait until it exits.
+
+    Raises `BadInput` if the editor fails.
+    """
     try:
         program = Programs(os.environ).require(command[0])
-        words, environ = (
-            [program, *command[1:], str(file)],
-            programs.without_loader_variables(os.environ),
-        )
+        words = [program, *command[1:], str(file)]
+        environ = programs.without_loader_variables(os.environ)
         with programs.start(words, env=environ) as running:
             code = running.wait()
     except OSError as error:

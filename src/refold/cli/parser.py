@@ -1,6 +1,6 @@
-"""argparse as refold uses it: errors are `BadInput`, help goes to stdout, types of values.
+"""Adapts argparse: errors are `BadInput`, help is printed on stdout, and values have types.
 
-`flags` and the module of each subcommand define the flags.
+`flags` and the modules of the subcommands define the flags.
 """
 
 import re
@@ -12,18 +12,21 @@ from typing import Any, NoReturn, Protocol, cast
 from refold.errors import BadInput
 from refold.headless.streams import write
 
-HIDDEN_SUBCOMMAND = "finish"  # of `refold memory`: started by refold itself
-_MARGIN_COLUMNS = 2  # beside the help, as argparse has it
+# a subcommand of `refold memory` that only refold itself starts
+HIDDEN_SUBCOMMAND = "finish"
+_MARGIN_COLUMNS = 2  # beside the help, as in argparse
 _UNWRAPPED_COLUMNS = 1_000
-_NO_CHOICE = r"invalid choice: '(.*?)' \(choose from (.*)\)"
+_CHOICE_ERROR_PATTERN = r"invalid choice: '(.*?)' \(choose from (.*)\)"
 _MISSING_MESSAGE = "the following arguments are required: "
 _UNKNOWN_MESSAGE = "unrecognized arguments: "
-_UNKNOWN_FLAG = rf"{_UNKNOWN_MESSAGE}(?:.*? )?(--?\w[^ =]*)"
+# the first flag in argparse's list of unknown arguments
+_UNKNOWN_FLAG_PATTERN = rf"{_UNKNOWN_MESSAGE}(?:.*? )?(--?\w[^ =]*)"
 
-# They remove protection or a request: suggested only if one character is wrong.
+# These remove protection or a request, so they are suggested only if one character is
+# wrong.
 _RISKY_FLAGS = frozenset({"--yolo", "--no-approval", "--dangerously-skip-permissions", "--trust",
                     "--no-session", "--allow", "--allowedTools"})  # fmt: skip
-# Options of other agents that are something else here.
+# Options of other agents that have another name here.
 _FOREIGN_FLAGS = {
     "--verbose": "--log-level debug writes more to the log; the terminal shows each call",
     "--settings": "settings are in config.toml (refold config show)",
@@ -43,9 +46,9 @@ _FOREIGN_FLAGS = {
 
 
 class Parser(ArgumentParser):
-    """Raises `BadInput` for a bad command line, with the nearest name as a suggestion."""
+    """A parser that raises `BadInput` for an invalid command line, with a suggestion."""
 
-    short_help = ""  # what --help prints instead of the list of every option
+    short_help = ""  # what --help prints instead of the list of all options
 
     def __init__(
         self,
@@ -54,23 +57,25 @@ class Parser(ArgumentParser):
         **options: Any,
     ) -> None:
         self._help = formatter_class
-        # argparse makes one for each flag, and would ask how wide the terminal is.
+        # argparse creates a formatter for each flag, and would ask for the terminal's width
+        # each time.
         super().__init__(
             formatter_class=partial(formatter_class, width=_UNWRAPPED_COLUMNS), **options
         )
 
     def actions(self) -> list[Action]:
-        """Every flag and positional argument."""
+        """Return all flags and positional arguments of this parser."""
         return list(self._actions)
 
     def print_help(self, file: object = None) -> None:
-        """Write to stdout, in full: argparse would switch to stderr, or lose the rest."""
+        """Write the complete help to stdout. Unlike argparse, do not ignore write errors."""
         if self.short_help:
             write(self.short_help)
         else:
             self.print_every_option()
 
     def print_every_option(self) -> None:
+        """Write the help with all options to stdout, fitted to the width of the terminal."""
         from shutil import get_terminal_size
 
         width = get_terminal_size().columns - _MARGIN_COLUMNS
@@ -80,25 +85,29 @@ class Parser(ArgumentParser):
     def report_unknown(
         self, remaining: Sequence[str], arguments: Sequence[str]
     ) -> NoReturn:
-        """Report the arguments that are left by the parser of the subcommand they follow."""
+        """Raise `BadInput` for the arguments `remaining`, which no parser recognized.
+
+        The parser of the last subcommand in `arguments` raises the error, with its flags as
+        suggestions.
+        """
         for action in self._actions:
             parsers = subcommands(action)
-            for index, word in enumerate(arguments if parsers else ()):
+            for index, word in enumerate(arguments):
                 if word in parsers:
                     parsers[word].report_unknown(remaining, arguments[index + 1 :])
         self.error(f"{_UNKNOWN_MESSAGE}{' '.join(remaining)}")
 
     def error(self, message: str) -> NoReturn:
-        way = "--help all" if self.prog == "refold" else "--help"
-        raise BadInput(f"{self._add_suggestion(message)} (see {self.prog} {way})")
+        help_flag = "--help all" if self.prog == "refold" else "--help"
+        raise BadInput(f"{self._add_suggestion(message)} (see {self.prog} {help_flag})")
 
     def _add_suggestion(self, message: str) -> str:
-        """The message, with the nearest name that exists."""
+        """Return an error message of argparse, with a similar name or the choices added."""
         from refold.values.similar_names import similar
 
         if message.startswith(_MISSING_MESSAGE):
             return f"{message}{self._list_choices(message)}"
-        if match := re.search(_NO_CHOICE, message):
+        if match := re.search(_CHOICE_ERROR_PATTERN, message):
             names = [
                 name
                 for name in re.findall(r"'([^']*)'", match[2])
@@ -107,20 +116,20 @@ class Parser(ArgumentParser):
             suggestions = similar(match[1], names, 1)
             text = f"invalid choice: '{match[1]}' (there are {', '.join(names)})"
             message = message[: match.start()] + text
+        elif match := re.match(_UNKNOWN_FLAG_PATTERN, message):
+            flag = match[1]
+            message = f"unknown option {flag}"
+            if advice := _FOREIGN_FLAGS.get(flag):
+                return f"{message}: {advice}"
+            suggestions = similar(flag, self._flags_to_suggest(flag), 1)
         else:
-            typed = re.match(_UNKNOWN_FLAG, message)
-            suggestions = (
-                similar(typed[1], self._flags_to_suggest(typed[1]), 1) if typed else []
-            )
-            if typed and (instead := _FOREIGN_FLAGS.get(typed[1])):
-                return f"unknown option {typed[1]}: {instead}"
-            message = f"unknown option {typed[1]}" if typed else message
+            suggestions = []
         return f"{message}; did you mean {suggestions[0]}?" if suggestions else message
 
     def _flags_to_suggest(self, typed: str) -> list[str]:
-        """Return the flags to suggest for `typed`.
+        """Return the flags to suggest for the unknown flag `typed`.
 
-        A flag that takes protection away is only suggested if a single character is wrong.
+        A flag that removes protection is suggested only if a single character differs.
         """
         from rapidfuzz.distance import OSA
 
@@ -131,6 +140,7 @@ class Parser(ArgumentParser):
         ]
 
     def _list_choices(self, message: str) -> str:
+        """Return ": " and the choices of the missing argument; "" if it has none."""
         for action in self._actions:
             name = action.metavar or action.dest
             if action.choices and message == f"{_MISSING_MESSAGE}{name}":
@@ -139,28 +149,30 @@ class Parser(ArgumentParser):
 
 
 class Subparsers(Protocol):
-    """What argparse's `add_subparsers` returns, as far as it is used."""
+    """The methods of the result of argparse's `add_subparsers` that refold calls."""
 
-    def add_parser(self, name: str, *, help: str) -> ArgumentParser: ...
+    def add_parser(self, name: str, *, help: str) -> ArgumentParser:
+        """Add the subcommand `name`, and return its parser."""
+        ...
 
 
 def subcommands(action: Action) -> dict[str, Parser]:
-    """The parsers of the subcommands, if the action adds any."""
+    """Return the parsers of the subcommands of `action`, by name; {} for other actions."""
     choices: Any = action.choices
     if not isinstance(choices, dict):
         return {}
-    named = cast("dict[str, object]", choices)  # some flags have a dict of choices, too
+    named = cast("dict[str, object]", choices)  # some flags also have a dict of choices
     return {n: parser for n, parser in named.items() if isinstance(parser, Parser)}
 
 
 def subcommand_helps(action: Action) -> dict[str, str]:
-    """The help of each subcommand, which argparse keeps only for its own help."""
+    """Return the help text of each subcommand of `action`, by name."""
     actions: list[Action] = vars(action).get("_choices_actions", [])
     return {choice.dest: choice.help or "" for choice in actions}
 
 
 def describe_subcommands(parser: Parser) -> None:
-    """Show each subcommand's help at the top of its own --help, too."""
+    """Use the help text of each subcommand also as the description in its --help."""
     for action in parser.actions():
         texts = subcommand_helps(action)
         for name, child in subcommands(action).items():
@@ -178,7 +190,10 @@ def dollars(text: str) -> float:
 
 
 def count(text: str, kind: str = "number: 1 or more", maximum: int = 2**63 - 1) -> int:
-    """A whole number from 1 to `maximum`."""
+    """Return `text` as a whole number from 1 to `maximum`.
+
+    An error calls the expected value `kind`.
+    """
     if not (text.isascii() and text.isdecimal() and 0 < int(text) <= maximum):
         article = "an" if kind[0] in "aeiou" else "a"
         raise ArgumentTypeError(f"{text!r} is not {article} {kind}")
@@ -186,17 +201,18 @@ def count(text: str, kind: str = "number: 1 or more", maximum: int = 2**63 - 1) 
 
 
 def listen_port(text: str) -> int:
-    """A port to listen on; 0 is a free one."""
+    """Return `text` as the number of a port to listen on; 0 means any free port."""
     if not (text.isascii() and text.isdecimal() and int(text) < 65536):
         raise ArgumentTypeError(f"{text!r} is not a port: 0 to 65535")
     return int(text)
 
 
 def _positive_number(text: str, kind: str) -> float:
+    """Return `text` as a number above 0. An error calls it a number of `kind`."""
     try:
         value = float(text)
     except ValueError:
-        value = 0.0
+        value = 0.0  # fails the check below
     if not 0 < value < float("inf"):
         raise ArgumentTypeError(f"{text!r} is not a number of {kind} above 0")
     return value

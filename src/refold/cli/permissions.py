@@ -1,7 +1,6 @@
-"""`refold permissions explain|list|test|replay|import`: what may run here, and why.
+"""`refold permissions explain|list|test|replay|import`: shows which calls may run, and why.
 
-No call is executed and, except by `import`, nothing is written. `cli.rule_tests` computes
-the verdicts.
+No call is executed. Only `import` writes files. `cli.rule_tests` computes the verdicts.
 """
 
 import os
@@ -62,19 +61,20 @@ def add_arguments(parser: ArgumentParser) -> None:
     replay.add_argument("--rules", required=True, metavar="FILE",
         help="settings file with [permissions] and permission_mode")  # fmt: skip
     replay.add_argument("--json", action="store_true", help="print JSON lines")
-    taken = subparsers.add_parser(
+    import_parser = subparsers.add_parser(
         "import", help="import the rules of .claude/settings.json"
     )
-    taken.add_argument("file", nargs="?", default="", metavar="FILE")
-    taken.add_argument(
+    import_parser.add_argument("file", nargs="?", default="", metavar="FILE",
+        help="the file (default: those in .claude of the directory)")  # fmt: skip
+    import_parser.add_argument(
         "--cwd", default="", metavar="DIR", help="the directory that the rules are for"
     )
-    taken.add_argument(
+    import_parser.add_argument(
         "--print",
         action="store_true",
         help="show what would be imported, and change nothing",
     )
-    taken.add_argument(
+    import_parser.add_argument(
         "-y", "--yes", action="store_true", help="do not ask for confirmation"
     )
 
@@ -120,13 +120,15 @@ def _add_workspace_options(parser: ArgumentParser) -> None:
 
 
 def _explain(args: Namespace) -> int:
+    """Print the verdict on a call, the rule behind it, and the sandbox. Return exit code 0."""
     from refold.journal.state.fold import View
     from refold.journal.state.outside_text import OutsideText
 
-    call, ground = _read_call_to_test(args), _policy_context(args)
-    decision = ground.judge_call(call, View())
-    later = ground.judge_call(call, View(outside_text=OutsideText(since=1)))
-    sandbox, network = ground.sandbox(call, decision), ground.network(call, decision)
+    call, context = _read_call_to_test(args), _policy_context(args)
+    decision = context.judge_call(call, View())
+    # as if the session had got text from outside at its first event
+    later_decision = context.judge_call(call, View(outside_text=OutsideText(since=1)))
+    sandbox, network = context.sandbox(call, decision), context.network(call, decision)
     if args.json:
         document = {
             "decision": decision.verdict,
@@ -134,7 +136,7 @@ def _explain(args: Namespace) -> int:
             "source": decision.source or None,
             "reason": decision.reason,
             "once": decision.once,
-            "after_outside_text": later.verdict,
+            "after_outside_text": later_decision.verdict,
             "sandbox": sandbox,
             "network": network,
             "hosts": decision.confines.hosts.allowed if decision.confines.hosts else None,
@@ -146,8 +148,10 @@ def _explain(args: Namespace) -> int:
         lines.append(f"  rule: {decision.rule}, {decision.source}")
     if decision.once and decision.verdict == "ask":
         lines.append("  an approval covers this call only")
-    if later.verdict != decision.verdict:
-        lines.append(f"  after text from outside: {later.verdict}, since {later.reason}")
+    if later_decision.verdict != decision.verdict:
+        lines.append(
+            f"  after text from outside: {later_decision.verdict}, since {later_decision.reason}"
+        )
     if sandbox:
         reach = "with every host" if network else "without network"
         if network and decision.confines.hosts:
@@ -159,20 +163,21 @@ def _explain(args: Namespace) -> int:
 
 
 def _list(args: Namespace) -> int:
-    ground = _policy_context(args)
-    for rule in ground.rules:
+    context = _policy_context(args)
+    for rule in context.rules:
         if args.json:
             row = {"verdict": rule.verdict, "rule": str(rule), "source": rule.source}
             print_document(row)
         else:
             write(escape_to_one_line(f"{rule.verdict:<5}  {rule}  # {rule.source}") + "\n")
     if not args.json:
-        write(f"mode {ground.mode}, {len(ground.rules)} rules\n")
+        write(f"mode {context.mode}, {len(context.rules)} rules\n")
     return 0
 
 
 def _read_call_to_test(args: Namespace) -> TestedCall:
-    if bool(args.call) == bool(args.tool):
+    """Return the call that the arguments describe. Raises `BadInput` unless there is one."""
+    if bool(args.call) == bool(args.tool):  # both or neither
         raise BadInput("name one call: 'bash(git status)', or --tool NAME --input JSON")
     if args.tool:
         return call_of(args.tool, "{}" if args.input is None else args.input)
@@ -182,19 +187,21 @@ def _read_call_to_test(args: Namespace) -> TestedCall:
 
 
 def _policy_context(args: Namespace) -> PolicyContext:
-    ground = policy_context_of(args)
-    if ground.unheeded:
-        print_error(ground.unheeded)
-    return ground
+    """Return the policy context that the flags describe, and print if settings are ignored."""
+    context = policy_context_of(args)
+    if context.ignored_notice:
+        print_error(context.ignored_notice)
+    return context
 
 
 def import_rules(args: Namespace) -> int:
+    """Store rules of another program for this folder. Return 1 if the user refuses, else 0."""
     folder = os.path.realpath(directory(args.cwd, "--cwd"))
-    theirs = rules_of_files(_contents(args.file, folder))
-    for note in theirs.notes:
+    imported = rules_of_files(_contents(args.file, folder))
+    for note in imported.notes:
         print_note(escape_to_one_line(note))
-    write("".join(f"{row}\n" for row in theirs.lines()))
-    if not theirs:
+    write("".join(f"{row}\n" for row in imported.lines()))
+    if not imported:
         raise BadInput("there is no rule to import")
     if args.print:
         return 0
@@ -202,7 +209,7 @@ def import_rules(args: Namespace) -> int:
         write("Nothing was imported.\n")
         return 1
     file = paths(os.environ).folders
-    TrustedFolders(file).import_rules(folder, theirs.rules, theirs.sha256)
+    TrustedFolders(file).import_rules(folder, imported.rules, imported.sha256)
     write(
         f"They apply in {escape_to_one_line(folder)} from now on, and are stored in {file}.\n"
     )
@@ -210,9 +217,14 @@ def import_rules(args: Namespace) -> int:
 
 
 def _contents(path: str, folder: str) -> Mapping[str, bytes]:
+    """Return the files with rules of Claude Code, by name.
+
+    This is the file `path`, or, if `path` is "", the files in the .claude directory of
+    `folder`. Raises `BadInput` if there are none.
+    """
     if path:
         return {path: read_small_file(str(Path(path).expanduser()))}
-    files = read_small_files(folder, CLAUDE_DIRECTORY, CLAUDE_FILES, lambda _: False)
+    files = read_small_files(folder, CLAUDE_DIRECTORY, CLAUDE_FILES, skip=lambda _: False)
     if not files:
         raise BadInput(
             f"there is no {CLAUDE_DIRECTORY}/{CLAUDE_FILES[0]} in {folder}: name a file, or another "

@@ -1,7 +1,7 @@
-"""`refold doctor --workspace ADDRESS`: what a workspace elsewhere has, and what confines its commands.
+"""`refold doctor --workspace ADDRESS`: checks a workspace on another machine or in a container.
 
-It connects as a session does, and ends what it started. A container that is made for sessions must
-have its image already.
+The command connects like a session, reports which programs exist there and how commands are
+sandboxed, and stops what it started. The image of a container must already exist.
 """
 
 import os
@@ -33,11 +33,13 @@ _LANDLOCK_TEXT = (
 
 
 class _Has(Struct, frozen=True):
+    """The reply to the request `has`: whether a program is installed in the workspace."""
+
     has: bool
 
 
 def check_place(text: str) -> Iterator[Finding]:
-    """Findings about the place, or one problem if it cannot be reached."""
+    """Yield findings about the workspace `text`, or one problem if it cannot be reached."""
     try:
         address = parse_address(address_given("--workspace", text))
         with ExitStack() as stack:
@@ -47,8 +49,9 @@ def check_place(text: str) -> Iterator[Finding]:
 
 
 def _check(address: PlaceAddress, stack: ExitStack) -> Iterator[Finding]:
+    """Connect to the workspace, and yield findings. `stack` closes the connection."""
     notices: tuple[str, ...] = ()
-    wanted = _SANDBOX_SETTINGS
+    place_settings = _SANDBOX_SETTINGS
     if address.is_made:
         from refold.place.containers.session_container import open_container
 
@@ -56,8 +59,8 @@ def _check(address: PlaceAddress, stack: ExitStack) -> Iterator[Finding]:
             address, paths(os.environ).data, os.environ, network=False
         )
         stack.callback(container.lock.release)
-        address, notices, wanted = container.address, container.notices, _NO_SANDBOX
-    pipe = Pipe(address, wanted, os.environ)
+        address, notices, place_settings = container.address, container.notices, _NO_SANDBOX
+    pipe = Pipe(address, place_settings, os.environ)
     stack.callback(pipe.close)
     greeting = pipe.greeting
     yield Finding(
@@ -66,6 +69,7 @@ def _check(address: PlaceAddress, stack: ExitStack) -> Iterator[Finding]:
         f"Python {greeting.python}",
     )  # fmt: skip
     for notice in notices:
+        # settings of devcontainer.json that are not applied are "left out"
         yield Finding("container", "warning" if "left out" in notice else "ok", notice)
     if not notices:
         yield _sandbox(greeting)
@@ -77,6 +81,7 @@ def _check(address: PlaceAddress, stack: ExitStack) -> Iterator[Finding]:
 
 
 def _sandbox(greeting: PlaceGreeting) -> Finding:
+    """Return a finding about what confines commands in the workspace."""
     if greeting.confines:
         return Finding("sandbox", "ok", f"{greeting.sandbox} confines commands there")
     if greeting.sandbox == "landlock":

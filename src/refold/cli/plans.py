@@ -1,4 +1,4 @@
-"""`refold plans`: the plans that were made in this directory, newest first."""
+"""`refold plans`: lists the plans of the sessions of this directory, newest first."""
 
 import os
 import time
@@ -13,12 +13,16 @@ from refold.journal.session_index import SessionIndex
 from refold.journal.state.plans import Plan
 from refold.views.escape import escape_to_one_line, visible
 
-_PLAN_MARK = b'"plan_ready"'  # stands in the line of every plan; most journals have none
+# contained in the line of every plan, and absent from most journals
+_PLAN_MARK = b'"plan_ready"'
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
-        "name", nargs="?", help="print this plan in full, named as SESSION/N"
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="print this plan in full, named as SESSION/N",
     )
     parser.add_argument(
         "--all", action="store_true", help="include sessions of all directories"
@@ -30,16 +34,16 @@ def run(args: Namespace) -> int:
     index = user_sessions()
     if args.name:
         return _show(*_find_plan(index, args.name), as_json=args.json)
-    shown = 0
+    plan_count = 0
     for session, plan in _all_plans(index, everywhere=args.all):
-        shown += 1
+        plan_count += 1
         if args.json:
             _print_plan_line(session, plan)
         else:
             when = time.strftime("%Y-%m-%d %H:%M", time.localtime(plan.at))
             title = escape_to_one_line(plan.title)
             write(f"{session}/{plan.seq}  {when}  {plan.state:<9} {title}\n")
-    if not shown and not args.json:
+    if not plan_count and not args.json:
         hint = "" if args.all else " in this directory (--all shows those of others)"
         print_note(f"no plans{hint}")
     return 0
@@ -54,6 +58,7 @@ def _show(session: str, plan: Plan, *, as_json: bool) -> int:
 
 
 def _find_plan(index: SessionIndex, name: str) -> tuple[str, Plan]:
+    """Return the id of the session, and the plan, for a `name` like SESSION/N."""
     id_, _, seq = name.partition("/")
     session = find_session_id(index, id_)
     for plan in _load_plans(index, session):
@@ -63,6 +68,7 @@ def _find_plan(index: SessionIndex, name: str) -> tuple[str, Plan]:
 
 
 def _all_plans(index: SessionIndex, *, everywhere: bool) -> Iterator[tuple[str, Plan]]:
+    """Yield the id of a session with each of its plans; of this directory, or `everywhere`."""
     workspace = "" if everywhere else os.path.realpath(current_directory())
     for session in index.sessions():
         if not workspace or index.first_directory(session.id) == workspace:
@@ -71,9 +77,11 @@ def _all_plans(index: SessionIndex, *, everywhere: bool) -> Iterator[tuple[str, 
 
 
 def _load_plans(index: SessionIndex, session: str) -> tuple[Plan, ...]:
+    """Return the plans of a session, the newest first."""
     if not index.mentions(session, _PLAN_MARK):
         return ()
-    return load_view(index, session)[0].plans.made[::-1]
+    view, _damage = load_view(index, session)
+    return view.plans.made[::-1]
 
 
 def _print_plan_line(session: str, plan: Plan) -> None:

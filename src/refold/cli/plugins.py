@@ -1,6 +1,6 @@
-"""`refold plugins list`: the plug-ins that are installed beside refold, and their problems.
+"""`refold plugins list`: lists the installed plug-ins and their problems.
 
-Each is loaded, to find out whether it can be. `plugins` finds them.
+Each plug-in is loaded, to check whether it works. The package `plugins` finds them.
 """
 
 import shlex
@@ -34,8 +34,11 @@ def add_arguments(plugins: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    every = sorted(find_plugins(), key=lambda each: (GROUPS.index(each.group), each.name))
-    problems = [_problem(each, every) for each in every]
+    """Print all plug-ins and their problems. Return 1 if there is a problem, otherwise 0."""
+    every = sorted(
+        find_plugins(), key=lambda plugin: (GROUPS.index(plugin.group), plugin.name)
+    )
+    problems = [_problem(plugin, every) for plugin in every]
     for plugin, problem in zip(every, problems, strict=True):
         if args.json:
             row = {**msgspec.to_builtins(plugin), "problem": problem}
@@ -56,12 +59,14 @@ def run(args: Namespace) -> int:
 
 
 def _problem(plugin: Plugin, every: Sequence[Plugin]) -> str:
-    """Why the plug-in cannot be used; "" if it can."""
+    """Return why the plug-in cannot be used, or "". `every` are all plug-ins."""
     from refold.commands.table import names
 
-    others = [e for e in every if (e.group, e.name) == (plugin.group, plugin.name)]
-    if len(others) > 1 and plugin.group != TOOLS_GROUP:
-        return f"{' and '.join(item.package for item in others)} have one of this name"
+    same_name = [
+        other for other in every if (other.group, other.name) == (plugin.group, plugin.name)
+    ]
+    if len(same_name) > 1 and plugin.group != TOOLS_GROUP:
+        return f"{' and '.join(item.package for item in same_name)} have one of this name"
     if plugin.group == COMMANDS_GROUP and plugin.name in names():
         return "refold has a command of this name"
     try:
@@ -71,8 +76,13 @@ def _problem(plugin: Plugin, every: Sequence[Plugin]) -> str:
 
 
 def _why_not_loaded(plugin: Plugin) -> str:
+    """Load the plug-in. Return why it is unsuitable, or "".
+
+    Raises `BadInput` if loading fails.
+    """
     if plugin.group == TOOLS_GROUP:
-        return " ".join(load_tools((plugin,), [tool.name for tool in builtin()])[1])
+        _tools, problems = load_tools((plugin,), [tool.name for tool in builtin()])
+        return " ".join(problems)
     if plugin.group == PROVIDER_GROUP:
         provider_of(plugin)
     else:

@@ -1,8 +1,8 @@
-"""`refold quarantine list|restore|delete`: files that were moved out of workspaces.
+"""`refold quarantine list|restore|delete`: manages files that were moved out of workspaces.
 
-A command may create a file that takes effect for the next program that finds it, such as a
-git hook; it is moved away when the command has ended. With this subcommand the user
-restores or deletes it.
+A command of an agent may create a file that another program would later execute, such as a git
+hook. When the command has exited, refold moves the file out of the workspace. With this
+subcommand the user restores or deletes it.
 """
 
 import os
@@ -34,27 +34,26 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
-    model_files = Quarantine(paths(os.environ).data / "quarantine")
+    """List, restore or delete quarantined files. Return 1 if the user refuses, otherwise 0."""
+    quarantine = Quarantine(paths(os.environ).data / "quarantine")
     if args.what == "list":
-        return _list(model_files, as_json=args.json)
-    item = model_files.find(args.name)
+        return _list(quarantine, as_json=args.json)
+    item = quarantine.find(args.name)
     name = escape_to_one_line(item.name)
     if args.what == "restore":
-        write(
-            f"{name} is at {escape_to_one_line(model_files.restore(item, args.to))} now\n"
-        )
+        write(f"{name} is at {escape_to_one_line(quarantine.restore(item, args.to))} now\n")
         return 0
     if not args.yes and not confirm(f"Delete {_line(item)}?"):
         write("It is still there.\n")
         return 1
-    model_files.delete(item)
+    quarantine.delete(item)
     write(f"{name} is deleted\n")
     return 0
 
 
-def _list(model_files: Quarantine, *, as_json: bool) -> int:
-    things = model_files.items()
-    for item in things:
+def _list(quarantine: Quarantine, *, as_json: bool) -> int:
+    items = quarantine.items()
+    for item in items:
         if as_json:
             origin = item.origin
             row = {
@@ -66,7 +65,7 @@ def _list(model_files: Quarantine, *, as_json: bool) -> int:
             print_document(row)
         else:
             write(f"{_line(item)}\n")
-    if not things and not as_json:
+    if not items and not as_json:
         print_note("the quarantine is empty")
     return 0
 

@@ -1,8 +1,9 @@
-"""`refold replay [ID]`: fold a session again; with `--run`, run its loop again.
+"""`refold replay [ID]`: computes the state of a session again from its journal.
 
-The loop runs on the recorded responses, with the policies and rules that now apply in the
-session's directory. The journal is only read, and no model is called. `session.replay`
-compares the two runs, and `cli.what_if` a run under another prompt or setting with one without.
+With `--run`, the agent loop also runs again: on the recorded responses, but with the rules and
+policies that now apply in the session's directory. No model is called, and nothing is written.
+`session.replay` compares the new run with the recorded one. `cli.what_if` compares runs with
+different prompts or settings.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -40,6 +41,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Print or replay a session. Return 1 if it is damaged or the replay differs, else 0."""
     index = user_sessions()
     session = find_session_id(index, args.id)
     if not args.run and not args.what_if:
@@ -51,19 +53,19 @@ def run(args: Namespace) -> int:
             f"{session} is a subagent: its rights and its budget come from its parent and "
             "are not in its journal; replay the parent session"
         )
-    whole, damage = index.entries(session)
+    entries, damage = index.entries(session)
     if damage:
         print_error(damage)
     if args.what_if:
         from refold.cli.what_if import report_what_if
 
-        differs = report_what_if(index, session, whole, args)
+        differs = report_what_if(index, session, entries, args)
         return 1 if damage or differs else 0
     from refold.cli.replay_run import ReplayWorlds, run_again
 
-    again = partial(run_again, again=args.tools == "again")
-    replayed = anyio.run(again, ReplayWorlds(index, session), whole)
-    view = fold(whole)
+    run_session = partial(run_again, repeats_calls=args.tools == "again")
+    replayed = anyio.run(run_session, ReplayWorlds(index, session), entries)
+    view = fold(entries)
     if args.json:
         print_document(_document(session, view, replayed))
     else:
@@ -73,6 +75,7 @@ def run(args: Namespace) -> int:
 
 
 def _lines(session: str, view: View, replayed: Replayed, *, every: bool) -> list[str]:
+    """Return the lines of the report; unless `every`, with the first divergence only."""
     from refold.cli.replay_run import divergence_lines
 
     divergences = replayed.divergences
@@ -92,6 +95,7 @@ def _lines(session: str, view: View, replayed: Replayed, *, every: bool) -> list
 
 
 def _document(session: str, view: View, replayed: Replayed) -> dict[str, object]:
+    """Return the report as JSON values. `briefings` are differences of the model's setup."""
     return {
         "id": session,
         "steps": replayed.steps,

@@ -1,6 +1,7 @@
-"""Runs the loop of a session again: the worlds that its turns would have, and the output.
+"""Runs the agent loop of a session again, and prints the result.
 
-`session.replay` compares the events. Nothing is written, and no model is called.
+This module provides the dependencies of the turns; `session.replay` compares the events. No
+model is called, and nothing is written.
 """
 
 import os
@@ -33,40 +34,39 @@ from refold.values.tools import Effect
 from refold.values.usage import RunLimits
 from refold.views.escape import escape_to_one_line
 
-_MAX_VALUE_CHARS = 400  # characters of a value that are shown
+_MAX_VALUE_CHARS = 400  # the length of a value that is shown
 
 
 class NoModel:
-    """Stands in for a model: a replay calls none."""
+    """A placeholder for the provider, which a replay never calls."""
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         raise ProviderError("a replay asks no model")
-        yield
+        yield  # makes this function an asynchronous generator
 
 
 class _Start(Struct, frozen=True):
-    """The settings of one start on which its turns depend."""
+    """The options of one start of the session on which its turns depend."""
 
     directory: str
     roots: tuple[str, ...]
-    given: RunLimits
+    limits: RunLimits
     attended: bool
     schema: bytes
-    more: str  # added to the prompt
+    more: str  # text added to the prompt
 
 
 class ReplayWorlds:
-    """The dependencies that the turns of a session would have now: its own rights, prompts
-    and tools.
+    """Returns the world of each turn: the rights, prompts and tools that it would have now.
 
-    The journal has what only a command line said (`RunLimits`), and what the model was
-    sent. `what` is changed.
+    The settings that flags had set (`RunLimits`), the model and the effort of a turn are read
+    from the journal. `change` is applied to all worlds.
     """
 
     def __init__(
         self, index: SessionIndex, session: str, change: WhatIf = NO_CHANGE
     ) -> None:
-        self._home, self._session, self._what = index, session, change
+        self._home, self._session, self._change = index, session, change
         self._directory = index.directories(session).directory or str(current_directory())
         if not os.path.isdir(self._directory):
             raise BadInput(
@@ -74,7 +74,9 @@ class ReplayWorlds:
                 "make that directory again, or replay without --run"
             )
         self._places = paths(os.environ)
-        self._asking = {tool.name for tool in builtin() if tool.effect is Effect.ASK}
+        self._question_tools = {
+            tool.name for tool in builtin() if tool.effect is Effect.ASK
+        }
         self._record = Recorder(index.store(session))
         self._apps = dict[_Start, tuple[App, TurnContext]]()
 
@@ -85,7 +87,8 @@ class ReplayWorlds:
             model=prompt.model or view.session.model,
             effort=prompt.effort or view.session.effort,
         )
-        world = self._turn_context(self._start(view))(replace(view, session=about))
+        turn_context = self._turn_context(self._start(view))
+        world = turn_context(replace(view, session=about))
         no_model = NoModel()
         return replace(
             world, model=replace(world.model, provider=no_model, trace=None),
@@ -101,29 +104,33 @@ class ReplayWorlds:
             await app.aclose()
 
     def _start(self, view: View) -> _Start:
+        """Return the options of the start to which the newest turn of `view` belongs."""
         prompt, about = view.conversation.system_prompt, view.session
-        moved = not os.path.isdir(about.directory)
+        is_gone = not os.path.isdir(about.directory)
+        # A session that can ask the user has tools that ask, unless no tools were recorded.
+        has_question_tool = any(tool.name in self._question_tools for tool in prompt.tools)
         return _Start(
-            directory=self._directory if moved else about.directory,
+            directory=self._directory if is_gone else about.directory,
             roots=tuple(root for root in about.roots if os.path.isdir(root)),
-            given=view.rights.limits,
-            attended=not prompt.tools or any(t.name in self._asking for t in prompt.tools),
+            limits=view.rights.limits,
+            attended=has_question_tool or not prompt.tools,
             schema=bytes(prompt.schema),
             more=part_of(prompt, "more"),
         )
 
     def _turn_context(self, start: _Start) -> TurnContext:
+        """Return the builder of worlds for `start`, which is created at the first call."""
         if start not in self._apps:
             directory, schema = Path(start.directory), start.schema
             options = LaunchOptions(
                 directory=directory,
                 more_roots=tuple(map(Path, start.roots)),
                 attended=start.attended,
-                own_system=self._what.system_prompt,
+                own_system=self._change.system_prompt,
                 more_system=start.more,
                 schema=None if schema == b"null" else Raw(schema),
             )
-            flags = self._what.added_to(to_flags(start.given))
+            flags = self._change.added_to(to_flags(start.limits))
             try:
                 settings = load_folder_settings(
                     directory, self._places, os.environ, flags
@@ -132,25 +139,27 @@ class ReplayWorlds:
             except BadInput as error:
                 raise BadInput(f"{self._session} cannot be run again: {error}") from error
             self._apps[start] = app, app.turn_context(self._record, self._session)
-        return self._apps[start][1]
+        _, turn_context = self._apps[start]
+        return turn_context
 
 
 async def run_again(
-    worlds: ReplayWorlds, entries: Sequence[Entry], *, again: bool
+    worlds: ReplayWorlds, entries: Sequence[Entry], *, repeats_calls: bool
 ) -> Replayed:
-    """Replay with these worlds, and close them. A line at a terminal shows how far the
-    replay is.
+    """Replay the session `entries` with `worlds`, close the worlds, and return the result.
+
+    With `repeats_calls`, read-only calls are executed again.
     """
     line = CountLine("events run again")
     try:
-        return await Replay(worlds, worlds.blob, again=again).run(entries, line)
+        return await Replay(worlds, worlds.blob, again=repeats_calls).run(entries, line)
     finally:
         line.end()
         await worlds.aclose()
 
 
 def divergence_lines(divergence: Divergence) -> list[str]:
-    """Where two runs differ, and both values."""
+    """Return lines that say where two runs differ, with both values."""
     place = f"event {divergence.seq}, turn {divergence.turn}, step {divergence.step}"
     return [
         f"{place}: {divergence.event}.{divergence.field}\n",
@@ -160,8 +169,8 @@ def divergence_lines(divergence: Divergence) -> list[str]:
 
 
 def _value(value: object) -> str:
-    words = value if isinstance(value, str) else _json(value)
-    text = escape_to_one_line(words)
+    shown = value if isinstance(value, str) else _json(value)
+    text = escape_to_one_line(shown)
     return text if len(text) <= _MAX_VALUE_CHARS else f"{text[:_MAX_VALUE_CHARS]}…"
 
 

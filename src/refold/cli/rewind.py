@@ -1,7 +1,7 @@
-"""`refold rewind ID [EVENT]`: list the points of a session, and rewind to one.
+"""`refold rewind ID [EVENT]`: rewinds a session to an earlier event, or lists these events.
 
-`session.rewind` does it, `views.rewind_points` shows it. Until the user confirms, nothing
-is recorded and no lock is taken.
+`session.rewind` rewinds, and `views.rewind_points` shows the list. Before the user confirms,
+nothing is recorded and the journal is not locked.
 """
 
 import os
@@ -41,7 +41,7 @@ from refold.views.rewind_points import (
 )
 from refold.views.styled import plain_text
 
-_DEFAULT_COLUMNS = 100  # columns, without a terminal
+_DEFAULT_COLUMNS = 100  # used without a terminal
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -59,10 +59,10 @@ def add_arguments(parser: ArgumentParser) -> None:
         group.add_argument(f"--{name}", dest="which", action="store_const", const=name,
             default="both", help=text)  # fmt: skip
     add("--dry-run", action="store_true", help="show what would change, and change nothing")
-    changed = parser.add_mutually_exclusive_group()
+    drift_rules = parser.add_mutually_exclusive_group()
     for flag, rule, text in (("--force", "overwrite", "also overwrite files that were changed outside of refold"),
                              ("--keep-others", "keep", "leave files that were changed outside of refold as they are")):  # fmt: skip
-        changed.add_argument(flag, dest="drift", action="store_const", const=rule,
+        drift_rules.add_argument(flag, dest="drift", action="store_const", const=rule,
             default="refuse", help=text)  # fmt: skip
     add("--json", action="store_true", help="print JSON lines")
 
@@ -74,6 +74,7 @@ def _event(text: str) -> int:
 
 
 def run(args: Namespace) -> int:
+    """List the points to rewind to, preview a rewind, or rewind. Return the exit code."""
     places = paths(os.environ)
     index = session_index(places)
     session = find_session_id(index, args.id)
@@ -81,10 +82,11 @@ def run(args: Namespace) -> int:
     snapshots = _snapshots(view, places, session)
     if args.event is None:
         return _list(rewind_points(view, snapshots), as_json=args.json)
-    plan_rewind(view, args.event, args.which)  # raises if it is not a point to rewind to
+    # raises if the event is not a point to rewind to
+    plan_rewind(view, args.event, args.which)
     if args.dry_run:
-        dry = anyio.run(preview, view, snapshots, args.event, args.which)
-        _show(dry, view, as_json=args.json)
+        result = anyio.run(preview, view, snapshots, args.event, args.which)
+        _show(result, view, as_json=args.json)
         return 0
     report = anyio.run(_rewind, index, session, snapshots, args)
     return _print_report(report, view, session, as_json=args.json)
@@ -93,6 +95,10 @@ def run(args: Namespace) -> int:
 async def _rewind(
     index: SessionIndex, id_: str, snapshots: Checkpoints, args: Namespace
 ) -> RewindReport:
+    """Rewind the session, print the progress on stderr, and return a report.
+
+    Raises `BadInput` if the session cannot be rewound as the flags ask.
+    """
     kind: RewindScope = args.which
     drift: DriftRule = args.drift
     record = Recorder(index.store(id_))
@@ -103,7 +109,7 @@ async def _rewind(
             group.start_soon(_print_progress, watch)
             try:
                 outcome = await rewind(session, snapshots, args.event, kind, drift=drift)
-            except BadInput as error:  # raised below, where no group wraps it
+            except BadInput as error:  # raised below, where no exception group wraps it
                 outcome = error
             finally:
                 watch.close()
@@ -113,8 +119,8 @@ async def _rewind(
 
 
 async def _print_progress(watch: Subscription) -> None:
-    """Print on stderr how far a rewind of many files is, and what to do if it is interrupted."""
-    # Shielded, because the last sentence comes after a cancellation.
+    """Print the progress of a long rewind on stderr, with a hint about an interruption."""
+    # Shielded, because the last sentence is printed after a cancellation.
     with anyio.CancelScope(shield=True):
         async for frame in watch.frames():
             if isinstance(frame.item, Waiting):
@@ -133,20 +139,21 @@ def _load_view(index: SessionIndex, session: str) -> View:
 
 
 def _snapshots(view: View, paths: Paths, id_: str) -> Checkpoints:
+    """Return the snapshots of the session's directory, and of others outside of it."""
     directory = view.session.directory
     if not os.path.isdir(directory):
         raise BadInput(
             f"the session {id_} works in {escape_to_one_line(directory)!r}, which is gone: make "
             "that directory again"
         )
-    more = [root for root, _ in view.checkpoints.trees if not below(root, directory)]
-    return checkpoints([directory, *more], paths, os.environ, id_)
+    outside = [root for root, _ in view.checkpoints.trees if not below(root, directory)]
+    return checkpoints([directory, *outside], paths, os.environ, id_)
 
 
 def _list(points: Sequence[RewindPoint], *, as_json: bool) -> int:
     if as_json:
-        for step in points:
-            print_document(step)
+        for point in points:
+            print_document(point)
     elif points:
         write(plain_text(point_lines(points, terminal_columns(_DEFAULT_COLUMNS))) + "\n")
     else:
@@ -166,6 +173,7 @@ def _show(result: RewindPreview, view: View, *, as_json: bool) -> None:
 
 
 def _print_report(report: RewindReport, view: View, id_: str, *, as_json: bool) -> int:
+    """Print what was rewound, and the command that undoes it. Return exit code 0."""
     kind = report.preview.plan.what
     command = f"refold rewind {id_} {report.undo} --{kind}" if report.undo else ""
     if as_json:
@@ -178,6 +186,7 @@ def _print_report(report: RewindReport, view: View, id_: str, *, as_json: bool) 
 
 
 def _document(result: RewindPreview) -> Mapping[str, object]:
+    """Return what a rewind changes, as JSON values. `checkpoint` is 0 if there is none."""
     return {
         "seq": result.plan.seq, "what": result.plan.what, "conversation": result.plan.mark,
         "checkpoint": result.plan.checkpoint.seq if result.plan.checkpoint else 0,

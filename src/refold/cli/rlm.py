@@ -1,7 +1,9 @@
-"""`refold rlm`: one question about material of any size, flat or recursive, and the answer.
+"""`refold rlm`: answers a question about material (text or files) of any size.
 
-`rlm.router` chooses the way, `rlm.material` builds the prompt. stdout has the answer, or
-with --json one document; the way, its reason and the progress go to stderr.
+A flat call sends the material to a model in one request. In a recursive call, a model writes
+code that reads the material and calls models. `rlm.router` chooses between the two ways, and
+`rlm.material` builds the prompt. The answer, or with --json one document, is printed on stdout,
+and the way and the progress on stderr.
 """
 
 import os
@@ -49,20 +51,23 @@ from refold.views.stream_json.documents import Result
 from refold.views.stream_json.turn_result import exit_code, result
 
 AGENT_NAME = "rlm"
-_REASON_FLAG = "asked for"
-# A flat call gets the question and the material, nothing else.
+_FLAG_REASON = "asked for"
+# A flat call gets only the question and the material.
 _BARE_SETTINGS: Mapping[str, object] = {
     "agent": "main", "preset": "coding", "instructions": False, "skills": False,
 }  # fmt: skip
-# Flags of the models of code: the help of each, and the setting it replaces.
+# The flags for the models that code calls: the help and the setting of each.
 _CODE_MODELS = {
-    "leaf-model": ("the model that code asks; else of the role small", "models.small"),
+    "leaf-model": (
+        "the model that code asks (default: that of the role small)",
+        "models.small",
+    ),
     "child-model": ("the model of subagents that code starts", "python.rlm_model"),
 }
-# Flags that limit code: how each is parsed, its value, its help, and the setting it replaces.
+# The flags that limit code: the parser, the placeholder, the help and the setting of each.
 _CODE_LIMITS = {
     "max-steps": (parser.count, "N", "limit of the model's steps", "rlm_steps"),
-    "max-fanout": (parser.count, "N", "limit of the items of one map_lm or map_rlm", "fan_out"),
+    "max-fanout": (parser.count, "N", "limit of the items in one call of map_lm or map_rlm", "fan_out"),
     "concurrency": (parser.count, "N", "items that run at the same time", "max_concurrent"),
     "call-timeout": (
         parser.seconds, "SECONDS", "limit of one model call made by code", "call_seconds",
@@ -72,7 +77,7 @@ _CODE_LIMITS = {
 
 def add_arguments(rlm: ArgumentParser) -> None:
     add = rlm.add_argument
-    add("question", nargs="?", default="", help="the question")
+    add("question", nargs="?", default="", metavar="QUESTION", help="the question")
     add("--context", action="append", default=[], metavar="FILE|DIR",
         help="a file or directory to read; repeatable")  # fmt: skip
     ways = rlm.add_mutually_exclusive_group()
@@ -114,6 +119,7 @@ def add_arguments(rlm: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Answer the question in a new session, or in that of -r. Return the exit code."""
     if args.resume is not None:
         resumed = ResumedRlm(args, paths(os.environ), AGENT_NAME)
         return anyio.run(_resume, args, resumed, time.monotonic())
@@ -128,6 +134,7 @@ def run(args: Namespace) -> int:
 
 
 async def _resume(args: Namespace, resumed: ResumedRlm, started_at: float) -> int:
+    """Ask the question in the session `resumed`. Return the exit code."""
     options = _launch_options(args, resumed.directory)
     app = _app_of_way(args, options, resumed.route.way)
     try:
@@ -141,8 +148,9 @@ async def _resume(args: Namespace, resumed: ResumedRlm, started_at: float) -> in
 
 
 async def _start(args: Namespace, started_at: float) -> int:
+    """Read the material, choose a flat or a recursive call, and ask. Return the exit code."""
     options = _launch_options(args)
-    app = _app(args, options)
+    app = _app(args, options)  # only to read, and to learn the window of the model
     try:
         _check_models(app, args)
         data = await anyio.to_thread.run_sync(
@@ -156,15 +164,19 @@ async def _start(args: Namespace, started_at: float) -> int:
         )
     finally:
         await app.aclose()
-    way = _choose_route(args, data, size)
-    for note in (*data.left_out, f"{way.way}: {way.reason}"):
+    chosen = _choose_route(args, data, size)
+    for note in (*data.left_out, f"{chosen.way}: {chosen.reason}"):
         print_error(note)
-    # A flat call has no Python, but its journal has the material, too.
-    app = _app_of_way(args, replace(options, begins=_initial_variables(data)), way.way)
-    words = flat_text if way.way == "flat" else partial(recursive_text, shown=traits.small)
-    prompt = HeadlessPrompt(words(args.question, data), typed=args.question)
-    del data  # it may be large: from now on the session has it
-    return await _ask(app, _open_new, prompt, args, _Routed(way, size), started_at)
+    # A flat call has no Python, but its journal contains the material, too.
+    app = _app_of_way(
+        args, replace(options, initial_variables=_initial_variables(data)), chosen.way
+    )
+    to_text = (
+        flat_text if chosen.way == "flat" else partial(recursive_text, shown=traits.small)
+    )
+    prompt = HeadlessPrompt(to_text(args.question, data), typed=args.question)
+    del data  # it may be large, and the session has a copy
+    return await _ask(app, _open_new, prompt, args, _Routed(chosen, size), started_at)
 
 
 async def _open_new(launch: Launch) -> Session:
@@ -172,15 +184,16 @@ async def _open_new(launch: Launch) -> Session:
 
 
 def _check_models(app: App, args: Namespace) -> None:
-    """Raise `BadInput` if a model that is named cannot be used."""
+    """Raise `BadInput` if a named model cannot be used."""
     named = (getattr(args, flag.replace("-", "_")) for flag in _CODE_MODELS)
     for name in filter(None, (app.model_of(View()), *named)):
         app.models.check(name)
 
 
 class _Routed(Struct, frozen=True):
-    """How a question is answered, and the size of its material; None: the material was read
-    before.
+    """The way (flat or recursive) to answer a question, and the size of the material.
+
+    `size` is None if a session is resumed, whose material was read before.
     """
 
     route: Route
@@ -188,6 +201,7 @@ class _Routed(Struct, frozen=True):
 
     @property
     def document(self) -> dict[str, object]:
+        """The way, its reason, and the size of the material as JSON values."""
         way: dict[str, object] = {"way": self.route.way, "reason": self.route.reason}
         if self.size is not None:
             way |= {
@@ -200,78 +214,91 @@ class _Routed(Struct, frozen=True):
 
 async def _ask(
     app: App,
-    open_: Callable[[Launch], Awaitable[Session]],
+    open_session: Callable[[Launch], Awaitable[Session]],
     prompt: HeadlessPrompt,
     args: Namespace,
     routed: _Routed,
     started_at: float,
 ) -> int:
+    """Open the session, send the prompt, and print the result. Return the exit code."""
     launch = Launch(app)
     try:
-        session = await open_(launch)
-        late = ""
+        session = await open_session(launch)
+        timeout_reason = ""
         async with anyio.create_task_group() as group:
             progress = RlmProgress()
             group.start_soon(print_notices, session, progress.print_line)
-            late = await run_turn(session, prompt, progress, args.timeout)
+            timeout_reason = await run_turn(session, prompt, progress, args.timeout)
         document = _to_builtins(
             result(session.view, session.id, time.monotonic() - started_at)
         )
-        if late:
-            document["outcome"], document["reason"] = "cancelled", late
+        if timeout_reason:
+            document["outcome"], document["reason"] = "cancelled", timeout_reason
         if _is_program(session.view):
             document["text"] = ""
-        family = session.view.children
+        children = session.view.children
         document["route"] = routed.document
-        document["leaves"], document["children"] = family.leaves, len(family.children)
+        document["leaves"], document["children"] = children.leaves, len(children.children)
     finally:
         await launch.aclose()
     _print_result(document, as_json=args.json)
-    return TIMED_OUT_CODE if late else exit_code(session.view)
+    return TIMED_OUT_CODE if timeout_reason else exit_code(session.view)
 
 
 def _is_program(view: View) -> bool:
-    """Return True if the last response was code to run: a limit cut the turn off.
+    """Return whether the turn ended at a limit without an answer.
 
-    At a limit the model is asked to sum up, and code comes as text: a response of nothing
-    else.
+    Its last response then has calls, or consists of code only. At a limit the model is asked
+    for a summary, but it may write code instead.
     """
-    last = next((s.message for s in reversed(view.conversation.messages)
-                 if s.message.role == "assistant"), None)  # fmt: skip
+    spoken = reversed(view.conversation.messages)
+    last = next((item.message for item in spoken if item.message.role == "assistant"), None)
     if view.turn.outcome not in _CUT_OUTCOMES or last is None:
         return False
     return bool(last.calls) or not re.sub(_FENCE_PATTERN, "", view.turn.answer).strip()
 
 
 def _initial_variables(data: Material) -> InitialVariables:
+    """Return the variable through which code reads the material.
+
+    If there is no material, there is no variable.
+    """
     if data.value is None:
         return InitialVariables()
     return InitialVariables({VARIABLE_NAME: data.value}, files={VARIABLE_NAME: data.read})
 
 
 def _choose_route(args: Namespace, data: Material, size: Size) -> Route:
+    """Return the way that a flag demands, or else the one that suits question and size."""
     if args.rlm:
-        return Route("recursive", _REASON_FLAG)
+        return Route("recursive", _FLAG_REASON)
     if not args.flat:
         return route(args.question, size)
+    # a list has only the paths of texts that are too large
     if isinstance(data.value, list) or size.tokens > size.window:
         raise BadInput(
             f"--flat: about {size.tokens:,} tokens do not fit into the window of "
             f"{size.window:,}: omit --flat to read them with code"
         )
-    return Route("flat", _REASON_FLAG)
+    return Route("flat", _FLAG_REASON)
 
 
 def _launch_options(
     args: Namespace, place: SessionDirectory | None = None
 ) -> LaunchOptions:
-    """`place` is the directory of a session to resume; None: it begins here."""
+    """Return the options of the start.
+
+    `place` is the directory of the session to resume; None for a new session.
+    """
     place = place or _directory_with(args.context)
+    model = args.model or ""
+    if args.leaf_model or args.child_model:
+        model = ""  # `_code_settings` sets the model of each role
     return LaunchOptions(
         directory=place.directory,
         more_roots=place.roots,
         notices=place.notices,
-        model="" if args.leaf_model or args.child_model else args.model or "",
+        model=model,
         attended=False,
         trust=args.trust,
         script=Path(args.script).absolute() if args.script else None,
@@ -280,13 +307,21 @@ def _launch_options(
 
 
 def _directory_with(context: Sequence[str]) -> SessionDirectory:
-    """This directory. Code looks again at what it read: at folders elsewhere, too."""
+    """Return the current directory, with the folders of `context` outside of it as roots.
+
+    `context` are paths of files and folders. Code can read only files below the directory and
+    the roots.
+    """
     directory = current_directory()
     roots = [Path(path).expanduser().resolve() for path in context]
-    inside = directory.resolve()
+    real_directory = directory.resolve()
     return SessionDirectory(
         directory,
-        tuple(path for path in roots if path.is_dir() and not path.is_relative_to(inside)),
+        tuple(
+            path
+            for path in roots
+            if path.is_dir() and not path.is_relative_to(real_directory)
+        ),
     )
 
 
@@ -299,7 +334,10 @@ def _app_of_way(args: Namespace, options: LaunchOptions, way: Way) -> App:
 def _app(
     args: Namespace, options: LaunchOptions, settings: Mapping[str, object] | None = None
 ) -> App:
-    """Settings from all layers; notes of other sessions are not sent."""
+    """Return the `App` with the settings of all layers.
+
+    Memory notes are not sent to the model.
+    """
     places = paths(os.environ)
     limits = {"budget.dollars": args.max_budget_usd, "budget.tokens": args.max_tokens}
     chosen = {**limits, **_code_settings(args), "memory": False, **(settings or {})}
@@ -316,29 +354,30 @@ def _app(
 
 
 def _code_settings(args: Namespace) -> Mapping[str, object]:
-    """The settings that the flags about code replace."""
+    """Return the settings that the flags about running code set."""
     chosen: dict[str, object] = {}
     for name, (*_, setting) in _CODE_LIMITS.items():
         value = getattr(args, name.replace("-", "_"))
         if value is not None:
             chosen[f"python.{setting}"] = value
-    models = {
-        setting: name
-        for flag, (_, setting) in _CODE_MODELS.items()
-        if (name := getattr(args, flag.replace("-", "_")))
-    }
-    if models and args.model:  # as `LaunchOptions.model` it would be that of every role
+    models = dict[str, str]()
+    for flag, (_, setting) in _CODE_MODELS.items():
+        if name := getattr(args, flag.replace("-", "_")):
+            models[setting] = name
+    if models and args.model:  # `LaunchOptions.model` would apply to every role
         models = {"models.main": args.model, "models.small": args.model, **models}
     return {**chosen, **models}
 
 
-# The outcomes with an answer; with others the last text is not one.
+# The outcomes with an answer; after others the last text is not an answer.
 _ANSWER_OUTCOMES = ("answered", "final", "step_limit", "budget")
+# a block of code in a fence, which may lack its end
 _FENCE_PATTERN = r"(?ms)^```.*?(?:^```\s*$|\Z)"
 _CUT_OUTCOMES = ("step_limit", "budget", "stuck")
 
 
 def _print_result(document: dict[str, object], *, as_json: bool) -> None:
+    """Print the answer on stdout, and a hint or the failure on stderr; or all of it as JSON."""
     if as_json:
         print_document(document)
         return
@@ -355,9 +394,9 @@ def _print_result(document: dict[str, object], *, as_json: bool) -> None:
 
 
 def _answer(text: str) -> tuple[str, int]:
-    """Return the answer without its claims, and their number.
+    """Return the answer in the JSON text without its claims, and the number of claims.
 
-    A text that is not JSON with these two parts is returned whole.
+    A text that is not JSON with an answer and claims is returned unchanged, with 0.
     """
     try:
         value = msgspec.json.decode(text, type=dict[str, object])

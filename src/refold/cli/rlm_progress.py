@@ -1,4 +1,4 @@
-"""The lines on stderr while `refold rlm` works: steps, subagents, model calls, usage."""
+"""Prints lines on stderr while `refold rlm` works: steps, subagents, model calls, usage."""
 
 import os
 import sys
@@ -31,33 +31,34 @@ from refold.views.number_format import dollars, duration, estimate_sign, money, 
 from refold.views.wrap import cut
 
 _MAX_COLUMNS = 80
-_TICK, _BEAT = 0.2, 10.0  # seconds
+_STATUS_SECONDS, _LINE_SECONDS = 0.2, 10.0  # between updates, on a terminal and otherwise
 
 
 class RlmProgress:
-    """The lines on stderr while it works; implements `headless.print.TurnOutput`.
+    """Prints lines on stderr during a turn. Implements `headless.print.TurnOutput`.
 
-    Each step and subagent gets a line. Between them the current usage is shown: on a
-    terminal in a status line, otherwise from time to time.
+    Each step and each subagent gets a line. The usage is shown in a status line on a terminal,
+    otherwise in a line at intervals. A leaf is a model call that code makes.
     """
 
     def __init__(self) -> None:
         self.finished = anyio.Event()
         self.printed_types: tuple[type, ...] = ()  # each event may change what is shown
-        self._paper = Printer(sys.stderr, detect_capabilities(sys.stderr, os.environ))
+        self._printer = Printer(sys.stderr, detect_capabilities(sys.stderr, os.environ))
         self._leaves = _LeafCounter()
-        self._cell = 0, 0  # leaves and failures reported so far
-        self._moved: dict[str, ChildMoved] = {}  # of the children at work
+        self._reported = 0, 0  # leaves and failures that were reported so far
+        self._child_news: dict[str, ChildMoved] = {}  # the running children
 
     def print_line(self, text: str) -> None:
-        """Print a line above the status, which reappears by itself."""
-        self._paper.clear_status()
+        """Print a line above the status line."""
+        self._printer.clear_status()
         print_error(text)
 
     def begin(self, session: Session) -> None:
         print_error(f"session {session.view.session.id}")
 
     async def follow(self, frames: AsyncIterable[Frame], session: Session) -> None:
+        """Print a line for each frame that needs one, and the usage at the end."""
         began = anyio.current_time()
         async with anyio.create_task_group() as group:
             group.start_soon(self._show_progress, session, began)
@@ -66,41 +67,49 @@ class RlmProgress:
                     if line := self._line_of_frame(frame, session):
                         self.print_line(line)
             finally:
-                self._paper.clear_status()
+                self._printer.clear_status()
             group.cancel_scope.cancel()
         duration_text = duration(anyio.current_time() - began)
         print_error(_join_parts("in all", *self._usage_so_far(session.view), duration_text))
         self.finished.set()
 
     async def _show_progress(self, session: Session, started_at: float) -> None:
-        """Show signs of progress, however long it takes."""
-        wheel, turn, last = self._paper.capabilities.sign("wheel"), 0, ""
+        """Show the usage repeatedly until this task is cancelled."""
+        spinner, position, last = self._printer.capabilities.sign("wheel"), 0, ""
         while True:
-            await anyio.sleep(_TICK if self._paper.capabilities.moves else _BEAT)
+            await anyio.sleep(
+                _STATUS_SECONDS if self._printer.capabilities.moves else _LINE_SECONDS
+            )
             line = _join_parts(*self._usage_so_far(session.view))
-            if self._paper.capabilities.moves:
-                turn += 1
+            if self._printer.capabilities.moves:
+                position += 1
                 duration_text = duration(anyio.current_time() - started_at)
-                shown = f"{wheel[turn % len(wheel)]} {_join_parts(line, duration_text)}"
-                self._paper.show_status((("dim", shown),))
+                shown = (
+                    f"{spinner[position % len(spinner)]} {_join_parts(line, duration_text)}"
+                )
+                self._printer.show_status((("dim", shown),))
             elif line != last:
                 last = line
                 print_error(f"  so far: {line}")
 
     def _line_of_frame(self, frame: Frame, session: Session) -> str:
+        """Return the line to print for `frame`, or "" if it needs none."""
         match frame.item:
             case Entry(_, event) as entry:
                 self._leaves.apply(entry)
                 if session.view.account.first_estimated == entry.seq:
                     self.print_line(ESTIMATED_NOTICE)
                 return self._line_of_event(event, session)
-            case ChildMoved(node) as moved if "/" not in node:
-                self._moved[node] = moved
+            case ChildMoved(node) as moved if (
+                "/" not in node
+            ):  # a child of the session itself
+                self._child_news[node] = moved
                 return ""
             case _:
                 return ""
 
     def _line_of_event(self, event: Event, session: Session) -> str:
+        """Return the line to print for an event, or "" if it needs none."""
         view = session.view
         match event:
             case ModelAnswered(message):
@@ -111,16 +120,16 @@ class RlmProgress:
                 )
             case ModelFailed(dropped=dropped):
                 return f"the model {'is asked again' if dropped else 'failed'}"
-            case Ended(_, outcome) if self._leaves.asked > self._cell[0]:
+            case Ended(_, outcome) if self._leaves.asked > self._reported[0]:
                 asked, failed = self._leaves.asked, self._leaves.failed
-                new = _calls_text(asked - self._cell[0], failed - self._cell[1])
-                self._cell = asked, failed
+                new = _calls_text(asked - self._reported[0], failed - self._reported[1])
+                self._reported = asked, failed
                 outcome_text = "code ran" if outcome == "done" else f"code {outcome}"
                 return _join_parts(f"  {outcome_text}", new, _spent_note(view.turn.spent))
             case ChildBorn(child, task=task):
                 return f"  {child} begins: {cut(escape_to_one_line(task), _MAX_COLUMNS)}"
             case ChildEnded(child, status=status, reason=reason, spent=spent):
-                self._moved.pop(child, None)
+                self._child_news.pop(child, None)
                 why = f": {escape_to_one_line(reason)}" if reason else ""
                 state = "has failed" if status == "failed" else f"is {status}"
                 return _join_parts(f"  {child} {state}{why}", _spent_note(spent))
@@ -128,27 +137,27 @@ class RlmProgress:
                 return ""
 
     def _usage_so_far(self, view: View) -> Iterator[str]:
-        """Return the usage so far, including running subagents."""
-        below = self._moved.values()
+        """Yield texts about the usage so far, including that of running subagents."""
+        children = self._child_news.values()
         yield f"step {view.turn.steps}"
         if self._leaves.asked:
             yield _calls_text(self._leaves.asked, self._leaves.failed, self._leaves.open)
         if running := len(view.children.running):
             yield f"{running} {'subagent' if running == 1 else 'subagents'} running"
         spent = view.turn.spent
-        count = spent.usage.input + spent.usage.output + sum(m.tokens for m in below)
+        count = spent.usage.input + spent.usage.output + sum(m.tokens for m in children)
         yield f"{tokens(count)} tokens"
-        cost = spent.dollars + sum(moved.cost or 0.0 for moved in below)
-        unknown = spent.unpriced or any(moved.cost is None for moved in below)
-        known = f"{estimate_sign(spent.usage)}{dollars(cost)}"
-        if unknown:
-            yield f"{known} and more" if cost else "price unknown"
+        cost = spent.dollars + sum(moved.cost or 0.0 for moved in children)
+        unknown = spent.unpriced or any(moved.cost is None for moved in children)
+        cost_text = f"{estimate_sign(spent.usage)}{dollars(cost)}"
+        if not unknown:
+            yield cost_text
         else:
-            yield known
+            yield f"{cost_text} and more" if cost else "price unknown"
 
 
 class _LeafCounter:
-    """Counts the model calls that code made: all, the failed ones, and those that are open."""
+    """Counts the model calls of code: all calls, failed calls and running calls."""
 
     def __init__(self) -> None:
         self.asked = self.failed = 0
@@ -159,6 +168,7 @@ class _LeafCounter:
         return len(self._open)
 
     def apply(self, entry: Entry) -> None:
+        """Count the model call of code that the event begins or ends. Ignore other events."""
         match entry.event:
             case Reserved(leaf=leaf) if leaf:
                 self.asked += 1
@@ -170,10 +180,10 @@ class _LeafCounter:
                 pass
 
 
-def _calls_text(asked: int, failed: int, under_way: int = 0) -> str:
+def _calls_text(asked: int, failed: int, open_count: int = 0) -> str:
     text = f"{asked:,} model call{'' if asked == 1 else 's'}"
     more = f", {failed:,} failed" if failed else ""
-    return f"{text}{more}{f', {under_way:,} under way' if under_way else ''}"
+    return f"{text}{more}{f', {open_count:,} under way' if open_count else ''}"
 
 
 def _spent_note(spent: Spent) -> str:

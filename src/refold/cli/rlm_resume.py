@@ -1,7 +1,7 @@
-"""`refold rlm -r ID`: asks another question in a session, or finishes its interrupted turn.
+"""`refold rlm -r ID`: asks another question in a session, or finishes an interrupted turn.
 
-The session continues as it began: flat or recursive, with its material and variables. A turn
-that was killed is continued from the journal, so no answer is paid for twice.
+The session continues in the same way, flat or recursive, with its material and variables. An
+interrupted turn is continued from the journal, so no response is paid for twice.
 """
 
 from argparse import Namespace
@@ -20,16 +20,19 @@ from refold.journal.turns import end_of_turn
 from refold.rlm.material import VARIABLE_NAME
 from refold.rlm.router import Route, Way
 
-_OF_THE_START = ("context", "flat", "rlm")  # flags of what a session begins with
+_START_FLAGS = ("context", "flat", "rlm")  # flags that apply only when a session begins
 
 
 class ResumedRlm:
-    """A session of `refold rlm` to continue. Its journal is read before it is opened."""
+    """A session of `refold rlm` to continue. Its journal is read when this object is made."""
 
     def __init__(self, args: Namespace, paths: Paths, agent: str) -> None:
-        """Raises `BadInput` if it cannot continue as the command line says."""
+        """Read the journal of the session that `args` name.
+
+        Raises `BadInput` if the session cannot continue as the flags ask.
+        """
         _check_flags(args)
-        # `open_or_resume` reads more flags than this command has: those are not given.
+        # `open_or_resume` reads more flags than this command has, so defaults are added.
         self._args = Namespace(**{**vars(session_parser().parse_args([])), **vars(args)})
         self.directory: SessionDirectory = find_session_directory(self._args)
         self._id: str = self._args.resume
@@ -37,33 +40,38 @@ class ResumedRlm:
         entries, _ = index.entries(self._id)
         view = fold(entries)
         self.route = Route(_way(view, self._id, agent), f"continues {self._id}")
-        self._end = end_of_turn(entries, args.turn, self._id) if args.turn else 0
+        self._last_event = end_of_turn(entries, args.turn, self._id) if args.turn else 0
         if not args.question and (args.turn or not view.turn.seq):
             raise BadInput(
                 f"{self._id} has no interrupted turn to finish: write the next question"
             )
 
     async def open(self, launch: Launch) -> Session:
-        """Open the session, or a copy, as it was after the turn of --turn."""
+        """Open the session, or a copy of it with --fork.
+
+        With --turn, the session is rewound to the end of that turn.
+        """
         opened = await open_or_resume(launch, self._args)
         session = Session(launch, opened)
-        if self._args.model:  # as a setting it is only for new sessions
+        if self._args.model:  # as a setting, the model would only apply to new sessions
             model = launch.app.models.full_name(self._args.model)
             await opened.engine.inbox.choose_model(model)
-        if self._end and not self._args.fork:
+        if self._last_event and not self._args.fork:
             await self._rewind(session)
         return session
 
     async def _rewind(self, session: Session) -> None:
-        """Rewind the conversation to the end of the turn; an interrupted one is given up."""
+        """Cancel an interrupted turn, and rewind to the end of the turn that --turn names."""
         turn = self._args.turn
         if await session.cancel(f"rewound to the end of turn {turn}"):
             await session.settle()
         marks = session.view.marks
-        later = next((mark.seq for mark in marks if mark.seq > self._end), None)
-        if later is None:  # it was the last one
+        next_message = next(
+            (mark.seq for mark in marks if mark.seq > self._last_event), None
+        )
+        if next_message is None:  # it was the last turn
             return
-        report = await session.workspace.rewind(later, "conversation")
+        report = await session.workspace.rewind(next_message, "conversation")
         print_note(
             f"{session.id} is as after turn {turn}; to undo: "
             f"refold rewind {session.id} {report.undo} --conversation"
@@ -71,7 +79,8 @@ class ResumedRlm:
 
 
 def _check_flags(args: Namespace) -> None:
-    for flag in _OF_THE_START:
+    """Raise `BadInput` if a flag is set that only a new session can have."""
+    for flag in _START_FLAGS:
         if getattr(args, flag):
             raise BadInput(
                 f"--{flag} is for a new session: {args.resume} has its material and its way"
@@ -79,7 +88,10 @@ def _check_flags(args: Namespace) -> None:
 
 
 def _way(view: View, id_: str, agent: str) -> Way:
-    """Whether the session reads by code or in one call; a flat one has only material."""
+    """Return the way of the session: whether code reads the material, or one call had it.
+
+    Raises `BadInput` for a session that `refold rlm` did not start.
+    """
     if view.session.agent == agent:
         return "recursive"
     if any(name == VARIABLE_NAME for name, _ in view.account.injected):

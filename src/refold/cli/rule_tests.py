@@ -1,12 +1,12 @@
-"""The verdict on a call without a session, and tests of rules.
+"""Computes whether a call would be allowed, without a session, and runs tests of rules.
 
 A verdict is computed as in a session: the tool parses the arguments, `engine.authorize`
 describes the access, `permissions.decide` decides. `refold permissions replay` compares the
 verdicts of a session with those of other rules. `refold permissions test FILE` compares
-verdicts with the expected ones: a case is a table with `expect` ("allow", "ask", "deny", or
-a list of them), a call (`tool` and `input`, or `command` for bash), and where they matter
-`mode`, `allow`, `ask`, `deny` and `name`. `defaults` applies to every case that does not
-set the same key.
+verdicts with the expected ones: a case is a table with `expect` ("allow", "ask", "deny", or a
+list of them), a call (`tool` and `input`, or `command` for bash), and optionally `mode`,
+`allow`, `ask`, `deny` and `name`. `defaults` applies to every case that does not set the same
+key.
 """
 
 import os
@@ -44,11 +44,16 @@ from refold.values.tools import Effect
 from refold.views.escape import escape_to_one_line
 
 Profile: TypeAlias = Literal["read-only", "workspace", "off"]
+# a tool, and its subject in parentheses, as in bash(git status)
 _SHORT_CALL_PATTERN = re.compile(r"([A-Za-z0-9_]+)(?:\((.*)\))?", re.DOTALL)
 
 
 class TestedCall(Struct, frozen=True):
-    """A call as a model would make it, or only what it is about."""
+    """A call whose verdict is computed.
+
+    It has all arguments, as a model would pass them, or only a subject, from a short form like
+    `bash(git status)`.
+    """
 
     tool: Tool
     arguments: Mapping[str, object]
@@ -59,26 +64,30 @@ class TestedCall(Struct, frozen=True):
 
 
 class PolicyContext(Struct, frozen=True):
-    """The rules for calls in a folder. `unheeded`: notices about its own settings."""
+    """The permission rules and settings for calls in a folder.
+
+    `ignored_notice` says why settings of the folder are ignored; "" if none are.
+    """
 
     settings: Settings
     rules: Sequence[Rule]
     mode: Mode
     place: Facts
-    unheeded: str = ""
+    ignored_notice: str = ""
 
     def facts(self) -> Facts:
         return self.place
 
     def judge_call(self, call: TestedCall, view: View) -> Decision:
+        """Return the decision on a call; "deny" if its arguments are invalid."""
         try:
             access = describe_access(call.tool, call.arguments, self.place)
-        except ToolFailed as error:  # no path can be meant; a session says it so, too
+        except ToolFailed as error:  # invalid arguments: a session denies the call, too
             return Decision("deny", reason=str(error))
         return judge(access, self, view)
 
     def sandbox(self, call: TestedCall, decision: Decision) -> Profile | None:
-        """Return how the sandbox confines the call; None if it runs no command."""
+        """Return the profile of the sandbox for a call; None if the call runs no command."""
         if call.tool.effect is not Effect.RUN:
             return None
         if not self.place.sandboxed:
@@ -89,6 +98,7 @@ class PolicyContext(Struct, frozen=True):
         return "workspace" if may_write else "read-only"
 
     def network(self, call: TestedCall, decision: Decision) -> bool | None:
+        """Return whether a call may use the network; None if the call runs no command."""
         sandbox = self.sandbox(call, decision)
         if sandbox is None:
             return None
@@ -97,8 +107,7 @@ class PolicyContext(Struct, frozen=True):
 
 
 def policy_context_of(args: Namespace) -> PolicyContext:
-    """The policy context of the launch flags: --cwd, --add-dir, --mode, --allow, --ask,
-    --deny."""
+    """Return the policy context that flags such as --cwd, --mode and --allow describe."""
     folder = directory(args.cwd, "--cwd")
     roots = (folder, *(directory(path, "--add-dir") for path in args.add_dir))
     flags: dict[str, object] = {
@@ -107,20 +116,23 @@ def policy_context_of(args: Namespace) -> PolicyContext:
         "permissions.ask": tuple(args.ask),
         "permissions.deny": tuple(args.deny),
     }
-    if args.no_config:
+    if args.no_config:  # neither files nor environment variables of the user count
         environ: Mapping[str, str] = {"PATH": os.defpath}
         settings = combine([from_flags(flags)]).settings
         return policy_context(settings, paths({"HOME": home({})}), environ, roots)
     places = paths(os.environ)
-    here = load_folder_settings(folder, places, os.environ, flags)
-    found_here = policy_context(here.settings, places, os.environ, roots)
-    return replace(found_here, unheeded=here.reason_ignored)
+    loaded = load_folder_settings(folder, places, os.environ, flags)
+    context = policy_context(loaded.settings, places, os.environ, roots)
+    return replace(context, ignored_notice=loaded.reason_ignored)
 
 
 def policy_context(
     settings: Settings, paths: Paths, environ: Mapping[str, str], roots: Sequence[Path]
 ) -> PolicyContext:
-    """The policy context of a session with these settings; `roots` are its workspace."""
+    """Return the policy context of a session with these settings.
+
+    `roots` are the directories of its workspace.
+    """
     place = WorkspaceDirectories(roots[0], tuple(roots[1:]))
     workspace = Workspace(settings, paths, environ, place)
     try:
@@ -132,7 +144,10 @@ def policy_context(
 
 
 def call_of(name: str, text: str) -> TestedCall:
-    """A call with its arguments as JSON. Raises `BadInput`."""
+    """Return a call of the tool `name` with the JSON arguments `text`.
+
+    Raises `BadInput` for invalid JSON.
+    """
     tool = builtin_tool(name)
     try:
         return TestedCall(tool, tool.parse(text.encode("utf-8", errors="replace")))
@@ -141,7 +156,7 @@ def call_of(name: str, text: str) -> TestedCall:
 
 
 def parse_short_call(text: str) -> TestedCall:
-    """Parse a call in short, like `bash(git status)`. Raises `BadInput`."""
+    """Return the call for a short form like `bash(git status)`. Raises `BadInput`."""
     match = _SHORT_CALL_PATTERN.fullmatch(text.strip())
     if not match:
         raise BadInput(f"{text!r} is not a call: write it as bash(git status)")
@@ -152,11 +167,11 @@ def parse_short_call(text: str) -> TestedCall:
 
 
 def builtin_tool(name: str) -> Tool:
-    """The built-in tool of this name. Raises `BadInput`."""
+    """Return the built-in tool `name`. Raises `BadInput` if there is none."""
     tools = {tool.name: tool for tool in builtin()}
     if name in tools:
         return tools[name]
-    suggestions = get_close_matches(name.lower(), tools, 1, 0.4)
+    suggestions = get_close_matches(name.lower(), tools, n=1, cutoff=0.4)
     hint = (
         f"did you mean {suggestions[0]}?"
         if suggestions
@@ -166,6 +181,7 @@ def builtin_tool(name: str) -> Tool:
 
 
 def directory(text: str, flag: str) -> Path:
+    """Return the absolute path of the directory `text`; the current one for ""."""
     path = Path(text or ".").expanduser().absolute()
     if not path.is_dir():
         raise BadInput(f"{flag} {text!r}: there is no such directory")
@@ -173,6 +189,8 @@ def directory(text: str, flag: str) -> Path:
 
 
 class Case(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A case of a test file: a call, the rules to add for it, and the expected verdict."""
+
     expect: Verdict | tuple[Verdict, ...]
     name: str = ""
     tool: str = ""
@@ -185,7 +203,7 @@ class Case(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def call(self) -> TestedCall:
-        """Raises `BadInput`."""
+        """The call that the case describes. Raises `BadInput`."""
         if self.command is not None:
             if self.input is not None or self.tool not in ("", "bash"):
                 raise BadInput("give either command, or tool and input")
@@ -205,21 +223,19 @@ class Cases(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def test_rules(args: Namespace) -> int:
+    """Print the cases with an unexpected verdict. Return 1 if there are any, otherwise 0."""
     file = Path(args.file).expanduser()
     context = policy_context_of(args)
     cases = list(_cases(file))
     failed = 0
     for number, case in enumerate(cases, 1):
-        called = f"case {number}" + (f", {case.name}" if case.name else "")
-        call, decision = _verdict_of_case(case, context, f"{file}, {called}")
+        case_name = f"case {number}" + (f", {case.name}" if case.name else "")
+        call, decision = _verdict_of_case(case, context, f"{file}, {case_name}")
         if decision.verdict not in case.verdicts:
             failed += 1
-            wanted = " or ".join(case.verdicts)
-            why = f"{decision.reason}"
-            line = (
-                f"{called}: {call.label}: expected {wanted}, got {decision.verdict}: {why}"
-            )
-            write(escape_to_one_line(line) + "\n")
+            expected = " or ".join(case.verdicts)
+            verdict = f"expected {expected}, got {decision.verdict}: {decision.reason}"
+            write(escape_to_one_line(f"{case_name}: {call.label}: {verdict}") + "\n")
     write(f"{len(cases)} cases, {failed} failed\n")
     return 1 if failed else 0
 
@@ -227,22 +243,28 @@ def test_rules(args: Namespace) -> int:
 def _verdict_of_case(
     case: Case, context: PolicyContext, place: str
 ) -> tuple[TestedCall, Decision]:
+    """Return the call of the case, and the decision on it.
+
+    Raises `BadInput` for an invalid case; `place` says in the error which case it is.
+    """
     try:
         if case.mode and case.mode not in MODE_NAMES:
             raise BadInput(
                 f"there is no mode {case.mode!r}; there are {', '.join(MODE_NAMES)}"
             )
-        own = rules_of(_permissions_of_case(case, place))
+        case_rules = rules_of(_permissions_of_case(case, place))
         call = case.call
     except BadInput as error:
         text = str(error)
+        # an error of a rule names the place already
         raise BadInput(text if text.startswith(place) else f"{place}: {text}") from error
     mode = MODE_NAMES[case.mode] if case.mode else context.mode
-    judged = replace(context, rules=(*context.rules, *own), mode=mode)
+    judged = replace(context, rules=(*context.rules, *case_rules), mode=mode)
     return call, judged.judge_call(call, View())
 
 
 def _permissions_of_case(case: Case, place: str) -> Permissions:
+    """Return the rules of the case. `place` is the origin that errors about them name."""
     origin = Origin(None, place)
     return Permissions(
         allow=rules_with_source(case.allow, origin),
@@ -252,6 +274,7 @@ def _permissions_of_case(case: Case, place: str) -> Permissions:
 
 
 def _cases(file: Path) -> Iterator[Case]:
+    """Yield the cases in a file, with its default values. Raises `BadInput`."""
     document = _document(file)
     try:
         suite = msgspec.convert(
@@ -283,13 +306,14 @@ def _document(file: Path) -> object:
 
 
 def _parse_document(kind: str, text: str) -> object:
+    """Parse `text`. `kind` is the suffix of its file; all but .toml and .json is YAML."""
     if kind == ".toml":
         import tomllib
 
         return tomllib.loads(text)
     if kind == ".json":
         return msgspec.json.decode(text)
-    import yaml  # only who tests rules pays for it
+    import yaml  # imported only for tests of rules
 
     try:
         return cast("object", yaml.safe_load(text))
@@ -298,7 +322,10 @@ def _parse_document(kind: str, text: str) -> object:
 
 
 class ReplayedVerdict(Struct, frozen=True):
-    """A call, and both verdicts. `now` is None where there is no such tool any more."""
+    """A recorded call, with its recorded verdict and its verdict under the present rules.
+
+    `now`, the present verdict, is None if the tool no longer exists.
+    """
 
     seq: int
     label: str
@@ -307,40 +334,45 @@ class ReplayedVerdict(Struct, frozen=True):
 
     @property
     def is_changed(self) -> bool:
+        """Return whether the verdict is another one now; False if the tool no longer exists."""
         # Without a terminal, an "ask" of the rules was recorded as "deny".
-        unheard = self.then.verdict == "deny" and self.then.reason.endswith(NOBODY_TO_ASK)
-        before = "ask" if unheard else self.then.verdict
+        has_no_user = self.then.verdict == "deny" and self.then.reason.endswith(
+            NOBODY_TO_ASK
+        )
+        before = "ask" if has_no_user else self.then.verdict
         return self.now is not None and self.now.verdict != before
 
 
 def replay_rules(args: Namespace) -> int:
+    """Print the calls that get another verdict. Return 1 if the journal is damaged, else 0."""
     places = paths(os.environ)
     index = session_index(places)
     session = find_session_id(index, args.id)
-    whole, damage = index.entries(session)
-    stood = index.directories(session)
-    roots = (Path(stood.directory or os.getcwd()), *map(Path, stood.roots))
-    under = _context_with_rules(Path(args.rules).expanduser(), places, roots)
-    judged = list(_replay_verdicts(whole, under))
+    entries, damage = index.entries(session)
+    directories = index.directories(session)
+    roots = (Path(directories.directory or os.getcwd()), *map(Path, directories.roots))
+    context = _context_with_rules(Path(args.rules).expanduser(), places, roots)
+    judged = list(_replay_verdicts(entries, context))
     changed = [verdict for verdict in judged if verdict.is_changed]
     for verdict in changed:
         if args.json:
             print_document(_row(verdict))
         else:
             write(_lines(verdict))
-    strangers = sum(verdict.now is None for verdict in judged)
+    unknown_count = sum(verdict.now is None for verdict in judged)
     if not args.json:
         write(
-            f"{len(judged) - strangers} calls, {len(changed)} would get another verdict\n"
+            f"{len(judged) - unknown_count} calls, {len(changed)} would get another verdict\n"
         )
-    if strangers:
-        print_error(f"{strangers} calls of tools that do not exist here")
+    if unknown_count:
+        print_error(f"{unknown_count} calls of tools that do not exist here")
     if damage:
         print_error(damage)
     return 1 if damage else 0
 
 
 def _context_with_rules(file: Path, paths: Paths, roots: tuple[Path, ...]) -> PolicyContext:
+    """Return the policy context with the rules of a file. Raises `BadInput` if it is absent."""
     if not file.is_file():
         raise BadInput(f"there is no file {str(file)!r} with rules")
     settings = combine([from_file(file, "user")]).settings
@@ -350,6 +382,10 @@ def _context_with_rules(file: Path, paths: Paths, roots: tuple[Path, ...]) -> Po
 def _replay_verdicts(
     entries: list[Entry], context: PolicyContext
 ) -> Iterator[ReplayedVerdict]:
+    """Yield the recorded and the present verdict on each call that was judged.
+
+    The present verdict is computed with the state that the session had then.
+    """
     view = View()
     tools = {tool.name: tool for tool in builtin()}
     for entry in entries:
@@ -365,6 +401,7 @@ def _judge_again(
     context: PolicyContext,
     tools: Mapping[str, Tool],
 ) -> Iterator[ReplayedVerdict]:
+    """Yield both verdicts on the call of `judged`; nothing if its arguments were invalid."""
     open_call = view.conversation.call(judged.call_id)
     if open_call is None:
         return
@@ -374,13 +411,15 @@ def _judge_again(
         return
     try:
         call = TestedCall(tool, tool.parse(open_call.call.arguments))
-    except ToolFailed:  # it was refused for its arguments, and would be again
+    except ToolFailed:  # it was refused because of its arguments, and would be again
         return
     yield ReplayedVerdict(seq, call.label, judged, context.judge_call(call, view))
 
 
 def _row(verdict: ReplayedVerdict) -> dict[str, object]:
-    now = verdict.now or Decision("ask")
+    """Return a changed verdict as JSON values."""
+    assert verdict.now is not None  # without its tool, a call is not changed
+    now = verdict.now
     return {
         "seq": verdict.seq,
         "call": verdict.label,
@@ -396,7 +435,9 @@ def _origin(entry: Judged | Decision) -> dict[str, str | None]:
 
 
 def _lines(verdict: ReplayedVerdict) -> str:
-    now = verdict.now or Decision("ask")
+    """Return a changed verdict as three lines of text."""
+    assert verdict.now is not None  # without its tool, a call is not changed
+    now = verdict.now
     lines = (
         f"{verdict.seq}  {verdict.label}",
         f"  then {verdict.then.verdict:<5}  {verdict.then.reason}",

@@ -1,7 +1,8 @@
-"""`refold schedule list|add|webhook|stop|run|install`: work for later, without a person.
+"""`refold schedule list|add|webhook|stop|run|install`: manages tasks that run without a user.
 
-`schedules.schedule_book` keeps schedules, `cli.scheduled_run` runs what is due, and
-`schedule_install` has the system call that. `client.webhooks` has the secrets of webhooks. Sessions add schedules with the tool `schedule`.
+`schedules.schedule_book` stores schedules, `cli.scheduled_run` runs due ones, and
+`schedule_install` lets the system start these runs. `client.webhooks` has the secrets of
+webhooks. Sessions add schedules with the tool `schedule`.
 """
 
 import os
@@ -15,7 +16,12 @@ from msgspec import Struct
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
-from refold.app.session_schedules import addition_text, narrow_settings
+from refold.app.session_schedules import (
+    addition_text,
+    narrow_settings,
+    open_book,
+    options_of_run,
+)
 from refold.cli.launch import command_names
 from refold.cli.scheduled_run import ScheduledRuns, times_text
 from refold.client import webhooks
@@ -23,7 +29,6 @@ from refold.client.launch import Launch
 from refold.client.settings.schedules import (
     ScheduleRequest,
     new_schedule,
-    open_book,
     stop_schedule,
 )
 from refold.config.folder_settings import load_folder_settings
@@ -44,51 +49,72 @@ _PARSER_HELPS = {
     "run": "run all that is due, once",
     "install": "let the system run due schedules, every minute",
 }
-_PROMPT_CHARS = 60  # characters of a prompt in a list
+_PROMPT_CHARS = 60  # the part of a prompt in a list
 
 
 class _Row(Struct, frozen=True):
-    """A schedule as --json prints it."""
+    """A schedule, in the form in which --json prints it."""
 
     schedule: Schedule
-    next: float | None
+    next: float | None  # time of the next run, if there is one
 
 
 def add_arguments(parser: ArgumentParser) -> None:
     subparsers = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     for name, about in _PARSER_HELPS.items():
-        one = subparsers.add_parser(name, help=about)
+        subparser = subparsers.add_parser(name, help=about)
         match name:
             case "list":
-                one.add_argument("--all", action="store_true", help="ended ones, too")
-                one.add_argument("--json", action="store_true", help="print JSON lines")
+                subparser.add_argument(
+                    "--all", action="store_true", help="include schedules that have ended"
+                )
+                subparser.add_argument(
+                    "--json", action="store_true", help="print JSON lines"
+                )
             case "add":
-                _add_schedule_flags(one)
+                _add_schedule_flags(subparser)
             case "webhook":
-                one.add_argument("schedule", type=_number, help="its number in the list")
-                one.add_argument(
+                subparser.add_argument(
+                    "schedule",
+                    type=_number,
+                    metavar="SCHEDULE",
+                    help="its number in the list",
+                )
+                subparser.add_argument(
                     "name", nargs="?", default="", metavar="NAME",
-                    help="of the webhook: POST /hooks/NAME (default: the one it has)",
+                    help="name of the webhook, for POST /hooks/NAME (default: the one it has)",
                 )  # fmt: skip
-                one.add_argument("--off", action="store_true", help="take it away")
+                subparser.add_argument(
+                    "--off", action="store_true", help="remove the webhook"
+                )
             case "stop":
-                one.add_argument(
-                    "schedule", type=_number, nargs="+", help="its number in the list"
+                subparser.add_argument(
+                    "schedule",
+                    type=_number,
+                    nargs="+",
+                    metavar="SCHEDULE",
+                    help="its number in the list",
                 )
             case "run":
-                one.add_argument(
-                    "schedule", type=_number, nargs="*", help="its number (default: all)"
+                subparser.add_argument(
+                    "schedule",
+                    type=_number,
+                    nargs="*",
+                    metavar="SCHEDULE",
+                    help="its number (default: all)",
                 )
-                one.add_argument(
+                subparser.add_argument(
                     "--watch",
                     action="store_true",
                     help="keep running and start schedules when due",
                 )
-                one.add_argument(
-                    "--script", metavar="FILE", help="take the responses from a file"
+                subparser.add_argument(
+                    "--script",
+                    metavar="FILE",
+                    help="take the model's responses from a script",
                 )
             case _:
-                one.add_argument(
+                subparser.add_argument(
                     "--print",
                     action="store_true",
                     help="print the files instead of writing them",
@@ -96,6 +122,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Run a subcommand, and return the exit code: 1 if a run of a schedule failed, else 0."""
     places = paths(os.environ)
     book = open_book(places, os.environ)
     match args.what:
@@ -108,16 +135,24 @@ def run(args: Namespace) -> int:
         case "stop":
             for id_ in args.schedule:
                 running = stop_schedule(places, book, id_).running
-                goes_on = "; its current run continues" if running else ""
-                write(f"schedule {id_} is stopped{goes_on}\n")
+                running_text = "; its current run continues" if running else ""
+                write(f"schedule {id_} is stopped{running_text}\n")
+        case "run" | "install" if book.is_shared:
+            raise BadInput(
+                f"the schedules are in a database (REFOLD_SESSIONS), so workers run what is due: start "
+                f"`refold worker` instead of `refold schedule {args.what}`"
+            )
         case "run":
             script = Path(args.script).absolute() if args.script else None
             for id_ in args.schedule:
                 book.find(id_)
-            runs = ScheduledRuns(book, lambda one: _launch_for(one, script), _print_line)
+            runs = ScheduledRuns(
+                book, lambda schedule: _launch_for(schedule, script), _print_line
+            )
             if args.watch:
                 anyio.run(runs.watch, args.schedule)
-            return 1 if anyio.run(runs.run_due, args.schedule) else 0
+            failed_count = anyio.run(runs.run_due, args.schedule)
+            return 1 if failed_count else 0
         case _:
             from refold.cli.schedule_install import install
 
@@ -126,17 +161,19 @@ def run(args: Namespace) -> int:
 
 
 def _add(paths: Paths, book: ScheduleBook, args: Namespace) -> None:
+    """Add a schedule, print when it runs, and create its webhook if the flags name one."""
     new = _new_schedule(args)
     if args.webhook:
         webhooks.check(args.webhook, book)
     schedule = book.add(new, time.time())
     if schedule.next is not None:
-        write(f"{addition_text(schedule)}\n")
+        write(f"{addition_text(schedule, book)}\n")
     if args.webhook:
         _create_webhook(paths, book, schedule.id, args.webhook)
 
 
 def _change_webhook(paths: Paths, book: ScheduleBook, args: Namespace) -> None:
+    """Create a webhook for a schedule, by default with the name of its present one."""
     id_: int = args.schedule
     webhook = book.find(id_).webhook
     if args.off:
@@ -144,7 +181,8 @@ def _change_webhook(paths: Paths, book: ScheduleBook, args: Namespace) -> None:
         webhooks.forget(paths, webhook)
         write(f"schedule {id_} has no webhook\n")
         return
-    if not (name := args.name or webhook):
+    name = args.name or webhook
+    if not name:
         raise BadInput(f"schedule {id_} has no webhook yet: give a name for it")
     _create_webhook(paths, book, id_, name)
 
@@ -156,13 +194,13 @@ def _create_webhook(paths: Paths, book: ScheduleBook, id_: int, name: str) -> No
 
 
 def _print_line(line: str) -> None:
-    """Print a line; the run continues after its reader has closed."""
+    """Print a line. Continue if the reader has closed stdout."""
     with suppress(ReaderGone):
         write(f"{line}\n")
 
 
 def _add_schedule_flags(parser: ArgumentParser) -> None:
-    parser.add_argument("prompt", help="what the agent should do")
+    parser.add_argument("prompt", metavar="PROMPT", help="what the agent should do")
     when = parser.add_mutually_exclusive_group()
     when.add_argument(
         "--at",
@@ -181,10 +219,12 @@ def _add_schedule_flags(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--zone",
         default="",
+        metavar="ZONE",
         help="time zone, such as Europe/Berlin (default: of this machine)",
     )
-    parser.add_argument("-m", "--model", default="", metavar="PROVIDER/MODEL")
-    parser.add_argument("--agent", default="", metavar="NAME")
+    parser.add_argument("-m", "--model", default="", metavar="PROVIDER/MODEL",
+        help="model of its runs")  # fmt: skip
+    parser.add_argument("--agent", default="", metavar="NAME", help="agent of its runs")
     parser.add_argument(
         "--permission-mode",
         choices=sorted(MODE_NAMES),
@@ -207,7 +247,10 @@ def _add_schedule_flags(parser: ArgumentParser) -> None:
 
 
 def _new_schedule(args: Namespace) -> NewSchedule:
-    """Return the new schedule, with the settings of this directory as its rights."""
+    """Return the schedule that the flags describe.
+
+    Its rights are those that the settings give in this directory.
+    """
     if not (args.at or args.every or args.webhook):
         raise BadInput("a schedule needs --at, --every or --webhook: give one of them")
     request = ScheduleRequest(
@@ -221,7 +264,10 @@ def _new_schedule(args: Namespace) -> NewSchedule:
 
 
 def _launch_for(schedule: Schedule, script: Path | None) -> Launch:
-    """Return a start in the directory of the schedule, with the trust of any other start."""
+    """Return the start of a session in the directory of the schedule.
+
+    The settings in the directory apply only if the user trusts it.
+    """
     plan, places = schedule.plan, paths(os.environ)
     directory = Path(plan.workspace)
     if not directory.is_dir():
@@ -230,14 +276,11 @@ def _launch_for(schedule: Schedule, script: Path | None) -> Launch:
     loaded = load_folder_settings(directory, places, os.environ, flags)
     options = LaunchOptions(
         directory=directory,
-        model=plan.model,
-        attended=False,
         script=script,
-        tool_names=plan.rights.tools,
         notices=tuple(filter(None, (loaded.reason_ignored,))),
         given=loaded.limits_of_flags,
-        schedule=schedule.id,
     )
+    options = options_of_run(options, schedule)
     settings = narrow_settings(loaded.settings, plan.rights)
     app = App(settings, places, os.environ, options)
     return Launch(app, commands=command_names)
@@ -259,15 +302,14 @@ def _list(book: ScheduleBook, *, every: bool, as_json: bool) -> None:
 
 
 def _lines(schedule: Schedule) -> list[str]:
+    """Return the lines of the list for a schedule, with its last and its next run."""
     plan, zone = schedule.plan, schedule.plan.recurrence.zone
     prompt = escape_to_one_line(" ".join(plan.prompt.split()))
     short = shorten(prompt, _PROMPT_CHARS)
-    word = "at" if plan.recurrence.once else "every"
-    when = (
-        f"{word} {escape_to_one_line(plan.recurrence.text)}"
-        if plan.recurrence.text
-        else "called"
-    )
+    when = "called"  # only by its webhook
+    if plan.recurrence.text:
+        word = "at" if plan.recurrence.once else "every"
+        when = f"{word} {escape_to_one_line(plan.recurrence.text)}"
     lines = [
         f"{schedule.id}  {short}",
         f"   {when} in {escape_to_one_line(plan.workspace)}",

@@ -1,6 +1,7 @@
-"""`refold schedule install`: a timer of systemd that runs what is due, or a line for crontab.
+"""`refold schedule install`: lets systemd or cron run due schedules regularly.
 
-What is due is run by `cli.scheduled_run`; here is only what calls it.
+The command installs a systemd timer, or prints a line for crontab. `cli.scheduled_run` runs the
+schedules.
 """
 
 import os
@@ -16,7 +17,7 @@ from refold.programs import Programs, TimedOut
 from refold.programs import run as run_program
 
 UNIT_NAME = "refold-schedule"
-_RUNS_SYSTEMD = Path("/run/systemd/system")
+_SYSTEMD_DIRECTORY = Path("/run/systemd/system")  # exists if systemd runs
 _PASSED_VARIABLES = (
     "REFOLD_BUCKET",
     "REFOLD_CLUSTER_KEY",
@@ -50,17 +51,23 @@ WantedBy=timers.target
 
 
 def install(*, only_print: bool) -> None:
-    """Write the units and start the timer. Without systemd, print the line for crontab."""
+    """Install the systemd units and start the timer; without systemd, print a crontab line.
+
+    With `only_print`, print the units without installing them.
+    """
     argv = (sys.executable, "-m", "refold", "schedule", "run")
     values = {name: os.environ[name] for name in _PASSED_VARIABLES if os.environ.get(name)}
-    systemctl = Programs(os.environ).find("systemctl") if _RUNS_SYSTEMD.is_dir() else ""
+    systemctl = (
+        Programs(os.environ).find("systemctl") if _SYSTEMD_DIRECTORY.is_dir() else ""
+    )
     if not systemctl:
         words = (*(f"{name}={value}" for name, value in values.items()), *argv)
+        # a bare % is a line break in crontab
         command = " ".join(shlex.quote(word) for word in words).replace("%", r"\%")
         print_note("systemd does not run here: add this line with `crontab -e`")
         write(f"* * * * * {command}\n")
         return
-    folder = _units()
+    folder = _unit_directory()
     variables = (f"Environment={_quote_word(f'{k}={v}')}\n" for k, v in values.items())
     command = " ".join(_quote_word(word).replace("$", "$$") for word in argv)
     service = _SERVICE_UNIT.format(environment="".join(variables), command=command)
@@ -79,6 +86,7 @@ def install(*, only_print: bool) -> None:
 
 
 def _start(systemctl: str) -> None:
+    """Start the timer; each command gets 30 s. Raises `RefoldError` if one fails."""
     for words in (("daemon-reload",), ("enable", "--now", f"{UNIT_NAME}.timer")):
         try:
             result = run_program((systemctl, "--user", *words), 30, env=dict(os.environ))
@@ -93,15 +101,16 @@ def _start(systemctl: str) -> None:
     print_note("`loginctl enable-linger` keeps it running after you log out")
 
 
-def _units() -> Path:
+def _unit_directory() -> Path:
     folder = os.environ.get("XDG_CONFIG_HOME", "")
     config = Path(folder) if folder.startswith("/") else Path(home(os.environ)) / ".config"
     return config / "systemd" / "user"
 
 
 def _quote_word(word: str) -> str:
-    """Quote a word for systemd, where % is special, too. The caller escapes $, which is
-    special in commands only.
+    """Return `word` quoted for a systemd unit, with each % escaped.
+
+    The caller must escape $, which is special only in commands.
     """
     text = word.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + text.replace("%", "%%") + '"'

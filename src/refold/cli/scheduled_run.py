@@ -1,7 +1,7 @@
-"""Runs what is scheduled: each run a session of its own, without a person.
+"""Runs due schedules. Each run is a separate session without a user.
 
-A call that would ask is denied. `schedules.schedule_book` decides what is due and keeps two
-processes apart, `schedules.recurrence` has the times. The command line gives the start of a run.
+A call that would ask is denied. `schedules.schedule_book` decides what is due and prevents that
+two processes run the same schedule. `schedules.recurrence` computes the times.
 """
 
 import time
@@ -11,11 +11,11 @@ from typing import TypeAlias
 import anyio
 from anyio import to_thread
 
+from refold.app.session_schedules import prompt_of_run
 from refold.client.launch import Launch
 from refold.client.session import Session
 from refold.errors import RefoldError, first
 from refold.headless.task import close_launch
-from refold.journal.schedules.hook_calls import MAX_BODY_CHARS
 from refold.journal.schedules.recurrence import format_moment
 from refold.journal.schedules.schedule_book import (
     CUT_OFF,
@@ -23,20 +23,22 @@ from refold.journal.schedules.schedule_book import (
     ScheduleBook,
     ScheduledRun,
 )
-from refold.values.text import mark_as_outside, mark_invisible
 from refold.views.escape import escape_to_one_line
 
 StartOf: TypeAlias = Callable[[Schedule], Launch]
 FAILED_OUTCOME = "failed"
-_MAX_TEXT_CHARS = 500  # characters of an answer that are kept
-_MAX_LINE_CHARS = 100  # of the part of them that is printed
-_MAX_PROMPT_CHARS = 60  # characters of a prompt, when it begins
-_MAX_RUN_SECONDS = 6 * 3_600.0  # seconds of a run whose budget has no limit of time
-_MAX_POLL_SECONDS = 30.0  # seconds, at most, between two looks at what is due
+_MAX_TEXT_CHARS = 500  # the part of an answer that is stored
+_MAX_LINE_CHARS = 100  # the part of the stored text that is printed
+_MAX_PROMPT_CHARS = 60  # the part of a prompt that is printed when its run begins
+_MAX_RUN_SECONDS = 6 * 3_600.0  # for a run whose budget has no time limit
+_MAX_POLL_SECONDS = 30.0  # between two checks for due schedules
 
 
 class ScheduledRuns:
-    """The runs of one process. `say` prints a line; `now` and `sleep` are a clock's."""
+    """Runs due schedules in this process.
+
+    `say` prints a line. Tests replace `now` and `sleep`.
+    """
 
     def __init__(
         self,
@@ -50,32 +52,37 @@ class ScheduledRuns:
         self._now, self._sleep = now, sleep
 
     async def run_due(self, numbers: Collection[int] = ()) -> int:
-        """Run all that is due, one after the other. Return how many were not answered.
+        """Run all due schedules one after the other. Return how many runs had no answer.
 
         With `numbers`, only the schedules with these numbers run.
         """
         for item in await to_thread.run_sync(self._book.settle):
             self._say(f"schedule {item.id}: its last run was cut off, and is not repeated")
-        bad = 0
+        failed_count = 0
         for item in await to_thread.run_sync(self._book.list_schedules):
             if (numbers and item.id not in numbers) or not item.may_be_due(self._now()):
                 continue
-            bad += await self._run(item) not in ("", "answered", "final")
-        return bad
+            outcome = await self._run(item)
+            if outcome not in ("", "answered", "final"):  # "": it was not due
+                failed_count += 1
+        return failed_count
 
     async def watch(self, numbers: Collection[int] = ()) -> None:
-        """Run what is due, again and again."""
+        """Run all due schedules, again and again, until this task is cancelled."""
         while True:
             await self.run_due(numbers)
             every, now = await to_thread.run_sync(self._book.list_schedules), self._now()
             due = [schedule.next - now for schedule in every if schedule.next is not None]
-            # Others may add schedules, and a clock may be set: it never sleeps for long.
-            await self._sleep(
-                min(max(min(due, default=_MAX_POLL_SECONDS), 1.0), _MAX_POLL_SECONDS)
-            )
+            # Sleep only for a limited time, because other processes may add schedules and
+            # the clock may be set.
+            seconds = min(due, default=_MAX_POLL_SECONDS)
+            await self._sleep(min(max(seconds, 1.0), _MAX_POLL_SECONDS))
 
     async def _run(self, schedule: Schedule) -> str:
-        """Run a schedule. Return the outcome; "" if it is not due, or runs elsewhere."""
+        """Run a schedule, and return the outcome of its turn.
+
+        Return "" if the schedule is not due, or if another process runs it.
+        """
         id_ = schedule.id
         with self._book.claim_run(id_, self._now()) as run:
             if run is None:
@@ -83,10 +90,10 @@ class ScheduledRuns:
             self._say(_begin_line(schedule, run))
             outcome, text = CUT_OFF, ""
             try:
-                outcome, text = await self._run_turn(schedule, _prompt(schedule, run))
+                outcome, text = await self._run_turn(schedule, prompt_of_run(schedule, run))
             except RefoldError as error:
                 outcome, text = FAILED_OUTCOME, str(error)
-            except Exception as error:  # a failing run must not keep others from running
+            except Exception as error:  # a failing run must not prevent others
                 message = f"{type(error).__name__}: {first(error)}"
                 outcome, text = FAILED_OUTCOME, f"refold itself failed: {message}"
             finally:
@@ -94,10 +101,13 @@ class ScheduledRuns:
             max_chars = _MAX_LINE_CHARS if outcome == "answered" else _MAX_TEXT_CHARS
             session = (await to_thread.run_sync(self._book.find, id_)).runs[-1].session
             opens = f" (refold -r {session})" if session else ""
-            self._say(f"schedule {id_}: {outcome}{opens}{_line(text, max_chars)}")
+            self._say(
+                f"schedule {id_}: {outcome}{opens}{_text_after_colon(text, max_chars)}"
+            )
             return outcome
 
     async def _run_turn(self, schedule: Schedule, prompt: str) -> tuple[str, str]:
+        """Run one turn. Return its outcome, and the answer or the reason why there is none."""
         launch = await to_thread.run_sync(self._start_of, schedule)
         try:
             launch.check_model()
@@ -117,23 +127,13 @@ class ScheduledRuns:
             await close_launch(launch)
 
 
-def _prompt(schedule: Schedule, run: ScheduledRun) -> str:
-    """Return the user's prompt, and a caller's data, marked as from outside."""
-    prompt = schedule.plan.prompt
-    if not run.body:
-        return prompt
-    cut = f", its first {MAX_BODY_CHARS:,} characters"
-    source = f"a call of the webhook {schedule.webhook}"
-    source += cut if len(run.body) >= MAX_BODY_CHARS else ""
-    return f"{prompt}\n\n{mark_as_outside(mark_invisible(run.body)[0], source)}"
-
-
 def _begin_line(schedule: Schedule, run: ScheduledRun) -> str:
+    """Return the line that is printed when a run begins."""
     zone = schedule.plan.recurrence.zone
-    if run.call:
+    if run.call:  # a webhook caused it
         return f"schedule {schedule.id}: runs, called {format_moment(run.due, zone)}"
     missed = f", missed {times_text(run.missed)}" if run.missed else ""
-    text = _line(schedule.plan.prompt, _MAX_PROMPT_CHARS)
+    text = _text_after_colon(schedule.plan.prompt, _MAX_PROMPT_CHARS)
     return f"schedule {schedule.id}: runs, due {format_moment(run.due, zone)}{missed}{text}"
 
 
@@ -141,6 +141,9 @@ def times_text(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
 
 
-def _line(text: str, width: int) -> str:
+def _text_after_colon(text: str, width: int) -> str:
+    """Return ": " and the text in one line of at most `width` characters; "" if it is empty."""
     line = escape_to_one_line(" ".join(text.split()))
-    return f": {line[: width - 1]}…" if len(line) > width else f": {line}" if line else ""
+    if len(line) > width:
+        line = f"{line[: width - 1]}…"
+    return f": {line}" if line else ""

@@ -1,8 +1,7 @@
-"""`refold serve`: serve conversations to pages and programs, until it is stopped.
-`refold web`: the same, and open the page in the browser.
+"""`refold serve` and `refold web`: serve conversations to web pages and programs.
 
-The server itself is in `refold.server`, which needs the extra `server`. Here the options
-are read, and the link is printed.
+`refold web` also opens the page in the browser. This module reads the options and prints the
+link. `refold.server` implements the server, and needs the extra `server`.
 """
 
 import io
@@ -54,11 +53,13 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="on exit, let running turns finish instead of stopping them",
     )
     parser.add_argument("-m", "--model", default="", help="model of new conversations")
-    parser.add_argument("--script", metavar="FILE", help="take the responses from a file")
+    parser.add_argument(
+        "--script", metavar="FILE", help="take the model's responses from a script"
+    )
     parser.add_argument("--root", action="append", default=[], metavar="DIR",
         help="let conversations begin only below this directory; repeatable")  # fmt: skip
     parser.add_argument("--person", default="", metavar="NAME",
-        help="the person for whom the printed links are, as sessions name them")  # fmt: skip
+        help="the person of the printed links; sessions record this name")  # fmt: skip
     parser.add_argument("--addresses", action="store_true",
         help="let conversations begin at any address (ssh://…, cmd:…), which runs programs here")  # fmt: skip
     parser.add_argument("--terminal", action="store_true",
@@ -66,7 +67,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def add_listen_flags(parser: ArgumentParser, port: int) -> None:
-    """Add the options that say where a server listens, and which token it takes."""
+    """Add the flags for the address and the token of a server; `port` is the default port."""
     parser.add_argument(
         "--port",
         type=listen_port,
@@ -97,12 +98,18 @@ def add_listen_flags(parser: ArgumentParser, port: int) -> None:
 
 
 def run_web(args: Namespace) -> int:
-    """Serve, and open the user page once the server listens."""
+    """Serve, and open the page in the browser once the server listens.
+
+    Return the exit code.
+    """
     return run(args, opens=True)
 
 
 def run(args: Namespace, *, opens: bool = False) -> int:
-    """Serve. The links go to stdout, once the server listens."""
+    """Serve until a signal. Print the links on stdout once the server listens.
+
+    Return the exit code. If `opens`, also open the page in the browser.
+    """
     setup, places = listen_options(args, drain=args.drain), paths(os.environ)
     if args.show_token:
         return print_token(args)
@@ -125,18 +132,20 @@ def run(args: Namespace, *, opens: bool = False) -> int:
         partial(launch_at, args, places, index),
         is_joinable=True,
     )
+    # None if this process does not run schedules
     due = due_schedules(os.environ, args.script, print_error)
     webhooks = Webhooks(os.environ, due.check_now if due is not None else lambda: None)
     return serve_host(args, host, setup, due, webhooks, opens=opens)
 
 
 def print_token(args: Namespace) -> int:
-    """Print the token for programs."""
+    """Print the token with which programs log in at the server. Return the exit code."""
     write(f"{_load_access(args).bearer}\n")
     return 0
 
 
 def _load_access(args: Namespace) -> "Access":
+    """Return the keys of the server. With --new-keys, the earlier ones are revoked first."""
     try:
         from refold.server import access
     except ImportError as error:
@@ -156,37 +165,48 @@ def serve_host(
     *,
     opens: bool = False,
 ) -> int:
-    """Serve these conversations until a signal."""
+    """Serve the conversations of `host` until a signal, and return the exit code.
+
+    Once the server listens, links to the pages are printed. The token in a link is valid for
+    one use. `due` runs schedules, and `webhooks` receives webhooks.
+    """
     from refold.server.app import serve
 
-    own, places = _load_access(args), paths(os.environ)
-    browsers = list[subprocess.Popen[bytes] | None]()  # held, or Python would warn of them
+    access, places = _load_access(args), paths(os.environ)
+    # kept, because Python warns about a process that is forgotten while it runs
+    browsers = list[subprocess.Popen[bytes] | None]()
 
     def print_address(address: str) -> None:
+        """Print links to the pages, and open one in the browser if `opens`."""
         for path, page in (("/", "page"), ("/dev", "developer page")):
-            write(f"{page + ':':16} {address}{path}#launch={own.new_launch(args.person)}\n")
+            write(
+                f"{page + ':':16} {address}{path}#launch={access.new_launch(args.person)}\n"
+            )
         if setup.beyond_loopback and sys.stdout.isatty():
-            print_qr_code(f"{address}/#launch={own.new_launch(args.person)}")
+            print_qr_code(f"{address}/#launch={access.new_launch(args.person)}")
         if opens:
-            link = f"{address}/#launch={own.new_launch(args.person)}"
-            browsers.append(open_page(link, way, os.environ))
+            link = f"{address}/#launch={access.new_launch(args.person)}"
+            browsers.append(open_page(link, redirect_file, os.environ))
             if browsers[-1] is None:
                 print_error(NO_BROWSER)
         print_error(f"serving at {address}; Ctrl+C ends it")
 
-    way = places.state / "server" / "open.html"
-    serve = partial(
-        serve, host, own, setup, print_address, webhooks, _terminals(args, host)
+    redirect_file = places.state / "server" / "open.html"
+    run_server = partial(
+        serve, host, access, setup, print_address, webhooks, _terminals(args, host)
     )
     try:
-        anyio.run(_serve_with_schedules, serve, due)
+        anyio.run(_serve_with_schedules, run_server, due)
     finally:
-        way.unlink(missing_ok=True)
+        redirect_file.unlink(missing_ok=True)
     return 0
 
 
 def _address_rights(args: Namespace, setup: "ListenOptions") -> AddressRights:
-    """Addresses of earlier sessions are for the user alone: not on a server that others reach."""
+    """Return the addresses of remote workspaces in which conversations may begin.
+
+    Addresses of earlier sessions are allowed only if no one but the user can reach the server.
+    """
     from refold.server.access import PAGE_PERSON
     from refold.server.terminals import check_not_shared
 
@@ -202,6 +222,7 @@ def _address_rights(args: Namespace, setup: "ListenOptions") -> AddressRights:
 
 
 def _terminals(args: Namespace, host: Host) -> "Terminals | None":
+    """Return the terminals of the developer page; None without --terminal."""
     from refold.server.terminals import Terminals
 
     if not args.terminal:
@@ -212,6 +233,7 @@ def _terminals(args: Namespace, host: Host) -> "Terminals | None":
 async def _serve_with_schedules(
     serve: Callable[[], Awaitable[None]], due: DueSchedules | None
 ) -> None:
+    """Run the server until it ends, and until then also the schedules that are due."""
     async with anyio.create_task_group() as group:
         if due is not None:
             group.start_soon(due.run)
@@ -220,7 +242,7 @@ async def _serve_with_schedules(
 
 
 def print_qr_code(link: str) -> None:
-    """The link as a QR code, for the camera of another device."""
+    """Print the link as a QR code, for the camera of another device."""
     import segno
 
     drawn = io.StringIO()
@@ -231,7 +253,10 @@ def print_qr_code(link: str) -> None:
 def listen_options(
     args: Namespace, *, drain: bool = False, websockets: bool = True
 ) -> "ListenOptions":
-    """Return where to listen. Raises `BadInput` if others could read what is sent."""
+    """Return the address to listen on, and the other options of the server.
+
+    Raises `BadInput` if other machines could read the data on the network.
+    """
     try:
         from refold.server.listening import ListenOptions
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Finds, reads and prints the session that a subcommand names, without locking its journal."""
+"""Finds, reads and prints the session that an argument names, without locking its journal."""
 
 import os
 import re
@@ -27,20 +27,21 @@ if TYPE_CHECKING:
 
 
 def add_session_argument(parser: ArgumentParser) -> None:
-    """The session that a command is about: `args.id`, for `find_session_id`."""
+    """Add the argument `id`, which names a session. `find_session_id` resolves it."""
     about = "id or name of a session, or a prefix (default: the newest of this directory)"
     parser.add_argument("id", nargs="?", default=LAST_SESSION, metavar="ID", help=about)
 
 
 def user_sessions() -> SessionIndex:
-    """The sessions of this user."""
+    """Return the index of the sessions of this user."""
     return session_index(paths(os.environ))
 
 
 def find_session_id(index: SessionIndex, text: str) -> str:
-    """The id of the session with this id or name; of `last`, the newest that was started here.
+    """Return the id of the session with the id or name `text`.
 
-    A journal that is a link, or lies below one, is refused: another program put it there.
+    `last` means the newest session that was started in this directory. A journal that is a
+    link, or is below one, is refused, because another program created it.
     """
     session = index.resolve(text, current_directory(), WaitNotice()).id
     index.refuse_links(session)
@@ -48,28 +49,31 @@ def find_session_id(index: SessionIndex, text: str) -> str:
 
 
 def load_view(index: SessionIndex, session: str) -> "tuple[View, str]":
-    """Return the view, and what is wrong with its journal, if anything."""
+    """Return the state of a session, and a description of damage in its journal, or ""."""
     from refold.journal.state.fold import fold
 
     entries, damage = index.entries(session)
     return fold(entries), damage
 
 
-_DEFAULT_COLUMNS = 100  # columns, without a terminal
-_MIN_COLUMNS = 40  # columns, at least
-# What can only be a name below a session: the root is meant then.
+_DEFAULT_COLUMNS = 100  # used without a terminal
+_MIN_COLUMNS = 40
+# Matches names that only nodes below a session have: they are looked up in --session.
 _CHILD_NAME_PATTERN = re.compile(r"(child|leaf|call|step|summary|memory)-[0-9]|c[0-9]+\Z")
 
 
 class NodePath(Struct, frozen=True):
-    """A session, and the names below it that are left to resolve."""
+    """The id of a session, and names of a subagent, step or call in it, not yet resolved."""
 
     id: str
     names: tuple[str, ...]
 
 
 class FoundNode(Struct, frozen=True):
-    """The whole tree, the node that is meant, and the name of something in it, or ""."""
+    """A session with its subagents, the requested node of this tree, and a name in the node.
+
+    The name, of a step or call, is "" if the node itself is requested.
+    """
 
     root: Node
     node: Node
@@ -93,21 +97,26 @@ def add_node_argument(parser: ArgumentParser, name: str = "node") -> None:
 
 
 def node_path(args: Namespace, node: str | None = None) -> NodePath:
-    """The session and the names in it. Raises `BadInput` where there is no such session."""
+    """Return the session that `args` or `node` names, and the further names in the path.
+
+    Raises `BadInput` if the session does not exist.
+    """
     text = args.node if node is None else node
     if not text.strip("/") or text.startswith("/"):
         raise BadInput(
             f"{text!r} is neither a session nor a part of one: give root, or an id"
         )
     first, *rest = text.rstrip("/").split("/")
-    below = first in (ROOT_ADDRESS, LAST_SESSION) or _CHILD_NAME_PATTERN.match(first)
-    if below and first not in (ROOT_ADDRESS, LAST_SESSION):
+    session = args.session
+    if _CHILD_NAME_PATTERN.match(first):  # short for root/child-1
         rest = [first, *rest]
-    if not below and args.session != LAST_SESSION:
-        raise BadInput(
-            f"{first!r} names one session and --session {args.session} another: give one"
-        )
-    id_, *names = (args.session if below else first).split("/")
+    elif first not in (ROOT_ADDRESS, LAST_SESSION):
+        if session != LAST_SESSION:
+            raise BadInput(
+                f"{first!r} names one session and --session {session} another: give one"
+            )
+        session = first
+    id_, *names = session.split("/")  # --session may name a part, too
     return NodePath(find_session_id(user_sessions(), id_), (*names, *rest))
 
 
@@ -118,7 +127,7 @@ def find_node(path: NodePath) -> FoundNode:
 
 
 def only_node(entry: FoundNode) -> Node:
-    """Return the node. Raises `BadInput` if the user named something in it."""
+    """Return the node. Raises `BadInput` if the user named a step or call in it."""
     if entry.rest:
         raise BadInput(
             f"{entry.node.address}/{entry.rest} is not a session: refold show can show it; here "
@@ -128,7 +137,7 @@ def only_node(entry: FoundNode) -> Node:
 
 
 def call_labeler() -> Callable[[ToolCall], str]:
-    """Return a function that describes a call in a line."""
+    """Return a function that describes a tool call in one line."""
     from refold.tools.builtin import builtin
 
     tools = {tool.name: tool for tool in builtin()}
@@ -136,7 +145,10 @@ def call_labeler() -> Callable[[ToolCall], str]:
 
 
 def blob_reader(node: Node) -> Callable[[str], str]:
-    """Return the text of a blob of this session; of a missing one, the reason."""
+    """Return a function that reads a blob of the node's session as text.
+
+    For a missing blob, it returns the reason in brackets.
+    """
     index = user_sessions()
 
     def text(name: str) -> str:
@@ -153,21 +165,21 @@ def terminal_width() -> int:
 
 
 def print_lines(lines: Iterable[Line]) -> None:
-    """Print lines, in colours if a terminal shows them."""
+    """Print lines, in colours if the terminal supports them."""
     from refold.console.capabilities import detect_capabilities
 
     screen = detect_capabilities(sys.stdout, os.environ)
-    pieces = list(lines)
+    all_lines = list(lines)
     if not screen.color:
-        write(plain_text(pieces) + "\n")
+        write(plain_text(all_lines) + "\n")
         return
-    painted = ("".join(screen.paint(*piece) for piece in line) for line in pieces)
+    painted = ("".join(screen.paint(*piece) for piece in line) for line in all_lines)
     write("\n".join(painted) + "\n")
 
 
 def print_conversation(index: SessionIndex, session: str, *, as_json: bool) -> int:
-    """Print the conversation, or the events; return the exit code."""
-    # Imported here: other commands need not wait for these modules.
+    """Print the conversation, or, with `as_json`, the events. Return the exit code."""
+    # imported here, so that other commands do not wait for these modules
     from refold.journal.events.kinds import Frame
     from refold.views.screen.screen import screen_of
     from refold.views.screen.transcript import transcript
@@ -193,7 +205,7 @@ def print_conversation(index: SessionIndex, session: str, *, as_json: bool) -> i
 
 
 def report_damage(node: Node) -> int:
-    """Report damaged journals of a node and below it. Returns the exit code."""
+    """Print which journals of a node and its subagents are damaged. Return the exit code."""
     damages = [child.damage for child in walk(node) if child.damage]
     for damage in damages:
         print_error(damage)

@@ -1,4 +1,4 @@
-"""`-r` without a name: the user picks a session of this directory; it is never guessed.
+"""Lets the user pick a session of this directory, for the flag -r without a name.
 
 `console.list_prompt` draws the list.
 """
@@ -24,7 +24,7 @@ _MAX_NAMED = 5
 
 
 def pick_one(terminal: TerminalSettings) -> str:
-    """The id of the session that the user picked in a terminal; "": the user left."""
+    """Let the user pick a session at the terminal. Return its id; "" if the user cancels."""
     index, cards = _sessions_here()
     from refold.terminal.this_terminal import open_terminal
 
@@ -36,20 +36,20 @@ def pick_one(terminal: TerminalSettings) -> str:
 
 
 def no_terminal_error() -> BadInput:
-    """The error where there is no terminal: it names the newest sessions."""
+    """Return the error for -r without a terminal. It names the newest sessions."""
     _, cards = _sessions_here()
     few = "\n".join(f"  {card_label(card)}" for card in cards[:_MAX_NAMED])
     return BadInput(f"-r needs a session in a pipe or a script; the newest here are\n{few}")
 
 
 def _sessions_here() -> tuple[SessionIndex, Sequence[Card]]:
-    """Return the index, and the sessions of this directory. Raises `BadInput` if there are
-    none.
+    """Return the index of sessions, and the sessions of this directory.
+
+    Raises `BadInput` if there are none.
     """
     index = session_index(paths(os.environ))
-    if cards := sessions_of(
-        index.catalogue(WaitNotice(), print_error), current_directory()
-    ):
+    catalogue = index.catalogue(WaitNotice(), print_error)
+    if cards := sessions_of(catalogue, current_directory()):
         return index, cards
     raise BadInput(
         f"no session was started in {current_directory()} yet: name one with -r ID (refold sessions "

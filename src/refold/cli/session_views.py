@@ -1,7 +1,7 @@
-"""`refold show|step|tree|timeline|cost|context`: reports on one session.
+"""`refold show|step|tree|timeline|cost|context`: prints reports on one session.
 
-They read journals, also of a running session, and write nothing. `cli.session_argument`
-finds the session, `refold.views` renders the report.
+The commands only read journals, so they also work while the session runs.
+`cli.session_argument` finds the session, `refold.views` renders the report.
 """
 
 import os
@@ -46,43 +46,46 @@ def _show_arguments(parser: ArgumentParser) -> None:
 
 
 def _show(args: Namespace) -> int:
-    """Print one session of a tree, one leaf, one step or one call, in full."""
-    named = session_argument.find_node(session_argument.node_path(args))
-    if not named.rest:
-        row = tree_row(named.node, time.time(), session_argument.call_labeler())
+    """Print a session, a subagent, a leaf, a step or a call in full. Return the exit code."""
+    found = session_argument.find_node(session_argument.node_path(args))
+    if not found.rest:
+        row = tree_row(found.node, time.time(), session_argument.call_labeler())
         if args.json:
             print_document(node_document(row))
         else:
             session_argument.print_lines(
                 node_lines(row, session_argument.terminal_width(), symbols=has_unicode())
             )
-        return session_argument.report_damage(named.node)
-    match _find_span(named):
+        return session_argument.report_damage(found.node)
+    match _find_span(found):
         case ToolStep() as done:
-            call = call_detail(named.node, done, session_argument.blob_reader(named.node))
+            call = call_detail(found.node, done, session_argument.blob_reader(found.node))
             if args.json:
                 print_document(call_document(call))
             else:
                 session_argument.print_lines(call_lines(call))
         case SideCall() as side:
-            leaf = leaf_detail(named.node, side, session_argument.blob_reader(named.node))
+            leaf = leaf_detail(found.node, side, session_argument.blob_reader(found.node))
             if args.json:
                 print_document(leaf_detail_document(leaf))
             else:
                 session_argument.print_lines(leaf_lines(leaf))
         case ModelStep(number):
-            _show_step(named.node, number, as_json=args.json)
+            _show_step(found.node, number, as_json=args.json)
         case _:
-            address = named.node.address
+            address = found.node.address
             raise BadInput(
-                f"{address} has no {named.rest!r}: give leaf-N, call-N, step-N or "
+                f"{address} has no {found.rest!r}: give leaf-N, call-N, step-N or "
                 f"child-N (refold timeline {address} lists them)"
             )
-    return session_argument.report_damage(named.node)
+    return session_argument.report_damage(found.node)
 
 
 def _find_span(node: FoundNode) -> Span | None:
-    """Return the step, call or leaf with this name. `c7` is short for `call-7`."""
+    """Return the step, call or leaf that `node.rest` names, or None.
+
+    `c7` is short for `call-7`.
+    """
     activity, name = activity_of(node.node.entries), node.rest
     full = f"call-{name[1:]}" if name[:1] == "c" else name
     return activity.find_span(name) or activity.find_span(full)
@@ -139,6 +142,7 @@ def _timeline_arguments(parser: ArgumentParser) -> None:
 
 
 def _timeline(args: Namespace) -> int:
+    """Print the calls of a session, or the slowest. Return 1 if it is damaged, otherwise 0."""
     node = _node(args)
     every = timeline(node, time.time(), session_argument.call_labeler())
     shown = every if args.slow is None else slowest(every, args.slow)

@@ -1,4 +1,4 @@
-"""`refold skills`: the available skills, where each is stored, and what is wrong with it."""
+"""`refold skills`: lists the available skills, where each is stored, and its problems."""
 
 import os
 from argparse import ArgumentParser, Namespace
@@ -14,8 +14,9 @@ from refold.views.escape import escape_to_one_line, visible
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("what", nargs="?", choices=("list", "show"), default="list")
-    parser.add_argument("name", nargs="?", help="show this one in full")
+    parser.add_argument("what", nargs="?", choices=("list", "show"), default="list",
+        help="list all (default), or show one")  # fmt: skip
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the skill to show in full")
     parser.add_argument("--json", action="store_true", help="print JSON lines")
 
 
@@ -24,20 +25,22 @@ def run(args: Namespace) -> int:
         raise BadInput("give a name: refold skills show NAME (refold skills lists them)")
     if args.what == "list" and args.name:
         raise BadInput(f"to show one skill in full: refold skills show {args.name}")
-    scope, changed = scope_with_trust(current_directory(), paths(os.environ), os.environ)
+    scope, changed_file_notices = scope_with_trust(
+        current_directory(), paths(os.environ), os.environ
+    )
     catalogue = Catalogue(scope)
     if args.what == "show":
         status = _show(catalogue, catalogue.skill(args.name), as_json=args.json)
-        _print_problems(changed())
+        _print_problems(changed_file_notices())
         return status
     for skill in catalogue.scan.skills:
         if args.json:
             _print_skill_line(skill)
         else:
-            place = f"{skill.where}{'' if skill.told else ', not shown to the model'}"
+            place = f"{skill.where}{'' if skill.shown else ', not shown to the model'}"
             write(f"{skill.name}  ({escape_to_one_line(place)})\n")
             write(f"    {escape_to_one_line(skill.description)}\n")
-    _print_problems((*catalogue.every_notice(), *changed()))
+    _print_problems((*catalogue.every_notice(), *changed_file_notices()))
     return 0
 
 
@@ -59,9 +62,10 @@ def _show(catalogue: Catalogue, skill: Skill, *, as_json: bool) -> int:
 
 
 def _print_skill_line(skill: Skill, text: str | None = None) -> None:
+    """Print a skill as a line of JSON, with `text` unless it is None."""
     document = {
         "name": skill.name, "description": skill.description, "folder": skill.folder,
-        "where": skill.where, "whose": skill.whose, "told": skill.told,
+        "where": skill.where, "whose": skill.whose, "told": skill.shown,
     }  # fmt: skip
     if text is not None:
         document["text"] = text

@@ -1,6 +1,7 @@
-"""`refold spec`: checks, shows and converts files of declared agents, and makes programs of them.
+"""`refold spec`: checks, shows and converts files of agents, such as agents.toml.
 
-`declared` reads and writes them; `refold agents` lists the agents that count here.
+The command also generates programs from such files. The package `declared` reads and writes
+them. `refold agents` lists the agents that apply in a directory.
 """
 
 import os
@@ -22,13 +23,15 @@ def add_arguments(parser: ArgumentParser) -> None:
         ("show", "list the agents of a file with all their keys"),
     ):
         child = subparsers.add_parser(name, help=about)
-        child.add_argument("file", metavar="FILE")
+        child.add_argument(
+            "file", metavar="FILE", help="agents as TOML, YAML, JSON or Prolog"
+        )
         if name in ("import", "export"):
             child.add_argument("--out", metavar="FILE", help="write a new file instead")
     program = subparsers.add_parser(
         "generate", help="write an agent as one readable Python program"
     )
-    program.add_argument("agent", metavar="AGENT")
+    program.add_argument("agent", metavar="AGENT", help="name of the agent")
     program.add_argument(
         "--out", metavar="DIR", required=True, help="the directory for its files"
     )
@@ -62,7 +65,7 @@ def run(args: Namespace) -> int:
 
 
 def document(agents: AgentFile) -> dict[str, object]:
-    """The agents as the tables of agents.toml."""
+    """Return the agents as nested tables, as in agents.toml."""
     default = {"default": agents.default} if agents.default else {}
     return {
         **default,
@@ -80,17 +83,18 @@ def _read(name: str) -> AgentFile:
 
 
 def _check(agents: AgentFile) -> None:
-    """Check the agents. Raises `BadInput` for a tool, file or backend that does not exist."""
+    """Raise `BadInput` if an agent names a tool, file or backend that does not exist."""
     from refold.cli.declared_start import tool_names
     from refold.declared.overlay import overlay_of, profile_of
 
-    known = tool_names()
-    for agent in agents.agents:
+    names = tool_names()
+    for agent in agents.agents:  # both functions raise
         overlay_of(agent)
-        profile_of(agent, known)
+        profile_of(agent, names)
 
 
 def _generate(args: Namespace) -> None:
+    """Write an agent as a Python program, and print the names of its files."""
     from refold.cli.declared_start import load_declared_agents, tool_names
     from refold.config.paths import paths
     from refold.declared.generate import generate_agent, write_files
@@ -99,19 +103,20 @@ def _generate(args: Namespace) -> None:
 
     places = paths(os.environ)
     agents = load_declared_agents(Path.cwd(), places, trust=False, named_file=args.agents)
-    one = agents.find(args.agent)
-    if one is None:
+    agent = agents.find(args.agent)
+    if agent is None:
         names = [item.variant.name for item in agents.agents]
-        suggestions = " or ".join(similar(args.agent, names)) or ", ".join(names) or "none"
+        suggestions = " or ".join(similar(args.agent, names))
+        present = suggestions or ", ".join(names) or "none"
         raise BadInput(
-            f"there is no declared agent {args.agent!r}: there is {suggestions}; --agents FILE names a file"
+            f"there is no declared agent {args.agent!r}: there is {present}; --agents FILE names a file"
         )
-    profile_of(one, tool_names())  # it also checks the names of tools
-    agent = generate_agent(one, Path(args.out).expanduser().resolve().name)
-    write_files(agent, args.out, replace=args.replace)
-    write("".join(f"wrote {Path(args.out) / name}\n" for name in agent.files))
-    if agent.left_out:
-        write(f"not in the program: the tools {', '.join(agent.left_out)}\n")
+    profile_of(agent, tool_names())  # this checks the names of tools, too
+    program = generate_agent(agent, Path(args.out).expanduser().resolve().name)
+    write_files(program, args.out, replace=args.replace)
+    write("".join(f"wrote {Path(args.out) / name}\n" for name in program.files))
+    if program.left_out:
+        write(f"not in the program: the tools {', '.join(program.left_out)}\n")
 
 
 def _show(agents: AgentFile) -> None:
@@ -124,6 +129,7 @@ def _show(agents: AgentFile) -> None:
 
 
 def _write_output(text: str, path: str | None) -> None:
+    """Write `text` to the new file `path`, or print it if `path` is None."""
     if path is None:
         write(text)
         return

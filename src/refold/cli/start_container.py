@@ -1,7 +1,7 @@
-"""`--container IMAGE` and `--devcontainer`: make the image of a container before the session.
+"""`--container IMAGE` and `--devcontainer`: prepares the image of a container for a session.
 
-Commands of a project are run only after a question that shows them, or with `--trust`. The session
-itself runs the container (`place.containers.session_container`).
+Commands of the project that build the image are run only with `--trust`, or after a question
+that shows them. The session starts the container (`place.containers.session_container`).
 """
 
 import os
@@ -22,14 +22,15 @@ from refold.place.elsewhere.address import parse_address
 
 
 def directory_of_container(args: Namespace) -> Path:
-    """The directory that stands for the container that the flags name. Raises `BadInput`."""
+    """Return the directory on this machine that represents the container of the flags.
+
+    Raises `BadInput` if the image cannot be prepared.
+    """
     text = _address(args)
     address, data = parse_address(text), paths(os.environ).data
     plan = plan_of_address(address, kept_out_of(data, os.environ))
-    program, records = (
-        find_container_program(os.environ),
-        ContainerRecords(data / "containers"),
-    )
+    program = find_container_program(os.environ)
+    records = ContainerRecords(data / "containers")
 
     prepare_image(plan, program, records, partial(_ask, trusts=args.trust), print_error)
     if args.keep:
@@ -38,6 +39,10 @@ def directory_of_container(args: Namespace) -> Path:
 
 
 def _address(args: Namespace) -> str:
+    """Return the address of the container that the flags name, as a session stores it.
+
+    Raises `BadInput` if the flags name more than one place, or no container.
+    """
     options = [
         flag
         for flag, value in (
@@ -58,7 +63,10 @@ def _address(args: Namespace) -> str:
 
 
 def _ask(text: str, *, trusts: bool) -> bool:
-    """Show the question. `--trust` is the answer where there is no terminal."""
+    """Show the commands in `text`, and ask whether to run them. Return the answer.
+
+    If `trusts`, return True without asking.
+    """
     print_lines(text)
     if trusts:
         return True

@@ -1,4 +1,4 @@
-"""`--worktree` and `--clone`: the session works in a directory that is made for it."""
+"""`--worktree` and `--clone`: creates a worktree or clone in which the session works."""
 
 import os
 from argparse import Namespace
@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 def enter_new_directory(
     args: Namespace, find_session_directory: Callable[[Namespace], SessionDirectory]
 ) -> AbstractContextManager[object]:
-    """Make the directory that the command line asks for, if any; at the end say what is in it.
+    """Create the worktree or clone that the flags ask for, and report its changes at the end.
 
-    `find_session_directory` returns that of a resumed session. Raises `BadInput`. Not to be called in an event loop.
+    `find_session_directory` returns the directory of a resumed session. Raises `BadInput`. Must
+    not be called in an event loop.
     """
-    if (args.clone is not None or args.worktree is not None) and (
-        args.container or args.devcontainer or args.keep
-    ):
+    makes_directory = args.clone is not None or args.worktree is not None
+    uses_container = args.container or args.devcontainer or args.keep
+    if makes_directory and uses_container:
         raise BadInput(
             "--container and --devcontainer are for the directory itself: leave --clone and "
             "--worktree out, or start there with -C"
@@ -46,11 +47,14 @@ def enter_new_directory(
         )
     if args.clone is not None:
         return _enter_clone(args)
-    return _return_to_clone(args, find_session_directory) if resumes else nullcontext()
+    if resumes:
+        return _return_to_clone(args, find_session_directory)
+    return nullcontext()
 
 
 @contextmanager
 def _enter_clone(args: Namespace) -> Generator[None]:
+    """Create a clone for the session of the block. At the end, report its changes."""
     from refold.client.clones import make_clone
     from refold.place.git_source import parse_source
 
@@ -75,7 +79,7 @@ def _enter_clone(args: Namespace) -> Generator[None]:
 def _return_to_clone(
     args: Namespace, find_session_directory: Callable[[Namespace], SessionDirectory]
 ) -> Generator[None]:
-    """A session that is resumed may work in a clone: then report its result at the end."""
+    """At the end of the block, report the changes if the session worked in a clone."""
     from refold.cli.flags import PICK_SESSION
 
     try:
@@ -89,6 +93,7 @@ def _return_to_clone(
 
 
 def _finish(clone: "Clone") -> None:
+    """Print which files have the changes of the clone, or why they are unknown."""
     from refold.client.clones import finish_clone
 
     try:
@@ -102,6 +107,7 @@ def _finish(clone: "Clone") -> None:
 
 @contextmanager
 def _enter_worktree(args: Namespace) -> Generator[None]:
+    """Create a worktree, or use an existing one, for the session of the block."""
     if args.resume is not None or args.continue_:
         raise BadInput(
             "--worktree starts a new session, so it cannot be combined with -c or -r"
@@ -109,16 +115,21 @@ def _enter_worktree(args: Namespace) -> Generator[None]:
     from refold.client.worktree_flag import StartWorktrees
 
     trees = StartWorktrees()
-    inside = trees.begin(args.worktree, str(current_directory()))
-    left = _rules(args, current_directory())
-    args.workspace = Path(inside.directory)
-    if inside.trusted and not args.trust:
+    worktree = trees.begin(args.worktree, str(current_directory()))
+    rules_of_repository = _rules(args, current_directory())
+    args.workspace = Path(worktree.directory)
+    if worktree.trusted and not args.trust:
+        # the new directory is trusted like the repository
         args.trust, args.like = True, os.path.realpath(current_directory())
-    rules = _rules(args, args.workspace)
-    # The branch may have older settings, and no file that git ignores.
-    args.ask = [*args.ask, *_rules_without(left.ask, rules.ask)]
-    args.deny = [*args.deny, *_rules_without(left.deny, rules.deny)]
-    print_error(f"works in {inside.directory}, on the branch {inside.branch}")
+    rules_of_worktree = _rules(args, args.workspace)
+    # The branch may have older settings, and lacks files that git ignores, so the rules of
+    # this directory apply, too.
+    args.ask = [*args.ask, *_rules_without(rules_of_repository.ask, rules_of_worktree.ask)]
+    args.deny = [
+        *args.deny,
+        *_rules_without(rules_of_repository.deny, rules_of_worktree.deny),
+    ]
+    print_error(f"works in {worktree.directory}, on the branch {worktree.branch}")
     try:
         yield
     finally:
@@ -133,10 +144,12 @@ def _rules(args: Namespace, directory: Path) -> Permissions:
 
 
 def _rules_without(
-    rules: Sequence[str | RuleWithCases], more_rules: Sequence[str | RuleWithCases]
+    rules: Sequence[str | RuleWithCases], known_rules: Sequence[str | RuleWithCases]
 ) -> Sequence[str]:
-    texts, known = (
-        [rule if isinstance(rule, str) else rule.rule for rule in some]
-        for some in (rules, more_rules)
-    )
-    return [text for text in texts if text not in known]
+    """Return the texts of those `rules` that are not in `known_rules`."""
+    known = {_rule_text(rule) for rule in known_rules}
+    return [text for rule in rules if (text := _rule_text(rule)) not in known]
+
+
+def _rule_text(rule: str | RuleWithCases) -> str:
+    return rule if isinstance(rule, str) else rule.rule

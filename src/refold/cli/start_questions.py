@@ -1,7 +1,8 @@
-"""The questions before a session: trust, mode, the rules of another agent.
+"""Asks questions before a session: about trust, the mode, and the rules of Claude Code.
 
-Each is asked once, by the same widget as questions in a session. `first_run` asks for a model.
-A key that is typed at a question is hidden and dropped; other text becomes the first message.
+Each question is asked once, with the same menu as questions in a session. If the user types an
+API key instead of an answer, it is not shown and not used; other text becomes the first
+message. `first_run` asks for a model.
 """
 
 from collections.abc import Iterable, Mapping
@@ -47,14 +48,20 @@ _COUNT_NOTES: Mapping[Verdict, str] = {
 
 
 class StartQuestions:
-    """Asks at the terminal. `messages` are what was typed and sent in place of an answer."""
+    """Asks the questions at the terminal.
+
+    `messages` are the texts that the user sent instead of an answer.
+    """
 
     def __init__(self, printer: Printer, reader: TerminalReader) -> None:
         self.printer, self.reader = printer, reader
         self.messages = list[str]()
 
     async def choose(self, menu: Menu) -> str:
-        """The id of the choice; "" if the question was left. Ctrl+C ends the program."""
+        """Ask, and return the id of the choice; "" if the user cancels.
+
+        Raises `KeyboardInterrupt` at Ctrl+C.
+        """
         while True:
             match await self.reader.choose(menu):
                 case DraftMessage(words) if looks_like_key(words):
@@ -83,18 +90,20 @@ class StartQuestions:
         self.printer.ensure_blank_line()
         self.printer.print_text(offer.question, "strong")
         folders = TrustedFolders(paths.folders)
-        new = offer.settings or offer.texts.found
-        if await self.choose(_TRUST_MENU if new else _CHANGED_MENU) == "y":
+        # otherwise only the instructions of a trusted folder have changed
+        is_new = offer.settings or offer.texts.found
+        if await self.choose(_TRUST_MENU if is_new else _CHANGED_MENU) == "y":
             offer.accept(folders, paths.data)
-            self.show(["Trusted." if new else "They are sent from now on."], "good")
+            self.show(["Trusted." if is_new else "They are sent from now on."], "good")
         else:
             self.show([offer.decline(folders, paths.data)], "warn")
 
     async def ask_for_namespaces(self, folder: str, folders: TrustedFolders) -> bool:
-        """Ask whether the setting that lets commands make namespaces counts in the folder."""
+        """Ask whether commands in the folder may make namespaces. Return the answer."""
         self.printer.print_text(SETTING_NAMESPACES)
         self.printer.print_text(NAMESPACES_QUESTION, "strong")
-        if permits := await self.choose(_NAMESPACES_MENU) == "y":
+        permits = await self.choose(_NAMESPACES_MENU) == "y"
+        if permits:
             folders.allow_namespaces(folder)
         else:
             self.show([_NO_NAMESPACES], "warn")
@@ -107,14 +116,14 @@ class StartQuestions:
         rules: ClaudeRules | None,
         folders: TrustedFolders,
     ) -> None:
-        """Ask for the mode, if `places` says where it is stored, and about the rules."""
+        """Ask for the mode unless `places` is None, and about `rules` unless they are None."""
         if places is not None:
             await self.ask_for_mode(places)
         if rules is not None:
             await self.ask_for_rules(folder, rules, folders)
 
     async def ask_for_mode(self, paths: Paths) -> None:
-        """Ask for the mode. The answer is a setting like any other."""
+        """Ask for the mode, and store the answer in the user's settings."""
         self.printer.print_line(())
         self.printer.print_text(_MODE_QUESTION, "strong")
         match await self.choose(_MODE_MENU):
@@ -131,7 +140,7 @@ class StartQuestions:
     async def ask_for_rules(
         self, folder: str, claude: ClaudeRules, folders: TrustedFolders
     ) -> None:
-        """List the rules of Claude Code with what counts, and ask whether to import them."""
+        """Show the converted rules of Claude Code, and ask whether to import them."""
         self.printer.print_line(())
         self.printer.print_text("Claude Code has permission rules for this folder:")
         self.show(f"  {row}" for row in claude.lines(_COUNT_NOTES))
@@ -152,7 +161,7 @@ class StartQuestions:
 
 
 def start_questions(settings: FolderSettings) -> StartQuestions:
-    """The questions at the terminal of this process."""
+    """Return the `StartQuestions` for the terminal of this process."""
     terminal_settings = settings.settings.terminal
     return StartQuestions(
         *open_terminal(display=terminal_settings.display, theme=terminal_settings.theme)
@@ -160,10 +169,13 @@ def start_questions(settings: FolderSettings) -> StartQuestions:
 
 
 def unseen_rules(folder: str, folders: TrustedFolders) -> ClaudeRules | None:
-    """The rules of Claude Code that the user has not decided on; None if there are none."""
+    """Return the rules of Claude Code in the folder if the user has not decided on them yet.
+
+    Otherwise return None. Return None, too, if there are no rules or they cannot be read.
+    """
     try:
         claude = rules_of_folder(folder)
-    except BadInput:  # which the start reports
+    except BadInput:  # the start itself reports this
         return None
     is_new = bool(claude) and not folders.has_shown_rules(folder, claude.sha256)
     return claude if is_new else None

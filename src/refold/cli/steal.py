@@ -1,8 +1,8 @@
-"""`--steal`: end the process that has a session open, so that it is continued here.
+"""`--steal`: kills the process that has a session open, so that the session can continue here.
 
-A process that answers is never ended: it can be joined. Where a person can be asked, one
-that does not is killed after a yes; with -p, the flag is the yes. `client.session_holder`
-finds and ends processes.
+A process that answers is never killed, because it can be joined. At a terminal, the user is
+asked before a process is killed; with -p, the flag is enough. `client.session_holder` finds and
+kills processes.
 """
 
 import os
@@ -18,11 +18,11 @@ from refold.journal.session_index import SessionIndex
 
 
 def ask_and_steal(args: Namespace) -> bool:
-    """Ask at the terminal, and end the process that has the session open.
+    """Ask at the terminal, and kill the process that has the session `args.resume` open.
 
-    Return False if the user joins the session instead. Raises `BadInput` if the user
-    refuses. `args.resume` is a whole id; `args.holder` is set to the process that was
-    killed.
+    Return False if the process answers and the user joins it instead. Return True if it was
+    killed, or if no process has the session open. Raises `BadInput` if the user refuses.
+    `args.holder` is set to the killed process.
     """
     index = session_index(paths(os.environ))
     holder = find_holder(index, args.resume)
@@ -42,7 +42,7 @@ def ask_and_steal(args: Namespace) -> bool:
 def offer_to_join(session: str) -> bool:
     """Ask at the terminal whether to join the process that has the session open.
 
-    False if it does not answer, or if the user refuses.
+    Return False if the process does not answer, or if the user refuses.
     """
     holder = find_holder(session_index(paths(os.environ)), session)
     if holder is None or holder.state != "answers":
@@ -51,9 +51,9 @@ def offer_to_join(session: str) -> bool:
 
 
 def steal(index: SessionIndex, session: str) -> SessionHolder | None:
-    """End the process that has the session open, without asking, and return it.
+    """Kill the process that has the session open, without asking, and return it.
 
-    Return None if there is none. Raises `BadInput` unless the process hangs.
+    Return None if no process has it open. Raises `BadInput` if the process does not hang.
     """
     holder = find_holder(index, session)
     if holder is None:
@@ -66,9 +66,10 @@ def steal(index: SessionIndex, session: str) -> SessionHolder | None:
 
 
 def _not_ended_error(holder: SessionHolder) -> str:
-    way = (
+    """Return a text that the process continues to run, and what the user can do."""
+    advice = (
         f"join it with `refold attach {holder.session}`"
         if holder.state == "answers"
         else f"if it hangs, end it with `kill {holder.pid}`, and resume then"
     )
-    return f"{holder.name} has {holder.session} open and was not ended: {way}"
+    return f"{holder.name} has {holder.session} open and was not ended: {advice}"

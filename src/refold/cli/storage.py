@@ -1,7 +1,7 @@
-"""`refold storage` and `refold storage clean`: what refold's files take, and cleaning up.
+"""`refold storage [clean]`: shows the size of refold's files, or deletes old ones.
 
-`client.storage` finds and deletes; nothing is deleted without this command. What was measured is
-remembered for the warning about the quota (`app.storage_quota`).
+The measured size is stored for the warning about the quota (`app.storage_quota`).
+`client.storage` finds and deletes the files, only for this command.
 """
 
 import os
@@ -36,7 +36,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "clean", help="delete old sessions, old caches, and what belongs to no session"
     )
     clean.add_argument("--older-than", required=True, type=_age_seconds, metavar="AGE",
-        help="only what was last written before, such as 90d, 12w or 1y")  # fmt: skip
+        help="delete what was not written for this long, such as 90d, 12w or 1y")  # fmt: skip
     clean.add_argument("--dry-run", action="store_true", help="print what would be deleted")
     clean.add_argument(
         "-y", "--yes", action="store_true", help="do not ask for confirmation"
@@ -55,6 +55,7 @@ def run(args: Namespace) -> int:
 
 
 def _show(storage: Storage, paths: Paths, now: float, *, as_json: bool) -> None:
+    """Print the sizes of refold's files, and what belongs to no session."""
     sizes = sizes_by_kind(storage.files(), now)
     remember_size(paths, sizes, now)
     leftovers, containers = list(storage.leftovers()), list(storage.containers.find())
@@ -80,18 +81,29 @@ def _show(storage: Storage, paths: Paths, now: float, *, as_json: bool) -> None:
 
 
 def _rows(sizes: list[KindSize]) -> Iterator[str]:
+    """Yield the lines of a table: a heading, a line for each kind of files, and the total."""
     heads = ("files", "size", *(f"over {days} days" for days in AGES_DAYS))
     cells = [
-        (size.kind.name, f"{size.files:,}", *map(_size, (size.bytes, *size.older_bytes)))
+        (
+            size.kind.name,
+            f"{size.files:,}",
+            *map(_size_or_dash, (size.bytes, *size.older_bytes)),
+        )
         for size in sizes
     ]
+    # `older_bytes` has one number for each age in `AGES_DAYS`
     columns = zip(*(size.older_bytes for size in sizes), strict=True)
-    older = [sum(column) for column in columns] or [0] * len(AGES_DAYS)
+    older_totals = [sum(column) for column in columns] or [0] * len(AGES_DAYS)
     files, total = sum(s.files for s in sizes), sum(s.bytes for s in sizes)
-    table = [("", *heads), *cells, ("total", f"{files:,}", *map(_size, (total, *older)))]
+    table = [
+        ("", *heads),
+        *cells,
+        ("total", f"{files:,}", *map(_size_or_dash, (total, *older_totals))),
+    ]
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     removals = ("removed by", *(size.kind.removal for size in sizes), "")
     for row, removal in zip(table, removals, strict=True):
+        # the name is aligned to the left, the figures to the right
         name, *figures = (
             f"{cell:{side}{width}}"
             for cell, side, width in zip(row, "<>>>>>", widths, strict=True)
@@ -99,7 +111,7 @@ def _rows(sizes: list[KindSize]) -> Iterator[str]:
         yield "  ".join((name, *figures, removal)).rstrip()
 
 
-def _size(count: int) -> str:
+def _size_or_dash(count: int) -> str:
     return size_text(count) if count else "-"
 
 
@@ -128,12 +140,13 @@ def _container_document(leftover: ContainerLeftover) -> dict[str, object]:
 
 
 def _container_line(leftover: ContainerLeftover) -> str:
+    """Return the line about a container or an image, with its size and kind."""
     about = {
         "stray": "a container that a killed refold left",
         "kept": "a container that is kept",
         "image": "an image",
     }
-    size, name = _size(leftover.bytes), escape_to_one_line(leftover.name)
+    size, name = _size_or_dash(leftover.bytes), escape_to_one_line(leftover.name)
     return f"container   {size:>9}  {name} of {leftover.program}, {about[leftover.kind]}\n"
 
 
@@ -143,6 +156,10 @@ def _print_problems(storage: Storage) -> None:
 
 
 def _clean(storage: Storage, args: Namespace, before: float) -> int:
+    """Delete files that were last written before the time `before`, if the user agrees.
+
+    Return the exit code.
+    """
     plan = storage.plan(before)
     if not args.json:
         for session in plan.open_sessions:
@@ -168,6 +185,7 @@ def _clean(storage: Storage, args: Namespace, before: float) -> int:
 
 
 def _print_plan(plan: CleanPlan, *, as_json: bool) -> None:
+    """Print what the plan deletes, one item in a line; as text, cache files are one line."""
     for session in plan.sessions:
         if as_json:
             print_document({"session": session.id, "bytes": session.size.bytes})
@@ -194,6 +212,7 @@ def _print_plan(plan: CleanPlan, *, as_json: bool) -> None:
 
 
 def _summary(plan: CleanPlan) -> str:
+    """Return the number of items of each kind and their size, in one line."""
     images = sum(leftover.kind == "image" for leftover in plan.containers)
     containers = len(plan.containers) - images
     parts = (
@@ -212,6 +231,7 @@ def _directories(count: int) -> str:
 
 
 def _age_seconds(text: str) -> float:
+    """Return an age such as 90d, 12w or 1y in seconds."""
     number, unit = text[:-1], text[-1:]
     if not (
         number.isascii() and number.isdecimal() and int(number) > 0 and unit in _UNIT_DAYS

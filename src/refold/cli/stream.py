@@ -1,6 +1,7 @@
-"""`refold stream [NODE]`: follow a session and its subagents while they run.
+"""`refold stream [NODE]`: prints what a session and its subagents do while they run.
 
-It polls their journals, without the writers' knowledge, and ends with the session's turn.
+The command polls their journals, without contacting the processes that write them. It ends when
+the turn of the session ends.
 """
 
 import re
@@ -20,7 +21,7 @@ from refold.journal.state.session_tree import ROOT_ADDRESS
 from refold.views.activity_tail import ActivityTail
 from refold.views.stream_json.encode import documents_of
 
-_POLL_SECONDS = 0.2  # seconds between two polls
+_POLL_SECONDS = 0.2  # between two polls
 _IDLE_POLLS = 5  # polls without news before the writer lock is checked again
 
 
@@ -39,6 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Print the events of a session. Return 1 for damage or an unfinished turn, otherwise 0."""
     index = session_argument.user_sessions()
     address, session = _find_session(index, session_argument.node_path(args))
     news = index.follow(session, address)
@@ -46,16 +48,16 @@ def run(args: Namespace) -> int:
     first = news.new_entries()
     stream.apply(first)
     stream.print_entries(_entries_to_print(first, address, args.after))
-    lost = stream.follow_until_end(news, follow=args.follow)
+    was_cut_off = stream.follow_until_end(news, follow=args.follow)
     for damage in news.damages:
         print_error(damage)
-    if lost:
+    if was_cut_off:
         print_error(f"{address}: its process exited in the middle of a turn")
-    return 1 if lost or news.damages else 0
+    return 1 if was_cut_off or news.damages else 0
 
 
 class _Stream:
-    """Prints news, and records whether a turn of its session is running."""
+    """Prints news of a session, and records whether a turn of the session is running."""
 
     def __init__(
         self, address: str, is_written: Callable[[], bool], *, as_json: bool
@@ -63,29 +65,36 @@ class _Stream:
         self._address, self._is_written, self._as_json = address, is_written, as_json
         self._tails = dict[str, ActivityTail]()
         self._label = None if as_json else session_argument.call_labeler()
-        self._open = False
+        self._has_open_turn = False
 
     def follow_until_end(self, news: TreeNews, *, follow: bool) -> bool:
-        """Print news until the turn ends. Return True if its process was lost before."""
-        quiet = 0
-        while self._open or follow:
+        """Print news until the turn ends; with `follow`, until Ctrl+C.
+
+        Return True if the process that ran the turn exited before the end of the turn. Without
+        `follow`, the printing also ends at a damaged journal.
+        """
+        quiet_polls = 0
+        while self._has_open_turn or follow:
             if news.damages and not follow:
                 return False
             time.sleep(_POLL_SECONDS)
             entries = self._print_news(news)
-            quiet = 0 if entries else quiet + 1
-            in_doubt = quiet % _IDLE_POLLS == 1 and not follow
+            quiet_polls = 0 if entries else quiet_polls + 1
+            # the writer is checked after the first quiet poll, and then after each _IDLE_POLLS
+            in_doubt = quiet_polls % _IDLE_POLLS == 1 and not follow
             if in_doubt and not self._is_written():
-                self._print_news(news)  # it may have ended between the two looks
-                return self._open
+                self._print_news(news)  # the turn may have ended between the two checks
+                return self._has_open_turn
         return False
 
     def apply(self, entries: Sequence[tuple[str, Entry]]) -> None:
+        """Update whether a turn of the session is running, from new entries."""
         for node, entry in entries:
             if node == self._address and isinstance(entry.event, TurnStarted | TurnEnded):
-                self._open = isinstance(entry.event, TurnStarted)
+                self._has_open_turn = isinstance(entry.event, TurnStarted)
 
     def print_entries(self, entries: Sequence[tuple[str, Entry]]) -> None:
+        """Print entries. Each has the address of its node, such as root/child-1."""
         for node, entry in entries:
             if self._as_json:
                 for document in _documents(node, entry):
@@ -100,6 +109,7 @@ class _Stream:
             session_argument.print_lines(lines)
 
     def _print_news(self, news: TreeNews) -> bool:
+        """Print the new entries. Return False if there are none."""
         entries = news.new_entries()
         self.apply(entries)
         self.print_entries(entries)
@@ -107,6 +117,10 @@ class _Stream:
 
 
 def _find_session(index: SessionIndex, path: session_argument.NodePath) -> tuple[str, str]:
+    """Return the address of the named node, such as root/child-1, and its session's id.
+
+    Raises `BadInput`.
+    """
     session = path.id
     for name in path.names:
         if not re.fullmatch(CHILD_PATTERN, name):
@@ -124,29 +138,31 @@ def _find_session(index: SessionIndex, path: session_argument.NodePath) -> tuple
 def _entries_to_print(
     first: Sequence[tuple[str, Entry]], address: str, after: int | None
 ) -> list[tuple[str, Entry]]:
-    """Return those of the first entries that are printed.
+    """Return those entries of `first` that must be printed, each with its node.
 
-    Of this node these are the ones after `after`, or those of its newest turn; of other
-    nodes, those that are not older.
+    `first` are the entries that exist at the start. Of the node at `address`, the entries after
+    the event `after` are printed; if `after` is None, those of the newest turn. Of other nodes,
+    the entries since the first printed one are printed.
     """
     own = [entry for node, entry in first if node == address]
     if after is None:
         began = [e for e in own if isinstance(e.event, TurnStarted)]
         after = _seq_before_turn(began[-1]) if began else 0
-    since = next((entry.at for entry in own if entry.seq > after), None)
-    return [
-        (node, entry)
-        for node, entry in first
-        if (
-            entry.seq > after
-            if node == address
-            else since is not None and entry.at >= since
-        )
-    ]
+    start_time = next((entry.at for entry in own if entry.seq > after), None)
+
+    def is_printed(node: str, entry: Entry) -> bool:
+        if node == address:
+            return entry.seq > after
+        return start_time is not None and entry.at >= start_time
+
+    return [(node, entry) for node, entry in first if is_printed(node, entry)]
 
 
 def _seq_before_turn(entry: Entry) -> int:
-    """Return the event before the message that began a turn."""
+    """Return the number of the event before the turn that `entry` starts.
+
+    If a message began the turn, the number is that of the event before the message.
+    """
     cause = entry.event.cause if isinstance(entry.event, TurnStarted) else 0
     return (cause or entry.seq) - 1
 
@@ -158,6 +174,6 @@ def _seq(text: str) -> int:
 
 
 def _documents(node: str, entry: Entry) -> Iterator[dict[str, object]]:
-    """The documents of `stream`, with the node of each."""
+    """Yield the documents of the JSON stream for an entry, each with the name of its node."""
     for part in documents_of(Frame(entry.seq, 0, entry), live=False):
         yield {"node": node, "at": entry.at, "by": entry.by, **msgspec.to_builtins(part)}

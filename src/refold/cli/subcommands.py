@@ -1,7 +1,8 @@
-"""The subcommands: their names, what each is for, and the module that does it.
+"""Lists all subcommands: names, descriptions, and the modules that implement them.
 
-A module has `add_arguments(parser)` and `run(namespace)`, which returns an exit code; one
-with several subcommands has an `SubcommandEntry` for each. It is imported only if one is used.
+A module has `add_arguments(parser)` and `run(namespace)`, which returns an exit code. A module
+with several subcommands has a `SubcommandEntry` for each. A module is imported only if a
+subcommand of it is used.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -15,20 +16,24 @@ from refold.cli.parser import Parser, describe_subcommands
 
 
 class SubcommandEntry(Struct, frozen=True):
-    """What does a subcommand. `run` returns the exit code."""
+    """The functions that implement a subcommand. `run` returns the exit code."""
 
     add_arguments: Callable[[ArgumentParser], None]
     run: Callable[[Namespace], int]
 
 
 class Subcommand(Struct, frozen=True):
-    """`module` is below `refold.cli`; after a colon, the name of an `SubcommandEntry` in it."""
+    """A subcommand. `module` is a module of `refold.cli`.
+
+    After a colon it may name a `SubcommandEntry` in the module.
+    """
 
     name: str
     module: str
     help: str
 
     def load(self) -> SubcommandEntry:
+        """Import the module of the subcommand, and return its functions."""
         name, _, entry = self.module.partition(":")
         module = import_module(f"refold.cli.{name}")
         if entry:
@@ -77,7 +82,9 @@ _SUBCOMMAND_ENTRIES = (
         "step", "session_views:STEP", "show the model's request and response of one step"
     ),
     Subcommand("serve", "serve", "serve conversations to browsers and programs"),
-    Subcommand("web", "serve:WEB", "serve them, and open the page in your browser"),
+    Subcommand(
+        "web", "serve:WEB", "serve conversations, and open the page in your browser"
+    ),
     Subcommand("acp", "acp", "serve an editor over the Agent Client Protocol"),
     Subcommand("attach", "attach", "join a session that is open in another process"),
     Subcommand("stream", "stream", "follow a session while it runs"),
@@ -129,18 +136,18 @@ _SUBCOMMAND_ENTRIES = (
     Subcommand("docs", "docs", "serve the documentation to your browser, offline"),
     Subcommand("learn", "learn", "take the course: build an agent yourself, offline"),
 )
-SUBCOMMANDS = {each.name: each for each in _SUBCOMMAND_ENTRIES}
+SUBCOMMANDS = {entry.name: entry for entry in _SUBCOMMAND_ENTRIES}
 
 
 def subcommand_list() -> str:
-    """The subcommands as the help of `refold` lists them."""
+    """Return the list of subcommands for the help of `refold`."""
     width = max(map(len, SUBCOMMANDS))
     rows = (f"  {entry.name:{width}}  {entry.help}\n" for entry in _SUBCOMMAND_ENTRIES)
     return f"subcommands (refold SUBCOMMAND --help says more):\n{''.join(rows)}"
 
 
 def parser_of(names: Iterable[str]) -> Parser:
-    """A parser that knows these subcommands. Imports their modules."""
+    """Import the modules of these subcommands, and return a parser for them."""
     parser = Parser(prog="refold", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
     for name in names:

@@ -1,6 +1,6 @@
-"""`refold tasks list|show|add|claim|done|cancel|free|watch`: the task board of this project.
+"""`refold tasks list|show|add|claim|done|cancel|free|watch`: manages this project's task board.
 
-`journal.board` keeps it. Sessions change it through their tools, and /tasks shows it there.
+Agents change the board with tools, and /tasks shows it in a session. `journal.board` stores it.
 """
 
 import os
@@ -27,8 +27,9 @@ from refold.views.task_list import count_line, task_lines, task_rows
 if TYPE_CHECKING:
     from refold.journal.state.fold import View
 
+# the id of a session (group 1), or of a subagent below it
 _SESSION_PATTERN = re.compile(r"(\d{8}-\d{6}-[a-z0-9]{4})(?:/child-\d+)*")
-_MAX_TITLE_CHARS = 40  # characters of a title in a list
+_MAX_TITLE_CHARS = 40  # the length of a title in a list
 _PARSER_HELPS = {
     "list": "list the open tasks",
     "show": "show one task in full",
@@ -39,7 +40,7 @@ _PARSER_HELPS = {
     "free": "release tasks, so that others can claim them",
     "watch": "follow the board until Ctrl+C",
 }
-_PROGRESS_AFTER: dict[str, Progress] = {
+_STATUS_BY_COMMAND: dict[str, Progress] = {
     "done": "done",
     "cancel": "cancelled",
     "free": "pending",
@@ -50,36 +51,46 @@ def add_arguments(parser: ArgumentParser) -> None:
     subparsers = parser.add_subparsers(dest="what", metavar="WHAT")
     parser.set_defaults(what="list", all=False, json=False)
     for name, about in _PARSER_HELPS.items():
-        one = subparsers.add_parser(name, help=about)
+        subparser = subparsers.add_parser(name, help=about)
         match name:
             case "list":
-                one.add_argument("--all", action="store_true", help="closed ones, too")
+                subparser.add_argument(
+                    "--all", action="store_true", help="include closed tasks"
+                )
             case "show":
-                one.add_argument("task", type=_number, help="its number")
+                subparser.add_argument(
+                    "task", type=_number, metavar="TASK", help="its number"
+                )
             case "add":
-                one.add_argument("subject", help="what should be done, in one line")
-                one.add_argument("--description", default="", metavar="TEXT")
-                one.add_argument(
+                subparser.add_argument(
+                    "subject", metavar="SUBJECT", help="what should be done, in one line"
+                )
+                subparser.add_argument("--description", default="", metavar="TEXT",
+                    help="more about it")  # fmt: skip
+                subparser.add_argument(
                     "--blocked-by", type=_number, nargs="+", default=[], metavar="TASK",
                     help="tasks that must be done first",
                 )  # fmt: skip
-                one.add_argument(
+                subparser.add_argument(
                     "--owner",
                     default="",
                     metavar="NAME",
                     help="the only owner that may claim it",
                 )
             case "claim":
-                one.add_argument("task", type=_number, nargs="?", default=0)
-                one.add_argument(
+                subparser.add_argument("task", type=_number, nargs="?", default=0, metavar="TASK",
+                    help="its number (default: the next that is free)")  # fmt: skip
+                subparser.add_argument(
                     "--as", dest="owner", default=PERSON_NAME, metavar="NAME",
                     help=f"the owner (default: {PERSON_NAME})",
                 )  # fmt: skip
             case "watch":
                 pass
             case _:
-                one.add_argument("task", type=_number, nargs="+", help="its number")
-        one.add_argument("--json", action="store_true", help="print JSON lines")
+                subparser.add_argument(
+                    "task", type=_number, nargs="+", metavar="TASK", help="its number"
+                )
+        subparser.add_argument("--json", action="store_true", help="print JSON lines")
 
 
 def run(args: Namespace) -> int:
@@ -106,7 +117,7 @@ def run(args: Namespace) -> int:
         case "watch":
             _watch(board, as_json=args.json)
         case _:
-            change = TaskChange(status=_PROGRESS_AFTER[args.what])
+            change = TaskChange(status=_STATUS_BY_COMMAND[args.what])
             for id_ in args.task:
                 _print_tasks([board.change(id_, change)], as_json=args.json)
     return 0
@@ -114,9 +125,9 @@ def run(args: Namespace) -> int:
 
 def _open_board() -> TaskBoard:
     places = paths(os.environ)
-    masks = masks_of(os.environ, places)
+    redactor = masks_of(os.environ, places)
     return TaskBoard(
-        notes_directory(places.data, project_of(current_directory())), masks.mask_event
+        notes_directory(places.data, project_of(current_directory())), redactor.mask_event
     )
 
 
@@ -128,19 +139,22 @@ def _list(board: TaskBoard, *, every: bool, as_json: bool) -> None:
 
 
 def _watch(board: TaskBoard, *, as_json: bool) -> None:
-    """Print the open tasks, and then each task that has changed."""
-    known, owners = dict[int, BoardTask](), Owners()
+    """Print the open tasks, and then each task when it changes."""
+    previous, owners = dict[int, BoardTask](), Owners()
     while True:
         tasks = board.read().tasks
-        news = [t for t in tasks if known.get(t.id) != t and (known or t.open)]
-        _print_tasks(news, owners, as_json=as_json)
-        known = {task.id: task for task in tasks}
+        changed = [task for task in tasks if previous.get(task.id) != task]
+        if not previous:
+            changed = [task for task in changed if task.open]
+        _print_tasks(changed, owners, as_json=as_json)
+        previous = {task.id: task for task in tasks}
         wait_for_poll()
 
 
 def _print_tasks(
     tasks: Sequence[BoardTask], owners: "Owners | None" = None, *, as_json: bool
 ) -> None:
+    """Print tasks as rows with the names of their owners, or as JSON lines."""
     if as_json:
         for task in tasks:
             print_document(task)
@@ -150,7 +164,7 @@ def _print_tasks(
 
 
 class Owners:
-    """The names of owners: of a session its title, of a subagent its name in there."""
+    """Returns the names of the owners of tasks, which are sessions and subagents."""
 
     def __init__(self) -> None:
         self._home = session_argument.user_sessions()
@@ -160,20 +174,27 @@ class Owners:
         return [replace(task, owner=self._name(task.owner)) for task in tasks]
 
     def _name(self, owner: str) -> str:
-        """The owner itself where it is not a session, or has no title."""
-        if owner in self._names or not (match := _SESSION_PATTERN.fullmatch(owner)):
-            return self._names.get(owner, owner)
-        above, _, below = owner.rpartition("/")
+        """Return the title of the session `owner`; for a subagent in it, `NAME of TITLE`.
+
+        Return `owner` if it is not a session, or if the session has no title.
+        """
+        if owner in self._names:
+            return self._names[owner]
+        match = _SESSION_PATTERN.fullmatch(owner)
+        if match is None:
+            return owner
+        parent_id, _, child_name = owner.rpartition("/")
         about = self._view(match[1])
         title = (about.session.name or about.session.title) if about else ""
         if title:
-            leader = self._view(above) if above else None
-            child = leader.children.child(below) if leader else None
+            leader = self._view(parent_id) if parent_id else None
+            child = leader.children.child(child_name) if leader else None
             name = f"{child.born.teammate or child.name} of " if child else ""
             self._names[owner] = f"{name}{_shorten(title)}"
         return self._names.get(owner, owner)
 
     def _view(self, id_: str) -> "View | None":
+        """Return the view (the state) of a session; None if it cannot be read."""
         if id_ not in self._views:
             self._views[id_] = None
             with suppress(RefoldError):
@@ -184,14 +205,13 @@ class Owners:
 
 
 def _shorten(title: str) -> str:
-    return (
-        f'"{title}"'
-        if len(title) <= _MAX_TITLE_CHARS
-        else f'"{title[: _MAX_TITLE_CHARS - 1]}…"'
-    )
+    if len(title) > _MAX_TITLE_CHARS:
+        title = f"{title[: _MAX_TITLE_CHARS - 1]}…"
+    return f'"{title}"'
 
 
 def _number(text: str) -> int:
+    """Return the number of a task, which may begin with #."""
     digits = text.removeprefix("#")
     if not (digits.isascii() and digits.isdecimal() and len(digits) < 10):
         raise ArgumentTypeError(f"{text!r} is not the number of a task")

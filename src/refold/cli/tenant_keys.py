@@ -1,7 +1,8 @@
-"""`refold tenants keys`: the keys of a tenant's model calls, as sealed rows that its workers read.
+"""`refold tenants keys`: manages the API keys for a tenant's model calls in the database.
 
-A value comes from a pipe or a prompt, and is never shown. Names are listed and rows removed without the
-key that seals them (`REFOLD_CLUSTER_KEY`).
+The keys are stored in sealed (encrypted) rows, which the tenant's workers read. A key is read
+from a pipe or typed, and is never shown. Listing and removing rows is possible without the
+encryption key (`REFOLD_CLUSTER_KEY`).
 """
 
 import os
@@ -52,12 +53,13 @@ def add_keys_arguments(keys: ArgumentParser) -> None:
 async def run_keys(
     people: "People", sessions: "PostgreSQLSessions", args: Namespace
 ) -> None:
-    await people.tenant_size(args.tenant)
+    await people.tenant_size(args.tenant)  # raises if there is no such tenant
     actions = {"set": _set, "list": _list, "remove": _remove, "reseal": _reseal}
     await actions[args.action](people, args)
 
 
 async def _set(people: "People", args: Namespace) -> None:
+    """Read a key of a provider, and store it sealed for the workers of the tenant."""
     if args.rest:
         raise BadInput(ARGUMENT_SHOWS_KEY)
     secrets = _open_secrets(people)
@@ -65,6 +67,7 @@ async def _set(people: "People", args: Namespace) -> None:
     check_tenant_key(key, "what was given")
     name = f"{NAME_PREFIX}{args.provider}"
     await to_thread.run_sync(secrets.write, name, encode_tenant_key(key))
+    # "": the actor is not a person of the service
     await people.note(args.tenant, "", "set key", detail=args.provider)
     write(
         f"workers of {args.tenant} use this key of {args.provider} in sessions that they open from now on\n"
@@ -87,16 +90,18 @@ async def _remove(people: "People", args: Namespace) -> None:
             f"{args.tenant} has no key of {args.provider!r}: `refold tenants keys list {args.tenant}` "
             "shows what is stored"
         )
+    # "": the actor is not a person of the service
     await people.note(args.tenant, "", "remove key", detail=args.provider)
     write(f"the key of {args.provider} was removed\n")
 
 
 async def _reseal(people: "People", args: Namespace) -> None:
-    n = await to_thread.run_sync(_open_secrets(people).reseal)
-    write(f"{n} secrets of {args.tenant} were sealed with the newest key\n")
+    count = await to_thread.run_sync(_open_secrets(people).reseal)
+    write(f"{count} secrets of {args.tenant} were sealed with the newest key\n")
 
 
 def _open_secrets(people: "People") -> "TenantSecrets":
+    """Return the sealed secrets of a tenant. Raises `BadInput` if no cluster key is set."""
     places = paths(os.environ)
     if places.cluster_key is None:
         raise BadInput(

@@ -1,7 +1,7 @@
-"""`refold tenants` and `refold people`: what an operator does with the tenants and people of a database.
+"""`refold tenants` and `refold people`: manages the tenants and people of a service.
 
-They use the database of REFOLD_SESSIONS as the owner of its tables. What people do themselves is in
-`server.people`.
+The commands connect to the database of REFOLD_SESSIONS as the owner of its tables.
+`server.people` serves the people themselves.
 """
 
 import os
@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from refold.cluster.people import People
     from refold.cluster.sessions import PostgreSQLSessions
 
-_NO_YES = "nothing was deleted, because this cannot be undone: give --yes to delete {what}"
+_NOT_CONFIRMED_TEXT = (
+    "nothing was deleted, because this cannot be undone: give --yes to delete {what}"
+)
 _NO_LIMIT = "none"
 
 
@@ -40,22 +42,24 @@ def add_tenants_arguments(parser: ArgumentParser) -> None:
         actions.add_parser("keys", help="store keys for the workers of a tenant")
     )
     for name, about in (
-        ("add", "let people of this tenant log in"),
-        ("show", "show how many people and sessions it has, and what it spent"),
-        ("limit", "limit how many sessions run at once"),
-        ("audit", "write the audit as JSON lines"),
-        ("export", "write all that is stored of it to a tar"),
-        ("delete", "delete all that is stored of it"),
+        ("add", "add a tenant, so that its people can log in"),
+        ("show", "show how many people and sessions a tenant has, and what it spent"),
+        ("limit", "limit how many sessions of a tenant run at once"),
+        ("audit", "write the audit of a tenant as JSON lines"),
+        ("export", "write all that is stored of a tenant to a tar"),
+        ("delete", "delete all that is stored of a tenant"),
     ):
         action = actions.add_parser(name, help=about)
         action.add_argument(
-            "tenant", metavar="TENANT", help="its name, as its people's claim says it"
+            "tenant",
+            metavar="TENANT",
+            help="name of the tenant, as in the claim of its people",
         )
         if name == "limit":
             action.add_argument(
                 "max", metavar="N", help=f"sessions at once; {_NO_LIMIT}: no limit"
             )
-        _add_effects(action, name)
+        _add_yes_and_output(action, name)
 
 
 def add_people_arguments(parser: ArgumentParser) -> None:
@@ -72,22 +76,28 @@ def add_people_arguments(parser: ArgumentParser) -> None:
         action.add_argument("tenant", metavar="TENANT", help="the tenant of the person")
         if name != "list":
             action.add_argument(
-                "subject", metavar="SUB", help="the person, as the list shows"
+                "subject",
+                metavar="SUB",
+                help="id of the person, as refold people list prints it",
             )
         if name == "role":
             action.add_argument("role", choices=("member", "admin", "auditor"))
         if name == "delete":
             action.add_argument("--sessions", action="store_true",
                 help="delete the sessions that this person began, too")  # fmt: skip
-        _add_effects(action, name)
+        _add_yes_and_output(action, name)
 
 
-def _add_effects(action: ArgumentParser, name: str) -> None:
+def _add_yes_and_output(action: ArgumentParser, name: str) -> None:
     if name == "delete":
         action.add_argument("--yes", action="store_true", help="delete without asking")
     if name == "export":
         action.add_argument(
-            "-o", "--output", type=Path, metavar="FILE", help="default: stdout"
+            "-o",
+            "--output",
+            type=Path,
+            metavar="FILE",
+            help="the output file (default: stdout)",
         )
 
 
@@ -101,7 +111,7 @@ def run_tenants(args: Namespace) -> int:
 
 def run_people(args: Namespace) -> int:
     actions = {
-        "list": _list_people, "role": _change, "lock": _change, "unlock": _change,
+        "list": _list_people, "role": _change_person, "lock": _change_person, "unlock": _change_person,
         "export": _export, "delete": _delete_person,
     }  # fmt: skip
     return _run(args, actions[args.what])
@@ -111,6 +121,7 @@ Action = Callable[["People", "PostgreSQLSessions", Namespace], Awaitable[None]]
 
 
 def _run(args: Namespace, action: Action) -> int:
+    """Run `action` in the database with the rights of the named tenant. Return exit code 0."""
     from refold.cluster.database import Database
     from refold.cluster.people import People
 
@@ -133,6 +144,7 @@ async def _add(people: "People", sessions: "PostgreSQLSessions", args: Namespace
 
 
 async def _list(people: "People", sessions: "PostgreSQLSessions", args: Namespace) -> None:
+    """Print a JSON line for each tenant. Each is read through a database of its own."""
     from refold.cluster.database import Database
     from refold.cluster.sessions import PostgreSQLSessions
 
@@ -149,8 +161,9 @@ async def _show(people: "People", sessions: "PostgreSQLSessions", args: Namespac
 async def _write_tenant(
     tenant: str, people: "People", sessions: "PostgreSQLSessions"
 ) -> None:
-    """The size of a tenant, and the cost that its sessions have recorded."""
+    """Print the size of a tenant's data, and the recorded cost of its sessions."""
     size = await people.tenant_size(tenant)
+    # `seconds=inf`: wait for all sessions; `below` is what the subagents of a session spent
     cards = await to_thread.run_sync(lambda: sessions.catalogue().cards(seconds=inf))
     spent = sum((card.spent + card.below for card in cards), Spent())
     document = {
@@ -171,31 +184,35 @@ async def _limit(people: "People", sessions: "PostgreSQLSessions", args: Namespa
 async def _audit(people: "People", sessions: "PostgreSQLSessions", args: Namespace) -> None:
     from refold.client.people.data_export import encode_audit, read_audit
 
-    await people.tenant_size(args.tenant)
+    await people.tenant_size(args.tenant)  # raises for an unknown tenant
     write(encode_audit(await read_audit(people, args.tenant)).decode())
 
 
 async def _export(
     people: "People", sessions: "PostgreSQLSessions", args: Namespace
 ) -> None:
+    """Write all data of the person, or of the tenant if no person is named."""
     from refold.client.people.data_export import export_person, export_tenant
 
     file = args.output.open("xb") if args.output else sys.stdout.buffer
     with file:
         if subject := getattr(args, "subject", ""):
-            n = await export_person(people, sessions, args.tenant, subject, file)
+            session_count = await export_person(
+                people, sessions, args.tenant, subject, file
+            )
         else:
-            n = await export_tenant(people, sessions, args.tenant, file)
-    print_error(f"{n} sessions were exported")
+            session_count = await export_tenant(people, sessions, args.tenant, file)
+    print_error(f"{session_count} sessions were exported")
 
 
 async def _delete(
     people: "People", sessions: "PostgreSQLSessions", args: Namespace
 ) -> None:
+    """Delete the tenant and its objects in the bucket. Raises `BadInput` without --yes."""
     size = await people.tenant_size(args.tenant)
     if not args.yes:
         deleted_text = f"{size.sessions} sessions and {size.people} people of {args.tenant}"
-        raise BadInput(_NO_YES.format(what=deleted_text))
+        raise BadInput(_NOT_CONFIRMED_TEXT.format(what=deleted_text))
     if sessions.objects is not None:
         await anyio.to_thread.run_sync(sessions.objects.delete_below)
     await people.delete_tenant(args.tenant)
@@ -205,16 +222,19 @@ async def _delete(
 async def _list_people(
     people: "People", sessions: "PostgreSQLSessions", args: Namespace
 ) -> None:
-    await people.tenant_size(args.tenant)
+    await people.tenant_size(args.tenant)  # raises for an unknown tenant
     for person in await people.people(args.tenant):
         write(msgspec.json.encode(person).decode() + "\n")
 
 
-async def _change(
+async def _change_person(
     people: "People", sessions: "PostgreSQLSessions", args: Namespace
 ) -> None:
-    role = args.role if args.what == "role" else None
-    locked = None if args.what == "role" else args.what == "lock"
+    """Change the role of a person, or lock the person out or in again."""
+    is_role = args.what == "role"
+    role = args.role if is_role else None  # None: unchanged
+    locked = None if is_role else args.what == "lock"
+    # "": the actor is not a person of the service
     await people.change_person(args.tenant, "", args.subject, role=role, locked=locked)
     write(f"{args.subject}: {role or args.what}\n")
 
@@ -222,16 +242,17 @@ async def _change(
 async def _delete_person(
     people: "People", sessions: "PostgreSQLSessions", args: Namespace
 ) -> None:
-    begun = (
+    """Delete a person, with --sessions also the sessions. Raises `BadInput` without --yes."""
+    own_sessions = (
         await people.sessions_begun_by(args.tenant, args.subject) if args.sessions else ()
     )
     if not args.yes:
-        more = f", and {len(begun)} sessions" if begun else ""
-        raise BadInput(_NO_YES.format(what=f"{args.subject}{more}"))
-    for session in begun:
+        more = f", and {len(own_sessions)} sessions" if own_sessions else ""
+        raise BadInput(_NOT_CONFIRMED_TEXT.format(what=f"{args.subject}{more}"))
+    for session in own_sessions:
         await to_thread.run_sync(sessions.delete, session)
     await people.delete_person(args.tenant, args.subject)
-    write(f"{args.subject} was deleted, and {len(begun)} sessions\n")
+    write(f"{args.subject} was deleted, and {len(own_sessions)} sessions\n")
 
 
 TENANTS_COMMAND = SubcommandEntry(add_tenants_arguments, run_tenants)

@@ -1,8 +1,7 @@
-"""`refold tour`: one real session with a scripted model, in a scratch directory.
+"""`refold tour`: shows a session with a scripted model, in a temporary directory.
 
-Tools, questions and the journal are real. It needs no key and no network, takes less than a
-minute to read, and can be left at every pause and every question. `cli.demo` does a task
-with a real model.
+The tools, the questions and the journal are real. The tour needs neither a key nor a network,
+and can be left at every pause and question. `cli.demo` does a task with a real model.
 """
 
 import os
@@ -48,20 +47,20 @@ _TOUR_PROMPT = (
     f"{_FILE_NAME} prints no name. Find out why, fix it and show me that it works."
 )
 _EDIT_ARGUMENTS = r"""{"path": "greet.sh", "old": "Hello, $nam!", "new": "Hello, $name!"}"""
-_MAX_EVENTS = 6  # events
-_MAX_STEPS = 12  # of the model: a small one that goes astray is stopped soon
-_CHAR_SECONDS = 0.006  # seconds between two characters, about as fast as one reads
+_MAX_EVENTS = 6  # shown of the journal
+_MAX_STEPS = 12  # a small model that makes no progress is stopped soon
+_CHAR_SECONDS = 0.006  # between two characters, about as fast as people read
 
 
 class TourSession(Struct, frozen=True):
-    """A session for the tour. `journal` is where it is written."""
+    """The session of the tour. `journal` is the path of its journal."""
 
     session: Session
     journal: Path
 
 
-class _Line(Struct, frozen=True):
-    """What the tour shows of a line of the journal."""
+class _JournalLine(Struct, frozen=True):
+    """The parts of a line of the journal that the tour shows."""
 
     seq: int
     kind: str
@@ -72,7 +71,7 @@ Opening = Callable[[Provider, Path], AbstractAsyncContextManager[TourSession]]
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Add nothing: the command takes no arguments."""
+    """Do nothing, because the command takes no arguments."""
 
 
 def run(args: Namespace) -> int:
@@ -81,17 +80,19 @@ def run(args: Namespace) -> int:
 
 
 def session_opener(paths: Paths) -> Opening:
-    """Starts the session of a tour with the user's settings."""
+    """Return a function that starts the session of the tour with the user's settings."""
 
     @asynccontextmanager
-    async def opening(provider: Provider, directory: Path) -> AsyncGenerator[TourSession]:
+    async def open_session(
+        provider: Provider, directory: Path
+    ) -> AsyncGenerator[TourSession]:
         launch, session = await start_session(paths, "", directory, provider)
         try:
             yield TourSession(session, Path(launch.app.home.location(session.id)))
         finally:
             await launch.aclose()
 
-    return opening
+    return open_session
 
 
 def terminal_of(paths: Paths) -> tuple[Printer, TerminalReader]:
@@ -102,9 +103,13 @@ def terminal_of(paths: Paths) -> tuple[Printer, TerminalReader]:
 async def start_session(
     paths: Paths, model: str, directory: Path, provider: Provider | None
 ) -> tuple[Launch, Session]:
-    """A session with few steps, in a directory of its own."""
-    bounds = {"limits.steps": _MAX_STEPS}
-    loaded = load(paths.settings, os.environ, bounds)
+    """Start a session in `directory` with a low limit of steps. Return both.
+
+    `provider` is the scripted provider of the tour, or None. With it, the user is asked for
+    permission.
+    """
+    limits = {"limits.steps": _MAX_STEPS}
+    loaded = load(paths.settings, os.environ, limits)
     options = LaunchOptions(
         directory=directory,
         model=model,
@@ -117,9 +122,14 @@ async def start_session(
 
 
 async def give_tour(
-    opening: Opening, printer: Printer | None = None, reader: TerminalReader | None = None
+    open_session: Opening,
+    printer: Printer | None = None,
+    reader: TerminalReader | None = None,
 ) -> int:
-    """Give the tour. `opening` starts its session, with a provider and a directory."""
+    """Give the tour, and return the exit code.
+
+    `open_session` starts the session; its arguments are a provider and a directory.
+    """
     if printer is None or reader is None:
         printer, reader = open_terminal()
     if not reader.has_line_editor:
@@ -127,8 +137,8 @@ async def give_tour(
     with TemporaryDirectory(prefix="refold-tour-") as scratch:
         (Path(scratch) / _FILE_NAME).write_text(_BROKEN_SCRIPT, encoding="utf-8")
         model = TourModel(_CHAR_SECONDS if reader.has_line_editor else 0.0)
-        async with opening(model, Path(scratch)) as scene:
-            work = Work(scene.session, printer, reader)
+        async with open_session(model, Path(scratch)) as tour:
+            work = Work(tour.session, printer, reader)
 
             async def interrupt() -> None:
                 if work.under_way:
@@ -137,14 +147,15 @@ async def give_tour(
                     reader.interrupt()
 
             return await run_with_signals(
-                partial(_run_tour, scene, printer, reader, work), interrupt
+                partial(_run_tour, tour, printer, reader, work), interrupt
             )
 
 
 async def _run_tour(
-    scene: TourSession, printer: Printer, reader: TerminalReader, work: Work
+    tour: TourSession, printer: Printer, reader: TerminalReader, work: Work
 ) -> None:
-    session = scene.session
+    """Give the tour. It ends early if the user leaves, or if the model gives no answer."""
+    session = tour.session
     printer.print_text("A short tour of refold", "heading")
     printer.print_text(
         "The model is scripted. Everything else is real: the tools, the questions, the "
@@ -172,17 +183,17 @@ async def _run_tour(
     if session.view.turn.outcome != "answered":
         return
     if await _wait_for_enter(reader, "Enter shows the journal, q leaves"):
-        await _show_journal(scene, printer)
+        await _show_journal(tour, printer)
 
 
-async def _show_journal(scene: TourSession, printer: Printer) -> None:
+async def _show_journal(tour: TourSession, printer: Printer) -> None:
     printer.ensure_blank_line()
     printer.print_text("The journal is kept", "heading")
     printer.print_text(
-        f"{scene.session.view.seq} events were recorded, each as one line of "
-        f"{scene.journal}. The last of them:"
+        f"{tour.session.view.seq} events were recorded, each as one line of "
+        f"{tour.journal}. The last of them:"
     )
-    for text in await anyio.to_thread.run_sync(_last_lines, scene.journal):
+    for text in await anyio.to_thread.run_sync(_last_lines, tour.journal):
         printer.print_line(line(f"  {cut(visible(text), printer.free_columns - 2)}", "dim"))
     printer.print_text(
         "The state of a session is computed from these lines. You can kill refold at any "
@@ -196,29 +207,34 @@ async def _show_journal(scene: TourSession, printer: Printer) -> None:
 
 
 def _last_lines(journal: Path) -> list[str]:
-    """Number, kind and content of the newest events."""
+    """Return the newest events as lines, each with the number, the kind and the content.
+
+    Return [] if the journal cannot be read.
+    """
     try:
         lines = journal.read_bytes().splitlines()[-_MAX_EVENTS:]
-        rows = [msgspec.json.decode(text, type=_Line) for text in lines]
+        rows = [msgspec.json.decode(text, type=_JournalLine) for text in lines]
     except (OSError, msgspec.MsgspecError):
         return []
     return [f"{row.seq:3} {row.kind:14} {bytes(row.data).decode()}" for row in rows]
 
 
 async def _wait_for_enter(reader: TerminalReader, hint: str) -> bool:
+    """Show `hint`, and wait until the user presses Enter. Return False if the user leaves."""
     pressed = await reader.read_choice(line(f"{hint} ", "dim"), "q")
     return pressed == ""
 
 
 class TourModel:
-    """The scripted model. If a call is refused, it stops."""
+    """The scripted model of the tour. It stops if the user refuses a call."""
 
     def __init__(self, pace: float) -> None:
         self._pace = pace
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yield the next scripted reply in pieces, with a pause before each."""
         messages = [spoken.message for spoken in request.messages]
-        step = sum(message.role == "assistant" for message in messages)
+        step = sum(message.role == "assistant" for message in messages)  # earlier replies
         reply = _reply(step, refused=_has_failed_result(messages[-1]))
         for delta in deltas(reply, step):
             await anyio.sleep(self._pace)
@@ -230,6 +246,7 @@ def _has_failed_result(message: Message) -> bool:
 
 
 def _reply(step: int, *, refused: bool) -> Reply:
+    """Return the scripted reply after `step` earlier ones; the last if a call was refused."""
     if refused:
         return Reply("All right, then I leave it at that.")
     match step:
@@ -248,12 +265,12 @@ def _reply(step: int, *, refused: bool) -> Reply:
 
 
 class _UnattendedReader:
-    """Without a terminal, the tour answers yes itself."""
+    """Answers yes to every question, for a tour without a terminal."""
 
     has_line_editor = reads_input = can_edit_text = False
 
     def __init__(self, printer: Printer) -> None:
-        self._paper = printer
+        self._printer = printer
 
     async def read_message(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
         return Key.CTRL_D
@@ -270,13 +287,16 @@ class _UnattendedReader:
         return await self.read_choice(prompt, menu.ids)
 
     async def read_choice(self, prompt: Line, keys: str) -> str | Key:
+        """Return "y" if it is one of the possible `keys`, otherwise "" (Enter)."""
         if "y" not in keys:
             return ""
-        self._paper.print_text("(not a terminal: the tour answers yes)", "dim")
+        self._printer.print_text("(not a terminal: the tour answers yes)", "dim")
         return "y"
 
     async def read_secret(
-        self, prompt: Line, shows: Callable[[str], bool] = lambda _: False
+        self,
+        prompt: Line,
+        shows: Callable[[str], bool] = lambda _: False,  # show nothing
     ) -> str | Key:
         return Key.CTRL_D
 

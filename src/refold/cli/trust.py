@@ -1,7 +1,8 @@
-"""`refold trust add|list|remove [DIR]`: directories whose settings and instructions apply.
+"""`refold trust add|list|remove [DIR]`: manages which directories the user trusts.
 
-A directory's settings, and the names of its files with instructions, are shown before they
-apply. `config.trusted_folders` stores the answers.
+Only in a trusted directory its own settings and instructions apply. Before that, the command
+shows the settings and the names of the files with instructions. `config.trusted_folders` stores
+the answers.
 """
 
 import os
@@ -26,12 +27,14 @@ def add_arguments(trust: ArgumentParser) -> None:
     add = subparsers.add_parser(
         "add", help="show a directory's settings and instructions, and trust it"
     )
-    add.add_argument("directory", nargs="?", default="", metavar="DIR")
+    add.add_argument("directory", nargs="?", default="", metavar="DIR",
+        help="the directory (default: the current one)")  # fmt: skip
     add.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
     listing = subparsers.add_parser("list", help="list trusted directories")
     listing.add_argument("--json", action="store_true", help="print JSON lines")
     remove = subparsers.add_parser("remove", help="stop trusting a directory")
-    remove.add_argument("directory", nargs="?", default="", metavar="DIR")
+    remove.add_argument("directory", nargs="?", default="", metavar="DIR",
+        help="the directory (default: the current one)")  # fmt: skip
 
 
 def run(args: Namespace) -> int:
@@ -41,9 +44,9 @@ def run(args: Namespace) -> int:
         case "add":
             directory = _directory(args.directory)
             source = read_project(directory, places.settings)
-            new = untrusted_texts(directory, folders)
+            new_texts = untrusted_texts(directory, folders)
             changes = find_changed_texts(directory, places, folders, include_declined=True)
-            offer = TrustOffer(source, folders.state(source), new, changes)
+            offer = TrustOffer(source, folders.state(source), new_texts, changes)
             status = _add(folders, offer, places.data, ask=not args.yes)
             if status == 0:
                 _allow_variables(directory, places, ask=not args.yes)
@@ -58,6 +61,10 @@ def run(args: Namespace) -> int:
 
 
 def _add(folders: TrustedFolders, offer: TrustOffer, data: Path, *, ask: bool) -> int:
+    """Show what the folder contains, and trust it. Return the exit code.
+
+    If `ask`, ask the user first, and return 1 if the user declines.
+    """
     folder = escape_to_one_line(offer.project.folder)
     if offer.state == "unusable":
         raise BadInput(f"{offer.project.problem}; {offer.project.folder} is not trusted")
@@ -79,47 +86,50 @@ def _add(folders: TrustedFolders, offer: TrustOffer, data: Path, *, ask: bool) -
 
 
 def _allow_variables(directory: Path, paths: Paths, *, ask: bool) -> None:
-    """Ask about each variable that a server of the folder would get, and each directory that it
-    could change. `--yes` allows none.
+    """Ask about each variable and directory that an MCP server of the folder would get.
+
+    Unless `ask` is true, ask nothing, and allow none.
     """
-    from refold.app.mcp_servers import project_servers, variables_to_allow
+    from refold.app.mcp_files import project_servers, variables_to_allow
     from refold.mcp.servers import variable_mark
 
     folders = TrustedFolders(paths.folders)
     for server in project_servers(directory, paths):
         for name in variables_to_allow(server, paths, os.environ):
-            gets = f"the MCP server {server.name} ({escape_to_one_line(server.summary)})"
-            opens = name in server.writable
-            access_text = (
-                f"change files in {name}" if opens else f"have your variable {name}"
+            server_text = (
+                f"the MCP server {server.name} ({escape_to_one_line(server.summary)})"
             )
-            if ask and confirm(f"Let {gets} {access_text}?"):
+            is_directory = name in server.writable
+            access_text = (
+                f"change files in {name}" if is_directory else f"have your variable {name}"
+            )
+            if ask and confirm(f"Let {server_text} {access_text}?"):
                 folder = os.path.dirname(server.source)
                 folders.allow_variables(folder, [variable_mark(server, name)])
             else:
-                lacks = (
+                refusal_text = (
                     f"may not change files in {name}"
-                    if opens
+                    if is_directory
                     else f"does not get your {name}"
                 )
                 write(
-                    f"{gets[0].upper()}{gets[1:]} {lacks}, and is off; to allow it: refold mcp "
+                    f"{server_text[0].upper()}{server_text[1:]} {refusal_text}, and is off; to allow it: refold mcp "
                     f"allow {server.name} {name}\n"
                 )
 
 
 def _list(folders: TrustedFolders, paths: Paths, *, as_json: bool) -> int:
-    for folder, shown in sorted(folders.folders_by_path().items()):
+    for folder, files in sorted(folders.folders_by_path().items()):
         state = folders.state(read_project(Path(folder), paths.settings))
-        if not shown and state == "nothing":
-            state = "trusted"  # for its instructions; it has no settings
+        if not files and state == "nothing":
+            state = "trusted"  # trusted for its instructions; it has no settings
         if as_json:
-            row = {"folder": folder, "files": shown, "state": state}
+            row = {"folder": folder, "files": files, "state": state}
             print_document(row)
         else:
-            now = "" if state == "trusted" else _STATE_NOTES[state]
-            names = ", ".join(sorted(shown)) or "its instructions for the model"
-            write(f"{escape_to_one_line(folder)}: {names}{now}\n")
+            note = "" if state == "trusted" else _STATE_NOTES[state]
+            names = ", ".join(sorted(files)) or "its instructions for the model"
+            write(f"{escape_to_one_line(folder)}: {names}{note}\n")
     return 0
 
 
@@ -132,12 +142,13 @@ _STATE_NOTES = {
 
 
 def _remove(folders: TrustedFolders, folder: Path) -> int:
+    """Stop trusting a folder. Raises `BadInput` if the folder itself is not trusted."""
     if not folders.distrust(folder):
         real = os.path.realpath(folder)
-        above = folders.find_trusted_above(real, root_of(real))
+        trusted_parent = folders.find_trusted_above(real, root_of(real))
         hint = (
-            f"{above} is trusted, and contains it"
-            if above
+            f"{trusted_parent} is trusted, and contains it"
+            if trusted_parent
             else "refold trust list shows those that are"
         )
         raise BadInput(f"{folder} is not trusted ({hint})")

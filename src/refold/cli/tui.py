@@ -1,4 +1,4 @@
-"""`refold tui`: a session in the full screen. It takes the flags of a session."""
+"""`refold tui`: runs a session in the full screen, with the flags of a session."""
 
 import sys
 from argparse import ArgumentParser, Namespace
@@ -15,7 +15,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     if isinstance(parser, Parser):
         parser.short_help = TUI_HELP
     parser.add_argument(
-        "--attach", metavar="ID", help="join the session that another terminal has open"
+        "--attach",
+        metavar="ID",
+        help="join the session that another terminal has open, or one of a service, by its address",
     )
 
 

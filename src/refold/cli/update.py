@@ -1,7 +1,7 @@
-"""`refold update`: how this installation is updated, by what installed it.
+"""`refold update`: explains how to update this installation with the program that installed it.
 
-It changes nothing and asks no server: the program that installed refold also knows where to
-look for a new version, and which other packages it must fit.
+The command changes nothing and contacts no server. The program that installed refold knows
+where new versions are, and which other packages they must be compatible with.
 """
 
 import os
@@ -23,7 +23,10 @@ IMAGE_VARIABLE = "REFOLD_IMAGE"  # our Dockerfile sets it
 
 
 class Installation(Struct, frozen=True):
-    """`how` it was installed, as part of a sentence; `command` updates it."""
+    """An installation of refold. `command` is the command that updates it.
+
+    `how` says how refold was installed, as part of a sentence.
+    """
 
     how: str
     command: str
@@ -35,18 +38,18 @@ def add_arguments(update: ArgumentParser) -> None:
 
 def run(args: Namespace) -> int:
     del args
-    this = installation(Path(sys.prefix), _editable_directory(), os.environ)
+    current = installation(Path(sys.prefix), _editable_directory(), os.environ)
     write(
-        f"refold {__version__}, {escape_to_one_line(this.how)}. To update it:\n\n"
-        f"  {escape_to_one_line(this.command)}\n"
+        f"refold {__version__}, {escape_to_one_line(current.how)}. To update it:\n\n"
+        f"  {escape_to_one_line(current.command)}\n"
     )
     return 0
 
 
 def installation(prefix: Path, source: str, environ: Mapping[str, str]) -> Installation:
-    """Find out how refold was installed.
+    """Return how refold was installed, and the command that updates it.
 
-    `prefix` is that of the running Python. `source` is the directory of an editable
+    `prefix` is the prefix of the running Python. `source` is the directory of an editable
     installation, or "".
     """
     if environ.get(IMAGE_VARIABLE):
@@ -76,19 +79,19 @@ class _Directory(Struct, frozen=True):
 
 
 class _Origin(Struct, frozen=True):
-    """Where a package came from, as pip and uv note it (PEP 610)."""
+    """The origin of an installed package, as pip and uv record it (PEP 610)."""
 
     url: str = ""
     dir_info: _Directory = _Directory()
 
 
 def _editable_directory() -> str:
-    """The directory of an editable installation; "" for any other."""
+    """Return the source directory of refold if its installation is editable, otherwise ""."""
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:
-        noted = distribution("refold").read_text("direct_url.json")
-        origin = msgspec.json.decode(noted or "{}", type=_Origin)
+        text = distribution("refold").read_text("direct_url.json")
+        origin = msgspec.json.decode(text or "{}", type=_Origin)
     except (PackageNotFoundError, msgspec.DecodeError):
         origin = _Origin()
     return unquote(urlsplit(origin.url).path) if origin.dir_info.editable else ""

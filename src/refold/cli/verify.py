@@ -1,7 +1,8 @@
-"""`refold verify [NODE]`: check the claims of a session against its journal and its files.
+"""`refold verify [NODE]`: checks the claims in an answer against the journal and the files.
 
-Reads only, also while the session runs. With `--deep`, another agent tries to refute the
-remaining claims. The exit code says whether the answer can be relied on.
+The command only reads, so it also works while the session runs. With `--deep`, another agent
+tries to refute the claims that are still unknown. The exit code says whether the answer can be
+relied on.
 """
 
 import os
@@ -74,19 +75,20 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def run(args: Namespace) -> int:
+    """Check the claims of a turn, and print a report. Return the exit code of the report."""
     node = session_argument.only_node(
         session_argument.find_node(session_argument.node_path(args))
     )
     turn = claims_of_turn(node.entries, args.turn)
     folder = _folder(node)
     with _open_files(folder) as files:
-        today = CurrentFiles(files)
+        current_files = CurrentFiles(files)
         journals = records(session_argument.user_sessions(), node.session, turn.entries)
-        checked = check(turn.claims, collect_facts(journals), today)
-        second = None
+        checked = check(turn.claims, collect_facts(journals), current_files)
+        second_summary = None
         if args.deep and checked:
-            checked, second = second_check(args, node, checked, today)
-    report = VerifyReport(node.session, turn, checked, args.strict, second)
+            checked, second_summary = second_check(args, node, checked, current_files)
+    report = VerifyReport(node.session, turn, checked, args.strict, second_summary)
     if args.json:
         print_document(document(report))
     else:
@@ -94,10 +96,13 @@ def run(args: Namespace) -> int:
     damages = [*filter(None, (node.damage, *(journal.damage for journal in journals)))]
     for damage in damages:
         print_error(damage)
-    return report.code or bool(damages)
+    if report.code:
+        return report.code
+    return 1 if damages else 0
 
 
 def _folder(node: Node) -> Path:
+    """Return the directory of the session, or the current one if the journal names none."""
     return Path(
         session_argument.user_sessions().directories(node.session).directory
         or current_directory()
@@ -106,7 +111,7 @@ def _folder(node: Node) -> Path:
 
 @contextmanager
 def _open_files(folder: Path) -> Generator[Files]:
-    """The files there, without those that a rule keeps from being read."""
+    """Open access to the files in a folder, except those that a rule forbids to read."""
     places = paths(os.environ)
     settings = load_folder_settings(folder, places, os.environ, {}).settings
     workspace = Workspace(settings, places, os.environ, WorkspaceDirectories(folder))
@@ -116,15 +121,16 @@ def _open_files(folder: Path) -> Generator[Files]:
         workspace.close()
 
 
-# --deep: the session of the agent that tries to refute. It may only read, asks no questions
-# and keeps no memory. If it fails, the claims stay unknown for that reason.
+# With --deep, another agent tries to refute claims. Its session may only read, asks no
+# questions and has no memory. If it fails, the claims stay unknown, with the failure as
+# the reason.
 
 AGENT_NAME = "review"
 _ANSWER_OUTCOMES = ("answered", "final")
 
 
 class _SecondSession(NamedTuple):
-    """The session of the second check; `problem`: why there is no answer, if so."""
+    """The session of the second check. `problem` says why it gave no answer, or is ""."""
 
     session: str = ""
     records: Sequence[SessionRecord] = ()
@@ -136,11 +142,14 @@ class _SecondSession(NamedTuple):
 
 
 def second_check(
-    args: Namespace, node: Node, checked: Sequence[CheckedClaim], today: CurrentFiles
+    args: Namespace,
+    node: Node,
+    checked: Sequence[CheckedClaim],
+    current_files: CurrentFiles,
 ) -> tuple[tuple[CheckedClaim, ...], SecondCheck]:
-    """Have another agent check the claims that are left.
+    """Let another agent check the claims that are still unknown.
 
-    Return all claims with its verdicts, and a summary of this check.
+    Return all claims, updated with the verdicts of that agent, and a summary of the check.
     """
     claims = claims_to_recheck(checked)
     if not claims:
@@ -154,17 +163,21 @@ def second_check(
             answers = verdicts(view.turn.answer)
         except ValueError as error:
             problem = f"its answer is invalid: {error}"
-    silent = [id_ for id_ in claims if id_ not in answers]
-    if not problem and silent:
-        problem = f"it said nothing, or two things, of claim {', '.join(silent)}"
-    both = merge_verdicts(
-        checked, answers, collect_facts(second_session.records), today, problem
+    unanswered = [id_ for id_ in claims if id_ not in answers]
+    if not problem and unanswered:
+        problem = f"it said nothing, or two things, of claim {', '.join(unanswered)}"
+    updated = merge_verdicts(
+        checked, answers, collect_facts(second_session.records), current_files, problem
     )
     cost = view.account.spent.cost if second_session.records else None
-    return both, SecondCheck(second_session.session, cost, problem)
+    return updated, SecondCheck(second_session.session, cost, problem)
 
 
 async def _run_check(args: Namespace, node: Node, text: str) -> _SecondSession:
+    """Run the session of the second check with the task `text`.
+
+    If a `RefoldError` occurs, it is not raised, but becomes the `problem` of the result.
+    """
     id_ = ""
     try:
         app = _app(args, node)
@@ -185,6 +198,7 @@ async def _run_check(args: Namespace, node: Node, text: str) -> _SecondSession:
 
 
 def _app(args: Namespace, node: Node) -> App:
+    """Return the `App` for the second check: it asks no user, and uses no memory notes."""
     folder = _folder(node)
     places = paths(os.environ)
     flags = {
@@ -194,7 +208,7 @@ def _app(args: Namespace, node: Node) -> App:
         "budget.dollars": args.max_budget_usd,
         "budget.tokens": args.max_tokens,
     }
-    here = load_folder_settings(folder, places, os.environ, flags)
+    loaded = load_folder_settings(folder, places, os.environ, flags)
     options = LaunchOptions(
         directory=folder,
         model=args.model or "",
@@ -202,31 +216,29 @@ def _app(args: Namespace, node: Node) -> App:
         script=Path(args.script).expanduser().absolute() if args.script else None,
         schema=VERDICTS_SCHEMA,
         checks=node.session,
-        given=here.limits_of_flags,
+        given=loaded.limits_of_flags,
     )
-    return App(here.settings, places, os.environ, options)
+    return App(loaded.settings, places, os.environ, options)
 
 
 async def _run_turn(session: Session, text: str, seconds: float | None) -> str:
-    """Return why the turn gave no answer, or ""."""
-    late = False
+    """Run a turn with the prompt `text`. Return why it gave no answer, or ""."""
+    is_late = False
 
-    async def clock(limit: float) -> None:
-        nonlocal late
+    async def cancel_after(limit: float) -> None:
+        nonlocal is_late
         await anyio.sleep(limit)
-        late = await session.inbox.cancel("out of time")
+        is_late = await session.inbox.cancel("out of time")
 
     async with anyio.create_task_group() as group:
         if seconds is not None:
-            group.start_soon(clock, seconds)
+            group.start_soon(cancel_after, seconds)
         await session.inbox.say(text)
         await session.run_turns()
         group.cancel_scope.cancel()
     turn = session.view.turn
-    if late:
+    if is_late:
         return f"it took longer than {seconds:g} s"
-    return (
-        ""
-        if turn.outcome in _ANSWER_OUTCOMES
-        else f"{turn.outcome}: {turn.reason}".rstrip(": ")
-    )
+    if turn.outcome in _ANSWER_OUTCOMES:
+        return ""
+    return f"{turn.outcome}: {turn.reason}" if turn.reason else str(turn.outcome)

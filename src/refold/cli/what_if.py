@@ -1,8 +1,8 @@
-"""`refold replay --what-if KIND=VALUE`: the recorded responses under another prompt or setting.
+"""`refold replay --what-if KIND=VALUE`: replays a session under another prompt or setting.
 
-The session is run again as it is, and once more with the change. The report says where the
-two runs first differ, about what a live continuation from there costs, and the command for
-it. Nothing is spent.
+The agent loop runs twice on the recorded responses: without and with the change. No model is
+called. The report says where the two runs first differ, which command continues the session
+from there with a real model, and what this would cost.
 """
 
 from argparse import Namespace
@@ -33,10 +33,10 @@ _MAX_LINE_CHARS = 200
 
 
 class _Report(Struct, frozen=True):
-    """The differences that the change makes, and about what a live continuation costs."""
+    """The differences that the change causes, and the cost to continue with a real model."""
 
     comparison: Comparison
-    diff: Sequence[str] = ()  # of the system text
+    diff: Sequence[str] = ()  # the diff of the system text
     estimate: Continuation | None = None
     command: str = ""
 
@@ -44,7 +44,7 @@ class _Report(Struct, frozen=True):
 def report_what_if(
     index: SessionIndex, session: str, entries: Sequence[Entry], args: Namespace
 ) -> bool:
-    """Print the report. Returns whether anything differs. Raises `BadInput`."""
+    """Print the report. Return whether the change makes a difference. Raises `BadInput`."""
     change = parse_what_if(args.what_if)
     report = anyio.run(_compare, index, session, entries, change, args.tools == "again")
     if args.json:
@@ -55,14 +55,24 @@ def report_what_if(
 
 
 async def _compare(
-    index: SessionIndex, session: str, entries: Sequence[Entry], change: WhatIf, again: bool
+    index: SessionIndex,
+    session: str,
+    entries: Sequence[Entry],
+    change: WhatIf,
+    repeats_calls: bool,
 ) -> _Report:
-    plain = await run_again(ReplayWorlds(index, session), entries, again=again)
+    """Replay the session without and with `change`, and compare the two runs."""
+    unchanged = await run_again(
+        ReplayWorlds(index, session), entries, repeats_calls=repeats_calls
+    )
     worlds = ReplayWorlds(index, session, change)
-    comparison = compare(entries, plain, await run_again(worlds, entries, again=again))
+    comparison = compare(
+        entries, unchanged, await run_again(worlds, entries, repeats_calls=repeats_calls)
+    )
     first = comparison.first
     if first is None:
         return _Report(comparison)
+    # the prompt of the changed session at the first difference
     view = fold(entry for entry in entries if entry.seq < first.seq)
     worlds = ReplayWorlds(index, session, change)
     try:
@@ -70,16 +80,17 @@ async def _compare(
     finally:
         await worlds.aclose()
     then, now = view.conversation.system_prompt, world.system_prompt()
-    longer = len(now.system) - len(then.system) if change.system_prompt else 0
+    added_chars = len(now.system) - len(then.system) if change.system_prompt else 0
     return _Report(
         comparison,
         prompt_diff(then, now) if change.system_prompt else (),
-        continuation(entries, first, longer, world.model.price),
+        continuation(entries, first, added_chars, world.model.price),
         live_command(session, first, change),
     )
 
 
 def _lines(session: str, report: _Report, *, every: bool) -> Iterator[str]:
+    """Yield the lines of the report; unless `every`, with the first divergence only."""
     comparison, first = report.comparison, report.comparison.first
     if first is None:
         yield f"{session}: nothing differs\n"
@@ -92,8 +103,8 @@ def _lines(session: str, report: _Report, *, every: bool) -> Iterator[str]:
     shown = comparison.divergences if every else comparison.divergences[:1]
     for divergence in shown:
         yield from divergence_lines(divergence)
-    if left := len(comparison.divergences) - len(shown):
-        yield f"{left} more may follow from it (--all)\n"
+    if hidden_count := len(comparison.divergences) - len(shown):
+        yield f"{hidden_count} more may follow from it (--all)\n"
     if report.estimate is not None:
         yield from _continuation_lines(report.estimate, report.command)
 
@@ -116,7 +127,7 @@ def _document(session: str, report: _Report) -> dict[str, object]:
 
 
 def _diff_lines(lines: Sequence[str]) -> Iterator[str]:
-    """The diff as it is printed."""
+    """Yield the lines of a diff in the form in which they are printed."""
     for text in lines[:_MAX_DIFF_LINES]:
         shown = escape_to_one_line(text)
         more = "…" if len(shown) > _MAX_LINE_CHARS else ""
@@ -126,7 +137,7 @@ def _diff_lines(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _continuation_lines(estimate: Continuation, command: str) -> Iterator[str]:
-    """What a live continuation costs, and how it is started."""
+    """Yield lines that say what it costs to continue with a real model, and the command."""
     usage, spent = estimate.spent.usage, estimate.spent
     cost = "price unknown" if spent.cost is None else f"about {dollars(spent.cost)}"
     yield (
@@ -138,6 +149,9 @@ def _continuation_lines(estimate: Continuation, command: str) -> Iterator[str]:
 
 
 def live_command(session: str, first: FirstDifference, change: WhatIf) -> str:
-    """The command that continues a copy of the session live, from where the runs differ."""
+    """Return the command that continues a copy of the session with a real model.
+
+    The copy ends where the two runs first differ.
+    """
     start = ("refold", "-p", "-r", session, "--fork", "--at", str(first.live - 1))
     return " ".join((*change.variables, *start, *change.flags))

@@ -1,4 +1,7 @@
-"""The changes of `refold replay --what-if KIND=VALUE`, and the flags that make the same live."""
+"""Parses the changes of `refold replay --what-if KIND=VALUE`.
+
+For each change, the module also knows the flags that make it in a new session.
+"""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -19,9 +22,10 @@ _NO_COMPACTION: Mapping[str, float] = {
 
 
 class WhatIf(Struct, frozen=True):
-    """What is different: the system text, settings, and rules by their verdict.
+    """A change of the system prompt, of settings, and of permission rules by their verdict.
 
-    `variables` and `flags` say the same on the command line of a live continuation.
+    `variables` and `flags` are the environment variables and flags that make the change on a
+    command line.
     """
 
     system_prompt: str = ""
@@ -31,7 +35,10 @@ class WhatIf(Struct, frozen=True):
     flags: tuple[str, ...] = ()
 
     def added_to(self, flags: Mapping[str, object]) -> dict[str, object]:
-        """The settings on top of those of a start. Rules add up."""
+        """Return `flags`, the settings of a start, with the settings of this change added.
+
+        Rules of the change are added to the rules in `flags`.
+        """
         result = {**flags, **self.settings}
         for verdict, rule in self.rules:
             key = f"permissions.{verdict}"
@@ -43,7 +50,7 @@ NO_CHANGE = WhatIf()
 
 
 def parse_what_if(texts: Sequence[str]) -> WhatIf:
-    """Raises `BadInput` for a change that is not known, or a value that cannot be used."""
+    """Parse the changes. Raises `BadInput` for an unknown change or an unusable value."""
     change = NO_CHANGE
     for text in texts:
         kind, _, value = text.partition("=")
@@ -62,6 +69,7 @@ def parse_what_if(texts: Sequence[str]) -> WhatIf:
 
 
 def _with_prompt(change: WhatIf, name: str) -> WhatIf:
+    """Return `change` with the system prompt of the file `name` added. Raises `BadInput`."""
     try:
         text = Path(name).expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -73,18 +81,23 @@ def _with_prompt(change: WhatIf, name: str) -> WhatIf:
 
 
 def _with_compaction(change: WhatIf, value: str) -> WhatIf:
+    """Return `change` with compaction at the share `value` of the context window added.
+
+    Raises `BadInput` for an invalid value.
+    """
     try:
         share = float(value) if value != "off" else 1.0
     except ValueError:
-        share = 0.0
+        share = 0.0  # fails the check below
     if not 0 < share <= 1:
         raise BadInput(
             f"--what-if compaction={value!r}: write the share of the context window that is "
             "in use when old messages are summarized, above 0 to 1, or off"
         )
     new = _NO_COMPACTION if value == "off" else {"context.compact_share": share}
-    names = [key.replace(".", "__").upper() for key in new]
-    variables = [f"REFOLD_{n}={v:g}" for n, v in zip(names, new.values(), strict=True)]
+    variables = [
+        f"REFOLD_{key.replace('.', '__').upper()}={number:g}" for key, number in new.items()
+    ]
     return replace(
         change,
         settings={**change.settings, **new},

@@ -43,24 +43,26 @@ from refold.provider.port import Provider
 from refold.tools.contract import Tool
 from refold.values.modes import Effort, HookEvent, Mode
 
-# It may be async, and then returns an awaitable.
+# A hook function may be async; then it returns an awaitable.
 HookFunction: TypeAlias = Callable[[Mapping[str, object]], object]
 
 
 class Agent(Struct, frozen=True, kw_only=True):
     """An agent as a value: its model, tools, rights and directory.
 
-    `tools` are added to the built-in ones, or replace them with `builtin=False`. Their
+    `tools` are added to the built-in ones; with `builtin=False` they replace them. Their
     parameters after a `*` are taken from `dependencies`, by name. `settings` are those of
     config.toml, by dotted key; `mcp_servers` is the table `mcpServers` of an .mcp.json.
-    `approve` is asked about calls that no rule covers: True allows, False or a reason
-    refuses; without it they are refused. It is also asked the model's own questions, and
-    returns a list with an answer to each. `system_prompt` replaces that of the agent. `home`
-    has sessions and settings (default: as for the command line); with `persist=False` the
-    sessions are in memory only. `agent` is the name of the profile that works, and `agents`
+    `approve` is called for each call that no rule covers: it returns True to allow the
+    call, False or a reason to refuse it. Without `approve` such calls are refused. `approve`
+    is also called with the model's own questions, and then returns a list with an answer to
+    each. `system_prompt` replaces the agent's prompt. `home` is the directory of sessions
+    and settings (default: as for the command line); with `persist=False` sessions stay
+    in memory only. `agent` is the name of the profile that runs the session, and `agents`
     are profiles in addition to the built-in ones and those in folders. `schema` is a JSON
-    Schema that final answers have to match: see `Result.data`. `hooks` are functions by event: each
-    takes and returns what a hook of hooks.json does, and may be async.
+    Schema that final answers have to match: see `Result.data`. `hooks` maps events to
+    functions: each takes and returns the same data as a hook of hooks.json, and may be
+    async.
     """
 
     model: str = ""
@@ -83,9 +85,9 @@ class Agent(Struct, frozen=True, kw_only=True):
     hooks: Mapping[HookEvent, HookFunction | Sequence[HookFunction]] = {}
 
     def run(self, text: str) -> Result:
-        """One turn in a new session, start to end, for programs without async."""
-        with suppress(RuntimeError):
-            anyio.lowlevel.current_token()  # raises where no event loop runs
+        """Run one turn in a new session, and return its result. For programs without async."""
+        with suppress(RuntimeError):  # `current_token` raises it if no event loop runs
+            anyio.lowlevel.current_token()
             raise BadInput(
                 "Agent.run starts an event loop, and one runs here already: use "
                 "`async with agent.session() as session:` and `await session.run(…)`"
@@ -94,10 +96,10 @@ class Agent(Struct, frozen=True, kw_only=True):
 
     @asynccontextmanager
     async def session(self, id_: str = "") -> AsyncGenerator[Session, None]:
-        """A new session, or the one with this id. Closed at the end of the `with`.
+        """Open a new session, or the one with this id; close it at the end of the `with`.
 
-        A resumed session has the model and mode it had, unless this agent names others, and works in
-        the directories in which it worked, whatever this agent's is.
+        A resumed session keeps its model and mode, unless this agent sets them. It works
+        in its own directories, even if this agent has another directory.
         """
         index = session_index(self._paths)
         id_ = index.find(id_).id if id_ else ""
@@ -121,7 +123,7 @@ class Agent(Struct, frozen=True, kw_only=True):
             await launch.aclose()
 
     async def sessions(self) -> Sequence[Card]:
-        """The sessions of its directory that have messages, newest first."""
+        """Return the sessions of the agent's directory that have messages, newest first."""
         if not self.persist:
             return ()
         app = self._app()
@@ -134,7 +136,10 @@ class Agent(Struct, frozen=True, kw_only=True):
 
     @property
     def _flags(self) -> Mapping[str, object]:
-        """The settings that apply in every directory in which a session continues."""
+        """The settings of this agent, by dotted key.
+
+        They also apply when a session continues in another directory.
+        """
         return {
             "agent": self.agent or None,
             "effort": self.effort or None,
@@ -152,7 +157,11 @@ class Agent(Struct, frozen=True, kw_only=True):
         return paths(self._environ)
 
     def _app(self, sessions: SessionIndex | None = None, resumed: str = "") -> App:
-        """The app of the agent's directory, or of that of the session `resumed`."""
+        """Return the `App` for the directory of the session `resumed`; "": for the agent's
+        own directory.
+
+        The agent's own directory also replaces one that no longer exists.
+        """
         session_directory = SessionDirectory(Path(self.directory).absolute())
         if sessions is not None and resumed:
             session_directory = find_directory(
@@ -160,6 +169,7 @@ class Agent(Struct, frozen=True, kw_only=True):
             )
         if not session_directory.directory.is_dir():
             raise BadInput(f"directory={str(self.directory)!r}: there is no such directory")
+        _expect_stream(self.provider)
         loaded = load_folder_settings(
             session_directory.directory, self._paths, self._environ, self._flags
         )
@@ -183,19 +193,36 @@ class Agent(Struct, frozen=True, kw_only=True):
         return App(loaded.settings, self._paths, self._environ, options)
 
 
-def _all_tools(tools: Sequence[Tool], *, builtin: bool) -> tuple[Tool, ...]:
-    from refold.tools.builtin import builtin as ours
+def _expect_stream(provider: Provider | None) -> None:
+    """Raise `BadInput` if `stream` of the provider has no `yield`, which is easily
+    forgotten.
+    """
+    from inspect import iscoroutinefunction
 
-    all_tools = (*(ours() if builtin else ()), *tools)
-    objects = cast("Sequence[object]", all_tools)  # not everybody has a type checker
+    if provider is not None and iscoroutinefunction(provider.stream):
+        raise BadInput(
+            f"`stream` of the provider {type(provider).__name__} has no `yield`: "
+            "it has to yield pieces of the answer, and `Done()` as the last"
+        )
+
+
+def _all_tools(tools: Sequence[Tool], *, builtin: bool) -> tuple[Tool, ...]:
+    """Return `tools`, with the built-in tools in front if `builtin`.
+
+    Raises `BadInput` for an item that is not a tool, and for two tools with one name.
+    """
+    from refold.tools.builtin import builtin as builtin_tools
+
+    all_tools = (*(builtin_tools() if builtin else ()), *tools)
+    objects = cast("Sequence[object]", all_tools)  # the caller may have no type checker
     if wrong := [item for item in objects if not isinstance(item, Tool)]:
         raise BadInput(
             f"{wrong[0]!r} is not a tool: put @tool(Effect.LOOK), or what it does, above it"
         )
     for tool in tools:
-        tool.signature()  # errors in its types are raised now, not within a session
+        tool.signature()  # raises for a wrong type, before a session begins
     names = [tool.name for tool in all_tools]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice:
-        raise BadInput(f"there are two tools named {twice!r}: rename one of them")
+    duplicate = next((name for name in names if names.count(name) > 1), None)
+    if duplicate:
+        raise BadInput(f"there are two tools named {duplicate!r}: rename one of them")
     return all_tools

@@ -1,6 +1,6 @@
-"""The sessions of a directory: listed, named and searched.
+"""Lists, names and searches the sessions of a directory.
 
-`journal.catalogue` has what is known of all sessions; the handle opens one.
+`journal.catalogue` indexes all sessions; `client.session` is the handle that opens one.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,20 @@ from refold.journal.catalogue.session_card import Card, Hit, works_in
 from refold.journal.events.kinds import LAST_SESSION
 from refold.journal.session_index import CardCatalogue, SessionIndex
 
-__all__ = ["LAST_SESSION", "SessionCatalogue", "sessions_of"]  # LAST: the newest session
+# LAST_SESSION is the name that stands for the newest session.
+__all__ = ["LAST_SESSION", "SessionCatalogue", "sessions_of"]
 
-_READ_SECONDS = 2.0  # for reading new entries; a list does not wait for all
-_MAX_LISTED = 1_000  # newest sessions of a directory; others are found by id, name or text
-_MAX_TYPED_HITS = 200  # hits of a search while it is typed
+_READ_SECONDS = 2.0  # new entries are read for so long; later ones are not listed
+# Newest sessions of a directory; older ones are found by id, name or text.
+_MAX_LISTED = 1_000
+_MAX_TYPED_HITS = 200  # search hits while the user types
 
 
 class SessionCatalogue:
-    """The sessions of one directory. `current` is the current session, which is not listed."""
+    """The stored sessions of one directory.
+
+    Lists leave out the session with the id `current`.
+    """
 
     def __init__(
         self, index: SessionIndex, directory: Path | str, current: str = ""
@@ -31,26 +36,29 @@ class SessionCatalogue:
         self._home, self._directory, self._current = index, directory, current
 
     async def sessions(self) -> Sequence[Card]:
-        """The other sessions of this directory that have messages, newest first."""
+        """Return the sessions of this directory that have messages, newest first, without
+        the current one.
+        """
         catalogue = self._home.catalogue()
         cards = await anyio.to_thread.run_sync(sessions_of, catalogue, self._directory)
         return [card for card in cards if card.id != self._current]
 
     def names(self) -> Sequence[tuple[str, str, str]]:
-        """Id, name and title of each session, for completion. Reads the disk."""
+        """Return the id, name and title of each session, for completion. Reads the disk."""
         cards = sessions_of(self._home.catalogue(), self._directory)
         return [(card.id, card.about.name, card.about.title) for card in cards]
 
     async def find(self, text: str) -> str:
-        """The id of the session with this id, beginning of an id, or name.
+        """Return the full id of the session that `text` names: by its id, an id's
+        beginning, or its name.
 
-        Raises `BadInput` if there is none, or more than one.
+        Raises `BadInput` if none matches, or more than one.
         """
         match = await anyio.to_thread.run_sync(self._home.find, text)
         return match.id
 
     async def search(self, text: str, limit: int) -> Sequence[Hit]:
-        """Search the messages of this directory's sessions."""
+        """Return at most `limit` messages of this directory's sessions that match `text`."""
 
         def search_cards() -> Sequence[Hit]:
             catalogue = self._home.catalogue()
@@ -59,7 +67,11 @@ class SessionCatalogue:
         return await anyio.to_thread.run_sync(search_cards)
 
     def search_while_typing(self, text: str) -> frozenset[str]:
-        """The ids of the sessions whose messages contain this text, which may be incomplete."""
+        """Return the ids of the sessions whose messages contain this text.
+
+        The last word of the text may be incomplete.
+        """
+        # `*` finds all words with this beginning; a closing quote ends a phrase.
         query = text if text.endswith(('"', "*")) else f"{text}*"
         works_here = works_in(self._directory)
 
@@ -70,16 +82,18 @@ class SessionCatalogue:
             hits = self._home.catalogue().search(
                 query, _MAX_TYPED_HITS, is_other, seconds=0.0
             )
-        except BadInput:  # punctuation alone: a title may contain it
+        except BadInput:  # only punctuation, which a title may contain
             return frozenset()
         return frozenset(hit.card.id for hit in hits)
 
 
 def sessions_of(catalogue: CardCatalogue, directory: Path | str) -> list[Card]:
-    """The newest sessions of a directory that have messages, the last written first.
+    """Return the sessions of a directory that have messages, the last written first.
 
-    Of the runs of a schedule, only the newest is listed.
+    There is a limit to their number. Of the runs of a schedule, only the newest is listed.
     """
-    wanted = CardFilter(str(directory))
-    cards = catalogue.newest_first(wanted, seconds=_READ_SECONDS)
-    return list(islice((card for card in cards if card.about.title), _MAX_LISTED))
+    cards = catalogue.newest_first(CardFilter(str(directory)), seconds=_READ_SECONDS)
+    with_messages = (
+        card for card in cards if card.about.title
+    )  # the first message sets it
+    return list(islice(with_messages, _MAX_LISTED))

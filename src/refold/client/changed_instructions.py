@@ -1,10 +1,9 @@
-"""Asks a client whether changed instructions of the folder count, and records the answer.
+"""Asks clients whether changed instructions of the folder may be used, and records the answer.
 
-For sessions that are open: a terminal asks before it opens one, through `folder_trust`, which
-has the wording and records the answer.
-
-The question belongs to the folder, so it is in the status of a conversation and not in the
-journal of one session. It has the wording of `folder_trust` on every client.
+This is for sessions that are open. Before a terminal opens a session, it asks by
+`folder_trust`, which has the wording for every client. The question belongs to the folder.
+So it is part of the status of a conversation, and not an event in the journal of one
+session.
 """
 
 import msgspec
@@ -43,7 +42,9 @@ def pending_question(app: App) -> ChangedInstructions | None:
 
 
 def record_answer(app: App, order: InstructionsResponse) -> None:
-    """Record the answer, which applies from the next turn on. Call it in a thread."""
+    """Record the answer, which applies from the next turn on. It writes files: call it in a
+    thread.
+    """
     offer = _offer(app)
     if not offer:
         raise AlreadyAnswered(_ALREADY_ANSWERED)
@@ -58,16 +59,18 @@ def record_answer(app: App, order: InstructionsResponse) -> None:
 
 
 def _offer(app: App) -> TrustOffer:
+    """Return the `TrustOffer` for the changed instructions; it is falsy if none changed."""
     root = FolderTexts(root_of(app.directory))
-    changes = (
-        find_changed_texts(app.directory, app.paths, TrustedFolders(app.paths.folders))
-        if not app.options.trust
-        else ()
-    )
+    if app.options.trust:  # the user trusts the folder for this run, whatever changes
+        changes = ()
+    else:
+        folders = TrustedFolders(app.paths.folders)
+        changes = find_changed_texts(app.directory, app.paths, folders)
     return TrustOffer(Project(app.directory), "nothing", root, changes)
 
 
 def _question(offer: TrustOffer) -> ChangedInstructions:
+    """Return the question about the changed instructions in this offer."""
     texts = [(change.path, change.trusted, change.now) for change in offer.changes]
     changes = [
         InstructionChange(

@@ -1,7 +1,7 @@
-"""What a user can choose for a session: models, agents, and the settings behind both.
+"""Lists what a user can choose for a session: models, agents, and stored settings.
 
-Nothing is looked up before it is requested. The choice itself is an order to the handle.
-`offers` are the same and more as documents, for clients that cannot import refold.
+Each list is read when it is requested. The choice itself is an order to the session.
+`offers` returns the lists as documents, for clients that cannot import refold.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,37 +25,54 @@ if TYPE_CHECKING:
 Offer = Mapping[str, object]
 OFFER_KINDS = ("tools", "skills", "commands", "agents", "presets", "models")
 _READ_SECONDS = 0.5  # for reading new entries of the sessions
-_MAX_SESSIONS = 50  # whose models are offered
+_MAX_SESSIONS = 50  # sessions whose models are offered
 _MAX_RECENT = 4
 
 
 class ModelChoices:
-    """The models that can be named here."""
+    """The models that a user can choose."""
 
     def __init__(self, app: App, engine: Engine) -> None:
         self._app, self._engine = app, engine
 
     def names(self) -> Sequence[str]:
-        """The names in the settings: roles and models. Other names can be chosen, too."""
+        """Return the names of models in the settings: roles and the user's own names.
+
+        Models that are not among them can be chosen, too.
+        """
         return self._app.models.names()
 
     async def list_offers(self) -> Sequence[ModelOffer]:
-        """Models of every provider with a key: roles and own names first, then recent ones."""
+        """Return the models of every provider with a key.
+
+        Roles and the user's own names are first, then recently used models, then all
+        others.
+        """
         return await anyio.to_thread.run_sync(self._list_offers)
 
     def _list_offers(self) -> Sequence[ModelOffer]:
+        """Return the offers of `list_offers`, with the current model first."""
         offers, recent = self._offers, self._recent_models()
         names = dict.fromkeys((*recent, *offers.names()))
         if current := self._app.model_of(self._engine.view):
             names = dict.fromkeys((current, *names))
         ranked = list[tuple[int, ModelOffer]]()
         for name in names:
-            window, read, written = offers.figures(name)
-            own = offers.notes(name)
-            notes = (*own, *(("recent",) if name in recent else ()))
-            rank = 0 if name == current else 1 if own else 2 if name in recent else 3
-            ranked.append((rank, ModelOffer(name, window, read, written, notes)))
-        return [offer for _, offer in sorted(ranked, key=lambda each: each[0])]
+            window, input_price, output_price = offers.figures(name)
+            notes = offers.notes(name)  # its roles, and its names in the settings
+            if name == current:
+                rank = 0
+            elif notes:
+                rank = 1
+            elif name in recent:
+                rank = 2
+            else:
+                rank = 3
+            if name in recent:
+                notes = (*notes, "recent")
+            offer = ModelOffer(name, window, input_price, output_price, notes)
+            ranked.append((rank, offer))
+        return [offer for _, offer in sorted(ranked, key=lambda pair: pair[0])]
 
     @property
     def _offers(self) -> "ModelOffers":
@@ -64,7 +81,7 @@ class ModelChoices:
         return ModelOffers(self._app.models, self._app.settings, self._app.environ)
 
     def _recent_models(self) -> Sequence[str]:
-        """The models of the newest sessions, in every directory, that can be used now."""
+        """Return the models of the newest sessions of all directories that can be used now."""
         if not self._app.options.keep:
             return ()
         from refold.journal.catalogue.card_filter import CardFilter
@@ -80,14 +97,14 @@ class ModelChoices:
             self._app.models.check(name)
         except BadInput:
             return False
-        return not name.startswith("script/")
+        return not name.startswith("script/")  # recorded responses, which tests play back
 
-    def doubt(self, name: str) -> str:
-        """A warning if no model of this name is known; or ""."""
+    def name_warning(self, name: str) -> str:
+        """Return a warning if no model of this name is known, otherwise ""."""
         return self._offers.unknown_model_warning(name)
 
     async def check(self, name: str) -> str:
-        """The full name of the model. Raises `BadInput` if it cannot be used."""
+        """Return the full name of the model. Raises `BadInput` if it cannot be used."""
         # A key may have to be fetched from a keyring.
         return await anyio.to_thread.run_sync(self._app.models.check, name)
 
@@ -105,47 +122,52 @@ class AgentChoices:
 
     @property
     def problems(self) -> Sequence[str]:
-        """Say which agent files are invalid, and why."""
+        """Return one sentence for each invalid agent file, with the reason."""
         return self._app.agents.problems
 
     def profiles(self) -> Sequence[Profile]:
-        """The agents that `Session.set_agent` accepts."""
+        """Return the agents that `Session.set_agent` accepts."""
         return self._app.agents.profiles_for("main")
 
     def presets(self) -> Sequence[tuple[str, str]]:
-        """The name of each preset, and what it is for."""
-        return [(p.name, p.description) for p in self._app.system_prompt.presets()[0]]
+        """Return the name and the description of each preset."""
+        presets, _ = self._app.system_prompt.presets()
+        return [(preset.name, preset.description) for preset in presets]
 
     def find(self, name: str) -> Profile:
-        """The agent of that name. Raises `BadInput` for an unknown one."""
+        """Return the agent of that name. Raises `BadInput` for an unknown name."""
         return self._app.agents.find(name, "main")
 
     def preset_notice(self, agent: Profile) -> str:
-        """A notice if the agent's own prompt replaces the chosen preset; or ""."""
+        """Return a notice if the agent's own prompt replaces the chosen preset; otherwise
+        "".
+        """
         # The default preset was not chosen by the user.
         preset = "" if self.preset == Settings().preset else self.preset
         return preset_notice(agent, preset)
 
 
 class Configuration:
-    """The settings as stored. `Session.settings` has those that apply here."""
+    """The settings as they are stored. `Session.settings` has those that apply in the
+    session.
+    """
 
     def __init__(self, app: App, flags: Mapping[str, object]) -> None:
         self._app, self._flags = app, flags
 
     @property
     def history_file(self) -> Path:
-        """The file with the lines typed at the prompt."""
+        """The file in which lines that were typed at the prompt are stored."""
         return self._app.paths.state / "history"
 
     def mask(self, text: str) -> str:
-        """The typed text as it may be stored: whatever looks like a secret is masked."""
+        """Mask whatever looks like a secret in typed text, so that it may be stored."""
         from refold.session.redactor import Redactor
 
         return Redactor().mask_event(text)
 
     async def lines(self, keys: Sequence[str] = ()) -> Sequence[str]:
-        """The settings with these keys, or all, each with its value and source."""
+        """Return the settings with these keys, or all, each with its value and source."""
         from refold.config.settings_report import report_lines
 
         app = self._app
@@ -154,14 +176,19 @@ class Configuration:
         )
 
     def remember(self, key: str, value: str) -> None:
-        """Make a value the default of all later sessions. Raises `BadInput`."""
+        """Make `value` the default of the setting `key` in all later sessions.
+
+        Raises `BadInput` if the key or the value is invalid.
+        """
         from refold.config.set_setting import remember
 
         remember(self._app.paths, key, value)
 
 
 def offers(launch: Launch, kind: str) -> Sequence[Offer]:
-    """The offers of one of `OFFER_KINDS`. Reads the disk: call it in a thread."""
+    """Return the offers of `kind`, one of `OFFER_KINDS`. Reads the disk: call it in a
+    thread.
+    """
     kinds: Mapping[str, Callable[[Launch], Sequence[Offer]]] = {
         "tools": _tools, "skills": _skills, "commands": _commands, "agents": _agents,
         "presets": _presets, "models": _models,
@@ -171,8 +198,8 @@ def offers(launch: Launch, kind: str) -> Sequence[Offer]:
 
 def _tools(launch: Launch) -> Sequence[Offer]:
     return [
-        {"name": t.name, "description": t.description, "effect": t.effect.value}
-        for t in launch.app.all_tools
+        {"name": tool.name, "description": tool.description, "effect": tool.effect.value}
+        for tool in launch.app.all_tools
     ]
 
 
@@ -195,10 +222,11 @@ def _agents(launch: Launch) -> Sequence[Offer]:
 
 
 def _presets(launch: Launch) -> Sequence[Offer]:
-    presets = launch.app.system_prompt.presets()[0]
+    presets, _ = launch.app.system_prompt.presets()
     return [{"name": preset.name, "description": preset.description} for preset in presets]
 
 
 def _models(launch: Launch) -> Sequence[Offer]:
-    chosen = launch.app.models.default()
-    return [{"name": n, "default": n == chosen} for n in launch.app.models.names()]
+    models = launch.app.models
+    default = models.default()
+    return [{"name": name, "default": name == default} for name in models.names()]

@@ -1,12 +1,18 @@
-"""`--clone`: a fresh clone that a session works in, and its result.
+"""`--clone`: makes a fresh clone for a session, and turns its changes into a patch.
 
-git gets the repository on this machine (`place.git_source`). Everything after that is a command in the
-workspace, in its sandbox, here or elsewhere: unpacking the bundle, the setup command with network,
-and at the end the comparison with what was cloned. So nothing that the agent wrote runs with the rights
-of the user, and no credential is where the agent is.
+git fetches the repository on this machine (`place.git_source`). Everything after that runs
+as commands in the sandbox of the workspace, here or on another machine: unpacking the
+bundle, the setup command (with network), and at the end the comparison with the cloned
+commit. So no file that the agent wrote runs with the rights of the user, and the workspace
+has no credentials.
 
-The record of a clone is written when it is complete. A directory without one was left by a killed
-start, and is removed by the next.
+The record of a clone is written when the clone is complete. A directory without a record
+was left by a killed start; the next start removes it.
+
+No proxy passes credentials to the sandbox, because every program there could use them.
+Nothing is pushed: the result is a patch, and the subjects of commits. git prints both in
+the sandbox, because outside of it git would run what the agent wrote into the settings of
+the clone.
 """
 
 import fcntl
@@ -41,15 +47,15 @@ from refold.values.text import clean
 from refold.values.tools import Confinement
 
 _BUNDLE_FILE = ".refold-clone.bundle"
-_PIECE_BYTES = 16 * 1024 * 1024  # of a bundle, sent with one command
+_PIECE_BYTES = 16 * 1024 * 1024  # bytes of a bundle that one command sends
 _GIT_SECONDS = 3600.0
 _SETUP_SECONDS = 3600.0
-# In one command: a later one cannot change the settings of git.
+# Both are one command, so that no other command can change the settings of git in between.
 _INIT_SCRIPT = "git init -q --template= . && git remote add origin {url}"
 _UNPACK_SCRIPT = """\
 git fetch -q {bundle} HEAD && rm {bundle} &&
 git -c core.hooksPath=/dev/null checkout -q -b {branch} FETCH_HEAD"""
-# In another index: that of the user stays as it is.
+# A separate index leaves the user's index unchanged.
 _ADD_SCRIPT = """\
 own=$(git rev-parse --git-dir)/refold-index && cp "$(git rev-parse --git-path index)" "$own" &&
 export GIT_INDEX_FILE=$own && git add -A 2>/dev/null && """
@@ -63,10 +69,12 @@ _TREE_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
 class Clone(Struct, frozen=True):
-    """`directory` is the clone, or stands for it if it is elsewhere: then `place` is the address of the
-    directory that it was made in. `task`: the first message.
+    """A clone that was made for a session in `directory`.
 
-    `tree` are the files that the session began with: those of `commit`, or what the setup made of them.
+    If the clone is on another machine, `directory` is its stand-in on this one, and `place`
+    is the address below which the clone was made. `task` is the first message. `tree` is
+    the git tree of the files with which the session began: those of `commit`, changed by
+    the setup command.
     """
 
     name: str
@@ -80,6 +88,7 @@ class Clone(Struct, frozen=True):
 
     @property
     def where(self) -> str:
+        """The directory as messages name it; the address if the clone is on another machine."""
         address = address_in(paths(os.environ).places, self.directory)
         return address.text if address else self.directory
 
@@ -91,9 +100,10 @@ def make_clone(
     task: str,
     report: Callable[[str], None],
 ) -> Clone:
-    """A new clone, on this machine or below the directory at the address `place`.
+    """Make a new clone: on this machine if `place` is "", else below the address `place`.
 
-    `report` gets sentences and the output of `setup`. It blocks. Raises `BadInput`.
+    `setup` is a command, and `task` the first message. `report` is called with sentences
+    and with the output of `setup`. It blocks. Raises `BadInput`.
     """
     _remove_unfinished()
     report(f"clones {source.url}")
@@ -117,7 +127,7 @@ def make_clone(
 
 
 def clone_in(directory: Path | str) -> Clone | None:
-    """The clone that a session in this directory works in."""
+    """Return the clone in this directory; None if no clone was made there for a session."""
     for file in _folder().glob("*.json"):
         with suppress(OSError, msgspec.MsgspecError):
             clone = msgspec.json.decode(file.read_bytes(), type=Clone)
@@ -127,7 +137,7 @@ def clone_in(directory: Path | str) -> Clone | None:
 
 
 def finish_clone(clone: Clone) -> tuple[str, ...]:
-    """Write the patch and the text of a pull request. Return sentences that say where.
+    """Write the patch and the text of a pull request. Return sentences that name the files.
 
     A clone without changes is removed. It blocks. Raises `BadInput` and `ToolFailed`.
     """
@@ -142,9 +152,10 @@ def finish_clone(clone: Clone) -> tuple[str, ...]:
                 f"the clone is {clone.where}, on the branch {clone.branch}; its changes could "
                 f"not be compared: {reason}",
             )
-        parts = (printed.start + printed.end).split(b"\0", 2)
-        subjects, summary = (clean(part.decode(errors="replace")) for part in parts[:2])
-        patch = parts[2].removesuffix(b"\0")
+        # `_COMPARE_SCRIPT` prints a NUL after each of its three results.
+        *texts, patch = (printed.start + printed.end).split(b"\0", 2)
+        subjects, summary = (clean(text.decode(errors="replace")) for text in texts)
+        patch = patch.removesuffix(b"\0")
         if not patch and not subjects.strip():
             _remove(workspace, clone)
             return (f"nothing was changed, so the clone {clone.where} is removed",)
@@ -161,22 +172,31 @@ def finish_clone(clone: Clone) -> tuple[str, ...]:
 
 
 def _pull_request(clone: Clone, subjects: list[str], summary: str) -> str:
-    task = clone.task.strip().splitlines()
-    title = subjects[0] if len(subjects) == 1 else (task or subjects or ["Changes"])[0]
+    """Return the text of a pull request.
+
+    Its title is the subject of the only commit, or else the first line of the task.
+    """
+    task_lines = clone.task.strip().splitlines()
+    if len(subjects) == 1:
+        title = subjects[0]
+    else:
+        title = next(iter((*task_lines, *subjects)), "Changes")
     commits = "".join(f"- {subject}\n" for subject in subjects)
+    if commits:
+        commits += "\n"
     return (
-        f"{title}\n\n{commits}{chr(10) if commits else ''}"
+        f"{title}\n\n{commits}"
         f"Base: {clone.commit} of {clone.url}\n\n```\n{summary.rstrip()}\n```\n"
     )
 
 
 @contextmanager
 def _local_directory(name: str) -> Generator[Path]:
-    """A new directory below the data directory. It is removed if the block fails."""
+    """Create a directory below the data directory; remove it if the block fails."""
     directory = Path(os.path.realpath(_folder())) / name
     make_directories(directory)
     lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    fcntl.flock(lock, fcntl.LOCK_EX)  # the start is alive
+    fcntl.flock(lock, fcntl.LOCK_EX)  # locked while this start is alive
     try:
         yield directory
     except BaseException:
@@ -188,7 +208,10 @@ def _local_directory(name: str) -> Generator[Path]:
 
 @contextmanager
 def _temporary_folder() -> Generator[Path]:
-    """A directory for the time of the block, or until the next start if this is killed."""
+    """Yield a temporary directory, which is removed after the block.
+
+    If this process is killed, the next start removes it.
+    """
     with _local_directory(f"fetch-{secrets.token_hex(3)}") as folder:
         try:
             yield folder
@@ -198,7 +221,10 @@ def _temporary_folder() -> Generator[Path]:
 
 @contextmanager
 def _directory_elsewhere(place: str, name: str) -> Generator[Path]:
-    """A new directory below that of a place. It stays if the block fails, and the error says so."""
+    """Create the directory `name` below the address `place`, and yield its stand-in.
+
+    If the block fails, the new directory remains there, and the error says so.
+    """
     make_directories(_folder())
     with _workspace_at(stand_in_directory(place)) as workspace:
         result = _run(workspace, f"mkdir -- {quote(name)}")
@@ -212,8 +238,9 @@ def _directory_elsewhere(place: str, name: str) -> Generator[Path]:
 
 @contextmanager
 def _workspace_at(directory: Path) -> Generator[Workspace]:
-    """The workspace of a directory, with the user's own settings, which a repository cannot
-    change.
+    """Yield the workspace of a directory, with only the user's own settings.
+
+    Settings in the repository do not apply.
     """
     places = paths(os.environ)
     loaded = load_folder_settings(directory, places, os.environ, {})
@@ -230,15 +257,21 @@ def _workspace_at(directory: Path) -> Generator[Workspace]:
 
 
 def _unpack(workspace: Workspace, clone: Clone, bundle: Bundle) -> None:
+    """Create the repository in the workspace, and check its branch out of the bundle.
+
+    The bundle is sent in pieces as the input of commands, because the workspace may be on
+    another machine.
+    """
     commands = workspace.commands
     if not commands.has("git"):
         raise BadInput(f"--clone needs git in {clone.where}: install it there")
 
     def run(script: str, content: bytes = b"") -> None:
-        with tempfile.TemporaryFile() as part:
-            part.write(content)
-            part.seek(0)
-            done = _run(workspace, script, extras=CommandExtras(stdin=part.fileno()))
+        """Run a script with `content` as its input. Raises `BadInput` if it fails."""
+        with tempfile.TemporaryFile() as stdin:
+            stdin.write(content)
+            stdin.seek(0)
+            done = _run(workspace, script, extras=CommandExtras(stdin=stdin.fileno()))
         if done.code:
             raise BadInput(f"--clone {clone.url!r} failed: {_reason(done)}")
 
@@ -252,7 +285,7 @@ def _unpack(workspace: Workspace, clone: Clone, bundle: Bundle) -> None:
 
 
 def _run_setup(workspace: Workspace, setup: str, report: Callable[[str], None]) -> str:
-    """Run the command of the user, and return the tree of the files afterwards."""
+    """Run the user's setup command, and return the tree of the files after it."""
     report(f"sets it up, with network: {setup}")
     finished = _run(workspace, setup, seconds=_SETUP_SECONDS, network=True)
     if finished.code != 0:
@@ -268,13 +301,16 @@ def _run_setup(workspace: Workspace, setup: str, report: Callable[[str], None]) 
 
 
 def _remove(workspace: Workspace, clone: Clone) -> None:
+    """Remove the clone and its record; on another machine a command in the workspace does
+    it.
+    """
     if address_in(paths(os.environ).places, clone.directory):
         root = workspace.tool_directory
-        # The directory of a sandbox cannot be removed from inside, only emptied.
+        # A sandbox cannot remove its own directory, only empty it.
         script = f"rm -rf -- {quote(root)} || find {quote(root)} -mindepth 1 -delete"
-        settings = f"{root}/.git", f"{root}/.git/config"
-        _run(workspace, f"cd / && {script}", writable=settings)
-        if clone.place:  # records of earlier versions do not have it
+        protected = f"{root}/.git", f"{root}/.git/config"  # read-only for other commands
+        _run(workspace, f"cd / && {script}", writable=protected)
+        if clone.place:  # records of earlier versions lack it
             with _workspace_at(stand_in_directory(clone.place)) as above:
                 _run(above, f"rmdir -- {quote(clone.name)}")
     else:
@@ -291,6 +327,7 @@ def _run(
     writable: tuple[str, ...] = (),
     extras: CommandExtras = NOTHING_MORE,
 ) -> Finished:
+    """Run a command in the workspace, which it may change, and wait for its end."""
     confines = Confinement(writes=True, network=network, opened=writable)
 
     async def main() -> Finished:
@@ -307,7 +344,7 @@ def _reason(finished: Finished) -> str:
 
 
 def _remove_unfinished() -> None:
-    """Remove directories of this machine that no record has and no process makes."""
+    """Remove the clones that have no record and that no running process is making."""
     for directory in _folder().glob("*/"):
         if _file_of(directory.name, ".json").exists() or directory.is_symlink():
             continue

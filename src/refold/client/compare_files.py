@@ -1,9 +1,9 @@
-"""Compares the files of a workspace with those of an earlier moment.
+"""Compares the files of a workspace with their state at an earlier moment.
 
-The moment is an event of the session, for which a checkpoint is there, or a commit of the
-user's repository. Both are compared with a snapshot that is taken now, so changes by commands and
-by other programs are included. A file that the user uploaded since that event is compared with
-what was uploaded.
+The moment is an event of the session that has a checkpoint, or a commit of the user's
+repository. It is compared with a snapshot taken now, so changes by commands and by other
+programs are included. A file that the user uploaded after the moment is compared with the
+uploaded content.
 """
 
 import os
@@ -20,7 +20,11 @@ from refold.values.display import Diff
 
 
 class Since(Struct, frozen=True):
-    """Before the event `event`, or at `commit`, the hash of one."""
+    """The moment with which files are compared.
+
+    It is before the event number `event`, or the commit with the hash `commit` if that is
+    set.
+    """
 
     event: int = 1
     commit: str = ""
@@ -33,9 +37,9 @@ Changed = TypeVar("Changed")
 
 
 async def changes(view: View, snapshots: Snapshots, since: Since) -> tuple[FileChange, ...]:
-    """The changed files, by path. Raises `BadInput`."""
+    """Return the changed files, by path. Raises `BadInput` if they cannot be compared."""
     try:
-        snapshots.forget()  # files may have changed since
+        snapshots.forget()  # files may have changed since the last scan
         before, after = await _trees(view, snapshots, since)
         compared = await _compare(
             view, since, before, lambda trees, _: snapshots.changes(trees, after), _path
@@ -48,8 +52,10 @@ async def changes(view: View, snapshots: Snapshots, since: Since) -> tuple[FileC
 async def diffs(
     view: View, snapshots: Snapshots, since: Since, files: Collection[str]
 ) -> tuple[Diff, ...]:
-    """The changed files with their changed lines. With `files`, no files but these; a scan of the
-    last seconds is then reused, because a page asks for them one after the other.
+    """Return the changed files with their changed lines; with `files`, no others.
+
+    With `files`, a scan of the last seconds is reused, because a page requests one file
+    after the other.
     """
     try:
         if not files:
@@ -57,10 +63,16 @@ async def diffs(
         before, after = await _trees(view, snapshots, since)
 
         def patch(trees: Trees, paths: Collection[str]) -> Iterable[tuple[FileChange, str]]:
-            wanted = [path for path in paths if not files or path in files]
-            if paths and not wanted:
-                return ()
-            return snapshots.patch(trees, after, wanted or files)
+            """Return the changes from `trees` to `after` with their lines, in `files` only.
+
+            Empty `paths` add no restriction, and neither do empty `files`.
+            """
+            selected = files
+            if paths:
+                selected = [path for path in paths if not files or path in files]
+                if not selected:  # () would compare all files
+                    return ()
+            return snapshots.patch(trees, after, selected)
 
         patches = await _compare(view, since, before, patch, lambda item: item[0].path)
     except ToolFailed as error:
@@ -73,14 +85,16 @@ async def diffs(
 
 
 def upload_points(view: View, since: Since) -> Mapping[str, int]:
-    """The files that the user uploaded since then, each with the first event after its upload.
+    """Return the files that the user uploaded since the moment `since`, by path.
 
-    A rewind to this event restores the uploaded content.
+    The value is the number of the first event after the upload: a rewind to this event
+    restores the uploaded content.
     """
     checkpoint = None if since.commit else view.checkpoints.at(since.event)
     if checkpoint is None:
         return {}
     points = dict[str, int]()
+    # Files that are uploaded together are a batch. It ends after its last file.
     ends = {file.batch: file.seq + 1 for file in view.checkpoints.uploads}
     for file in view.checkpoints.uploads:
         if file.seq > checkpoint.seq:
@@ -95,7 +109,13 @@ async def _compare(
     compare: Callable[[Trees, Collection[str]], Iterable[Changed]],
     path: Callable[[Changed], str],
 ) -> list[Changed]:
-    """Compare each file with the moment that counts for it. `compare` may return more files."""
+    """Return how files differ from `before`, the git trees of the moment `since`.
+
+    A file that was uploaded later is compared with the uploaded content instead.
+    `compare(trees, paths)` returns the files that differ from git trees; with () as `paths`
+    it compares all files. It may return more files than `paths` names. `path` returns the
+    path of a result.
+    """
     points = upload_points(view, since)
     result = [
         change
@@ -104,7 +124,7 @@ async def _compare(
     ]
     for point in sorted(set(points.values())):
         checkpoint = view.checkpoints.at(point)
-        paths = [name for name in points if points[name] == point]
+        paths = [path_ for path_, first in points.items() if first == point]
         if checkpoint is not None:
             later = await anyio.to_thread.run_sync(compare, checkpoint.trees, paths)
             result += [change for change in later if path(change) in paths]
@@ -116,6 +136,10 @@ def _path(change: FileChange) -> str:
 
 
 async def _trees(view: View, snapshots: Snapshots, since: Since) -> tuple[Trees, Trees]:
+    """Return the git trees of the files at the moment `since`, and of the present files.
+
+    Both are empty if no checkpoint is that old.
+    """
     checkpoint = None if since.commit else view.checkpoints.at(since.event)
     if not since.commit and checkpoint is None:
         return (), ()
@@ -124,11 +148,14 @@ async def _trees(view: View, snapshots: Snapshots, since: Since) -> tuple[Trees,
         return checkpoint.trees, after
     before = await anyio.to_thread.run_sync(snapshots.commit_trees, since.commit)
     roots = {root for root, _ in before}
-    return before, tuple(pair for pair in after if pair[0] in roots)
+    return before, tuple((root, tree) for root, tree in after if root in roots)
 
 
 def _is_left_out(change: FileChange, since: Since) -> bool:
-    """Whether a file exists here but is in no snapshot, such as one that git ignores."""
+    """Whether a file only seems to be deleted since a commit.
+
+    The file exists, but git ignores it now, and snapshots contain no ignored files.
+    """
     return bool(since.commit) and change.kind == "deleted" and os.path.lexists(change.path)
 
 

@@ -1,7 +1,7 @@
-"""What is deleted together with a session: its subagents, and the snapshots of its files.
+"""Decides what is deleted together with a session: subagents, and snapshots of its files.
 
-The session index deletes the session; this module decides which snapshots are deleted,
-too. The repository of a workspace is deleted with its last session.
+The session index deletes sessions; this module also deletes snapshots. The repository with
+the snapshots of a workspace is deleted with the last session of the workspace.
 """
 
 import os
@@ -14,15 +14,17 @@ from refold.errors import Held
 from refold.journal.catalogue.session_card import Card
 from refold.journal.session_index import SessionIndex
 from refold.journal.store.delete import SessionSize
-from refold.place.checkpoints import (
-    deletable_snapshots,
-    delete_snapshots,
-    is_used_by,
-)
+from refold.place.snapshot_deletion import deletable_snapshots, delete_snapshots, is_used_by
 from refold.views.session_list import display_name
 
 
 class DeletionPlan(Struct, frozen=True):
+    """What is deleted with one session.
+
+    `extent` is the size of its journals, and `bytes` the size of journals and `snapshots`
+    together.
+    """
+
     session: str
     name: str
     extent: SessionSize
@@ -42,40 +44,73 @@ def delete_session(index: SessionIndex, checkpoints: Path, id_: str) -> None:
     index.catalogue().freshen(1.0)
 
 
+def delete_from_worker(index: SessionIndex, checkpoints: Path, id_: str) -> None:
+    """Delete a session of a database for good, and its own snapshots on this machine.
+
+    The repository with the snapshots of its workspace stays, because this worker does not
+    know which sessions of other workers use it.
+    """
+    to_visit, directories = [id_], set[str]()
+    while to_visit:
+        session = to_visit.pop()
+        directories.add(_real(index.directories(session).directory))
+        to_visit += [f"{session}/{child}" for child in index.children(session)]
+    index.delete(id_)
+    for directory in filter(None, directories):
+        own = deletable_snapshots(checkpoints, directory, id_, last=False)
+        if own.is_dir():
+            delete_snapshots(checkpoints, own)
+
+
 def plan_deletions(
     index: SessionIndex,
     store: Path,
     sessions: Sequence[str],
     cards: Sequence[Card],
 ) -> list[DeletionPlan]:
-    """Return what is deleted with each session. The last session of a workspace takes the
-    snapshots of the workspace with it."""
-    ids = set(sessions)
-    stays = [card for card in cards if card.id.partition("/")[0] not in ids]
-    places = frozenset(map(_real, {card.about.directory for card in stays}))
-    names = frozenset(card.id for card in stays)
-    # If the journal cannot be read, the working directory is unknown.
-    unknown = any(card.damage and not card.about.directory for card in stays)
+    """Return what is deleted with each session, in the order of `sessions`.
 
-    def snapshots_to_delete(place: str, session: str) -> Path:
-        shared = unknown or place in places or is_used_by(store, place, names)
-        return deletable_snapshots(store, place, session, last=not shared)
+    `store` has all snapshots, and `cards` are those of all sessions. The plan is for
+    deleting the last of `sessions` first. So snapshots that several of them share are
+    listed with the last one that is deleted.
+    """
+    ids = set(sessions)
+    others = [card for card in cards if _root_session(card) not in ids]
+    used_directories = frozenset(map(_real, {card.about.directory for card in others}))
+    names = frozenset(card.id for card in others)
+    # If a journal cannot be read, the working directory of its session is unknown.
+    unknown = any(card.damage and not card.about.directory for card in others)
+
+    def snapshots_to_delete(directory: str, session: str) -> Path:
+        """Return the directory of the workspace's snapshots, or of the session's if shared."""
+        is_shared = (
+            unknown or directory in used_directories or is_used_by(store, directory, names)
+        )
+        return deletable_snapshots(store, directory, session, last=not is_shared)
 
     counted = set[Path]()
     plans = list[DeletionPlan]()
     for session in reversed(sessions):
-        own = [card for card in cards if card.id.partition("/")[0] == session]
-        worked_in = dict.fromkeys(_real(card.about.directory) for card in own)
-        folders = [snapshots_to_delete(place, session) for place in worked_in if place]
+        own = [card for card in cards if _root_session(card) == session]
+        directories = dict.fromkeys(_real(card.about.directory) for card in own)
+        folders = [snapshots_to_delete(path, session) for path in directories if path]
         existing = tuple(
             folder for folder in folders if folder.is_dir() and folder not in counted
         )
         counted |= set(existing)
-        much = index.size(session)
+        extent = index.size(session)
         name = next((display_name(card) for card in own if card.id == session), "")
-        whole = much.bytes + sum(map(_directory_bytes, existing))
-        plans.append(DeletionPlan(session, name, much, existing, whole))
-    return plans[::-1]
+        total = extent.bytes + sum(map(_directory_bytes, existing))
+        plans.append(DeletionPlan(session, name, extent, existing, total))
+    plans.reverse()
+    return plans
+
+
+def _root_session(card: Card) -> str:
+    """Return the id of the session whose card this is, or in which the subagent of the card
+    ran.
+    """
+    return card.id.partition("/")[0]
 
 
 def _real(directory: str) -> str:
@@ -87,9 +122,10 @@ def _directory_bytes(place: Path) -> int:
 
 
 def _file_sizes(place: Path) -> Iterator[int]:
+    """Yield the size in bytes of each file below `place`. Links are not followed."""
     for folder, _, names in os.walk(place):
         for name in names:
             try:
                 yield os.lstat(os.path.join(folder, name)).st_size
-            except OSError:  # just gone
+            except OSError:  # another process has just deleted it
                 continue

@@ -1,11 +1,13 @@
-"""The order sink of a session that is open in this process.
+"""Carries out orders to a session that is open in this process.
 
-`Dispatcher` has one table from the type of an order to the method that carries it out. Most go to
-the session's inbox; turns of their own and compactions between two turns wait here for `step`.
+`Dispatcher` has a table from the type of an order to the function that carries it out. Most
+orders are passed to the session's inbox. Messages and compactions between two turns wait
+here for `step`. Answers to the session are in `request_answers`, orders to what runs in the
+background in `background_orders`.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -20,7 +22,7 @@ from refold.client.launch import (
     answer_without_user,
     real_directories,
 )
-from refold.client.order_sink import AlreadyAnswered, OrderResult
+from refold.client.order_sink import OrderResult
 from refold.client.protocol import (
     ApprovalResponse,
     Cancel,
@@ -59,12 +61,12 @@ from refold.client.protocol import (
     StopChild,
     SwitchTeams,
     SwitchTracing,
+    UploadFile,
     WithdrawMessage,
 )
-from refold.client.workspace import SessionWorkspace, rewind
+from refold.client.workspace import SessionWorkspace, rewind, upload
 from refold.errors import BadInput, ToolFailed
 from refold.journal.events.child_events import TeamsSwitched, TracingSwitched
-from refold.session.pending_requests import Permission, Questions, requests
 from refold.session.recorder import acting_as
 from refold.tools.contract import ImageData
 from refold.values.modes import MODE_NAMES
@@ -72,35 +74,33 @@ from refold.values.usage import Budget
 
 if TYPE_CHECKING:
     from refold.app.entered_worktree import SessionWorktree
-    from refold.client.permissions import Permissions
 
-# Handles one kind of order. A bool says whether the order changed anything.
+# Carries out one kind of order. A returned bool says whether the order changed anything.
 OrderHandler: TypeAlias = Callable[[Any], Awaitable[bool | OrderResult]]
 TURN_IS_RUNNING = "a turn of this session is running already: wait, or stop it"
-NO_CHILD = "no subagent is running"
-# What applies to a whole turn cannot be changed within one.
-_OF_A_TURN: Mapping[type, str] = MappingProxyType(
+# These orders apply to a whole turn, so they are refused while one runs. Each has the word for
+# the error.
+_BETWEEN_TURNS: Mapping[type, str] = MappingProxyType(
     {SetModel: "model", SetEffort: "effort", SetAgent: "agent", SetDirectory: "directory"}
 )
-_IN_A_TURN = "a turn of this session is running: wait or stop it, and set the {} then"
+_TURN_RUNS = "a turn of this session is running: wait or stop it, and set the {} then"
 _MESSAGE_ORDERS = (SendMessage, Steer, Queue)
-NO_COMMAND = "no command is running in the background"
-NO_BASH = "no command of this session is running that could move to the background"
 
 
 class Dispatcher:
-    """Dispatches the orders of one open session."""
+    """The order sink of a session that is open in this process: carries out each order."""
 
-    owns_turns, end_reason, model = True, "", ""
+    owns_turns, end_reason, model, rejoin_command = True, "", "", ""
 
     def __init__(self, launch: Launch, opened: OpenedSession) -> None:
         self._launch, self._app, self._engine = launch, opened.app, opened.engine
-        self._keys = set[str]()  # of orders that are no messages; those are in the journal
+        # The client keys of orders that are not messages. The journal has the keys of messages.
+        self._order_keys = set[str]()
         self._messages = deque[SendMessage]()
         self._compaction: CompactConversation | None = None
-        self._scope: CancelScope | None = None  # of the compaction, while it runs
-        self._begins = False
-        self._asked = 0  # the seq at which it began to wait for the user
+        self._compaction_scope: CancelScope | None = None  # while a compaction runs
+        self._runs_turns = False
+        self._asked_seq = 0  # the last event before the turn began to wait for the user
         self._handlers: Mapping[type[Order], OrderHandler] = {
             SendMessage: self._send_message,
             Steer: partial(self._record_message, when="now"),
@@ -120,6 +120,7 @@ class Dispatcher:
             Rename: self._rename,
             ChangeTags: self._change_tags,
             ShellOutput: self._shell_output,
+            UploadFile: self._upload,
             ReportStatus: self._report,
             ReportSnapshot: self._report,
             SetDirectory: self._set_directory,
@@ -142,37 +143,54 @@ class Dispatcher:
         }
 
     async def send(self, order: Order) -> OrderResult:
+        """Carry out an order, and return its result.
+
+        An order whose client key came before is not carried out again: its result says that
+        nothing changed.
+        """
         kind = type(order)
         if order.client_key and kind not in _MESSAGE_ORDERS:
-            if order.client_key in self._keys:
+            if order.client_key in self._order_keys:
                 return OrderResult(False)
-            self._keys.add(order.client_key)
-        if kind in _OF_A_TURN and self._engine.running:
-            raise BadInput(_IN_A_TURN.format(_OF_A_TURN[kind]))
-        with acting_as(order.by):
-            result = await self._handlers[kind](order)
+            self._order_keys.add(order.client_key)
+        try:
+            if kind in _BETWEEN_TURNS and self._engine.running:
+                raise BadInput(_TURN_RUNS.format(_BETWEEN_TURNS[kind]))
+            with acting_as(order.by):
+                result = await self._handlers[kind](order)
+        except BadInput:  # nothing was done: the same order is refused again
+            self._order_keys.discard(order.client_key)
+            raise
         return OrderResult(result) if isinstance(result, bool) else result
 
     @property
     def waiting(self) -> bool:
-        return self._begins or self._compaction is not None or bool(self._messages)
+        """Whether a turn runs, or a compaction or message waits for `step`."""
+        return self._runs_turns or self._compaction is not None or bool(self._messages)
 
     async def step(self) -> bool:
-        """Carry out the next turn, compaction or message."""
+        """Carry out one of what waits: a turn, a compaction or a message.
+
+        Return False if nothing waits, or if the turn waits for the user.
+        """
         engine = self._engine
-        if engine.view.turn.seq and engine.view.seq <= self._asked:
+        if engine.view.turn.seq and engine.view.seq <= self._asked_seq:
             return False
         if not engine.idle and not engine.leaves_turn():
-            self._begins = True  # the only sign of it until its first event is recorded
+            # Until the first event of the turn is recorded, nothing else shows that it
+            # runs.
+            self._runs_turns = True
             try:
                 view = await engine.run_turns()
             finally:
-                self._begins = False
-            self._asked = 0 if engine.leaves_turn() or not view.turn.seq else view.seq
+                self._runs_turns = False
+            waits_for_user = view.turn.seq and not engine.leaves_turn()
+            self._asked_seq = view.seq if waits_for_user else 0
             return True
         if self._compaction is not None:
             order, self._compaction = self._compaction, None
-            if engine.view.conversation.compaction is not None:  # no turn has done it
+            # A turn that ran meanwhile may have compacted the conversation already.
+            if engine.view.conversation.compaction is not None:
                 await self.compact(order)
             return True
         if self._messages:
@@ -183,22 +201,29 @@ class Dispatcher:
         return False
 
     async def compact(self, order: CompactConversation) -> bool:
+        """Compact the conversation. Return False if this was stopped, or if nothing can be
+        compacted.
+        """
         try:
-            with CancelScope() as self._scope, acting_as(order.by):
+            with CancelScope() as self._compaction_scope, acting_as(order.by):
                 return await self._engine.compact(order.kind, order.focus)
         finally:
-            self._scope = None
+            self._compaction_scope = None
         await self._engine.inbox.withdraw_compaction()
         return False
 
     def forget(self) -> None:
-        """Drop all waiting work, and end a running compaction."""
+        """Drop the messages that wait for `step`, and stop a running compaction."""
         self._messages.clear()
-        self._compaction = None  # it is recorded, so the next turn compacts
-        if self._scope is not None:
-            self._scope.cancel()
+        self._compaction = None  # the order is in the journal, so the next turn compacts
+        if self._compaction_scope is not None:
+            self._compaction_scope.cancel()
 
     async def _send_message(self, order: SendMessage) -> bool:
+        """Keep the message for `step`; if it is for the running turn, record it at once.
+
+        Return False if it was recorded before.
+        """
         if order.when == "now" and self._engine.view.turn.seq:
             return await self._record_message(order, "now")
         _check_text(order)
@@ -208,11 +233,15 @@ class Dispatcher:
     async def _record_message(
         self, order: SendMessage | Steer | Queue, when: Literal["now", "next"]
     ) -> bool:
-        """Record a message at once. False if it was recorded before."""
+        """Record a message at once, for the running turn ("now") or the next one ("next").
+
+        Return False if it was recorded before.
+        """
         _check_text(order)
         shown = list[ImageData]()
         if order.images:
-            from refold.tools.images import image_data  # few messages have one
+            # Imported late: most messages have no image.
+            from refold.tools.images import image_data
 
             shown = [image_data(image.content, image.name) for image in order.images]
         return await self._engine.inbox.say(
@@ -222,6 +251,41 @@ class Dispatcher:
             images=shown,
             typed=order.typed,
         )
+
+    async def _answer_permission(self, order: ApprovalResponse) -> bool:
+        from refold.client.request_answers import answer_permission
+
+        return await answer_permission(self._app, self._engine, order)
+
+    async def _answer_questions(self, order: QuestionResponse) -> bool:
+        from refold.client.request_answers import answer_questions
+
+        return await answer_questions(self._engine, order)
+
+    async def _judge_plan(self, order: PlanApproval) -> bool:
+        from refold.client.request_answers import judge_plan
+
+        return await judge_plan(self._engine, order)
+
+    async def _move_to_background(self, order: MoveToBackground) -> bool:
+        from refold.client.background_orders import move_to_background
+
+        return await move_to_background(self._engine, order)
+
+    async def _stop_background(self, order: StopBackground) -> bool:
+        from refold.client.background_orders import stop_background
+
+        return await stop_background(self._engine, order)
+
+    async def _stop_child(self, order: StopChild) -> bool:
+        from refold.client.background_orders import stop_child
+
+        return await stop_child(self._engine, order)
+
+    async def _mail_teammate(self, order: MailTeammate) -> bool:
+        from refold.client.background_orders import mail_teammate
+
+        return await mail_teammate(self._engine, order)
 
     async def _edit_message(self, order: EditMessage | DeleteMessage) -> bool:
         text = order.text if isinstance(order, EditMessage) else None
@@ -233,6 +297,9 @@ class Dispatcher:
     async def _rewind(self, order: Rewind) -> OrderResult:
         report = await rewind(self._app, self._engine, order)
         return OrderResult(bool(report.undo), rewound=report)
+
+    async def _upload(self, order: UploadFile) -> OrderResult:
+        return OrderResult(True, uploaded=await upload(self._app, self._engine, order))
 
     async def _fork(self, order: Fork) -> OrderResult:
         copy = await self._app.fork(self._engine.view.session.id, order.at)
@@ -252,10 +319,13 @@ class Dispatcher:
         return await self._engine.inbox.record_command(order.command, order.output)
 
     async def _report(self, _: ReportStatus | ReportSnapshot) -> bool:
-        """Do nothing: clients write the document, by `Session.status` and `snapshot`."""
+        """Do nothing: clients make the document themselves from `Session.status` or
+        `snapshot`.
+        """
         return False
 
     async def _set_directory(self, order: SetDirectory) -> OrderResult:
+        """Open the session in the directory of the order; the result has what was opened."""
         names = (order.directory, *order.added)
         directory, *roots = await to_thread.run_sync(real_directories, names)
         target = ResumeTarget(self._engine.view.session.id, directory, tuple(roots))
@@ -264,6 +334,7 @@ class Dispatcher:
         return OrderResult(True, opened=opened)
 
     async def _judge_instructions(self, order: InstructionsResponse) -> bool:
+        """Record the user's answer about changed instructions. Return True."""
         from refold.client.changed_instructions import record_answer
 
         await to_thread.run_sync(record_answer, self._app, order)
@@ -283,10 +354,14 @@ class Dispatcher:
         return SessionWorkspace(self._app, self._engine, self.send).worktree
 
     async def _interrupt(self, order: Interrupt) -> bool:
+        """Stop the compaction, or else the turn. Return False if neither runs.
+
+        After a stopped turn, or without one, `instead` is the next message to the model.
+        """
         if await self._stop_compaction():
             return True
         stopped = await self._engine.inbox.interrupt(order.reason, instead=order.instead)
-        if not stopped and order.instead:
+        if not stopped and order.instead:  # no turn runs: the text begins the next one
             await self._engine.inbox.say(order.instead, when="next")
         return stopped
 
@@ -295,15 +370,24 @@ class Dispatcher:
         return await self._stop_compaction() or await inbox.cancel(order.reason)
 
     async def _stop_compaction(self) -> bool:
-        """Stop a compaction between two turns, or withdraw it. False if there is none."""
-        if self._scope is not None:
-            self._scope.cancel()
+        """Stop a compaction between two turns, or withdraw it if it has not begun.
+
+        Return False if none was requested.
+        """
+        if self._compaction_scope is not None:
+            self._compaction_scope.cancel()
             return True
-        waits = self._compaction is not None and self._engine.idle
+        is_waiting = self._compaction is not None and self._engine.idle
         self._compaction = None
-        return waits and await self._engine.inbox.withdraw_compaction()
+        if not is_waiting:
+            return False
+        return await self._engine.inbox.withdraw_compaction()
 
     async def _continue(self, _: Continue) -> bool:
+        """Continue the conversation without a new message. Return True.
+
+        Raises `BadInput` if a turn is running, or if there are no messages.
+        """
         if not self._engine.idle or self._messages:
             raise BadInput("a turn is already running")
         if not self._engine.view.conversation.messages:
@@ -313,11 +397,12 @@ class Dispatcher:
         raise BadInput("a turn is already running")
 
     async def _compact(self, order: CompactConversation) -> bool:
+        """Request a compaction. Return False if it was requested already."""
         if not self._engine.view.conversation.messages:
             raise BadInput("there are no messages to compact")
         is_new = await self._engine.inbox.compact(order.kind, order.focus)
         if is_new and not (self._engine.running or self._engine.view.turn.seq):
-            self._compaction = order  # between two turns, `step` carries it out
+            self._compaction = order  # `step` carries it out between two turns
         return is_new
 
     async def _set_mode(self, order: SetMode) -> bool:
@@ -340,124 +425,27 @@ class Dispatcher:
         return await self._engine.inbox.switch(event(order.on))
 
     async def _set_model(self, order: SetModel) -> bool:
+        """Set the model and the format of requests; with a format alone, the model stays.
+
+        Return False if nothing changes.
+        """
         model = self._app.models.full_name(order.model)
-        model = model or (self._engine.view.session.model if order.format else "")
+        if not model and order.format:  # only the format is set
+            model = self._engine.view.session.model
         return await self._engine.inbox.choose_model(model, order.format)
 
     async def _set_agent(self, order: SetAgent) -> bool:
+        """Set the agent, with a preset of the system prompt if one is given.
+
+        Return whether an event was recorded.
+        """
         agent, view = order.agent, self._engine.view
         if order.preset:
-            self._app.system_prompt.preset(order.preset)  # or there is none
+            # Raises if the preset does not exist.
+            self._app.system_prompt.preset(order.preset)
             agent = agent or view.session.agent or self._app.settings.agent
         await choose_agent(self._engine.inbox, self._app.agents, agent, order.preset)
         return self._engine.view.seq > view.seq
-
-    async def _answer_permission(self, order: ApprovalResponse) -> bool:
-        request = self._find_request(order.call_id, order.hash)
-        if isinstance(request, Questions) and order.allowed:
-            raise BadInput(f"{order.call_id!r} asks questions: send question_response")
-        rules: Sequence[str] = ()
-        if order.allowed and order.grant:
-            from refold.client.permissions import Permissions
-
-            rules = _rules_to_grant(Permissions(self._app, self._engine), order, request)
-        taken = await self._engine.inbox.answer(
-            order.call_id, allowed=order.allowed, reason=order.reason, grants=rules,
-            hash_=request.call.hash,
-        )  # fmt: skip
-        if not taken:
-            raise AlreadyAnswered(f"the call {order.call_id!r} was answered already")
-        if rules and order.grant == "always":  # the call is already allowed
-            self._app.workspace.store_allow_rules(*rules)
-        return True
-
-    async def _answer_questions(self, order: QuestionResponse) -> bool:
-        request = self._find_request(order.call_id, order.hash)
-        if not isinstance(request, Questions):
-            raise BadInput(
-                f"{order.call_id!r} asks no questions: send tool_approval_response"
-            )
-        answer_count, questions = len(order.answers), len(request.questions)
-        if answer_count > questions:
-            count_text = "is 1 question" if questions == 1 else f"are {questions} questions"
-            raise BadInput(f"there {count_text}, and {answer_count} answers were given")
-        taken = await self._engine.inbox.answer(
-            order.call_id, allowed=True, answers=order.answers, hash_=request.call.hash
-        )
-        if not taken:
-            raise AlreadyAnswered(f"the questions {order.call_id!r} were answered already")
-        return True
-
-    async def _judge_plan(self, order: PlanApproval) -> bool:
-        inbox = self._engine.inbox
-        if order.approved:
-            text, mode = order.text, order.mode or None
-            taken = await inbox.approve_plan(order.plan, text=text, mode=mode)
-        else:
-            taken = await inbox.reject_plan(order.plan, feedback=order.feedback)
-        if not taken:
-            plan_text = f"no plan {order.plan}" if order.plan else "there is no plan that"
-            raise AlreadyAnswered(f"{plan_text} waits to be judged")
-        return True
-
-    async def _move_to_background(self, order: MoveToBackground) -> bool:
-        background = self._engine.background
-        if background is not None and background.move(order.call_id):
-            return True
-        named = f"the call {order.call_id!r} runs no command"
-        raise BadInput(named if order.call_id else NO_BASH)
-
-    async def _stop_child(self, order: StopChild) -> bool:
-        if not await self._engine.inbox.stop_child(order.child):
-            named = f"no subagent {order.child!r} is running"
-            raise BadInput(named if order.child else NO_CHILD)
-        return True
-
-    async def _stop_background(self, order: StopBackground) -> bool:
-        background = self._engine.background
-        running = [command.name for command in self._engine.view.background.running]
-        if background is None or not running:
-            raise BadInput(NO_COMMAND)
-        if order.name and order.name not in running:
-            raise BadInput(
-                f"no background command {order.name!r} is running; "
-                f"running now: {', '.join(running)}"
-            )
-        for name in (order.name,) if order.name else running:
-            await background.stop(name)
-        return True
-
-    async def _mail_teammate(self, order: MailTeammate) -> bool:
-        """Mail a teammate. False if sent before. Raises `BadInput` for an unknown one."""
-        inbox, children = self._engine.inbox, self._engine.view.children
-        if not order.text.strip():
-            raise BadInput("the message is empty: say what the teammate is to know")
-        if await inbox.mail(order.teammate, order.text, order.client_key):
-            return True
-        team = [child.born.teammate for child in children.team]
-        if order.teammate in team:
-            return False
-        others = (
-            f"the teammates are {', '.join(team)}" if team else "there are no teammates"
-        )
-        raise BadInput(f"no teammate {order.teammate!r} is at work; {others}")
-
-    def _find_request(self, call_id: str, hash_: str) -> Permission | Questions:
-        for request in requests(self._engine.view):
-            if isinstance(request, Permission | Questions) and request.id == call_id:
-                if not hash_:
-                    raise BadInput(
-                        f"the call {call_id!r} was not shown to you yet: wait for its request"
-                    )
-                if hash_ != request.call.hash:
-                    raise BadInput(
-                        f"the call {call_id!r} has changed since the request with that "
-                        "hash: answer its newest request"
-                    )
-                return request
-        if hash_:  # it was shown
-            raise AlreadyAnswered(f"no call {call_id!r} waits for an answer any more")
-        raise BadInput(f"no call {call_id!r} waits for an answer")
 
 
 def _check_text(order: SendMessage | Steer | Queue) -> None:
@@ -465,31 +453,8 @@ def _check_text(order: SendMessage | Steer | Queue) -> None:
         raise BadInput("it contains no text")
 
 
-def _rules_to_grant(
-    permissions: "Permissions", order: ApprovalResponse, request: Permission | Questions
-) -> Sequence[str]:
-    """The rules to grant with this approval: offered ones, or typed ones that allow the call."""
-    offered = permissions.rule_sets(request)
-    if not (offered or order.rule or order.rule_set):
-        raise BadInput(f"no rule can cover {order.call_id!r}: allow it without a grant")
-    if order.rule and order.rule_set:
-        raise BadInput("send rule or rule_set, not both")
-    if order.rule or order.rule_set:
-        rules = order.rule_set or (order.rule,)
-    else:
-        rules = offered[0] if order.grant in ("session", "always") else (order.grant,)
-    if rules in offered:
-        return rules
-    try:
-        permissions.check_offer(request, *rules)
-    except BadInput as error:
-        sets = ", ".join(" with ".join(map(repr, rules)) for rules in offered) or "none"
-        raise BadInput(f"{error}; rules for {order.call_id!r}: {sets}") from error
-    return rules
-
-
 async def _wait_for(work: Awaitable[object]) -> bool:
-    """Wait for `work`. Raises `BadInput` with the text of a `ToolFailed`."""
+    """Wait for `work`, and return True. Raises `BadInput` in place of `ToolFailed`."""
     try:
         await work
     except ToolFailed as error:

@@ -1,13 +1,14 @@
 """Starts scheduled runs while a session or a server is open, each in a process of its own.
 
-It sleeps until the next run is due, and checks once a minute whether the file of the schedules
-was changed. What is due is started as `refold schedule run NUMBER`, which claims it: if
-several processes and a timer start it, one runs it. That process has no terminal and survives
-this one. `cli.scheduled_run` defines what a run is and may do; this module only starts runs,
-and prints lines about them.
+The starter sleeps until the next run is due. It also checks once a minute whether the file
+of schedules was changed, because the clock of sleeping tasks stops while the machine is
+suspended. A due run is started as `refold schedule run NUMBER`. That process claims the
+run, so it runs once even if several processes and a timer start it. It has no terminal, and
+continues after this process has exited. A run in this process could block or crash the
+session.
 
-A run in this process could block or crash the session. The check once a minute is needed
-because the clock of sleeping tasks stops while the machine is suspended.
+`cli.scheduled_run` defines what a run is and may do; this module only starts runs, and
+prints lines about them.
 """
 
 import os
@@ -25,16 +26,16 @@ from anyio.abc import TaskGroup
 
 from refold import programs
 from refold.app.model_connections import NO_BACKGROUND
+from refold.app.session_schedules import open_book
 from refold.config.paths import paths
-from refold.config.secret_values import masks_of
 from refold.errors import RefoldError
 from refold.journal.schedules.schedule_book import ScheduleBook
 from refold.views.escape import escape_to_one_line
 
 _MAX_SLEEP_SECONDS = 60.0  # between two checks of the file
 _SPREAD_SECONDS = 1.0  # over which several open processes spread their starts
-_MAX_RUNS = 4  # runs of this process at once
-_REPORTED_CODES = (0, 1)  # of runs that report their own result
+_MAX_RUNS = 4  # that this process runs at once
+_REPORTED_CODES = (0, 1)  # exit codes of runs that have reported their own result
 _READ_BYTES = 65_536
 
 
@@ -49,16 +50,16 @@ async def run_due_schedules(
 def due_schedules(
     environ: Mapping[str, str], script: str | None, say: Callable[[str], None]
 ) -> "DueSchedules | None":
-    """The starter of due runs. `say` gets a line for the user when a run begins or ends.
+    """Return the starter of due runs.
 
-    `script` is the file that the runs take their responses from. Returns None if
-    `REFOLD_NO_BACKGROUND` is set.
+    Return None if `REFOLD_NO_BACKGROUND` is set, or if the schedules are in a database:
+    then workers run them. `say` is called with a line for the user when a run begins or
+    ends. `script` is a file with model responses for the runs.
     """
-    if environ.get(NO_BACKGROUND) or not sys.executable:
-        return None
     places = paths(environ)
-    book = ScheduleBook(places.data, masks_of(environ, places).mask_event)
-    return DueSchedules(book, _program(script), environ, say)
+    if environ.get(NO_BACKGROUND) or not sys.executable or places.sessions:
+        return None
+    return DueSchedules(open_book(places, environ), _program(script), environ, say)
 
 
 def _program(script: str | None) -> Sequence[str]:
@@ -68,7 +69,10 @@ def _program(script: str | None) -> Sequence[str]:
 
 
 class DueSchedules:
-    """Starts the due runs of one process. `program` gets a schedule's number appended."""
+    """Starts the due runs, each in a process.
+
+    `program` is the command line of a run, to which the number of a schedule is appended.
+    """
 
     def __init__(
         self,
@@ -80,43 +84,52 @@ class DueSchedules:
     ) -> None:
         self._book, self._program, self._environ = book, program, environ
         self._say, self._sleep = say, sleep
-        self._stamp: object = None  # of the file at the last read
-        self._next, self._looked = 0.0, 0.0
-        self._started, self._failed = set[int](), set[str]()
+        self._stamp: object = None  # the stamp of the file when it was last read
+        self._next_due, self._last_check = 0.0, 0.0
+        # The schedules whose run this process is starting or running.
+        self._started = set[int]()
+        self._reported_errors = set[str]()
         self._slots = anyio.CapacityLimiter(_MAX_RUNS)
-        self._hurried = False
-        self._rest: anyio.CancelScope | None = None  # the sleep between two checks
+        self._must_check = False
+        self._sleep_scope: anyio.CancelScope | None = None  # the sleep between two checks
 
     async def run(self) -> None:
+        """Start due runs until cancelled, with a check at least each `_MAX_SLEEP_SECONDS`."""
         async with anyio.create_task_group() as group:
             while True:
                 try:
                     await self._start_due(group)
                 except (RefoldError, OSError) as error:
                     self._report_once(f"schedules: {error}")
-                    self._next = float("inf")  # until the file changes
-                with anyio.CancelScope() as self._rest:
-                    if not self._hurried:
-                        await self._sleep(
-                            min(max(self._next - time.time(), 1.0), _MAX_SLEEP_SECONDS)
-                        )
-                self._hurried = False
+                    self._next_due = float("inf")  # nothing is due until the file changes
+                with anyio.CancelScope() as self._sleep_scope:
+                    if not self._must_check:
+                        until_due = max(self._next_due - time.time(), 1.0)
+                        await self._sleep(min(until_due, _MAX_SLEEP_SECONDS))
+                self._must_check = False
 
     def check_now(self) -> None:
-        """Check at once: a due run was just recorded."""
-        self._hurried = True
-        if self._rest is not None:
-            self._rest.cancel()
+        """Check for due runs now, and not at the next wake-up, because a due run was just
+        recorded.
+        """
+        self._must_check = True
+        if self._sleep_scope is not None:
+            self._sleep_scope.cancel()
 
     async def _start_due(self, group: TaskGroup) -> None:
+        """Start the due runs, and set `_next_due`, the time of the next check.
+
+        Do nothing before that time, unless the file of schedules or the clock was changed.
+        """
         now, stamp = time.time(), self._book.stamp()
-        # A clock that was set back changes what is due, and is noticed only here.
-        if stamp == self._stamp and self._looked <= now < self._next:
-            self._looked = now
+        # Setting the clock back changes what is due; nothing else reports that.
+        if stamp == self._stamp and self._last_check <= now < self._next_due:
+            self._last_check = now
             return
-        self._stamp, self._looked, self._next = stamp, now, now + _MAX_SLEEP_SECONDS
-        if stamp is None:  # there is no file of schedules
-            self._next = float("inf")
+        self._stamp, self._last_check = stamp, now
+        self._next_due = now + _MAX_SLEEP_SECONDS
+        if stamp is None:  # no file of schedules exists
+            self._next_due = float("inf")
             return
         for item in await to_thread.run_sync(self._book.settle):
             self._say(f"schedule {item.id}: its last run was cut off, and is not repeated")
@@ -125,12 +138,13 @@ class DueSchedules:
         due = [item.id for item in waiting if item.may_be_due(now)]
         if not due:
             later = [item.next for item in waiting if item.next is not None]
-            self._next = min(later, default=float("inf"))
+            self._next_due = min(later, default=float("inf"))
         for id_ in due:
             self._started.add(id_)
-            group.start_soon(self._fire, id_)
+            group.start_soon(self._run_if_due, id_)
 
-    async def _fire(self, id_: int) -> None:
+    async def _run_if_due(self, id_: int) -> None:
+        """Run the schedule once a slot is free, unless it is running or no longer due."""
         try:
             async with self._slots:
                 await self._sleep(random() * _SPREAD_SECONDS)
@@ -144,6 +158,7 @@ class DueSchedules:
             self._stamp = None
 
     async def _run(self, id_: int) -> None:
+        """Start one run in a process, and print its lines until it ends."""
         process = programs.start(
             [*self._program, str(id_)],
             stdin=subprocess.DEVNULL,
@@ -151,17 +166,18 @@ class DueSchedules:
             stderr=subprocess.DEVNULL,
             cwd="/",
             env=self._environ,
-            start_new_session=True,  # Ctrl+C here must not stop it
+            start_new_session=True,  # Ctrl+C in this terminal must not stop it
         )
-        # It may outlive this process, but must not become a zombie before.
-        waits = Thread(target=process.wait, daemon=True)
-        waits.start()
+        # The run may outlive this process, but must not become a zombie while this process
+        # lives.
+        reaper = Thread(target=process.wait, daemon=True)
+        reaper.start()
         assert process.stdout is not None
         with process.stdout as output:
             async for line in _lines(output):
                 self._say(escape_to_one_line(line))
-        await to_thread.run_sync(waits.join, abandon_on_cancel=True)
-        if process.returncode == 0:  # more calls of its webhook may wait
+        await to_thread.run_sync(reaper.join, abandon_on_cancel=True)
+        if process.returncode == 0:  # more calls of its webhook may be queued
             self.check_now()
         if process.returncode not in _REPORTED_CODES:
             self._report_once(
@@ -169,20 +185,23 @@ class DueSchedules:
             )
 
     def _report_once(self, text: str) -> None:
-        """Report an error once: the next check may find the same."""
-        if text not in self._failed:
-            self._failed.add(text)
+        """Report an error, unless it was reported before."""
+        if text not in self._reported_errors:
+            self._reported_errors.add(text)
             self._say(escape_to_one_line(text))
 
 
 async def _lines(output: IO[bytes]) -> AsyncGenerator[str]:
-    """The lines of a process's output, without a thread that could delay the exit."""
+    """Yield the lines of a process's output.
+
+    No thread is used, because a thread could delay the exit of this process.
+    """
     os.set_blocking(output.fileno(), False)
-    left = b""
+    unfinished = b""
     while True:
         await anyio.wait_readable(output)
         if not (data := os.read(output.fileno(), _READ_BYTES)):
             break
-        *whole, left = (left + data).split(b"\n")
-        for line in whole:
+        *lines, unfinished = (unfinished + data).split(b"\n")
+        for line in lines:
             yield line.decode(errors="replace")

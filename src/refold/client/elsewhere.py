@@ -1,8 +1,12 @@
-"""Workspaces elsewhere, for clients: the directory that stands for one, and who may name which.
+"""Workspaces on other machines: their stand-in directories, and who may use which address.
 
-A `cmd:` address runs a program on this machine, and `ssh://` uses keys of its user. So addresses come
-from the command line, from the user's own settings, or from a client of a server that was started
-with `--addresses`; never from the settings of a project.
+A stand-in is a directory on this machine that represents the workspace at an address,
+because a session needs a directory.
+
+A `cmd:` address runs a program on this machine, and an `ssh://` address uses the keys of
+its user. So an address is accepted from the command line, from the user's own settings, and
+from clients of a server that was started with `--addresses`, but never from the settings of
+a project.
 """
 
 import os
@@ -14,21 +18,31 @@ from msgspec import Struct
 from refold.config.paths import paths
 from refold.errors import BadInput
 from refold.place.elsewhere.address import is_address, parse_address
-from refold.place.elsewhere.directory import address_in, directory_of_address
+from refold.place.elsewhere.directory import (
+    address_in,
+    directory_of_address,
+    is_like_stand_in,
+    name_of_address,
+)
 from refold.session.recorder import acting_person
 
-_NOT_FREE = (
+_NOT_TAKEN = (
     "{text!r} is an address that this server does not take: choose a workspace of the settings "
     "([workspaces] has {names}), or start the server with --addresses"
+)
+_NOT_KNOWN_HERE = (
+    "{directory!r} stands for a workspace elsewhere that this worker does not know: give all workers of "
+    "the service the same [workspaces] in their settings"
 )
 _OTHER_PERSON = "only the person who started this server may give the address {text!r}"
 
 
 class AddressRights(Struct, frozen=True):
-    """Which workspaces elsewhere the clients of a server may use.
+    """Which workspaces on other machines the clients of a server may use.
 
-    `named` are those of the settings, by name. `recent`: also those of earlier sessions. `free`: the
-    `person`, and programs with the token, may give any address.
+    `named` are the addresses in the settings, by name. With `recent`, the addresses of
+    earlier sessions are allowed, too. With `free`, any address is allowed to programs that
+    have the token, and to `person`, who started the server.
     """
 
     named: Mapping[str, str] = {}
@@ -37,36 +51,38 @@ class AddressRights(Struct, frozen=True):
     person: str = ""
 
     def check(self, text: str, recent_directories: Callable[[], Iterable[str]]) -> None:
-        """Raise `BadInput` unless the acting person may use this address."""
+        """Raise `BadInput` unless the acting person may use the address `text`.
+
+        `recent_directories` returns the directories of earlier sessions.
+        """
         if text in self.named.values():
             return
         if self.recent and text in map(address_of_directory, recent_directories()):
             return
         if not self.free:
             names = ", ".join(self.named) or "none"
-            raise BadInput(_NOT_FREE.format(text=text[:200], names=names))
+            raise BadInput(_NOT_TAKEN.format(text=text[:200], names=names))
         if (person := acting_person()) and person != self.person:
             raise BadInput(_OTHER_PERSON.format(text=text[:200]))
 
 
 def address_named(text: str, addresses: Mapping[str, str]) -> str:
-    """The address that this is, or that the settings have by this name; "": it is a path.
+    """Return the address for a text: itself, or the one of that name in `addresses`.
 
-    Raises `BadInput` for one that cannot be parsed.
+    Return "" if the text is a path. Raises `BadInput` for an address that cannot be parsed.
     """
-    address = text
-    if not is_address(text) and not (address := addresses.get(text, "")):
+    address = text if is_address(text) else addresses.get(text, "")
+    if not address:
         return ""
     try:
         return parse_address(address).text
     except BadInput as error:
-        raise BadInput(
-            f"workspaces.{text}: {error}" if text in addresses else str(error)
-        ) from error
+        setting = f"workspaces.{text}: " if text in addresses else ""
+        raise BadInput(f"{setting}{error}") from error
 
 
 def find_directory_elsewhere(text: str, addresses: Mapping[str, str]) -> Path | None:
-    """The directory that stands for this address or name; None if it is a path.
+    """Return the stand-in directory of this address or name; None if the text is a path.
 
     Raises `BadInput` for an address that cannot be parsed.
     """
@@ -74,13 +90,33 @@ def find_directory_elsewhere(text: str, addresses: Mapping[str, str]) -> Path | 
     return stand_in_directory(address) if address else None
 
 
+def find_stand_in(recorded: str, addresses: Mapping[str, str]) -> Path | None:
+    """Return the stand-in on this machine for `recorded`, the directory that a session
+    recorded.
+
+    It may have been recorded on another machine. Return None if `recorded` is an ordinary
+    directory here, or was not a stand-in. Raises `BadInput` if no address in `addresses`
+    belongs to the stand-in: another directory would have other files.
+    """
+    if address_of_directory(os.path.realpath(recorded)):
+        return Path(recorded)
+    places = paths(os.environ).places
+    if os.path.isdir(recorded) or not is_like_stand_in(recorded, places):
+        return None
+    for name in addresses:
+        address = address_named(name, addresses)
+        if name_of_address(address) == os.path.basename(recorded):
+            return stand_in_directory(address)
+    raise BadInput(_NOT_KNOWN_HERE.format(directory=recorded))
+
+
 def stand_in_directory(address: str) -> Path:
-    """The directory that stands for this address, made if necessary."""
+    """Return the stand-in directory for this address, which is created if it does not exist."""
     return directory_of_address(paths(os.environ).places, address)
 
 
 def address_of_directory(directory: str) -> str:
-    """The address that a directory stands for; "" for a directory of this machine."""
+    """Return the address that a stand-in represents; "" for any other directory."""
     places = paths(os.environ).places
     if os.path.dirname(directory) != os.path.realpath(places):
         return ""

@@ -1,9 +1,11 @@
-"""The documents of stored events, each with its position: all of them, or the newest.
+"""Converts stored events to documents, each with its position. Pure.
 
-A client that opens a long session gets a `window`: the newest events, and in front of them what
-an older event still says, such as a subagent that runs, and a `history` document in place of
-the rest. It reads older windows when they are needed. Pure. `feed` has the events that come
-later.
+A document is a JSON object that a client gets; a frame is an encoded document.
+
+A client that opens a long session gets a *window*: the newest events. In front of them are
+those older events that still have an effect, such as the start of a subagent that runs, and
+one `history` document for all other older events. The client requests older windows when it
+needs them. `feed` sends the documents of new events.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -50,9 +52,9 @@ from refold.views.stream_json.encode import (
 from refold.views.stream_json.snapshot import history
 from refold.views.stream_json.turn_result import result
 
-ALL_DOCUMENTS = 1_000_000  # as `n`: all documents of the event
+ALL_DOCUMENTS = 1_000_000  # as `Cursor.n`: after all documents of the event
 _ROOT_NAME = "root"
-# Events that say something as long as the session is open, such as what a subagent does.
+# Events whose effect lasts while the session is open, such as the start of a subagent.
 _LASTING_KINDS = frozenset((
     ChildBorn, ChildEnded, ChildStopped, TeammateIdled, MailSent, BackgroundStarted,
     BackgroundEnded, Forked, Imported,
@@ -61,7 +63,10 @@ _MAY_LAST_KINDS = _LASTING_KINDS | {TurnStarted, Stopped, ChildAsked, Ended}
 
 
 class Cursor(Struct, frozen=True, order=True):
-    """A position: after document `n` of event `seq`, which the writer `epoch` recorded."""
+    """The position after document number `n` of the event with the number `seq`.
+
+    `epoch` is that of the writer who recorded the event.
+    """
 
     seq: int
     n: int
@@ -75,29 +80,34 @@ FEED_START = Cursor(0, ALL_DOCUMENTS, 0)
 
 
 class Newest(Struct, frozen=True):
-    """A client that begins with this number of events, and gets older ones when it asks."""
+    """Used in place of a `Cursor` by a client that wants this number of the newest events."""
 
     events: int
 
 
 def parse_cursor(text: str) -> Cursor:
-    """Parse a cursor; "0" is the beginning. Raises `BadInput`."""
+    """Parse a cursor that was sent as text; "0" is the beginning.
+
+    Raises `BadInput` for any other text.
+    """
     parts = text.split("-")
     if text == "0":
         return FEED_START
     if len(parts) != 3 or not all(p.isascii() and p.isdecimal() for p in parts):
         raise BadInput(f"{text!r} is not the id of a document: give the last one, or 0")
-    epoch, seq, n = (int(part[:15]) for part in parts)
+    epoch, seq, n = (int(part[:15]) for part in parts)  # a real number has fewer digits
     return Cursor(seq, n, epoch)
 
 
 def end_cursor(entry: Entry) -> Cursor:
-    """The position after all documents of an event."""
+    """Return the position after all documents of an event."""
     return Cursor(entry.seq, ALL_DOCUMENTS, entry.epoch)
 
 
 def has_event(entries: Sequence[Entry], position: Cursor) -> bool:
-    """Whether the journal has the event at this position, by the same writer."""
+    """Whether the journal has the event of this position, recorded by the writer of that
+    epoch.
+    """
     seq = position.seq
     return 0 < seq <= len(entries) and entries[seq - 1].epoch == position.epoch
 
@@ -105,9 +115,9 @@ def has_event(entries: Sequence[Entry], position: Cursor) -> bool:
 def event_documents(
     entry: Entry, view: View, conversation: str, began: float, make_request: MakeRequest
 ) -> Iterator[tuple[Cursor, bytes]]:
-    """The frames of one event, each with its position.
+    """Yield the frames (encoded documents) of one event, each with its position.
 
-    `view` is the one after it, and `began` the time at which its turn began.
+    `view` is the state after the event; `began` is the time at which its turn began, or 0.
     """
     documents: list[Document] = list(
         documents_of(Frame(entry.seq, 0, entry), live=False, make_request=make_request)
@@ -128,7 +138,10 @@ def documents_after(
     conversation: str,
     make_request: MakeRequest = approval_request,
 ) -> Iterator[bytes]:
-    """The frames that follow `after`. What comes before them is folded at once."""
+    """Return the frames (encoded documents) that follow the position `after`.
+
+    Call it in a thread: it first folds all events before that position.
+    """
     entries = journal.entries
     start = max(min(after.seq, len(entries)) - 1, 0)
     view = journal.view_at(start)
@@ -143,17 +156,18 @@ def window(
     conversation: str,
     make_request: MakeRequest = approval_request,
 ) -> Iterator[bytes]:
-    """The frames of at least `size` events at the end, with what comes before.
+    """Return frames of older events that still have an effect, then of the newest events.
 
-    `marks` are those of the view that is folded from these or more events. What comes before
-    the window is folded at once.
+    The newest events are at least `size`. They begin at one of `marks`: places in the
+    journal, each with the conversation before it. Call it in a thread: it first folds all
+    events before the window.
     """
     entries = journal.entries
     start = _find_start(entries, marks, size)
     earlier, frames = entries[:start], list[bytes]()
     view = journal.view_at(start)
     if earlier:
-        place = partial(_with_position, conversation=conversation)
+        with_position = partial(_with_position, conversation=conversation)
         documents = (
             (entry, document)
             for entry in _lasting_entries(earlier, view)
@@ -162,13 +176,13 @@ def window(
             )
         )
         frames = [
-            msgspec.json.encode(place(document, entry))
+            msgspec.json.encode(with_position(document, entry))
             for entry, document in documents
             if isinstance(document, Placed) and not isinstance(document, ToolResult)
         ]
         last = earlier[-1]
-        rest = replace(place(history(view), last), id=str(end_cursor(last)))
-        frames.append(msgspec.json.encode(rest))
+        summary = replace(with_position(history(view), last), id=str(end_cursor(last)))
+        frames.append(msgspec.json.encode(summary))
     pairs = _documents(entries[start:], view, conversation, make_request)
     return chain(frames, (data for _, data in pairs))
 
@@ -176,7 +190,8 @@ def window(
 def older_documents(
     journal: EventHistory, before: Cursor | None, size: int, conversation: str
 ) -> Iterator[bytes]:
-    """The frames of the window that ends at `before`; None: of the newest one.
+    """Return the frames of the window that ends before the event `before`; None: of the
+    newest one.
 
     Raises `BadInput` if the journal does not have that event.
     """
@@ -191,28 +206,37 @@ def older_documents(
 def _documents(
     entries: Iterable[Entry], view: View, conversation: str, make_request: MakeRequest
 ) -> Iterator[tuple[Cursor, bytes]]:
-    """The frames of these events, each with its position. `view` is the one before them."""
+    """Yield the frames of all documents of `entries`, each with its position.
+
+    `view` is the state before the first of them.
+    """
     for entry in entries:
         began, view = view.turn.started_at, apply(view, entry)
         yield from event_documents(entry, view, conversation, began, make_request)
 
 
 def _find_start(entries: Sequence[Entry], marks: Sequence[Mark], size: int) -> int:
-    """The last event, `size` events before the end or earlier, after which nothing shown is open.
+    """Return the number of events before the window, which has at least `size` events.
 
-    The documents after it do not depend on earlier ones. 0: there is no such event.
+    The window begins as late as possible, but only where no message waits and no model is
+    called, so that its documents do not depend on earlier ones. Return 0 if no mark is such
+    a place.
     """
     newest = len(entries) - size
     for mark in reversed(marks):
         start = mark.seq - 1
-        free = not mark.conversation.undelivered
-        if start <= newest and free and not _is_requesting(entries, start):
+        no_message_waits = not mark.conversation.undelivered
+        if start <= newest and no_message_waits and not _is_requesting(entries, start):
             return max(start, 0)
     return 0
 
 
 def _is_requesting(entries: Sequence[Entry], seq: int) -> bool:
-    """Whether a screen's status line shows, after this event, that a model is being called."""
+    """Whether a call of the model is under way after the event `seq`.
+
+    The newest event that changes the status line of a screen decides. `Reserved` comes
+    before a call of the model, and `Settled` after it.
+    """
     settled = False
     for index in range(seq - 1, -1, -1):
         match entries[index].event:
@@ -230,7 +254,10 @@ def _is_requesting(entries: Sequence[Entry], seq: int) -> bool:
 
 
 def _lasting_entries(entries: Sequence[Entry], view: View) -> Iterator[Entry]:
-    """The events whose effect still lasts: an open turn, running subagents, commands."""
+    """Yield the events that still have an effect in the state `view`.
+
+    Examples are the start of an open turn, and an open question of a subagent.
+    """
     open_questions = {ask.id for ask in view.children.asks}
     turn = view.turn.seq
     for entry in entries_of_kinds(entries, _MAY_LAST_KINDS):
@@ -248,6 +275,10 @@ def _lasting_entries(entries: Sequence[Entry], view: View) -> Iterator[Entry]:
 
 
 def _with_position(document: Placed, entry: Entry, conversation: str) -> Placed:
+    """Return the document with the conversation, the turn and the time of its event.
+
+    The number of a turn is that of its `TurnStarted`.
+    """
     turn = entry.seq if isinstance(entry.event, TurnStarted) else entry.turn
     return replace(
         document, conversation=conversation, node=_ROOT_NAME, turn=turn, at=entry.at

@@ -1,7 +1,8 @@
-"""Exports a session in each format, to a file that is written completely or not at all.
+"""Exports a session to a file that is written completely or not at all.
 
-`journal.bundle` makes the tar, `views.export` the formats for reading. This module supplies
-what they need from this machine: blobs, the tools' names for calls, the local time.
+`journal.bundle` makes the tar, and `views.export` the formats for reading. This module
+passes them what depends on this machine: blobs, the labels that tools give their calls, the
+local time.
 """
 
 import os
@@ -28,16 +29,24 @@ Label: TypeAlias = Callable[[ToolCall], str]  # describes a call in one line
 
 
 class ExportedFile(Struct, frozen=True):
-    """A written export. `told` is a line about its size, `damages` lists what is left out."""
+    """An export that was written to a file.
+
+    `summary` is a line about its size; `damages` says what was left out because it is
+    damaged.
+    """
 
     path: Path
     bytes: int
-    told: str
+    summary: str
     damages: tuple[str, ...] = ()
 
 
 class ExportChoice(Struct, frozen=True):
-    """The form of an export. `children` includes subagents, `thoughts` the thinking."""
+    """What to export.
+
+    `form` is "tar", "html", "text", "script" or "markdown". With `children` subagents are
+    included, with `thoughts` the thinking.
+    """
 
     form: str
     children: bool = True
@@ -45,17 +54,24 @@ class ExportChoice(Struct, frozen=True):
 
 
 class Exported(Struct, frozen=True):
-    """An export to write. `told` is a line about its size, `damages` lists what is left out."""
+    """An export that was not written yet.
+
+    `summary` is a line about its size; `damages` says what is left out because it is
+    damaged.
+    """
 
     pieces: Iterable[bytes]
-    told: str
+    summary: str
     damages: Sequence[str]
 
 
 def export_session(
     sessions: SessionIndex, session: str, choice: ExportChoice, label: Label
 ) -> Exported:
-    """The session in the chosen form. Its journal is read while the pieces are written."""
+    """Return the export of a session in the chosen form.
+
+    The journal is read while the pieces of the export are written.
+    """
     if choice.form == "tar":
         packing = sessions.pack(session, children=choice.children)
         size = _size_text(packing.sessions, packing.events)
@@ -80,7 +96,8 @@ def _size_text(sessions: int, events: int) -> str:
 def _pieces(
     sessions: SessionIndex, node: Node, choice: ExportChoice, label: Label
 ) -> Iterator[str]:
-    means = ExportOptions(
+    """Return the text of a readable export, or of a script, in pieces."""
+    options = ExportOptions(
         label=label,
         image=partial(_image, sessions),
         when=_time_text,
@@ -91,26 +108,32 @@ def _pieces(
         case "html":
             from refold.views.export.html import page
 
-            return page(node, means)
+            return page(node, options)
         case "text":
             from refold.views.export.text import plain_document
 
-            return plain_document(node, means)
+            return plain_document(node, options)
         case "script":
             return _script(node, choice)
         case _:
             from refold.views.export.text import markdown
 
-            return markdown(node, means)
+            return markdown(node, options)
 
 
 def _script(node: Node, choice: ExportChoice) -> Iterator[str]:
-    """The responses as `--script` reads them, those of subagents by their tasks."""
+    """Yield the model's responses as lines that `--script` reads.
+
+    A response to a subagent contains the task of the subagent, so only a subagent with an
+    equal task gets it.
+    """
     from refold.provider.cassette_format import Response, to_line
     from refold.session.replay_trail import deltas_of
 
-    for item in walk(node) if choice.children else [node]:
-        prompts = (e.event.text for e in item.entries if isinstance(e.event, Said))
+    nodes = walk(node) if choice.children else [node]
+    for item in nodes:
+        events = (entry.event for entry in item.entries)
+        prompts = (event.text for event in events if isinstance(event, Said))
         task = "" if item is node else next(prompts, "")
         for entry in item.entries:
             if isinstance(entry.event, ModelAnswered) and not entry.event.partial:
@@ -119,6 +142,7 @@ def _script(node: Node, choice: ExportChoice) -> Iterator[str]:
 
 
 def _image(sessions: SessionIndex, node: Node, image: Image) -> bytes | None:
+    """Return the content of an image; None if its file is missing from the session."""
     try:
         return sessions.blob(node.session, image.blob)
     except JournalError:
@@ -126,30 +150,31 @@ def _image(sessions: SessionIndex, node: Node, image: Image) -> bytes | None:
 
 
 def _time_text(timestamp: float) -> str:
+    """Return the local time; "?" for a number that is outside of the calendar."""
     try:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(timestamp))
-    except (ValueError, OverflowError, OSError):  # outside of the calendar's range
+    except (ValueError, OverflowError, OSError):
         return "?"
 
 
 def check_free(path: Path, *, force: bool) -> None:
-    """Raise `BadInput` if a file at `path` would be overwritten."""
+    """Raise `BadInput` if a file exists at `path`, unless `force` is set."""
     if path.is_dir():
         raise BadInput(f"{path} is a directory: give the name of a file in it")
-    if not force and os.path.lexists(path) and not _is_device(path):
+    if not force and os.path.lexists(path) and not _is_device_or_pipe(path):
         raise BadInput(f"{path} already exists: choose another name, or use --force")
 
 
 def save(path: Path, pieces: Iterable[bytes], *, force: bool = False) -> int:
-    """Write the pieces; returns the number of bytes. Only the owner can read a new file.
+    """Write the pieces to a file that only its owner can read, and return the number of bytes.
 
-    Raises `BadInput` if the file exists and `force` is not given.
+    Raises `BadInput` if the file exists, unless `force` is set.
     """
     check_free(path, force=force)
     try:
-        if _is_device(path):  # or a named pipe: there is nothing to replace
+        if _is_device_or_pipe(path):  # a device or a named pipe cannot be replaced
             return _write_pieces(path, os.O_WRONLY | os.O_CLOEXEC, pieces)
-        return _write_beside(path, pieces, force=force)
+        return _write_then_rename(path, pieces, force=force)
     except FileExistsError as error:
         raise BadInput(
             f"{path} already exists: choose another name, or use --force"
@@ -158,7 +183,12 @@ def save(path: Path, pieces: Iterable[bytes], *, force: bool = False) -> int:
         raise RefoldError(f"cannot write {path}: {error.strerror}") from error
 
 
-def _write_beside(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
+def _write_then_rename(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
+    """Write a temporary file beside `path`, and rename it to `path` once it is complete.
+
+    Return the number of bytes. Raises `FileExistsError` if `path` exists, unless `force` is
+    set.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.part")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -174,17 +204,18 @@ def _write_beside(path: Path, pieces: Iterable[bytes], *, force: bool) -> int:
 
 
 def _write_pieces(path: Path, flags: int, pieces: Iterable[bytes]) -> int:
+    """Write the pieces to a file, opened with `flags`. Return the number of bytes."""
     size = 0
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
         for piece in pieces:
             size += file.write(piece)
         file.flush()
-        with suppress(OSError):  # a pipe
+        with suppress(OSError):  # a pipe has no permissions to change
             os.fsync(file.fileno())
     return size
 
 
-def _is_device(path: Path) -> bool:
+def _is_device_or_pipe(path: Path) -> bool:
     try:
         mode = path.stat().st_mode
     except OSError:

@@ -1,10 +1,11 @@
-"""The documents of one session as numbered frames, for any number of clients.
+"""Sends the documents of one session, as numbered frames, to any number of clients.
 
-A frame is one encoded document. That of an event has an `id`: epoch of the writer, number
-of the event, number of the document in it. A client that reconnects with the last id it had
-gets what follows, from memory or from the journal, and nothing twice; if the journal does
-not continue from there, it gets a `snapshot`. A piece of text has its offset in its text,
-because a longer one may be sent again. A client that does not keep up is disconnected.
+A frame is one encoded document. The frame of an event has an `id`: the epoch of the writer,
+the number of the event, and the number of the document within the event. A client that
+reconnects with its last id gets each later frame once, from memory or from the journal. If
+the journal does not have that position, the client gets a `snapshot`. A piece of live text
+has its offset in the whole text, because a client may get text again that it already has,
+as part of a longer piece. A client that does not read fast enough is disconnected.
 
 `views.stream_json` decides what a document says; `shared_session` takes orders.
 """
@@ -57,17 +58,17 @@ from refold.views.stream_json.live_documents import (
 )
 from refold.views.stream_json.snapshot import Status
 
-MAX_WAITING_BYTES = 4 * 1024 * 1024  # bytes that may wait for one follower
-_MAX_RECENT_BYTES = 512 * 1024  # of frames kept for followers that reconnect
-# Seconds between two pieces of one text; more in a busy process, up to the second.
+MAX_WAITING_BYTES = 4 * 1024 * 1024  # for each follower; more disconnect it
+_MAX_RECENT_BYTES = 512 * 1024  # bytes of frames that are remembered for reconnections
+# Seconds between two pieces of one text, and the maximum if the process is busy.
 _PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.04, 0.08
-_BATCH_DOCUMENTS = 200  # documents, after which other tasks may run
+_BATCH_DOCUMENTS = 200  # that are encoded before other tasks may run
 
 
 class Follower:
-    """The queue of one follower: frames wait here until they are sent.
+    """The queue of one client that follows the session: frames wait in it until they are sent.
 
-    With `reads_journal` it also gets a document for each recorded event.
+    With `reads_journal` the client also gets a document for each recorded event.
     """
 
     def __init__(
@@ -75,40 +76,49 @@ class Follower:
     ) -> None:
         self.reads_journal = reads_journal
         self._frames = deque[bytes]()
-        self._early = list[tuple[Cursor, bytes]]()  # events during `join`
-        self._most, self._size = limit, 0
+        self._early = list[tuple[Cursor, bytes]]()  # events that arrive during `join`
+        self._max_bytes, self._size = limit, 0
         self._joined = False
-        self._told = FEED_START
+        self._queued_to = FEED_START  # the position of the last event that was queued
         self._news = anyio.Event()
         self.closed = self.cut_off = False
 
     def begin(
         self, first: Sequence[bytes], last_cursor: Cursor, frames: Sequence[bytes]
     ) -> None:
-        """Queue `first`, which ends at `last_cursor`, then events since then, then `frames`."""
-        self._told = last_cursor
+        """Queue `first`, then the events that arrived since `last_cursor`, then `frames`.
+
+        `last_cursor` is the position at the end of `first`.
+        """
+        self._queued_to = last_cursor
         early = [data for cursor, data in self._early if cursor > last_cursor]
         if self._early:
-            self._told = max(last_cursor, self._early[-1][0])
+            self._queued_to = max(last_cursor, self._early[-1][0])
             self._early.clear()
         self._frames.extendleft(reversed([*first, *early, *frames]))
         self._joined = True
         self._news.set()
 
     def queue(self, data: bytes, cursor: Cursor | None = None) -> None:
-        """Queue a frame; `cursor` is its position if it is an event's document."""
-        if self.closed or (cursor is not None and cursor <= self._told):
+        """Queue a frame. `cursor` is its position; None for a document that belongs to no
+        event.
+
+        A frame that was queued before is dropped. If too many bytes wait, the follower is
+        closed.
+        """
+        if self.closed or (cursor is not None and cursor <= self._queued_to):
             return
         self._size += len(data)
-        if self._size > self._most:
+        if self._size > self._max_bytes:
             self.cut_off = True
             self.close()
         elif self._joined:
             self._frames.append(data)
-            self._told = cursor or self._told
+            self._queued_to = cursor or self._queued_to
             self._news.set()
-        elif cursor is not None:  # text in progress is sent whole at the beginning
+        elif cursor is not None:
             self._early.append((cursor, data))
+        # Live text that arrives before `begin` is dropped: `begin` gets all text so far.
 
     def queue_document(self, data: bytes) -> None:
         """Queue a document for this follower alone."""
@@ -119,7 +129,10 @@ class Follower:
         self._news.set()
 
     async def batches(self) -> AsyncGenerator[Sequence[bytes], None]:
-        """Yield the waiting frames in batches, until the follower is closed."""
+        """Yield the waiting frames in batches, until the follower is closed and none waits.
+
+        A follower that was cut off because too many bytes waited gets no more.
+        """
         while not self.cut_off:
             if self._joined and self._frames:
                 frames = tuple(self._frames)
@@ -137,14 +150,20 @@ _Text: TypeAlias = TextDelta | ThinkingDelta | ToolProgress
 
 
 class _OpenText(Struct, frozen=True):
-    """The text of one speaker so far, for followers that join in the middle."""
+    """A text that a model or tool is still writing; followers that join get all of it.
+
+    `newest` is the last piece that was sent, `text` the whole text so far.
+    """
 
     newest: _Text
     text: Growing
 
 
 class Feed:
-    """The feed of one open session. `run` follows it; followers join at any time."""
+    """The feed of one open session.
+
+    `run` sends new documents; followers can join at any time.
+    """
 
     def __init__(self, session: Session, status: Callable[[], Status]) -> None:
         self._session, self._status = session, status
@@ -152,10 +171,11 @@ class Feed:
         self._recent = deque[tuple[Cursor, bytes]]()
         self._recent_size = 0
         self._last = Cursor(session.view.seq, ALL_DOCUMENTS, 0)  # the position sent last
-        self._message, self._began = 0, 0.0
-        self._open = dict[Hashable, _OpenText]()  # by `stream_key`
+        self._message = 0  # the number of the last `ModelAsked`, to which live text belongs
+        self._turn_began = 0.0  # the time at which the turn began
+        self._open_texts = dict[Hashable, _OpenText]()  # by `stream_key`
         self._children = dict[str, ChildMoved]()
-        self._closed, self._moved = False, anyio.Event()
+        self._closed, self._move = False, anyio.Event()
         self._progress = anyio.Event()
         self._watch, self._pause = session.watch(), _PAUSE_SECONDS
 
@@ -169,7 +189,9 @@ class Feed:
         return self._last
 
     async def run(self) -> None:
-        """Follow the session, also to another directory, until `close`."""
+        """Send the documents of the session until `close`, also after it moves to another
+        directory.
+        """
         while True:
             async with aclosing(self._watch.merge_frames()) as frames:
                 async for frame in frames:
@@ -177,10 +199,10 @@ class Feed:
                     live = not isinstance(frame.item, Entry)
                     if live and not self._watch.waiting and not self._closed:
                         await self._gather()
-            await self._moved.wait()
+            await self._move.wait()
             if self._closed:
                 break
-            self._moved = anyio.Event()
+            self._move = anyio.Event()
             self._watch = self._session.watch()
             for entry in await self._session.reports.entries(self._last.seq):
                 self._on_frame(Frame(entry.seq, 0, entry))
@@ -188,9 +210,10 @@ class Feed:
             self.leave(follower)
 
     async def _gather(self) -> None:
-        """Wait a moment, so that text that arrives meanwhile becomes one piece.
+        """Wait a moment after live text, so that the text that arrives meanwhile is sent as
+        one piece.
 
-        It waits longer if the process is busy with other sessions.
+        The wait is longer if the process is busy with other sessions.
         """
         until = anyio.current_time() + self._pause
         await anyio.sleep(self._pause)
@@ -198,13 +221,14 @@ class Feed:
         self._pause = min(_PAUSE_SECONDS + 4 * late, _MAX_PAUSE_SECONDS)
 
     def follow_move(self) -> None:
-        """Follow the session to another directory, under the same handle."""
-        self._moved.set()
+        """Continue with the events of the session after it has moved to another directory."""
+        self._move.set()
 
     def close(self) -> None:
+        """End `run`, which then disconnects all followers."""
         self._closed = True
         self._watch.close()
-        self._moved.set()
+        self._move.set()
         self._progress.set()
 
     def leave(self, follower: Follower) -> None:
@@ -213,20 +237,20 @@ class Feed:
             self._followers.remove(follower)
 
     async def join(self, follower: Follower, after: Cursor | Newest | None) -> None:
-        """Send the follower what follows `after`, then new frames.
+        """Send the follower the frames that follow `after`, then new frames.
 
-        None sends a snapshot first, and `Newest` the newest events.
+        If `after` is None, a snapshot is sent first; if it is `Newest`, the newest events.
         """
-        self._followers.append(follower)  # new frames wait in it
+        self._followers.append(follower)  # from now on, new frames are queued for it
         first, cursor = await self._find_missed(after)
         await self.wait_until_sent(cursor.seq)  # the journal is ahead of this feed
-        # The state once all missed frames have been sent.
+        # This is read after all missed frames have been found, so that it includes them.
         status = replace(self._status(), conversation=self._session.id)
         frames = [msgspec.json.encode(status), *self._frames_in_progress()]
         follower.begin(first, cursor, frames)
 
     async def wait_until_sent(self, seq: int) -> None:
-        """Return once the documents of the events up to this one were sent."""
+        """Return once the documents of the events up to event `seq` were sent."""
         while self._last.seq < seq and not self._closed:
             await self._progress.wait()
 
@@ -237,6 +261,7 @@ class Feed:
             self._send(follower, data)
 
     def _on_frame(self, frame: Frame) -> None:
+        """Send live text at once; queue the documents of an event, if it is new."""
         if isinstance(frame.item, Entry):
             if frame.seq > self._last.seq:
                 self._queue_event(frame.item)
@@ -247,16 +272,19 @@ class Feed:
                 self.broadcast(placed_document)
 
     def _queue_event(self, entry: Entry) -> None:
-        self._track(entry)
+        """Queue the documents of an event for every follower, and remember them for
+        reconnections.
+        """
+        self._update_progress(entry)
         session = self._session
         for cursor, data in event_documents(
-            entry, session.view, session.id, self._began, session.request
+            entry, session.view, session.id, self._turn_began, session.request
         ):
             self._last = cursor
-            self._keep(cursor, data)
+            self._remember(cursor, data)
             for follower in tuple(self._followers):
                 self._send(follower, data, cursor)
-        self._last = Cursor(entry.seq, self._last.n, entry.epoch)
+        self._last = Cursor(entry.seq, self._last.n, entry.epoch)  # it may have no document
         readers = [reader for reader in self._followers if reader.reads_journal]
         if readers:
             recorded = msgspec.json.encode(EventRecorded(seq=entry.seq))
@@ -270,37 +298,44 @@ class Feed:
         if follower.closed:
             self.leave(follower)
 
-    def _keep(self, cursor: Cursor, data: bytes) -> None:
+    def _remember(self, cursor: Cursor, data: bytes) -> None:
+        """Store a document for reconnections, and drop the oldest above the limit."""
         self._recent.append((cursor, data))
         self._recent_size += len(data)
         while self._recent_size > _MAX_RECENT_BYTES and len(self._recent) > 1:
             self._recent_size -= len(self._recent.popleft()[1])
 
-    def _track(self, entry: Entry) -> None:
+    def _update_progress(self, entry: Entry) -> None:
+        """Note which turn and message the event begins, and forget live text that it
+        completes.
+        """
         match entry.event:
             case TurnStarted():
-                self._began = entry.at
+                self._turn_began = entry.at
             case ModelAsked():
                 self._message = entry.seq
-                self._forget(TextCame, ThinkingCame)
+                self._forget_texts(TextCame, ThinkingCame)
             case ModelAnswered() | ModelFailed():
-                self._forget(TextCame, ThinkingCame)
+                self._forget_texts(TextCame, ThinkingCame)
             case Ended(call_id):
-                self._forget((Progress, call_id))
+                self._forget_texts((Progress, call_id))
             case ChildEnded(child):
                 self._children.pop(child, None)
             case TurnEnded():
-                self._open.clear()
+                self._open_texts.clear()
                 self._children.clear()
             case _:
                 pass
 
-    def _forget(self, *speakers: Hashable) -> None:
-        for key in speakers:
-            self._open.pop(key, None)
+    def _forget_texts(self, *keys: Hashable) -> None:
+        for key in keys:
+            self._open_texts.pop(key, None)
 
     def _with_offset(self, document: Document, live: Live) -> Document:
-        """Add the offset to live text. Text in progress is kept for followers that join later."""
+        """Return the document with the id of the conversation, and live text with its offset.
+
+        Text in progress is remembered for followers that join later.
+        """
         match document:
             case TextDelta() | ThinkingDelta() | ToolProgress():
                 return self._next_piece(document, stream_key(live))
@@ -314,42 +349,47 @@ class Feed:
                 return document
 
     def _next_piece(self, document: _Text, key: Hashable) -> _Text:
-        before = self._open.get(key)
+        """Append the document's text to the open text `key`, and return the document with
+        its offset.
+        """
+        before = self._open_texts.get(key)
         message = before.newest.message if before else self._message
         text = before.text if before else Growing()
         piece = replace(
             document, conversation=self._session.id, message=message, offset=len(text)
         )
-        self._open[key] = _OpenText(piece, text.plus(document.text))
+        self._open_texts[key] = _OpenText(piece, text.plus(document.text))
         return piece
 
     def _frames_in_progress(self) -> Iterator[bytes]:
-        """Frames of the whole text in progress, and of running subagents."""
-        for live in self._open.values():
-            after, id_ = self._last.seq, self._session.id
-            yield msgspec.json.encode(
-                replace(
-                    live.newest,
-                    after=after,
-                    conversation=id_,
-                    offset=0,
-                    text=str(live.text),
-                )
+        """Yield frames with all text in progress, and with the newest state of each running
+        subagent.
+        """
+        for live in self._open_texts.values():
+            document = replace(
+                live.newest,
+                after=self._last.seq,
+                conversation=self._session.id,
+                offset=0,
+                text=str(live.text),
             )
+            yield msgspec.json.encode(document)
         for moved in self._children.values():
             yield msgspec.json.encode(moved)
 
     async def _find_missed(
         self, after: Cursor | Newest | None
     ) -> tuple[list[bytes], Cursor]:
-        """The frames after `after`, and the position where they end."""
+        """Return the frames that a follower with the position `after` misses, and their end
+        position.
+        """
         if after is None:
             return await self._snapshot()
         if isinstance(after, Newest):
             return await self._newest(after.events)
         if after == self._last:
             return [], self._last
-        if self._recent and self._recent[0][0] <= after and self._is_recent(after):
+        if self._is_recent(after):
             return [data for cursor, data in self._recent if cursor > after], self._last
         return await self._replay(after)
 
@@ -357,6 +397,10 @@ class Feed:
         return any(cursor == after for cursor, _ in self._recent)
 
     async def _replay(self, after: Cursor) -> tuple[list[bytes], Cursor]:
+        """Return the frames that follow `after`, read from the journal, and their end position.
+
+        If the journal does not have the position `after`, return a snapshot.
+        """
         session = self._session
         history = await session.reports.history()
         entries = history.entries
@@ -365,10 +409,14 @@ class Feed:
         frames = await to_thread.run_sync(
             documents_after, after, history, session.id, session.request
         )
-        return await self._collect(frames), end_cursor(entries[-1]) if entries else after
+        end = end_cursor(entries[-1]) if entries else after
+        return await self._collect(frames), end
 
     async def _newest(self, count: int) -> tuple[list[bytes], Cursor]:
-        """The newest events, and in front of them what older ones still say."""
+        """Return the frames of the `count` newest events, and their end position.
+
+        Frames of older events that still have an effect are in front.
+        """
         session = self._session
         marks, history = session.view.marks, await session.reports.history()
         frames = await to_thread.run_sync(
@@ -379,15 +427,18 @@ class Feed:
         return await self._collect(frames), last
 
     async def _collect(self, frames: Iterable[bytes]) -> list[bytes]:
-        """Make these frames, while other tasks run."""
-        encoded = list[bytes]()
+        """Return all frames. `frames` encodes them one by one; other tasks run in between."""
+        collected = list[bytes]()
         for frame in frames:
-            encoded.append(frame)
-            if len(encoded) % _BATCH_DOCUMENTS == 0:
+            collected.append(frame)
+            if len(collected) % _BATCH_DOCUMENTS == 0:
                 await anyio.lowlevel.checkpoint()
-        return encoded
+        return collected
 
     async def _snapshot(self) -> tuple[list[bytes], Cursor]:
+        """Return the frames of a `snapshot` and of the open requests, and the position of
+        both.
+        """
         waiting = await self._session.waiting()
         view = self._session.view
         epoch = await self._epoch(view.seq)
@@ -401,5 +452,6 @@ class Feed:
         return [msgspec.json.encode(item) for item in (document, *waiting)], place
 
     async def _epoch(self, seq: int) -> int:
+        """Return the epoch of the writer of event `seq`; 0 if there is no such event."""
         entries = await self._session.reports.entries(seq - 1)
         return next((entry.epoch for entry in entries if entry.seq == seq), 0)

@@ -1,7 +1,7 @@
-"""Shows the user a folder before it is trusted, and records the trust.
+"""Shows the user what a folder contains before it is trusted, and records the decision.
 
-Shared by `refold trust add`, the question at the start of a session, and `changed_instructions`,
-which asks the clients of an open one.
+It is used by `refold trust add`, by the question at the start of a session, and by
+`changed_instructions`, which asks the clients of an open session.
 """
 
 import os
@@ -18,10 +18,10 @@ from refold.prompts.repository import root_of
 from refold.tools.file_versions import compare_texts
 from refold.views.escape import escape_to_one_line
 
-# The two answers about changed instructions, where they are choices and not y and n.
+# The two answers about changed instructions, for clients that show choices and not "y/n".
 USE, KEEP = "Use the new version", "Keep the version that you trusted"
-_MAX_FOLDERS_BELOW = 20  # of folders below, that are named
-_MAX_DIFF_ROWS = 60  # of a diff
+_MAX_FOLDERS_BELOW = 20  # that are named
+_MAX_DIFF_ROWS = 60  # rows of a diff
 
 
 SETTING_NAMESPACES = (
@@ -37,7 +37,10 @@ async def ask_about_namespaces(
     folder: Path,
     ask: Callable[[Sequence[str], str], Awaitable[bool]],
 ) -> bool:
-    """Ask once whether commands there may create namespaces. Without a user they may not."""
+    """Return whether commands in this folder may create namespaces; ask the user only once.
+
+    If no user can be asked, they may not.
+    """
     if folders.has_namespaces(folder):
         return True
     allowed = await ask((SETTING_NAMESPACES,), NAMESPACES_QUESTION)
@@ -52,31 +55,34 @@ class TrustOffer(Struct, frozen=True):
     project: Project
     state: State
     texts: FolderTexts
-    changes: tuple[TextVersion, ...] = ()  # of texts that were trusted in another version
+    # Instructions of which an earlier version was trusted.
+    changes: tuple[TextVersion, ...] = ()
 
     @property
     def settings(self) -> bool:
+        """Whether the folder has settings that the user has not trusted."""
         return self.state in ("new", "changed")
 
     def __bool__(self) -> bool:
+        """Whether there is anything to ask about."""
         return self.settings or bool(self.texts.found) or bool(self.changes)
 
     def lines(self) -> tuple[str, ...]:
-        """The whole offer, safe for a screen."""
-        texts = content_lines(self.project) if self.settings else ()
-        texts = (
-            *texts,
-            *(line for change in self.changes for line in _change_lines(change)),
-        )
+        """Return all lines of the offer, with control characters escaped."""
+        lines = list(content_lines(self.project)) if self.settings else []
+        for change in self.changes:
+            lines += _change_lines(change)
         if not self.texts.found:
-            return texts
+            return tuple(lines)
         folder = escape_to_one_line(self.texts.root)
         heading = f"Instructions for the model in {folder}:"
         listed = (*describe_texts(self.texts), *_list_below(self.texts))
-        return (*texts, heading, *(f"  {line}" for line in listed))
+        return (*lines, heading, *(f"  {line}" for line in listed))
 
     def question_lines(self) -> tuple[str, ...]:
-        """The lines that are printed before the question."""
+        """Return the lines that are shown before the question, with a heading if there are
+        settings.
+        """
         lines = tuple(f"  {line}" for line in self.lines())
         if not self.settings:
             return lines
@@ -96,7 +102,7 @@ class TrustOffer(Struct, frozen=True):
         return "Trust both? You are asked again when the settings change."
 
     def accept(self, folders: TrustedFolders, data: Path) -> tuple[str, ...]:
-        """Record that the user accepts. Returns sentences about what applies now."""
+        """Record that the user accepts. Return sentences about what applies now."""
         answers = list[str]()
         if versions := self._versions(folders, data):
             versions.accept(self.changes)
@@ -116,13 +122,17 @@ class TrustOffer(Struct, frozen=True):
         return tuple(answers)
 
     def decline(self, folders: TrustedFolders, data: Path) -> str:
-        """Record that the user declines. Returns a sentence about what applies."""
+        """Record that the user declines. Return a sentence about what applies now."""
         if versions := self._versions(folders, data):
             versions.decline(self.changes)
             return "The instructions that you trusted are still used."
         return "Not trusted; ignored."
 
     def _versions(self, folders: TrustedFolders, data: Path) -> TrustedVersions | None:
+        """Return the store in which an answer about changed instructions is recorded.
+
+        Return None if no instructions changed.
+        """
         if not self.changes:
             return None
         return TrustedVersions(
@@ -137,9 +147,9 @@ def find_changed_texts(
     *,
     include_declined: bool = False,
 ) -> tuple[TextVersion, ...]:
-    """The instructions that changed since they were trusted.
+    """Return the instructions that changed since the user trusted them.
 
-    With `include_declined`, also those whose change the user has declined.
+    Changes that the user has declined are left out, unless `include_declined`.
     """
     real = os.path.realpath(directory)
     root = root_of(real)
@@ -148,7 +158,7 @@ def find_changed_texts(
         return ()
     from refold.config.instruction_files import read_all, read_applicable, read_files
 
-    # With `present`, what a changed file imports now is shown, too.
+    # With `present`, files that a changed file now imports are shown, too.
     versions = TrustedVersions(paths.data, trusted, present=True)
     user_home = home(os.environ)
     if include_declined or not versions.is_recorded:
@@ -162,7 +172,7 @@ def find_changed_texts(
 
 
 def record_versions(folder: str, data: Path) -> None:
-    """Record the versions in a newly trusted folder and below as the trusted ones."""
+    """Record the present instructions in a newly trusted folder, and below it, as trusted."""
     from refold.config.instruction_files import read_all
 
     forget_versions(data, folder)
@@ -172,33 +182,39 @@ def record_versions(folder: str, data: Path) -> None:
 
 
 def _list_below(texts: FolderTexts) -> Iterator[str]:
-    """A line about instructions in folders below, read once a file there is read; or none."""
+    """Yield one line that names the folders below with instructions of their own, if there
+    are any.
+
+    Those instructions are sent to the model when it first reads a file in their folder.
+    """
     from refold.config.instruction_files import folders_below, instruction_file
 
     listed = {os.path.dirname(path) for path in instruction_file(texts.root)}
-    below = (
-        path for folder in folders_below(texts.root) for path in instruction_file(folder)
-    )
-    names = [
-        escape_to_one_line(os.path.relpath(path, texts.root))
-        for path in below
-        if os.path.dirname(path) not in listed
-    ]
+    names = list[str]()
+    for folder in folders_below(texts.root):
+        for path in instruction_file(folder):
+            if os.path.dirname(path) not in listed:
+                names.append(escape_to_one_line(os.path.relpath(path, texts.root)))
     if names:
-        left = len(names) - _MAX_FOLDERS_BELOW
-        ending = f" and {left:,} more" if left > 0 else ""
+        unnamed = len(names) - _MAX_FOLDERS_BELOW
+        ending = f" and {unnamed:,} more" if unnamed > 0 else ""
         yield f"in folders below: {', '.join(names[:_MAX_FOLDERS_BELOW])}{ending}"
 
 
 def _trust_folder_for(root: str, folder: str, folders: TrustedFolders) -> str:
-    return (
-        folders.find_trusted_above(os.path.realpath(folder), root or root_of(folder))
-        or folder
-    )
+    """Return the trusted folder that contains `folder`; `folder` itself if none does.
+
+    `root` is the root of the repository, at which the search ends.
+    """
+    root = root or root_of(folder)
+    return folders.find_trusted_above(os.path.realpath(folder), root) or folder
 
 
 def change_sentence(version: TextVersion, directory: str = "/") -> str:
-    """A clause about the change of the file, whose name is relative to `directory`."""
+    """Return a clause that says how a file changed.
+
+    It names the file relative to `directory`, or by its full path if that is "/".
+    """
     named = os.path.relpath(version.path, directory) if directory != "/" else version.path
     called = escape_to_one_line(named)
     if version.trusted is None:
@@ -207,11 +223,12 @@ def change_sentence(version: TextVersion, directory: str = "/") -> str:
 
 
 def change_text(version: TextVersion) -> str:
-    """The change as a diff."""
+    """Return the change from the trusted to the present version as a diff."""
     return compare_texts(version.trusted or "", version.now).text
 
 
 def _change_lines(version: TextVersion) -> Iterator[str]:
+    """Yield a sentence about the change, then the first rows of its diff."""
     yield f"{change_sentence(version)}:"
     rows = change_text(version).splitlines()
     yield from (f"  {escape_to_one_line(row)}" for row in rows[:_MAX_DIFF_ROWS])

@@ -1,7 +1,8 @@
-"""Folders in which a conversation can be started: recent ones, and those below the roots.
+"""Lists folders in which a conversation can be started: recent ones, and those below the
+roots.
 
-The roots are the folders that the server was given, or the home directory and the server's own.
-A list has names of directories only. It follows no link out of the roots.
+The roots are the folders that the server was given, or the home directory and the server's
+own. A list has only names of directories, and follows no link that leads out of the roots.
 """
 
 import os
@@ -14,7 +15,7 @@ from refold.client.host import Host, is_within
 from refold.config.paths import home
 from refold.errors import BadInput, reason_of
 
-_MAX_FOLDERS = 500  # of one directory
+_MAX_FOLDERS = 500  # of one directory that are listed
 _MAX_RECENT = 12
 
 
@@ -24,17 +25,24 @@ class Folder(Struct, frozen=True):
 
 
 class FolderChoices(Struct, frozen=True):
-    """`usual` is the folder of a conversation that names none."""
+    """The folders to choose from.
+
+    `usual` is the folder of a conversation that names none.
+    """
 
     usual: str
     roots: Sequence[Folder]
     recent: Sequence[Folder]
-    elsewhere: Sequence[Folder] = ()  # named ones and recent ones; the path is an address
+    # Named and recent workspaces elsewhere; their path is an address.
+    elsewhere: Sequence[Folder] = ()
     free_addresses: bool = False  # whether any other address may be typed
 
 
 class FolderList(Struct, frozen=True):
-    """The folders in a folder. `parent` is "" at a root; `more` says that some are left out."""
+    """The folders in a folder.
+
+    `parent` is "" at a root; `more` says that the list was cut.
+    """
 
     path: str
     parent: str
@@ -43,6 +51,7 @@ class FolderList(Struct, frozen=True):
 
 
 def folder_choices(host: Host, environ: Mapping[str, str]) -> FolderChoices:
+    """Return the folders and workspaces elsewhere that a client may choose."""
     roots = _roots(host, environ)
     directories = host.stored.recent_directories()
     addresses = {path: address_of_directory(path) for path in directories}
@@ -53,7 +62,8 @@ def folder_choices(host: Host, environ: Mapping[str, str]) -> FolderChoices:
     ]
     rights = AddressRights() if host.paths.roots else host.paths.rights
     elsewhere = {address: name for name, address in rights.named.items()}
-    for address in filter(None, addresses.values() if rights.recent else ()):
+    recent_addresses = filter(None, addresses.values()) if rights.recent else ()
+    for address in recent_addresses:
         if len(elsewhere) < _MAX_RECENT:
             elsewhere.setdefault(address, address)
     return FolderChoices(
@@ -66,7 +76,10 @@ def folder_choices(host: Host, environ: Mapping[str, str]) -> FolderChoices:
 
 
 def list_folders(host: Host, environ: Mapping[str, str], path: str) -> FolderList:
-    """The folders in `path`, without hidden ones. Raises `BadInput` outside of the roots."""
+    """Return the folders in `path`, without hidden ones.
+
+    Raises `BadInput` if `path` is not below a root, or cannot be read.
+    """
     roots = _roots(host, environ)
     real = os.path.realpath(path) if os.path.isabs(path) and "\0" not in path else ""
     if not is_within(real, roots):
@@ -81,17 +94,23 @@ def list_folders(host: Host, environ: Mapping[str, str], path: str) -> FolderLis
         raise BadInput(f"{path!r} cannot be read: {reason_of(error)}") from error
     folders = [Folder(name, os.path.join(real, name)) for name in names[:_MAX_FOLDERS]]
     parent = os.path.dirname(real)
-    shown = parent if is_within(parent, roots) else ""
-    return FolderList(real, shown, folders, len(names) > _MAX_FOLDERS)
+    if not is_within(parent, roots):
+        parent = ""
+    return FolderList(real, parent, folders, len(names) > _MAX_FOLDERS)
 
 
 def _roots(host: Host, environ: Mapping[str, str]) -> Sequence[str]:
-    usual = os.path.realpath(host.paths.directory)
-    named_roots = tuple(map(str, host.paths.roots))
-    return named_roots or tuple(dict.fromkeys((usual, home(environ))))
+    """Return the folders that the server was given; if none, its own and the home directory."""
+    if host.paths.roots:
+        return tuple(map(str, host.paths.roots))
+    own = os.path.realpath(host.paths.directory)
+    return tuple(dict.fromkeys((own, home(environ))))  # once, if they are equal
 
 
 def _is_shown(entry: os.DirEntry[str], roots: Sequence[str]) -> bool:
+    """Whether this is a folder that is not hidden, and does not link to a folder outside of
+    the roots.
+    """
     if entry.name.startswith(".") or not entry.name.isprintable() or not entry.is_dir():
         return False
     return not entry.is_symlink() or is_within(os.path.realpath(entry.path), roots)

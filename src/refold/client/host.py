@@ -1,10 +1,10 @@
-"""Many sessions in one process, for clients that come and go.
+"""Keeps many sessions open in one process, for clients that connect and leave.
 
-A session is opened when a client asks for it: its journal is folded, and followed where
-another process writes it. That writes nothing and takes no lock. Orders of clients are placed
-in `Orders`; the `session_worker` of this process leases the session and runs it, with or without a
-client. One of them is a `Conversation`. The command line supplies how to start in a
-directory (`LaunchAt`); lists and names of all sessions are in `stored_sessions`.
+A session is opened when a client requests it: its journal is folded, and read again when
+another process writes it. Opening writes nothing and takes no lock. Orders are placed in
+`Orders`; the `session_worker` of this process leases the session and carries them out, with
+or without a client. A `Conversation` is one such session. `LaunchAt` starts refold in a
+directory.
 """
 
 import os
@@ -60,14 +60,17 @@ POLL_SECONDS = 2.0  # between two checks for entries of other processes
 _STOPPED = "the server was stopped"
 
 
-# Starts refold in a directory with more roots. Reads files: call it in a thread.
+# Starts refold in a directory with additional roots. It reads files: call it in a thread.
 LaunchAt: TypeAlias = Callable[[Path, Sequence[Path], NewConversation], Launch]
 
 
 class HostPaths(Struct, frozen=True):
-    """`directory` is the default workspace, `state` a directory of refold, `checkpoints`
-    the directory of workspace snapshots. New conversations begin below `roots`; none: anywhere.
-    `rights` are about workspaces elsewhere, which are below no root.
+    """The directories of a host: by default a session works in `directory`.
+
+    `state` has refold's own files, and `checkpoints` the snapshots of workspaces.
+    Conversations must begin in or below one of the `roots`; without roots they may begin
+    anywhere. `rights` are the rules for workspaces on other machines, which are below no
+    root.
     """
 
     directory: Path
@@ -82,10 +85,10 @@ class HostPaths(Struct, frozen=True):
 
 
 class Host:
-    """Conversations by their id. Use it in `async with host.run()`.
+    """The conversations that are open in this process. Use it in `async with host.run()`.
 
-    With `is_joinable`, other processes can join those that this one has the writer lock of.
-    `ports` are those of this process, unless others are given.
+    With `is_joinable`, other processes can join the sessions whose writer lock this process
+    holds. `ports` replaces the queues of this process, for example by those of a cluster.
     """
 
     _conversation_type: type[OwnConversation] = OwnConversation
@@ -111,13 +114,15 @@ class Host:
             self._ports.orders, self._ports.runner, self._runnable, idle_seconds,
             prepare=self._prepare, has_others=ports is not None,
         )  # fmt: skip
-        self._there = dict[str, Conversation]()
-        self._outdated = set[Conversation]()  # of earlier settings
-        # Of conversations that were closed, one for each directory.
-        self._without_notes = dict[Sequence[str], Launch]()
-        self._closed_one = anyio.Event()
-        self._ending = False  # then one process makes the notes of all that are still open
-        self._opening = anyio.Lock()
+        self._conversations = dict[str, Conversation]()
+        # The conversations that were opened with earlier settings.
+        self._outdated = set[Conversation]()
+        # Starts of closed conversations whose notes are not made yet, by directory.
+        self._launches_for_notes = dict[Sequence[str], Launch]()
+        self._has_closed = anyio.Event()
+        # At the end, one process makes the notes of all open conversations.
+        self._ending = False
+        self._opening = dict[str, anyio.Event]()  # sessions that are being opened
         self._group: TaskGroup | None = None
         self._ended = anyio.Event()
 
@@ -125,8 +130,8 @@ class Host:
     async def run(
         self, *, drain: bool = False, reason: str = _STOPPED
     ) -> AsyncGenerator[None]:
-        """Open conversations within the block. At its end their turns are stopped, and
-        `reason` is recorded; with `drain` they are finished.
+        """Keep conversations open within the block. At its end running turns are stopped,
+        with `reason` as the recorded cause; with `drain` they are finished first.
         """
         async with anyio.create_task_group() as self._group:
             self._group.start_soon(self._worker.run)
@@ -139,25 +144,31 @@ class Host:
                 self._ending = True
                 with anyio.CancelScope(shield=True):
                     async with anyio.create_task_group() as closing:
-                        for id_ in tuple(self._there):
+                        for id_ in tuple(self._conversations):
                             closing.start_soon(self.close, id_, "" if drain else reason)
                     self._group.cancel_scope.cancel()
                     await to_thread.run_sync(finish_notes, self._take_closed())
 
     def conversation(self, id_: str) -> Conversation | None:
-        """The conversation with this id, if it is open here."""
-        return self._there.get(id_)
+        """Return the conversation with this id; None if it is not open in this process."""
+        return self._conversations.get(id_)
 
     @property
     def conversations(self) -> Sequence[Conversation]:
-        """The conversations that are open here."""
-        return tuple(self._there.values())
+        """The conversations that are open in this process."""
+        return tuple(self._conversations.values())
 
-    async def create(
+    async def create(self, conversation: NewConversation) -> Conversation:
+        """Begin a conversation. Raises `BadInput` for invalid values."""
+        async with self._worker.creating():
+            return await self._begin(conversation)
+
+    async def _begin(
         self, conversation: NewConversation, id_: str = "", claim: int = 0
     ) -> Conversation:
-        """Begin a conversation. Raises `BadInput` for invalid values."""
-        await self._worker.wait_for_free_files()
+        """Begin a conversation ("": with a new id) under the number `claim` of a claim (0:
+        none).
+        """
         directory = await to_thread.run_sync(self._directory, conversation)
         launch = await to_thread.run_sync(self._launch_at, directory, (), conversation)
         try:
@@ -169,50 +180,60 @@ class Host:
                 await launch.aclose()
             raise
         self._store_start_values(opened.engine.view.session.id, conversation)
-        chat = self._begin(launch, opened)
-        await self._ports.runner.wake(chat.session.id)  # the worker releases its files
+        chat = self._add_conversation(launch, opened)
+        await self._ports.runner.wake(chat.session.id)  # a worker releases the writer lock
         return chat
 
     async def open(self, id_: str, setup: EditorConversation | None = None) -> Conversation:
-        """Open the conversation with this full id, or join it in another process.
+        """Return the conversation with this full id, opened here or joined in another process.
 
-        `setup` is what an editor passes with it; it counts if the conversation is not open yet.
+        `setup` has the values that an editor passes; an open conversation ignores them.
         """
-        async with self._opening:
-            if (chat := self._there.get(id_)) is not None:
-                return chat
-            place = await to_thread.run_sync(self._find_directory, id_)
-            wanted = with_setup(self._load_start_values(id_), setup)
-            launch = await to_thread.run_sync(
-                self._launch_at, place.directory, place.roots, wanted
-            )
-            try:
-                return await self._open_there(id_, launch)
-            except BaseException:
-                with anyio.CancelScope(shield=True):
-                    await launch.aclose()
-                raise
+        while (opening := self._opening.get(id_)) is not None:
+            await opening.wait()
+        if (chat := self._conversations.get(id_)) is not None:
+            return chat
+        # Other conversations are opened meanwhile: this workspace may be hard to reach.
+        self._opening[id_] = opened = anyio.Event()
+        try:
+            return await self._open_here(id_, setup)
+        finally:
+            del self._opening[id_]
+            opened.set()
+
+    async def _open_here(self, id_: str, setup: EditorConversation | None) -> Conversation:
+        found = await to_thread.run_sync(self._find_directory, id_)
+        values = with_setup(self._load_start_values(id_), setup)
+        launch = await to_thread.run_sync(
+            self._launch_at, found.directory, found.roots, values
+        )
+        try:
+            return await self._open_conversation(id_, launch)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await launch.aclose()
+            raise
 
     def _find_directory(self, id_: str) -> SessionDirectory:
-        """The directory on this machine in which a session is opened."""
+        """Return the directory on this machine in which a session is opened."""
         return find_directory(self.home, id_, self.paths.directory)
 
-    async def _open_there(self, id_: str, launch: Launch) -> Conversation:
-        """Open it with this start, which is closed if this fails."""
+    async def _open_conversation(self, id_: str, launch: Launch) -> Conversation:
+        """Join the session in the process that has it open; if none can be joined, open it
+        here.
+        """
         holder = await to_thread.run_sync(self.stored.holder, id_)
         if holder and (joined := await self._join(id_, launch, holder)):
             return joined
-        return self._begin(launch, await launch.open_read_only(id_), holder)
+        return self._add_conversation(launch, await launch.open_read_only(id_), holder)
 
     async def _prepare(self, claim: SessionClaim) -> None:
-        """Take a claim, before its session is run. The session of a conversation here is
-        open already.
+        """Open the session of a claim: in a subclass, because here a client has opened it
+        before.
         """
 
     async def _join(self, id_: str, launch: Launch, holder: str) -> Conversation | None:
-        """Join the session in the process that has it open; None if that process has no
-        socket.
-        """
+        """Join the session in the process `holder`. Return None if that has no socket."""
         with suppress(Held):
             return await self._begin_joined(id_, self._attach(launch, id_, holder))
         return None
@@ -229,8 +250,8 @@ class Host:
     async def _begin_joined(
         self, id_: str, joined: AbstractAsyncContextManager[JoinedConversation]
     ) -> Conversation:
-        """Have a conversation that runs elsewhere open here, as long as it is not closed."""
-        assert self._group is not None, "it is used in `running`"
+        """Register a joined conversation, and keep it registered until it is closed."""
+        assert self._group is not None, "the host is used within `run`"
         return await self._group.start(self._run_joined, id_, joined)
 
     async def _run_joined(
@@ -241,24 +262,24 @@ class Host:
         task_status: TaskStatus[Conversation],
     ) -> None:
         async with joined as chat:
-            self._there[id_] = chat
+            self._conversations[id_] = chat
             task_status.started(chat)
             await self._run(id_, chat)
 
     async def offers(self, kind: str) -> Sequence[Offer]:
-        """The choices for a new conversation in the directory of the server."""
+        """Return the choices for a new conversation in the directory of the server."""
         async with self.start_in() as launch:
             return await to_thread.run_sync(offers, launch, kind)
 
     @asynccontextmanager
     async def start_in(self, directory: str = "") -> AsyncGenerator[Launch]:
-        """A start in a directory ("": the server's), to read the settings that apply there.
+        """Yield a start of refold in a directory ("": the server's), to read its settings.
 
-        Raises `BadInput` if it is not a directory.
+        Raises `BadInput` if it is not a directory, or may not be chosen.
         """
-        wanted = NewConversation(workspace=directory)
-        path = await to_thread.run_sync(self._directory, wanted)
-        launch = await to_thread.run_sync(self._launch_at, path, (), wanted)
+        conversation = NewConversation(workspace=directory)
+        path = await to_thread.run_sync(self._directory, conversation)
+        launch = await to_thread.run_sync(self._launch_at, path, (), conversation)
         try:
             yield launch
         finally:
@@ -266,18 +287,17 @@ class Host:
                 await launch.aclose()
 
     def reload_settings(self) -> None:
-        """Reopen each conversation with the current settings, once nothing runs in it.
-
-        Its clients connect again by themselves.
+        """Close conversations once nothing runs in them: clients reopen them with new
+        settings.
         """
-        assert self._group is not None, "it is used in `running`"
-        for id_, chat in self._there.items():
+        assert self._group is not None, "the host is used within `run`"
+        for id_, chat in self._conversations.items():
             self._outdated.add(chat)
             if isinstance(chat, OwnConversation) and not (chat.at_work or chat.closing):
                 self._group.start_soon(self.close, id_, "")
 
     async def delete(self, id_: str) -> None:
-        """Delete a conversation for good. Raises `Held` while another process has it."""
+        """Delete a conversation for good. Raises `Held` while another process has it open."""
         await self.close(id_)
         await to_thread.run_sync(delete_session, self.home, self.paths.checkpoints, id_)
         await to_thread.run_sync(
@@ -285,22 +305,24 @@ class Host:
         )
 
     async def close(self, id_: str, reason: str = _STOPPED) -> None:
-        """Close a conversation. Its turn is stopped, or, without `reason`, finished."""
-        if (chat := self._there.get(id_)) is not None:
+        """Close a conversation. Its turn is stopped for `reason`; "" lets the turn finish
+        first.
+        """
+        if (chat := self._conversations.get(id_)) is not None:
             if isinstance(chat, OwnConversation):
                 chat.close_to_orders()
                 await self._ports.runner.stop(id_, reason)
             chat.close()
-            while self._there.get(id_) is chat:
+            while self._conversations.get(id_) is chat:
                 await self._ended.wait()
 
-    def _begin(
+    def _add_conversation(
         self, launch: Launch, opened: OpenedSession, holder: str = ""
     ) -> Conversation:
         chat = self._conversation_type(launch, opened, self._ports, holder)
         chat.check_directory = self.check_directory
-        self._there[chat.session.id] = chat
-        assert self._group is not None, "it is used in `running`"
+        self._conversations[chat.session.id] = chat
+        assert self._group is not None, "the host is used within `run`"
         self._group.start_soon(self._run, chat.session.id, chat)
         return chat
 
@@ -313,53 +335,59 @@ class Host:
         finally:
             if isinstance(conversation, OwnConversation) and conversation.was_run:
                 launch = conversation.launch
-                self._without_notes[launch.directories] = launch
-                self._closed_one.set()
-            del self._there[id_]
+                self._launches_for_notes[launch.directories] = launch
+                self._has_closed.set()
+            del self._conversations[id_]
             self._outdated.discard(conversation)
-            ended, self._ended = self._ended, anyio.Event()
+            ended, self._ended = self._ended, anyio.Event()  # for what `close` awaits
             ended.set()
 
     async def _make_notes(self) -> None:
-        """Have notes made of closed conversations, by one process at a time."""
+        """Start the processes that make notes of closed conversations, one at a time."""
         while True:
-            await self._closed_one.wait()
+            await self._has_closed.wait()
             if self._ending:
                 return
-            self._closed_one = anyio.Event()
+            self._has_closed = anyio.Event()
             process = await to_thread.run_sync(finish_notes, self._take_closed())
             while process is not None and process.poll() is None:  # noqa: ASYNC110
                 await anyio.sleep(POLL_SECONDS)
 
     def _take_closed(self) -> Sequence[Launch]:
-        """Take the closed conversations; a local variable would hold them until the next."""
-        launches, self._without_notes = self._without_notes, {}
+        """Return a `Launch` for the directories of each conversation closed since the last
+        call.
+
+        It is a function so that no local variable of the loop keeps them in memory.
+        """
+        launches, self._launches_for_notes = self._launches_for_notes, {}
         return tuple(launches.values())
 
     async def _read_claim(self, id_: str) -> int:
+        """Return the number of the last claim of a worker; 0 if the journal cannot be read."""
         try:
             store = await to_thread.run_sync(self.home.store, id_)
             return await store.read_claim()
-        except JournalError:  # so does the lease, which reports it
+        except JournalError:  # the lease fails with the same error, and reports it
             return 0
 
     def _runnable(self, id_: str) -> OwnConversation | None:
-        chat = self._there.get(id_)
+        """Return the open conversation that a worker can run; None if there is none."""
+        chat = self._conversations.get(id_)
         return chat if isinstance(chat, OwnConversation) and not chat.closing else None
 
     async def _watch_conversations(self) -> None:
         while True:
             await anyio.sleep(min(POLL_SECONDS, self._idle_seconds / 4))
-            for id_ in tuple(self._there):
+            for id_ in tuple(self._conversations):
                 await self._check_conversation(id_)
 
     async def _check_conversation(self, id_: str) -> None:
-        """Follow what other processes write to it; close it if it is idle."""
-        assert self._group is not None, "it is used in `running`"
-        if (chat := self._there.get(id_)) is None:
+        """Read what other processes have recorded in a conversation; close an idle one."""
+        assert self._group is not None, "the host is used within `run`"
+        if (chat := self._conversations.get(id_)) is None:
             return
         if isinstance(chat, OwnConversation):
-            with suppress(JournalError, OSError):  # it is read again the next time
+            with suppress(JournalError, OSError):  # the next check reads the journal again
                 await self._check_holder(id_, chat)
             if chat in self._outdated and not (chat.at_work or chat.closing):
                 self._group.start_soon(self.close, id_, "")
@@ -371,20 +399,28 @@ class Host:
             self._group.start_soon(self.close, id_, "")
 
     async def _check_holder(self, id_: str, chat: OwnConversation) -> None:
+        """Tell the clients whether another process writes the session now.
+
+        If that process can be joined, close the conversation: its clients connect again.
+        """
         if chat.session.has_lease:
-            if not chat.claimed:  # a file was uploaded: the worker releases it
+            # A file was uploaded without a claim; the worker releases the lock.
+            if not chat.claimed:
                 await self._ports.runner.wake(id_)
             return
         if not chat.feed.followers or not (await chat.has_news() or chat.holder):
             return
         holder = await to_thread.run_sync(self.stored.holder, id_)
-        if chat.session.has_lease:  # it is this process, since a moment ago
+        if chat.session.has_lease:  # this process has taken the lock in the meantime
             return
         chat.set_holder(holder)
         if holder and socket_path(self.home.path(id_), os.environ).exists():
             chat.close()  # its clients connect again, and join the other process
 
     def _directory(self, conversation: NewConversation) -> Path:
+        """Return the directory of a new conversation. Raises `BadInput` if it is not
+        allowed.
+        """
         if conversation.own_workspace:
             if conversation.workspace:
                 raise BadInput("give a workspace, or own_workspace, and not both")
@@ -406,7 +442,7 @@ class Host:
         return Path(real)
 
     def check_directory(self, directory: str) -> None:
-        """Raise `BadInput` unless a client may have a conversation work in this directory."""
+        """Raise `BadInput` unless clients may choose this directory for a conversation."""
         real = os.path.realpath(directory)
         if not self.allows(real):
             raise BadInput(
@@ -416,7 +452,7 @@ class Host:
             self.paths.rights.check(address, self.stored.recent_directories)
 
     def _directory_elsewhere(self, address: str) -> Path:
-        if self.paths.roots:
+        if self.paths.roots:  # then only folders below them may be chosen
             raise BadInput(f"{address!r} is not below {self._root_names}")
         self.paths.rights.check(address, self.stored.recent_directories)
         return stand_in_directory(address)
@@ -426,21 +462,21 @@ class Host:
         return " or ".join(map(str, self.paths.roots))
 
     def allows(self, path: str) -> bool:
-        """Whether a conversation may begin in this real path."""
+        """Whether a conversation may begin in the real path `path`."""
         return not self.paths.roots or is_within(path, self.paths.roots)
 
     def _store_start_values(self, id_: str, conversation: NewConversation) -> None:
-        """Store the start values that the journal does not record, for the next opening."""
-        note = NewConversation(
+        """Store the start values that the journal does not record, for later openings."""
+        values = NewConversation(
             preset=conversation.preset,
             system_prompt=conversation.system_prompt,
             log_requests=conversation.log_requests,
         )
-        if note == NewConversation():
+        if values == NewConversation():
             return
         file = self._start_values_file(id_)
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        file.write_bytes(msgspec.json.encode(note))
+        file.write_bytes(msgspec.json.encode(values))
 
     def _load_start_values(self, id_: str) -> NewConversation:
         try:
@@ -448,12 +484,12 @@ class Host:
                 self._start_values_file(id_).read_bytes(), type=NewConversation
             )
         except (OSError, msgspec.DecodeError):
-            return NewConversation()
+            return NewConversation()  # none were stored, or they are damaged
 
     def _start_values_file(self, id_: str) -> Path:
         return self.paths.state / "conversations" / f"{id_}.json"
 
 
 def is_within(path: str, roots: Iterable[Path | str]) -> bool:
-    """Whether a real path is one of these directories or below one."""
+    """Whether a real path is one of the directories `roots`, or below one of them."""
     return any(below(path, str(root)) for root in roots)

@@ -1,7 +1,8 @@
-"""A session that a host has open for its clients.
+"""The conversations of a host: sessions that are open for its clients.
 
-`OwnConversation` places the orders of all its clients in `Orders`, and follows the session;
-the `session_worker` runs it. `JoinedConversation` is open in another process. `host` has them all.
+An `OwnConversation` places the orders of all its clients in `Orders` and follows the
+session, while the `session_worker` runs it. A `JoinedConversation` is a session that
+another process runs. `host` has all conversations by id.
 """
 
 import os
@@ -32,19 +33,24 @@ from refold.views.stream_json.snapshot import Status
 
 
 class Ports(Struct, frozen=True):
-    """Where orders are placed, and what decides who runs a session."""
+    """What a host uses to have orders carried out: queues, a runner, and a bus if there is
+    one.
+    """
 
     orders: Orders
     runner: Runner
-    is_joinable: bool = False  # other processes join through a socket
-    bus: Bus | None = None  # where live documents go
+    is_joinable: bool = False  # other processes can join through a socket
+    bus: Bus | None = None  # carries live documents to other processes
 
 
 class Conversation(SharedSession):
-    """A conversation open here. `holder` is the other process that writes it, or ""."""
+    """A conversation that is open in this process.
+
+    `holder` describes the other process that writes its session; "" if there is none.
+    """
 
     def __init__(self, session: Session, launch: Launch, holder: str) -> None:
-        self._closed, self._stirred = anyio.Event(), anyio.Event()
+        self._closed, self._has_work = anyio.Event(), anyio.Event()
         super().__init__(session, self._signal_work)
         self.launch, self.holder = launch, holder
         self.idle_since = anyio.current_time()
@@ -54,14 +60,16 @@ class Conversation(SharedSession):
 
     @property
     def busy(self) -> bool:
-        """Whether a client follows the conversation, or something runs in it here."""
+        """Whether a client follows the conversation, or this process runs something in
+        it.
+        """
         return bool(self.feed.followers)
 
     def status(self) -> Status:
         return replace(super().status(), held_by=self.holder)
 
     async def notices(self) -> Sequence[str]:
-        """Notices that the user must see once."""
+        """Return the notices that the user must see once."""
         return await to_thread.run_sync(self.session.notices)
 
     async def run(self) -> None:
@@ -79,22 +87,28 @@ class Conversation(SharedSession):
                 await self.launch.aclose()
 
     async def execute(self, order: Order, follower: Follower) -> bool:
+        """Carry out an order. Raises `BadInput` if clients may not choose its directory.
+
+        Return False if it had no effect.
+        """
         if isinstance(order, SetDirectory):
             for directory in filter(None, (order.directory, *order.added)):
                 await to_thread.run_sync(self.check_directory, directory)
         return await super().execute(order, follower)
 
     async def wait_closed(self) -> None:
-        """Wait until the conversation is closed here."""
+        """Wait until `close` is called."""
         await self._closed.wait()
 
     def close(self) -> None:
-        """End `run`. What another process runs continues."""
+        """End `run`. If another process runs the session, its turn continues."""
         self.closing = True
         self._closed.set()
 
     def report(self, error: Exception) -> None:
-        """Report an error of the run to every client. After a bug it is closed."""
+        """Report an error of a run to every client. After a bug, close the conversation,
+        too.
+        """
         if isinstance(error, RefoldError):
             self.report_problem(error)
             return
@@ -103,47 +117,56 @@ class Conversation(SharedSession):
         self.close()
 
     async def _run_follower_tasks(self) -> None:
-        """Tasks that run beside the feed while clients follow the conversation."""
+        """Run what is needed in addition to the feed, until the conversation is closed."""
 
     def _signal_work(self) -> None:
-        self._stirred.set()
+        self._has_work.set()
 
 
 class OwnConversation(Conversation):
-    """A conversation whose turns a worker of this process runs. Following takes no lock."""
+    """A conversation whose turns a worker of this process runs.
+
+    To follow it takes no lock.
+    """
 
     def __init__(
         self, launch: Launch, opened: OpenedSession, ports: Ports, holder: str
     ) -> None:
         self._sink = _PlacingSink(launch, opened, ports)
         super().__init__(Session(launch, opened, orders=self._sink), launch, holder)
-        # Messages that wait were sent before: opening it begins no turn.
+        # Whether the session has an open turn or waiting messages from before. Opening the
+        # conversation does not continue them: the next order does.
         self.cut_off = not (holder or self.session.idle or self.session.has_lease)
         self.claimed, self._runner = False, ports.runner
-        # Whether it was written here: then notes may be made of it.
+        # Whether this process wrote to the session: then notes may be made of it.
         self.was_run = self.session.has_lease
-        self._holds, self._is_joinable = 0, ports.is_joinable
+        self._open_holds, self._is_joinable = 0, ports.is_joinable
         self._lease_moved, self._is_listening = anyio.Event(), False
-        self._forget = self.session.on_event(self._note_lease)
+        self._unsubscribe = self.session.on_event(self._signal_lease)
 
     @property
     def at_work(self) -> bool:
-        """Whether a turn or a background command runs, or the conversation is held open."""
+        """Whether this process runs a turn or a background command, or is within a block of
+        `hold`.
+        """
         session = self.session
-        in_background = bool(session.view.background.running)
-        at_work = session.running or session.compacting or not session.idle or in_background
-        return session.has_lease and bool(self._holds or (at_work and not self.cut_off))
+        if not session.has_lease:
+            return False
+        if self._open_holds:
+            return True
+        in_turn = session.running or session.compacting or not session.idle
+        return (in_turn or bool(session.view.background.running)) and not self.cut_off
 
     @contextmanager
     def hold(self) -> Generator[None]:
-        """Within the block, this process keeps the writer lock once it has written to the
-        session.
+        """Keep the writer lock of the session within the block, once this process has taken
+        it.
         """
-        self._holds += 1
+        self._open_holds += 1
         try:
             yield
         finally:
-            self._holds -= 1
+            self._open_holds -= 1
 
     @property
     def busy(self) -> bool:
@@ -154,33 +177,38 @@ class OwnConversation(Conversation):
         self.closing, self._sink.end_reason = True, CLOSED
 
     async def lease(self, claim: int) -> None:
-        """Take the writer lock under this claim, before an event is recorded."""
+        """Take the writer lock of the session under the number `claim`."""
         await self._sink.lease(claim)
 
     def begin_work(self, claim: int, leaves_turn: Callable[[], bool]) -> None:
-        """Record that a worker runs the session from now on. `claim` is the number of its claim.
+        """Note that a worker runs the session from now on, under the number `claim`.
 
-        `leaves_turn` is asked before each step whether another process continues the turn.
+        `leaves_turn` is called before each step. If it returns True, the turn is left, for
+        another process to continue.
         """
         self._sink.begin_work(claim, leaves_turn)
         if not self.was_run:
             self.launch.mark_for_notes(self.session.id)
         self.claimed = self.was_run = True
-        self._forget()  # its events may come from another hub now
-        self._forget = self.session.on_event(self._note_lease)
+        self._unsubscribe()  # after a move, events come from another hub
+        self._unsubscribe = self.session.on_event(self._signal_lease)
 
     def end_work(self) -> None:
+        """Note that no worker of this process runs the session any more."""
         self.claimed = False
-        if not self.closing:  # the claim stays, to refuse late events after another claim
+        # While the conversation closes, the claim stays, so that late events are refused
+        # once another claim exists.
+        if not self.closing:
             self._sink.begin_work(0, lambda: False)
-        self._note_lease()
+        self._signal_lease()
 
-    def _note_lease(self, _: Entry | None = None) -> None:
+    def _signal_lease(self, _: Entry | None = None) -> None:
+        """Signal `_accept_clients` if this process has taken or released the writer lock."""
         if self.session.has_lease is not self._is_listening:
             self._lease_moved.set()
 
     async def _accept_clients(self) -> None:
-        """Let other processes join while this one has the writer lock."""
+        """Let clients of other processes join whenever this process has the writer lock."""
         act_as_owner()  # a page may have opened the conversation
         while True:
             self._lease_moved, self._is_listening = anyio.Event(), self.session.has_lease
@@ -197,59 +225,73 @@ class OwnConversation(Conversation):
         return self
 
     async def carry_out(self, order: Order) -> OrderResult:
-        """Carry out an order; called by the worker."""
+        """Carry out an order that the worker has taken, and return its result."""
         return await self._sink.carry_out(order)
 
     async def write_title(self) -> None:
-        """Have a model write the title, if the session needs one; called by the worker
-        between turns.
+        """Have a model write the title, if the session needs one.
+
+        The worker calls it between turns.
         """
         await self._sink.write_title()
 
     async def finish_claim(self) -> None:
-        """Wait for what other workers need; called by the worker before a claim ends."""
+        """Store what other workers need, before a claim ends. Here nothing needs to be
+        stored.
+        """
 
     async def has_news(self) -> bool:
-        """Follow the journal. Return False if no other process has written to it."""
+        """Read the journal. Return whether another process has written to it since the last
+        read.
+        """
         before = self.session.view.seq
         await self.session.follow()
         return self.session.view.seq > before
 
     def set_holder(self, holder: str) -> None:
-        """Tell the clients if another process now writes it, or no longer does."""
+        """Set `holder`, which describes the other process that writes the session; "" if
+        none does.
+
+        The clients are informed if it changes.
+        """
         if holder != self.holder:
             self.holder, self.cut_off = holder, not (holder or self.session.idle)
             self.feed.broadcast(replace(self.status(), conversation=self.session.id))
 
     async def _run_follower_tasks(self) -> None:
+        """Let other processes join, and wake the session for its worker when there is work."""
         async with anyio.create_task_group() as group:
             if self._is_joinable:
                 group.start_soon(self._accept_clients)
             while True:
-                await self._stirred.wait()
-                self._stirred = anyio.Event()
+                await self._has_work.wait()
+                self._has_work = anyio.Event()
                 await self._runner.wake(self.session.id)
 
 
 class JoinedConversation(Conversation):
-    """A conversation open in another process: turns run there, for the clients of both."""
+    """A conversation that another process runs, for the clients of both processes."""
 
     async def _run_follower_tasks(self) -> None:
-        with suppress(BadInput):  # raised when it has ended
+        """Follow the session until it is closed where it runs, then close the conversation."""
+        with suppress(BadInput):  # raised once the session was closed
             while True:
                 await self.session.wait_for_change(after=self.session.view.seq)
         self.close()
 
 
 class _PlacingSink(Dispatcher):
-    """Places orders; the holder of the claim on the session carries them out, and calls
-    `step`."""
+    """Queues the orders of clients (`send`) for the worker that runs the session.
+
+    The worker carries them out by `carry_out` and `step`.
+    """
 
     def __init__(self, launch: Launch, opened: OpenedSession, ports: Ports) -> None:
         super().__init__(launch, opened)
         self._id, self._ports = opened.engine.view.session.id, ports
 
     async def send(self, order: Order) -> OrderResult:
+        """Queue the order for the worker, and return its result or raise its error."""
         if self.end_reason:
             raise BadInput(self.end_reason)
         placed = await self._ports.orders.put(self._id, order)
@@ -260,7 +302,8 @@ class _PlacingSink(Dispatcher):
         return await super().send(order)
 
     async def write_title(self) -> None:
-        from refold.app.memory_worker import write_title  # not for a start
+        # Imported late: a start does not need it.
+        from refold.app.memory_worker import write_title
 
         await write_title(self._app, self._engine.record)
 
@@ -269,7 +312,7 @@ class _PlacingSink(Dispatcher):
 
     async def lease(self, claim: int) -> None:
         self._engine.record.claim = claim
-        self._asked = 0  # what the user was asked may be lost
+        self._asked_seq = 0  # a question that the user was asked may be lost
         await self._engine.record.open()
 
 

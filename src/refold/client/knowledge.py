@@ -1,7 +1,7 @@
 """What a session knows besides its conversation: skills and templates, and notes.
 
-`skills` finds skills, `memory` stores notes; here are those of one session. All of it
-blocks on the disk: call it in a thread if an event loop is running.
+`skills` finds skills and `memory` stores notes; these classes give access to those of one
+session. Every method blocks on the disk: call it in a thread if an event loop is running.
 """
 
 from collections.abc import Sequence
@@ -20,11 +20,11 @@ class Skills:
         self._catalogue = app.skills
 
     def descriptions(self) -> Sequence[tuple[str, str]]:
-        """The name and description of each skill."""
+        """Return the name and description of each skill."""
         return [(skill.name, skill.description) for skill in self._catalogue.scan.skills]
 
     def text(self, name: str) -> str:
-        """A skill as the model reads it. Raises `BadInput` for an unknown name."""
+        """Return a skill as the model reads it. Raises `BadInput` for an unknown name."""
         try:
             return self._catalogue.text_of(self._catalogue.skill(name).name)
         except ToolFailed as error:
@@ -36,41 +36,53 @@ class ProjectNotes:
 
     def __init__(self, app: App, engine: Engine) -> None:
         self._app, self._engine = app, engine
-        self._remembering = app.project_memory
+        self._project_memory = app.project_memory
 
     @property
     def makes_notes(self) -> bool:
-        """Whether notes of this session are made without asking."""
+        """Whether refold makes notes of this session by itself."""
         return self._app.makes_notes
 
     def notes(self) -> Sequence[ListedNote]:
-        return self._remembering.memory.all_notes()
+        return self._project_memory.memory.all_notes()
 
     def add(self, text: str) -> str:
         """Store a note, and return a sentence that confirms it. Raises `BadInput`."""
-        return self._remembering.note(text)
+        return self._project_memory.note(text)
 
     def forget(self, text: str) -> Sequence[str]:
-        """Delete the note with this number, or those with this text, for good."""
-        gone = self._remembering.memory.forget(text)
-        return list(dict.fromkeys(note.line.text for note in gone))
+        """Delete the note with this number, or the notes with this text, for good.
+
+        Return the texts of the deleted notes.
+        """
+        deleted = self._project_memory.memory.forget(text)
+        return list(dict.fromkeys(note.line.text for note in deleted))
 
     async def learn(self) -> LearnResult:
-        """Let a small model make notes of this session now. Raises `BadInput`."""
+        """Let a small model make notes of this session now.
+
+        Raises `BadInput` if no model is set for notes.
+        """
         learned = await self._learn(asked=True)
         if learned is None:
             raise BadInput("no model can be asked for notes: set models.small")
         return learned
 
     async def learn_idle(self) -> None:
-        """Like `learn`, but not on request: it does nothing if no model was chosen for notes."""
+        """Make notes of this session while it is idle. Do nothing if no model is set for
+        notes.
+        """
         await self._learn(asked=False)
 
     async def _learn(self, *, asked: bool) -> LearnResult | None:
+        """Make notes of this session; return None if no model makes them.
+
+        `asked` says that the user wants them now; an embedded model makes them only then.
+        """
         from refold.app.memory_worker import notes_model_for
 
-        aide = notes_model_for(self._app, self._engine.view, asked=asked)
-        if aide is None:
+        model = notes_model_for(self._app, self._engine.view, asked=asked)
+        if model is None:
             return None
         id_ = self._engine.view.session.id
-        return await self._remembering.learn(id_, self._engine.record, aide)
+        return await self._project_memory.learn(id_, self._engine.record, model)

@@ -1,12 +1,12 @@
-"""One start of refold: opens its sessions, each in its directory, and switches them.
+"""One start of refold: opens its sessions, each in its directory, and switches between them.
 
-Switching is one operation. The session that continues in another directory is closed and
-opened there as `refold -r` would: with the settings, rules, instructions and notes of that
-folder, after the same question about trust. `Session` is the handle; this module has what
-several handles of one start share.
+`Session` is the handle of one session; this module has what the handles of one start share.
 
-The open workspace is never changed in place: its sandbox, rules, trust and notes depend on
-each other, and a part that was forgotten would still write to the old place.
+A session that continues in another directory is closed, and opened there as `refold -r`
+would open it: after the same question about trust, and with the settings, rules,
+instructions and notes of that folder. An open workspace is never changed. Its sandbox,
+rules, trust and notes depend on each other, so a part that was not updated would still
+write to the old directory.
 """
 
 import os
@@ -32,11 +32,11 @@ from refold.views.escape import escape_to_one_line
 if TYPE_CHECKING:
     import subprocess
 
-# Shows these lines, asks the question below them, and returns whether the answer is yes.
+# Shows these lines and asks the question below them. Returns whether the answer is yes.
 Ask: TypeAlias = Callable[[Sequence[str], str], Awaitable[bool]]
 Commands: TypeAlias = Callable[[], Collection[str]]
 JOURNAL_MENDED = "the journal was damaged at its end; lost: {lost}"
-_SHORTCUT_PATTERN = r"(?s)/([\w:-]+)(?:\s+(.*))?"
+_SHORTCUT_PATTERN = r"(?s)/([\w:-]+)(?:\s+(.*))?"  # `/name arguments`
 _NOT_KEPT = "this session is not saved, so it cannot move: leave, and start one there"
 _UNDER_WAY = (
     "this session has an interrupted turn, which can end only here: continue it first"
@@ -45,10 +45,10 @@ _ASKED_AGAIN = "allowed for this session until now, and asked about again: {rule
 
 
 class ResumeTarget(Struct, frozen=True):
-    """Where to continue: the session ("" for this one) and its directory.
+    """The session to open, and the directory in which it continues.
 
-    `directory` is a real path, or "" for no change; `added` directories join its
-    workspace.
+    `session` is its id; "" for the current one. `directory` is a real path, or "" for no
+    change; `added` directories join its workspace.
     """
 
     session: str = ""
@@ -57,7 +57,7 @@ class ResumeTarget(Struct, frozen=True):
 
 
 class OpenedSession(Struct, frozen=True):
-    """An open session, the app of its directory, and what the user must know."""
+    """An open session, the app of its directory, and notices that the user must see."""
 
     app: App
     engine: Engine
@@ -65,10 +65,11 @@ class OpenedSession(Struct, frozen=True):
 
 
 class Launch:
-    """One start. `flags` are settings of the command line, which apply in every directory.
+    """One start of refold. `flags` are settings of the command line, which apply in every
+    directory.
 
-    `commands` returns names that no template or skill can have, because they are commands.
-    With `notes`, notes are made of its sessions.
+    `commands` returns the names of commands, which templates and skills cannot have. With
+    `notes`, notes are made of the sessions of this start.
     """
 
     def __init__(
@@ -80,13 +81,17 @@ class Launch:
         notes: bool = False,
     ) -> None:
         self.app, self.commands, self.flags, self._notes = app, commands, flags, notes
-        self._trusted = {app.directory} if app.options.trust else set[str]()
-        self._left = list[App]()
-        self._engines = set[Engine]()  # open engines
-        self._told = set[str]()
+        self._trusted_directories = {app.directory} if app.options.trust else set[str]()
+        self._left_apps = list[App]()
+        self._engines = set[Engine]()  # the engines that are open
+        self._shown_notices = set[str]()
 
     async def start(self, id_: str = "", claim: int = 0) -> OpenedSession:
-        """A new session in the directory of this start."""
+        """Open a new session in the directory of this start, with a new id if `id_` is "".
+
+        `claim` is the number of the claim (the right to run the session) under which it is
+        leased; 0: without one.
+        """
         id_, engine = await self.app.start(id_, claim)
         return self._to_opened(id_, engine)
 
@@ -95,68 +100,74 @@ class Launch:
         return self._to_opened(id_, await self.app.resume(id_))
 
     async def open_read_only(self, id_: str) -> OpenedSession:
-        """Like `resume`, but takes no writer lock until something is recorded."""
+        """Open a session as `resume` does, but take no writer lock until something is
+        recorded.
+        """
         engine = await self.app.resume(id_, read_only=True)
         self._engines.add(engine)
         return OpenedSession(self.app, engine)
 
     def mark_for_notes(self, id_: str) -> None:
-        """Mark the session for notes, to be made once it has been left."""
+        """Queue the session, so that notes are made of it when this start ends."""
         if self._notes:
             self.app.queue_for_notes(id_)
 
     async def leave(self, engine: Engine) -> None:
+        """Close an open session."""
         self._engines.discard(engine)
         await engine.close()
 
     async def switch(
         self, current: Engine, target: ResumeTarget, ask: Ask
     ) -> OpenedSession:
-        """Open the target session in its directory, and close the session `left`.
+        """Open the target session in its directory, and close the session `current`.
 
-        Raises if the target cannot be opened; `left` is unchanged then.
+        Raises if the target cannot be opened; `current` stays open then.
         """
         if not self.app.options.keep:
             raise BadInput(_NOT_KEPT)
         id_ = target.session or current.view.session.id
         if id_ == current.view.session.id and current.view.turn.seq:
             raise BadInput(_UNDER_WAY)
-        place, trust = await anyio.to_thread.run_sync(self._new_directory, id_, target)
-        app = await self._app_at(place, ask, trust=trust)
+        new, trust = await anyio.to_thread.run_sync(self._new_directory, id_, target)
+        app = await self._app_at(new, ask, trust=trust)
         opened: OpenedSession | None = None
-        with anyio.CancelScope(shield=True):  # otherwise it would never be closed
+        # Shielded, so that the old session is closed even on cancellation.
+        with anyio.CancelScope(shield=True):
             if target.directory:
                 await _leave_worktree(current, id_)
-            opened = await self._switch_to(current, id_, app, place.notices)
-        assert opened is not None  # errors pass through the shield
+            opened = await self._switch_to(current, id_, app, new.notices)
+        assert opened is not None  # an error has left the block
         return opened
 
     def notices(self, app: App, engine: Engine) -> tuple[str, ...]:
-        """Notices about this session that the user has not seen before."""
-        lost = (JOURNAL_MENDED.format(lost=engine.lost_text),) if engine.lost_text else ()
-        names = app.shortcuts(self.commands()).notices()
-        learned = (
-            app.project_memory.notice() if app.settings.memory and app.options.keep else ""
-        )
-        notices = (*app.notices(), *names, *filter(None, (learned,)), *lost)
-        new = tuple(notice for notice in notices if notice not in self._told)
-        self._told.update(new)
+        """Return the notices about a session that the user has not seen since this start."""
+        notices = [*app.notices(), *app.shortcuts(self.commands()).notices()]
+        if app.settings.memory and app.options.keep:
+            learned = app.project_memory.notice()
+            notices += [learned] if learned else []
+        if engine.lost_text:
+            notices.append(JOURNAL_MENDED.format(lost=engine.lost_text))
+        new = tuple(notice for notice in notices if notice not in self._shown_notices)
+        self._shown_notices.update(new)
         return new
 
     async def aclose(self) -> None:
-        """Close all open sessions."""
+        """Close all open sessions, and the app of this start."""
         for engine in tuple(self._engines):
             await self.leave(engine)
         await self.app.aclose()
 
     def finish_notes(self) -> None:
-        """Start background processes: for notes and titles, and to measure refold's files."""
+        """Make the notes and titles of this start in the background, as the function
+        `finish_notes` does.
+        """
         finish_notes([self])
 
     @property
     def apps(self) -> Sequence[App]:
-        """The start, and those of the directories that it switched from."""
-        return (*self._left, self.app)
+        """The apps of the directories that a switch has left, and then the current app."""
+        return (*self._left_apps, self.app)
 
     @property
     def directories(self) -> Sequence[str]:
@@ -167,26 +178,30 @@ class Launch:
         self.app.models.check(self.app.model_of(View()))
 
     def expand_shortcut(self, typed: str, message: str) -> tuple[str, str | None]:
-        """Expand `typed`, a part of `message`, if it is `/name …` of a template or a skill.
+        """Return `message` with its part `typed` expanded, if that is `/name …` of a
+        template or skill.
 
-        Returns the message and the typed text; None instead if the two are equal.
-
-        Raises `BadInput` if an argument is missing.
+        Also return what the user typed of it: `typed`, or None if that is the whole message
+        and was not expanded. Raises `BadInput` if an argument is missing.
         """
-        line, shortcuts = typed.strip(), None
-        if line.startswith("@"):
+        line = typed.strip()
+        # Reading the shortcuts takes time, and a path is none.
+        if line.startswith("@") or re.fullmatch(_SHORTCUT_PATTERN, line):
             shortcuts = self.app.shortcuts(self.commands())
-            line = shortcuts.to_slash(line) or line
-        match = re.fullmatch(_SHORTCUT_PATTERN, line)
-        if match is not None:
-            shortcuts, name = shortcuts or self.app.shortcuts(self.commands()), match[1]
-            if shortcuts.find(name) is not None:
-                text = shortcuts.expand(name, match[2] or "", {})
+            if line.startswith("@"):
+                line = shortcuts.to_slash(line) or line
+            match = re.fullmatch(_SHORTCUT_PATTERN, line)
+            if match is not None and shortcuts.find(match[1]) is not None:
+                text = shortcuts.expand(match[1], match[2] or "", {})
                 return message.replace(typed, text, 1), typed
         return message, None if typed == message else typed
 
     async def expand(self, typed: str, message: str) -> tuple[str, str | None]:
-        """Like `expand_shortcut`, also for prompts of MCP servers, which it may connect."""
+        """Expand `typed` as `expand_shortcut` does, and also if it is a prompt of an MCP
+        server.
+
+        The server is connected if necessary.
+        """
         if not typed.lstrip().startswith(("/", "@")):
             return message, None if typed == message else typed
         servers = self.app.mcp
@@ -205,20 +220,24 @@ class Launch:
     def _new_directory(
         self, id_: str, target: ResumeTarget
     ) -> tuple[SessionDirectory, bool]:
-        """The new directory of the session, and whether it is trusted this time."""
+        """Return the directory in which the session will continue, and whether this start
+        trusts it.
+        """
         app = self.app
-        stood = find_directory(app.home, id_, Path(app.directory))
-        directory = os.path.realpath(target.directory or stood.directory)
-        trust = directory in self._trusted
-        if trust:
-            self._trusted.add(directory)
-        more = (os.path.realpath(root) for root in (*stood.roots, *target.added))
-        roots = tuple(Path(root) for root in dict.fromkeys(more) if root != directory)
-        notices = () if target.directory else stood.notices
+        previous = find_directory(app.home, id_, Path(app.directory))
+        directory = os.path.realpath(target.directory or previous.directory)
+        trust = directory in self._trusted_directories
+        added = (os.path.realpath(root) for root in (*previous.roots, *target.added))
+        roots = tuple(Path(root) for root in dict.fromkeys(added) if root != directory)
+        notices = () if target.directory else previous.notices
         return SessionDirectory(Path(directory), roots, notices), trust
 
     async def _app_at(self, place: SessionDirectory, ask: Ask, *, trust: bool) -> App:
-        """The present app, if it is for these directories; otherwise a new one."""
+        """Return the current app if it is for these directories; otherwise make one.
+
+        The user is asked whether to trust a new folder, unless `trust` says that this start
+        does.
+        """
         app = self.app
         if tuple(map(str, (place.directory, *place.roots))) == app.workspace.roots:
             return app
@@ -240,12 +259,13 @@ class Launch:
         )
         loaded = await anyio.to_thread.run_sync(load)
         namespaces = True
-        # For the present folder the user has been asked already.
+        # The user was asked about the present folder when it was opened.
         if str(place.directory) != app.directory:
             folders = TrustedFolders(app.paths.folders)
-            changes = (
-                find_changed_texts(place.directory, app.paths, folders) if not trust else ()
-            )
+            if trust:
+                changes = ()
+            else:
+                changes = find_changed_texts(place.directory, app.paths, folders)
             offer = TrustOffer(loaded.project, loaded.state, loaded.texts, changes)
             if offer and await ask(offer.question_lines(), offer.question):
                 offer.accept(folders, app.paths.data)
@@ -268,12 +288,19 @@ class Launch:
     async def _switch_to(
         self, previous: Engine, id_: str, app: App, notices: tuple[str, ...]
     ) -> OpenedSession:
-        same = previous.view.session.id == id_
-        granted = previous.view.rights.granted if same else ()
+        """Open the session `id_` in `app`, and close the session `previous`.
+
+        If it cannot be opened, `app` is closed, and `previous` stays open. A notice
+        names the rights of the session, which do not apply in another directory.
+        """
+        is_same = previous.view.session.id == id_
+        granted = previous.view.rights.granted if is_same else ()
+        claim = previous.record.claim if is_same else 0
         try:
-            if same:
-                await previous.pause()  # one writer: the next record opens it again
-            engine = await _resume(app, id_, previous.record.claim if same else 0)
+            if is_same:
+                # The new engine takes the lock, which only one engine can have.
+                await previous.pause()
+            engine = await _resume(app, id_, claim)
         except RefoldError:
             if app is not self.app:
                 await app.aclose()
@@ -281,7 +308,7 @@ class Launch:
         await self.leave(previous)
         if app is not self.app:
             await self.app.aclose()
-            self._left.append(self.app)
+            self._left_apps.append(self.app)
             self.app = app
         restored = await replace_missing(app, engine)
         asked = (_ASKED_AGAIN.format(rules=", ".join(granted)),) if granted else ()
@@ -290,7 +317,10 @@ class Launch:
 
 
 def real_directories(directories: Sequence[str | Path]) -> list[str]:
-    """The real path of each; "" stays. Raises `BadInput` if one is not a directory."""
+    """Return the real path of each directory; "" stays "".
+
+    Raises `BadInput` for a path that is not a directory.
+    """
     for path in filter(None, map(str, directories)):
         if not os.path.isdir(path):
             raise BadInput(f"{path!r} is not a directory")
@@ -298,7 +328,7 @@ def real_directories(directories: Sequence[str | Path]) -> list[str]:
 
 
 async def _resume(app: App, id_: str, claim: int) -> Engine:
-    """Resume a session, and lease it under this claim."""
+    """Resume a session, and take its writer lock under the number `claim`."""
     engine = await app.resume(id_, read_only=True)
     try:
         engine.record.claim = claim
@@ -310,7 +340,7 @@ async def _resume(app: App, id_: str, claim: int) -> Engine:
 
 
 async def _leave_worktree(engine: Engine, id_: str) -> None:
-    """Record that a session leaves its worktree for another directory; it is kept."""
+    """Record that a session leaves its worktree for another directory. The worktree is kept."""
     session = engine.view.session
     if session.worktree is not None and session.id == id_:
         tree = session.worktree
@@ -319,15 +349,15 @@ async def _leave_worktree(engine: Engine, id_: str) -> None:
 
 
 async def answer_without_user(lines: Sequence[str], question: str) -> bool:
-    """The answer when no user can be asked whether a folder is trusted."""
+    """Answer no to every question, because no user can be asked. It is an `Ask`."""
     return False
 
 
 def finish_notes(launches: Sequence[Launch]) -> "subprocess.Popen[bytes] | None":
-    """Start one process that makes the notes and titles of these launches; None if nothing is
-    queued.
+    """Start one process that makes the notes and titles of these launches, and return it.
 
-    The sessions are indexed, and refold's files measured, once for all.
+    Return None if no notes are queued. Other processes update the session index and measure
+    refold's files, once for all launches.
     """
     from refold.app.memory_worker import index_sessions, start_worker
     from refold.app.storage_quota import start_measuring
@@ -339,7 +369,9 @@ def finish_notes(launches: Sequence[Launch]) -> "subprocess.Popen[bytes] | None"
         if app.makes_notes
     }
     process = start_worker(memories.values(), os.environ)
-    for app in [launch.app for launch in launches if launch.app.options.keep][-1:]:
+    saving = [launch.app for launch in launches if launch.app.options.keep]
+    if saving:
+        app = saving[-1]
         index_sessions(app.home)
         start_measuring(app.paths, app.settings.storage.quota_gb, os.environ)
     return process

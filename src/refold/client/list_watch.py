@@ -1,8 +1,8 @@
 """Watches the list of all sessions for clients that show it.
 
-One loop for all watchers reads the catalogue, which knows also what other processes wrote, and
-compares. It runs while there is a watcher. One that reads slowly gets the newest state of
-each session once. What happens within a session is in `feed`.
+While a client watches, one loop reads the catalogue, which also lists what other processes
+wrote, and compares it with what was read before. A client that reads slowly gets only the
+newest state of each session. `feed` has the events within a session.
 """
 
 from collections.abc import AsyncGenerator, Mapping
@@ -17,14 +17,13 @@ from refold.errors import RefoldError
 from refold.views.session_list import SessionDocument, SessionsChanged
 
 _POLL_SECONDS = 1.0
-_MAX_WATCHED = (
-    1_000  # newest sessions; what happens to others is seen when a list is read again
-)
+# The newest sessions are watched; changes of older ones are seen when a list is read again.
+_MAX_WATCHED = 1_000
 _Listed: TypeAlias = Mapping[str, ListedSession]
 
 
 class ListWatcher:
-    """What one client has not been sent yet."""
+    """Collects the changes that one client has not been sent yet."""
 
     def __init__(self) -> None:
         self._changed = dict[str, SessionDocument]()
@@ -32,6 +31,7 @@ class ListWatcher:
         self._news = anyio.Event()
 
     def add(self, news: SessionsChanged) -> None:
+        """Add changes of the list. Only the newest state of each session is kept."""
         for document in news.changed:
             self._gone.pop(document.id, None)
             self._changed[document.id] = document
@@ -41,7 +41,7 @@ class ListWatcher:
         self._news.set()
 
     async def next(self) -> SessionsChanged:
-        """Wait for changes, and return all since the last call."""
+        """Wait for changes, and return all changes since the last call."""
         await self._news.wait()
         news = SessionsChanged(
             changed=tuple(self._changed.values()), gone=tuple(self._gone)
@@ -53,36 +53,42 @@ class ListWatcher:
 
 
 class ListWatch:
-    """The newest sessions of these. `run` must be running."""
+    """Reports changes in the list of the newest sessions, while `run` runs."""
 
     def __init__(self, stored: StoredSessions, limit: int = _MAX_WATCHED) -> None:
         self._stored, self._limit = stored, limit
         self._watchers = list[ListWatcher]()
-        self._wanted = anyio.Event()
+        self._has_watchers = anyio.Event()
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[ListWatcher]:
-        """A watcher that gets what changes from now on."""
+        """Yield a watcher that gets all changes from now on."""
         watcher = ListWatcher()
         self._watchers.append(watcher)
-        self._wanted.set()
+        self._has_watchers.set()
         try:
             yield watcher
         finally:
             self._watchers.remove(watcher)
 
     async def run(self) -> None:
+        """Read the list again and again while a client watches, until this is cancelled."""
         while True:
-            await self._wanted.wait()
-            known = None
+            await self._has_watchers.wait()
+            listed = None
             while self._watchers:
-                with suppress(RefoldError, OSError):  # a list that is asked for reports it
-                    known = await self._read(known)
+                # A client that reads the list gets the error itself.
+                with suppress(RefoldError, OSError):
+                    listed = await self._read(listed)
                 await anyio.sleep(_POLL_SECONDS)
-            self._wanted = anyio.Event()
+            self._has_watchers = anyio.Event()
 
     async def _read(self, before: _Listed | None) -> _Listed:
-        """Read the list, and give each watcher what has changed since `before`."""
+        """Read the list, give each watcher the differences from `before`, and return what
+        was read.
+
+        At the first reading `before` is None, and there are no differences.
+        """
         listed = await to_thread.run_sync(self._stored.newest, self._limit)
         if before is not None and listed != before:
             news = await to_thread.run_sync(self._compare, before, listed)
@@ -91,14 +97,17 @@ class ListWatch:
         return listed
 
     def _compare(self, before: _Listed, now: _Listed) -> SessionsChanged:
-        left = {id_: self._stored.find_listed(id_) for id_ in before.keys() - now.keys()}
-        others = {id_: session for id_, session in left.items() if session is not None}
+        """Return the sessions that are new or changed, and the ids of deleted ones."""
+        current, gone = dict(now), list[str]()
+        for id_ in before.keys() - now.keys():
+            session = self._stored.find_listed(id_)
+            if session is None:
+                gone.append(id_)
+            else:  # it is no longer among the newest
+                current[id_] = session
         changed = (
-            session
-            for id_, session in {**now, **others}.items()
-            if before.get(id_) != session
+            session for id_, session in current.items() if before.get(id_) != session
         )
         return SessionsChanged(
-            changed=tuple(map(self._stored.document, changed)),
-            gone=tuple(left.keys() - others.keys()),
+            changed=tuple(map(self._stored.document, changed)), gone=tuple(gone)
         )

@@ -1,4 +1,4 @@
-"""What a conversation begins with, and how that is recorded."""
+"""The start values of a conversation, and how they are recorded."""
 
 from collections.abc import Mapping
 
@@ -14,11 +14,11 @@ from refold.values.modes import MODE_NAMES, Effort
 
 
 class NewConversation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The start values of a conversation; "" means as in the settings.
+    """The start values of a conversation. "" means the value of the settings.
 
-    `workspace` is a directory on this machine, "" the server's. With `own_workspace` it
-    is a new one, which belongs to this conversation and is called `workspace_name`, if that
-    is given.
+    `workspace` is a directory on this machine; "" is the server's. With `own_workspace`,
+    which excludes `workspace`, a new folder is made for this conversation, and called
+    `workspace_name` if that is set.
     """
 
     workspace: str = ""
@@ -30,17 +30,26 @@ class NewConversation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     system_prompt: str = ""
     effort: Effort = ""
     mode: str = ""
-    trust: bool = False  # trust that directory this time
+    trust: bool = False  # trust the directory for this session
     name: str = ""
     log_requests: bool = False  # record each model request and response as it is sent
     teams: bool = False  # whether the agent may lead a team
 
 
-class EditorConversation(NewConversation, frozen=True, kw_only=True):
-    """What an editor passes with a session, in addition to what any program may.
+class ScheduledConversation(NewConversation, frozen=True, kw_only=True):
+    """The start values of a session that a worker begins.
 
-    `mcp_servers` are those of its user, as in .mcp.json; `roots` are further directories.
-    `editor` has the unsaved text of their files.
+    `schedule` is the number of the schedule of which the session is a run, or 0.
+    """
+
+    schedule: int = 0
+
+
+class EditorConversation(NewConversation, frozen=True, kw_only=True):
+    """The start values that an editor passes, in addition to those of any program.
+
+    `mcp_servers` are the servers of the editor's user, as in .mcp.json; `roots` are further
+    directories. `editor` gives access to the unsaved text of files.
     """
 
     roots: tuple[str, ...] = ()
@@ -51,7 +60,11 @@ class EditorConversation(NewConversation, frozen=True, kw_only=True):
 def with_setup(
     conversation: NewConversation, setup: EditorConversation | None
 ) -> NewConversation:
-    """What an editor passes, with the stored values that it cannot pass."""
+    """Return the start values of a conversation that is opened again.
+
+    They are those of the editor, `setup`, with three of the stored values of
+    `conversation`, which an editor cannot pass. Without a `setup`, return `conversation`.
+    """
     if setup is None:
         return conversation
     return replace(
@@ -63,14 +76,14 @@ def with_setup(
 
 
 def check_choices(launch: Launch, conversation: NewConversation) -> None:
-    """Raise `BadInput` for a mode or a model that cannot be chosen."""
+    """Raise `BadInput` if the mode or the model of the conversation cannot be used."""
     if conversation.mode and conversation.mode not in MODE_NAMES:
         raise BadInput(f"{conversation.mode!r} is not a mode: {', '.join(MODE_NAMES)}")
     launch.check_model()
 
 
 async def record_choices(session: Session, conversation: NewConversation) -> None:
-    """Record the choices, so that they apply wherever the session is resumed."""
+    """Record the choices in the session, so that they apply wherever it is resumed."""
     if conversation.agent:
         await session.set_agent(conversation.agent)
     if conversation.model:

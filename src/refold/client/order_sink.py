@@ -1,7 +1,7 @@
-"""Where the orders for a session go: a port, so that one `Session` serves every client.
+"""The interface for what takes the orders of a session, so that `Session` serves every client.
 
-`client.dispatch` carries orders out in this process; `client.remote_session` sends them to the
-process that has the session open. `client.protocol` defines the orders themselves.
+`client.dispatch` carries orders out in this process; `client.remote_session` sends them to
+the process that has the session open. `client.protocol` defines the orders.
 """
 
 from collections.abc import Awaitable, Callable
@@ -9,12 +9,24 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from refold.client.protocol import CompactConversation, Order
-from refold.errors import BadInput
+from refold.client.protocol import (
+    CompactConversation,
+    Continue,
+    Fork,
+    Order,
+    Rewind,
+    ShellOutput,
+    UploadFile,
+)
+from refold.errors import BadInput, RefoldError
 
 if TYPE_CHECKING:
     from refold.client.launch import OpenedSession
     from refold.views.rewind_points import RewindReport
+
+# Each of these orders has two effects if it is carried out twice. Of the other orders, a
+# message has a key by which a copy is found, and the rest set a value.
+DONE_ONCE_ORDERS = Fork, Continue, CompactConversation, Rewind, ShellOutput, UploadFile
 
 
 class OrderResult(Struct, frozen=True):
@@ -22,15 +34,29 @@ class OrderResult(Struct, frozen=True):
 
     changed: bool
     copy: str = ""  # the id of the session that `Fork` made
-    rewound: "RewindReport | None" = None  # by `Rewind`
-    opened: "OpenedSession | None" = None  # by `SetDirectory`: the session, opened there
+    uploaded: str = ""  # the path at which `UploadFile` stored the file
+    rewound: "RewindReport | None" = None  # the result of `Rewind`
+    # The result of `SetDirectory`: the session, opened in the other directory.
+    opened: "OpenedSession | None" = None
 
 
 SendOrder: TypeAlias = Callable[[Order], Awaitable[OrderResult]]
 
 
 class AlreadyAnswered(BadInput):
-    """Another client answered first. `Session.answer` returns False then."""
+    """Raised if another client answered first. `Session.answer` returns False in this case."""
+
+
+def error_of_order(name: str, reason: str, otherwise: type[RefoldError]) -> RefoldError:
+    """Return the error with which another process refused an order.
+
+    `name` is the name of the error's class. It is restored only if callers treat that class
+    in a special way. For any other name, the error has the class `otherwise`.
+    """
+    from refold.session.upload import UPLOAD_REFUSALS  # few orders are refused
+
+    kinds = {kind.__name__: kind for kind in (BadInput, AlreadyAnswered, *UPLOAD_REFUSALS)}
+    return kinds.get(name, otherwise)(reason)
 
 
 class OrderSink(Protocol):
@@ -38,22 +64,27 @@ class OrderSink(Protocol):
 
     @property
     def owns_turns(self) -> bool:
-        """Whether turns end with this process; otherwise they run in another one."""
+        """Whether turns run in this process, and end with it."""
         ...
 
     @property
     def end_reason(self) -> str:
-        """Why it takes no more orders; "" while it does."""
+        """The reason why the sink takes no more orders; "" while it takes orders."""
+        ...
+
+    @property
+    def rejoin_command(self) -> str:
+        """The command that joins the session again; "" if its turns run in this process."""
         ...
 
     @property
     def model(self) -> str:
-        """The model of the next turn if none is chosen; "": that of the settings here."""
+        """The model of the next turn; "" if it is the one in the settings."""
         ...
 
     @property
     def waiting(self) -> bool:
-        """Whether an unrecorded order waits for `step`."""
+        """Whether an order that is not recorded yet waits for `step`."""
         ...
 
     async def send(self, order: Order) -> OrderResult:
@@ -61,14 +92,17 @@ class OrderSink(Protocol):
         ...
 
     async def step(self) -> bool:
-        """Carry out the next order, or wait for it.
+        """Carry out the next order, or wait until it was carried out.
 
-        Return False if there is none, or if the turn waits for the user.
+        Return False if no order waits, or if the turn waits for the user.
         """
         ...
 
     async def compact(self, order: CompactConversation) -> bool:
-        """Compact between two turns, and wait for it. False if it was stopped."""
+        """Compact the conversation between two turns, and wait until that is done.
+
+        Return False if the compaction was stopped.
+        """
         ...
 
     def forget(self) -> None:

@@ -1,7 +1,7 @@
-"""The permissions of a session: its mode, its rules, and the rule that a user may add.
+"""The permissions of a session: its mode, its rules, and the rules that a user may add.
 
-`permissions` decides what a rule means, `engine.authorize` what a call would do; questions
-are answered through the handle.
+`permissions` decides what a rule means, `engine.authorize` finds out what a call would do,
+and `client.session` takes the user's answers.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,15 +33,20 @@ from refold.values.modes import Mode, Verdict
 from refold.values.tools import Confinement, Effect
 
 if TYPE_CHECKING:
-    from refold.views.refusals import Refusal
+    from refold.views.recent_refusals import Refusal
 
 
 RulePlace: TypeAlias = Literal["", "session", "folder", "user"]
-_EASIER_MODES: tuple[Mode, ...] = ("accept-edits", "sandbox")  # that a question may offer
+# Modes that a question may offer.
+_EASIER_MODES: tuple[Mode, ...] = ("accept-edits", "sandbox")
 
 
 class PlacedRule(Struct, frozen=True):
-    """A rule in force. `place`: the setting in which it can be changed; "": only in its file."""
+    """A rule in force.
+
+    `place` says which of refold's own files has it. "" means that refold cannot change the
+    rule: the user must edit the file that `source` names.
+    """
 
     verdict: Verdict
     text: str
@@ -49,14 +54,19 @@ class PlacedRule(Struct, frozen=True):
     place: RulePlace = ""
 
 
-class _PolicyHere(Struct, frozen=True):
+class _PresentPolicy(Struct, frozen=True):
+    """Implements `PolicyContext` for the present directory of the session."""
+
     rules: Sequence[Rule]
     mode: Mode
     facts: Callable[[], Facts]
 
 
 class Permissions:
-    """The permissions of one session. All but `allow` and `save_allow_rule` only read."""
+    """The permissions of one session.
+
+    Only `allow`, `save_allow_rule` and `change` change them.
+    """
 
     def __init__(self, app: App, engine: Engine) -> None:
         self._app, self._engine = app, engine
@@ -107,19 +117,19 @@ class Permissions:
 
     @property
     def rules_file(self) -> str:
-        """The file that rules for a folder are saved in."""
+        """The file in which the rules for folders are saved."""
         return str(self._app.paths.folders)
 
     def why_unreadable(self, path: str) -> str:
-        """The reason why a deny rule forbids reading this file, or ""."""
+        """Return why a deny rule forbids reading this file; "" if none does."""
         return workspace_of(self._app, self._engine.view).why_unreadable(path)
 
     def save_allow_rule(self, rule: str) -> None:
-        """Save an allow rule for this folder, for every session to come."""
+        """Save an allow rule for this folder, for all later sessions."""
         self._app.workspace.store_allow_rules(rule)
 
     async def allow(self, text: str) -> str:
-        """Add an allow rule for the rest of this session, and return it as written.
+        """Add an allow rule for the rest of this session, and return it in normal form.
 
         Raises `BadInput` for an invalid rule, or an unknown tool.
         """
@@ -129,18 +139,19 @@ class Permissions:
         return str(rule)
 
     def placed_rules(self) -> Sequence[PlacedRule]:
-        """The rules in force, those of the settings first."""
+        """Return the rules in force: first the rules of the settings, then the grants."""
         grants = (
             PlacedRule("allow", text, "this session", "session") for text in self.grants
         )
         return [*rules_of_settings(self._app), *grants]
 
     async def change(self, rule: PlacedRule, new: str) -> str:
-        """Replace the text of a rule, and return the new one as it is written.
+        """Replace the text of a rule by `new`, and return the new text in normal form.
 
-        An empty text of `rule` adds the new one, an empty `new` removes the rule. Calls are
-        judged by the change at once, and commands, MCP servers and language servers see no file
-        that it hides. Raises `BadInput` for an invalid rule, or one that is set elsewhere.
+        If `rule.text` is "", the rule is added; if `new` is "", it is removed. The change
+        applies from the next call on: commands, MCP servers and language servers no longer
+        see files that the rule hides. Raises `BadInput` for an invalid rule, and for a rule
+        that is not in one of refold's own files.
         """
         if rule.place == "session" and new:
             return await self.allow(new)
@@ -149,37 +160,48 @@ class Permissions:
         return new
 
     async def refusals(self) -> "Sequence[Refusal]":
-        """The calls that were refused lately, newest first."""
-        from refold.views.refusals import recent_refusals
+        """Return the calls that were refused lately, newest first."""
+        from refold.views.recent_refusals import recent_refusals
 
         return recent_refusals(await self._engine.record.entries())
 
     def exact_rule(self, call: ToolCall) -> str:
-        """A rule that matches this call, as a text to start from."""
-        tool = self._tool(call.name)
-        subject = ""
-        with suppress(ToolFailed):
-            values = tool.parse(call.arguments) if tool else {}
-            subject = str(values.get(tool.subject, "")) if tool else ""
+        """Return the narrowest rule for this call, for the user to edit.
+
+        It is only the name of the tool if the call has no subject, such as a path or a
+        command.
+        """
+        tool, subject = self._tool(call.name), ""
+        if tool is not None:
+            with suppress(ToolFailed):
+                subject = str(tool.parse(call.arguments).get(tool.subject, ""))
         return f"{call.name}({subject})" if subject else call.name
 
     def rules_about(self, tool: Tool) -> Sequence[Rule]:
-        """The rules that name this tool."""
+        """Return the rules of the settings and the grants that apply to this tool."""
         granted = (parse(text, "allow") for text in self.grants)
-        every = (*self.rules, *granted)
         name, effect, command = tool.name, tool.effect, tool.command is not None
-        return [r for r in every if is_about(r.tool, name, effect, command=command)]
+        return [
+            rule
+            for rule in (*self.rules, *granted)
+            if is_about(rule.tool, name, effect, command=command)
+        ]
 
     def runs_commands(self, tool: Tool) -> bool:
-        """Whether its calls are judged by the commands in them, like those of bash."""
+        """Whether calls of this tool are judged by the commands in them, as calls of bash
+        are.
+        """
         return tool.command is not None or tool.name in COMMAND_TOOLS
 
     def rule_sets(self, request: Permission | Questions) -> Sequence[tuple[str, ...]]:
-        """The sets of rules that an approval may add: the most useful, the narrowest.
+        """Return the sets of rules that an approval may add, the most useful first.
 
-        A set has mostly one rule; its rules together cover the call. If there are no sets,
-        only this call can be allowed.
+        Each set allows the call, and most sets have one rule. If the result is empty, only
+        this one call can be allowed.
         """
+        # If another process runs the session, it has sent the sets with the request.
+        if (elsewhere := self._engine.request_elsewhere(request.id)) is not None:
+            return elsewhere.rule_sets
         whole_call = self._engine.unmasked_call(request.call.call)
         return rules_to_offer(
             request.call,
@@ -192,9 +214,10 @@ class Permissions:
     def runs_unasked(
         self, request: Permission | Questions, trial_mode: Mode | None = None
     ) -> bool:
-        """Whether this call would run without a question in this mode (None: the present one).
+        """Whether this call would run without a question in `trial_mode`; None: in the
+        present mode.
 
-        False for a call of a subagent: that is decided in its own session.
+        Return False for a call of a subagent, because its own session decides that.
         """
         if isinstance(request, Questions) or request.who or request.call.once:
             return False
@@ -218,7 +241,13 @@ class Permissions:
         return decision.verdict == "allow"
 
     def easier_mode(self, request: Permission | Questions) -> Mode | None:
-        """The mode that a question may offer: in it, calls like this one are not asked about."""
+        """Return a mode in which calls like this one run without a question; None if there
+        is none.
+
+        A question may offer this mode to the user.
+        """
+        if (elsewhere := self._engine.request_elsewhere(request.id)) is not None:
+            return elsewhere.easier_mode
         for mode in _EASIER_MODES:
             if self.runs_unasked(request, mode):
                 return mode
@@ -240,19 +269,22 @@ class Permissions:
             raise BadInput(
                 f"{rules_text} does not cover this call, so it would ask again: {decision.reason}"
             )
-        if _is_wider(
-            decision.confines,
-            judge(about, self._current_context, self._engine.view).confines,
-        ):
+        asked = judge(about, self._current_context, self._engine.view)
+        if _is_wider(decision.confines, asked.confines):
             raise BadInput(
                 "without a rule for hosts this would allow every host: add net(example.org), "
                 "or net(all) if that is meant"
             )
 
     def run_conditions(self, call: ToolCall) -> RunConditions | None:
-        """How a command would be run now; None for a call that runs none."""
+        """Return the conditions (sandbox, network, files) under which a command would run now.
+
+        Return None if the call runs no command.
+        """
         from refold.permissions.network_hosts import hosts_text
 
+        if (elsewhere := self._engine.request_elsewhere(call.id)) is not None:
+            return elsewhere.conditions
         tool = self._tool(call.name)
         if tool is None or tool.effect is not Effect.RUN or call.name in LATER_TOOLS:
             return None
@@ -264,40 +296,45 @@ class Permissions:
         confines = judge(about, self._current_context, self._engine.view).confines
         network = about.network or confines.network
         hosts = "" if confines.hosts is None else hosts_text(confines.hosts)
-        shown = tuple(
-            path
-            for path in confines.opened
-            if not confines.writes or (facts.sandboxed and facts.outside(path))
+        readable, writable = list[str](), list[str]()
+        for path in confines.opened:
+            if not confines.writes or (facts.sandboxed and facts.outside(path)):
+                readable.append(path)
+            else:
+                writable.append(path)
+        return RunConditions(
+            facts.sandboxed, network, tuple(writable), hosts, tuple(readable)
         )
-        opened = tuple(path for path in confines.opened if path not in shown)
-        return RunConditions(facts.sandboxed, network, opened, hosts, shown)
 
     @property
     def _current_context(self) -> PolicyContext:
         """The rules, mode and facts by which calls are judged in the present directory."""
-        return _PolicyHere(self._app.rules, self._app.mode, self.facts)
+        return _PresentPolicy(self._app.rules, self._app.mode, self.facts)
 
     def _tool(self, name: str) -> Tool | None:
         return next((tool for tool in self._app.all_tools if tool.name == name), None)
 
 
 def rules_of_settings(app: App) -> Sequence[PlacedRule]:
-    """The permission rules in the settings of a start."""
-    return [
-        PlacedRule(r.verdict, str(r), r.source or SETTINGS_SOURCE, _rule_place(app, r))
-        for r in app.rules
-    ]
+    """Return the permission rules in the settings of this app."""
+    rules = list[PlacedRule]()
+    for rule in app.rules:
+        source = rule.source or SETTINGS_SOURCE
+        rules.append(PlacedRule(rule.verdict, str(rule), source, _rule_place(app, rule)))
+    return rules
 
 
 def save_rule(app: App, rule: PlacedRule, new: str) -> str:
-    """Store a change of a rule, and return its text as it is written.
+    """Store a change of a rule, and return its new text in normal form.
 
-    An empty text of `rule` adds the new one, an empty `new` removes the rule. Raises
-    `BadInput` for an invalid rule, or one that is set elsewhere.
+    If `rule.text` is "", the rule `new` is added; if `new` is "", the rule is removed.
+    Raises `BadInput` for an invalid rule, and for a rule that is not in one of refold's own
+    files.
     """
     if new:
-        check_tools((parsed := parse(new, rule.verdict),), app.all_tools)
-        new = str(parsed)
+        new_rule = parse(new, rule.verdict)
+        check_tools((new_rule,), app.all_tools)
+        new = str(new_rule)
     match rule.place:
         case "folder":
             folders = TrustedFolders(app.paths.folders)
@@ -312,29 +349,27 @@ def save_rule(app: App, rule: PlacedRule, new: str) -> str:
 
 
 def apply_rule(app: App, rule: PlacedRule, new: str) -> None:
-    """Judge the calls of a start by a change that was saved.
+    """Apply a saved change of a rule to later calls of this app.
 
-    Servers whose sandbox shows what may no longer be read start again.
+    If a server's sandbox shows files that may no longer be read, the server is restarted.
     """
-    left = [
-        r
-        for r in app.rules
-        if (r.verdict, str(r), _rule_place(app, r)) != (rule.verdict, rule.text, rule.place)
-    ]
+    changed = (rule.verdict, rule.text, rule.place)
+    others = [r for r in app.rules if (r.verdict, str(r), _rule_place(app, r)) != changed]
     source = ALWAYS_CHOICE if rule.place == "folder" else _user_source(app)
     added = [parse(new, rule.verdict, source)] if new else []
-    if app.workspace.use_rules((*left, *added)) and app.mcp is not None:
+    if app.workspace.use_rules((*others, *added)) and app.mcp is not None:
         app.mcp.connections.restart_programs()
 
 
 def _rule_place(app: App, rule: Rule) -> RulePlace:
+    """Return which of refold's own files has the rule; "" if none has it."""
     if rule.source == ALWAYS_CHOICE:
         return "folder"
     return "user" if rule.source == _user_source(app) else ""
 
 
 def _user_source(app: App) -> str:
-    """The source of a rule of the user's own settings."""
+    """Return the `source` of all rules that the user's own settings contain."""
     return f"user {app.paths.settings}"
 
 
@@ -345,11 +380,11 @@ def rules_to_offer(
     policy_context: PolicyContext,
     view: View,
 ) -> Sequence[tuple[str, ...]]:
-    """The sets of rules of which each alone covers this call and lets it pass.
+    """Return sets of rules, each of which allows this call. Pure.
 
-    Pure. `whole_call` is the call as the model made it: a rule with a secret would be
-    stored. There are none if only this call may be allowed, an ask rule decided, or no
-    rule can see the whole command.
+    `whole_call` is the unmasked call: a call with a secret gets no rule, because rules are
+    stored. The result is empty if only this call may be allowed, if an ask rule decided, or
+    if no rule can see the whole command.
     """
     if tool is None or open_call.once or whole_call != open_call.call:
         return ()
@@ -357,7 +392,7 @@ def rules_to_offer(
         offers,
         rule_set,
         with_hosts,
-    )  # needed only when the user is asked
+    )  # imported only when the user is asked
 
     try:
         facts = policy_context.facts()
@@ -365,17 +400,19 @@ def rules_to_offer(
         sets = (*((rule,) for rule in offers(about, facts)), rule_set(about, facts))
         asked = judge(about, policy_context, view).confines
         about = replace(about, network=about.network or asked.network)
-        return [
-            rules
-            for group in sets
-            if (rules := with_hosts(group, about, facts))
-            and (by := judge(about, policy_context, view, rules)).verdict == "allow"
-            and not _is_wider(by.confines, asked)
-        ]
+        offered = list[tuple[str, ...]]()
+        for rules in sets:
+            rules_with_hosts = with_hosts(rules, about, facts)
+            if not rules_with_hosts:
+                continue
+            decision = judge(about, policy_context, view, rules_with_hosts)
+            if decision.verdict == "allow" and not _is_wider(decision.confines, asked):
+                offered.append(rules_with_hosts)
+        return offered
     except (ToolFailed, BadInput):
         return ()
 
 
-def _is_wider(by_rules: Confinement, confinement: Confinement) -> bool:
-    """Whether the rules would allow every host, although the question names only some."""
-    return by_rules.network and by_rules.hosts is None and confinement.hosts is not None
+def _is_wider(by_rules: Confinement, asked: Confinement) -> bool:
+    """Whether the rules would allow every host, although the question names only some hosts."""
+    return by_rules.network and by_rules.hosts is None and asked.hosts is not None

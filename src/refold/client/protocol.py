@@ -1,4 +1,5 @@
-"""The orders that a client can send to a session: a class for each, a JSON line over stdio.
+"""The orders that a client can send to a session: one class for each, and one JSON line
+over stdio.
 
 Each type is in docs/reference/stream.md; a test compares the two. `client.order_sink` says where
 orders go; `views.stream_json` has the documents that a session sends.
@@ -27,13 +28,14 @@ MAX_NAME_CHARS = 64  # of a person
 class _Order(
     Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True
 ):
-    """An unknown field is an error, for it may be a mistyped one.
+    """The fields of every order. An unknown field is an error, because it may be mistyped.
 
-    The same `client_key` twice is the same order sent twice, and done once: a message for
-    as long as there is a journal, any other order as long as the process lives.
+    Two orders with the same `client_key` are one order sent twice, and it is carried out
+    once: a message for as long as its journal exists, any other order for as long as the
+    process lives.
 
-    `by` is the person who gives it, for a program that serves several; "": the user of the
-    process. A server replaces it by the person whom it knows.
+    `by` is the person who gives the order, for a program that serves several people; "":
+    the user of the process. A server replaces it by the person who is logged in.
     """
 
     client_key: str = ""
@@ -41,10 +43,11 @@ class _Order(
 
 
 class SendMessage(_Order, frozen=True, tag="user_message"):
-    """A message for a turn of its own, or, with `when` "now", for the running turn.
+    """Send a message that begins a turn of its own, or, with `when` "now", reaches the
+    running turn.
 
-    `images` have `content` (base64), `kind` and `name`; `typed` is what a person wrote of it,
-    if not all.
+    `images` have `content` (base64), `kind` and `name`. `typed` is the part of the text
+    that a person wrote, if a program added the rest.
     """
 
     text: str
@@ -54,7 +57,10 @@ class SendMessage(_Order, frozen=True, tag="user_message"):
 
 
 class Steer(_Order, frozen=True, tag="steer"):
-    """A message for the running turn, from its next step on; it starts a turn if none runs."""
+    """Send a message to the running turn, for its next step.
+
+    It starts a turn if none runs.
+    """
 
     text: str
     images: tuple[ImageData, ...] = ()
@@ -62,7 +68,10 @@ class Steer(_Order, frozen=True, tag="steer"):
 
 
 class Queue(_Order, frozen=True, tag="queue"):
-    """A message for after the running turn, recorded at once; all that wait are one turn."""
+    """Queue a message until the running turn ends.
+
+    It is recorded at once; all queued messages become one turn.
+    """
 
     text: str
     images: tuple[ImageData, ...] = ()
@@ -70,7 +79,7 @@ class Queue(_Order, frozen=True, tag="queue"):
 
 
 class ApprovalResponse(_Order, frozen=True, tag="tool_approval_response"):
-    """The decision about a call. Without `hash` it answers the newest request.
+    """Allow or refuse a call. Without `hash` it answers the newest request.
 
     `grant` "session" or "always" also allows `rule`, one of the offered `rules` (by default
     the first), or all of `rule_set`, and with it other calls that wait. After
@@ -81,13 +90,16 @@ class ApprovalResponse(_Order, frozen=True, tag="tool_approval_response"):
     allowed: bool
     hash: str = ""
     reason: str = ""
-    grant: str = ""  # "session" or "always"; or a rule that was offered: for the session
+    # "session" or "always"; or one of the offered rules, which is granted for the session
+    grant: str = ""
     rule: str = ""
     rule_set: tuple[str, ...] = ()
 
 
 class QuestionResponse(_Order, frozen=True, tag="question_response"):
-    """An answer to each question, in their order; "" for none."""
+    """Answer the questions of a call: one answer for each question, in their order; ""
+    for none.
+    """
 
     call_id: str
     answers: tuple[str, ...]
@@ -95,26 +107,28 @@ class QuestionResponse(_Order, frozen=True, tag="question_response"):
 
 
 class InstructionsResponse(_Order, frozen=True, tag="instructions_response"):
-    """The answer to the `instructions` of a status, which only a server asks.
+    """Answer the question `instructions` of a status document. Only a server asks it.
 
-    `use` the new version, or keep the trusted one.
+    `use` says whether the new version is used, or else the trusted one.
     """
 
     hash: str
     use: bool
 
 
-ModeAfterPlan: TypeAlias = Literal["", "default", "accept-edits"]  # "": the one before it
+# "": the mode before plan mode
+ModeAfterPlan: TypeAlias = Literal["", "default", "accept-edits"]
 
 
 class PlanApproval(_Order, frozen=True, tag="plan_approval"):
-    """If `approved`, the next turn carries out the plan, or `text`, as it was edited.
+    """Approve or reject a plan.
 
-    That is in `mode`, "default" or "accept-edits"; "" is the mode before the plan. If not,
+    If `approved`, the next turn carries out the plan, or `text`, the edited plan, in
+    `mode`: "default", "accept-edits", or "" for the mode before plan mode. If not approved,
     `feedback` asks for a better plan.
     """
 
-    plan: int  # 0: the one that waits
+    plan: int  # event number of the plan; 0: the plan that waits
     approved: bool
     text: str = ""
     feedback: str = ""
@@ -122,7 +136,7 @@ class PlanApproval(_Order, frozen=True, tag="plan_approval"):
 
 
 class Interrupt(_Order, frozen=True, tag="interrupt"):
-    """Stop the turn. `instead` is the next message; `content` is the same."""
+    """Stop the turn. `instead` is the next message; `content` is another name for it."""
 
     instead: str = ""
     reason: str = "interrupted"
@@ -130,7 +144,7 @@ class Interrupt(_Order, frozen=True, tag="interrupt"):
 
 
 class Cancel(_Order, frozen=True, tag="cancel"):
-    """Stop the turn, as a program does."""
+    """Stop the turn with the outcome "cancelled", as a program does."""
 
     reason: str = "cancelled"
 
@@ -140,7 +154,7 @@ class Continue(_Order, frozen=True, tag="continue"):
 
 
 class CompactConversation(_Order, frozen=True, tag="compact"):
-    """Compact the conversation. During a turn, at its next step.
+    """Compact the conversation; during a turn, at its next step.
 
     "full" replaces old messages by a summary that preserves `focus`, "prune" removes old tool
     results.
@@ -151,9 +165,10 @@ class CompactConversation(_Order, frozen=True, tag="compact"):
 
 
 class Rewind(_Order, frozen=True, tag="rewind"):
-    """Go back to before event `to`: "conversation", "files" or "both". With `only`, no files but these.
+    """Go back to before event `to`: "conversation", "files" or "both".
 
-    Files that another program has changed since need `force`, or stay with `keep_others`.
+    With `only`, no other files are restored. If another program has changed a file since,
+    the order is refused, unless `force` overwrites such files or `keep_others` leaves them.
     """
 
     to: _Counted
@@ -165,14 +180,20 @@ class Rewind(_Order, frozen=True, tag="rewind"):
 
 
 class EditMessage(_Order, frozen=True, tag="edit_message"):
-    """Change a message of the conversation, between turns; the next request has the new text."""
+    """Change a message of the conversation, between turns.
 
-    message: _Counted  # the number of the event that brought it
+    The next model request has the new text.
+    """
+
+    message: _Counted  # the number of the event that recorded it
     text: str
 
 
 class DeleteMessage(_Order, frozen=True, tag="delete_message"):
-    """Take a message out of the conversation; an answer goes with the results of its calls."""
+    """Remove a message from the conversation.
+
+    A model response is removed together with the results of its calls.
+    """
 
     message: _Counted
 
@@ -180,25 +201,29 @@ class DeleteMessage(_Order, frozen=True, tag="delete_message"):
 class WithdrawMessage(_Order, frozen=True, tag="withdraw_message"):
     """Withdraw a message that waits for the end of the turn."""
 
-    message: _Counted  # the number of the event that brought it
+    message: _Counted  # the number of the event that recorded it
 
 
 class Fork(_Order, frozen=True, tag="fork"):
-    """Copy the session up to event `at`, or all of it. This one continues; `fork_made` names the copy."""
+    """Copy the session up to event `at`, or all of it.
+
+    This session continues; the document `fork_made` has the id of the copy.
+    """
 
     at: _Counted | None = None
 
 
 class SetMode(_Order, frozen=True, tag="set_mode"):
-    """As `--permission-mode`."""
+    """Set the permission mode, as `--permission-mode` does."""
 
     mode: str
 
 
 class SetModel(_Order, frozen=True, tag="set_model"):
-    """As `-m`, between turns. `format` is how the conversation is sent as one text.
+    """Set the model between turns, as `-m` does.
 
-    With "" as `model`, only that is set.
+    `format` is the format in which the conversation is sent as one text. If `model` is "",
+    only the format is set.
     """
 
     model: str
@@ -206,35 +231,41 @@ class SetModel(_Order, frozen=True, tag="set_model"):
 
 
 class SetEffort(_Order, frozen=True, tag="set_effort"):
-    """As `--effort`, between turns."""
+    """Set the effort between turns, as `--effort` does."""
 
     effort: Effort
 
 
 class SwitchTeams(_Order, frozen=True, tag="toggle_teams"):
-    """Whether the agent may lead a team, from the next turn on."""
+    """Set whether the agent may lead a team, from the next turn on."""
 
     on: bool
 
 
 class SwitchTracing(_Order, frozen=True, tag="toggle_tracing"):
-    """Whether model requests are recorded as sent, from the next turn on.
+    """Set whether model requests are recorded as sent, from the next turn on.
 
-    Subagents do as the setting `log_requests` says.
+    For subagents the setting `log_requests` decides.
     """
 
     on: bool
 
 
 class SetAgent(_Order, frozen=True, tag="set_agent"):
-    """As `--agent` and `--preset`, between turns. With "" as `agent`, only the preset is set."""
+    """Set agent and preset between turns, as `--agent` and `--preset` do.
+
+    If `agent` is "", only the preset is set.
+    """
 
     agent: str
     preset: str = ""
 
 
 class SetBudget(_Order, frozen=True, tag="budget"):
-    """The budget of a turn, also of the running one: what is not given has no limit."""
+    """Set the budget of a turn, also of the running one.
+
+    A field that is left out has no limit.
+    """
 
     dollars: _AboveZero | None = None
     tokens: _Counted | None = None
@@ -243,15 +274,18 @@ class SetBudget(_Order, frozen=True, tag="budget"):
 
 
 class SetSteps(_Order, frozen=True, tag="steps"):
-    """The step limit of a turn, also of the running one; 0: that of the settings."""
+    """Set the step limit of a turn, also of the running one. 0: the limit of the
+    settings.
+    """
 
     steps: _Steps
 
 
 class SetDirectory(_Order, frozen=True, tag="set_directory"):
-    """Continue in `directory` ("": where it works now), with `added` ones. Between turns.
+    """Continue in `directory` ("": the present one), between turns; `added` directories
+    join it.
 
-    What the folder says counts only if it is trusted.
+    The settings and instructions of the folder apply only if it is trusted.
     """
 
     directory: str = ""
@@ -259,9 +293,11 @@ class SetDirectory(_Order, frozen=True, tag="set_directory"):
 
 
 class EnterWorktree(_Order, frozen=True, tag="enter_worktree"):
-    """Work in the git worktree of that name, which is made if there is none. Between turns.
+    """Work in the git worktree of that name, which is created if it does not exist.
 
-    `branch` is checked out in a new one; "": a new branch refold/NAME.
+    Between turns.
+
+    `branch` is checked out in a new worktree; "": a new branch refold/NAME.
     """
 
     name: str = ""
@@ -273,9 +309,10 @@ class LeaveWorktree(_Order, frozen=True, tag="leave_worktree"):
 
 
 class RemoveWorktree(_Order, frozen=True, tag="remove_worktree"):
-    """Remove the worktree of that name; "": the one the session works in, which it leaves.
+    """Remove the worktree of that name; "": the one in which the session works, which it
+    leaves.
 
-    `force`: also where something is lost that is not committed.
+    With `force`, uncommitted work in it is deleted.
     """
 
     name: str = ""
@@ -289,14 +326,14 @@ class StopChild(_Order, frozen=True, tag="stop_child"):
 
 
 class MailTeammate(_Order, frozen=True, tag="mail_teammate"):
-    """A message of the user for one member of the team, and not for its leader."""
+    """Send a message of the user to one member of the team, and not to its leader."""
 
     teammate: str
     text: str
 
 
 class MoveToBackground(_Order, frozen=True, tag="move_to_background"):
-    """Move the command of this call of `bash` to the background; "": of all that run.
+    """Move the command of this `bash` call to the background; "": all commands that run.
 
     The call ends with the output so far, and the turn continues.
     """
@@ -323,10 +360,26 @@ class ChangeTags(_Order, frozen=True, tag="tag"):
 
 
 class ShellOutput(_Order, frozen=True, tag="shell_output"):
-    """A command that the person ran, and what it printed: sent with the next message."""
+    """Record a command that the person ran, with its output.
+
+    It is sent with the next message.
+    """
 
     command: str
     output: str
+
+
+class UploadFile(_Order, frozen=True, tag="upload_file"):
+    """Put a file (`content` in base64) into the workspace, with checkpoints around it.
+
+    A file that is there stays, unless `replaces` is its SHA-256 or "*"; with `renames` the new one
+    is stored beside it.
+    """
+
+    path: str
+    content: bytes
+    replaces: str = ""
+    renames: bool = False
 
 
 class ReportStatus(_Order, frozen=True, tag="status"):
@@ -359,21 +412,23 @@ class PlainMessage(_Order, frozen=True, tag="message"):
     content: str
 
 
-_NONE_OF = r"Invalid (?:enum )?value '(.*)' - at `\$\.(\w+)`"
+# The error of msgspec for a value that is not in a list of possible values.
+_UNKNOWN_VALUE_PATTERN = r"Invalid (?:enum )?value '(.*)' - at `\$\.(\w+)`"
 Order: TypeAlias = (
     SendMessage | Steer | Queue | ApprovalResponse | QuestionResponse | PlanApproval
     | InstructionsResponse | Interrupt | Cancel | Continue | CompactConversation | Rewind | EditMessage
     | DeleteMessage | WithdrawMessage | Fork | SetMode
     | SetModel | SetEffort | SetAgent | SwitchTeams | SwitchTracing | SetBudget | SetSteps
     | SetDirectory | EnterWorktree | LeaveWorktree | RemoveWorktree | StopChild | MailTeammate
-    | MoveToBackground | StopBackground | Rename | ChangeTags | ShellOutput | ReportStatus | ReportSnapshot
+    | MoveToBackground | StopBackground | Rename | ChangeTags | ShellOutput | UploadFile
+    | ReportStatus | ReportSnapshot
 )  # fmt: skip
 ORDER_KINDS: tuple[type[Struct], ...] = (*get_args(Order), User, PlainMessage)
-_ORDER_TYPES = tuple(str(each.__struct_config__.tag) for each in get_args(Order))
+_ORDER_TYPES = tuple(str(order.__struct_config__.tag) for order in get_args(Order))
 
 
 def parse_order(line: bytes) -> Order:
-    """The order in this line. Raises `BadInput` that says what is wrong."""
+    """Parse the order in this line. Raises `BadInput` with the reason."""
     text = line.removeprefix(BOM_UTF8)
     try:
         order = msgspec.json.decode(
@@ -397,32 +452,29 @@ def parse_order(line: bytes) -> Order:
 
 
 def _explain(problem: str) -> str:
-    """The error of msgspec, and what is possible instead."""
-    match = re.search(_NONE_OF, problem)
+    """Return an error of msgspec about an unknown value with the possible values.
+
+    All other errors are returned unchanged.
+    """
+    match = re.search(_UNKNOWN_VALUE_PATTERN, problem)
     if match is None:
         return problem
-    known = (
-        _ORDER_TYPES
-        if match[2] == "type"
-        else get_args(CompactionKind)
-        if match[2] == "kind"
-        else ()
-    )
+    value, field = match[1], match[2]
+    values = {"type": _ORDER_TYPES, "kind": get_args(CompactionKind)}.get(field, ())
+    # msgspec reports a possible value as unknown if its field occurs twice.
+    if not values or value in values:
+        return problem
     from difflib import get_close_matches
 
-    suggestions = get_close_matches(match[1], known, n=1)
-    hint = (
-        f"; did you mean {suggestions[0]!r}?"
-        if suggestions
-        else f"; there are {', '.join(known)}"
-    )
-    unknown = known and match[1] not in known  # one that there is stands there twice
-    return f"there is no {match[2]} {match[1]!r}{hint}" if unknown else problem
+    suggestions = get_close_matches(value, values, n=1)
+    if suggestions:
+        return f"there is no {field} {value!r}; did you mean {suggestions[0]!r}?"
+    return f"there is no {field} {value!r}; there are {', '.join(values)}"
 
 
 def _replace_surrogates(line: bytes) -> bytes:
-    """The line with each lone surrogate replaced by U+FFFD."""
-    if b"\\ud" not in line.lower():
+    """Return the line with each lone surrogate replaced by U+FFFD."""
+    if b"\\ud" not in line.lower():  # the escapes \ud800 to \udfff are surrogates
         return line
     import json
 
@@ -430,8 +482,10 @@ def _replace_surrogates(line: bytes) -> bytes:
 
 
 def _to_send_message(message: _Message) -> SendMessage:
+    """Return the order for a message of text blocks. Raises `BadInput` for other blocks."""
     if isinstance(message.content, str):
         return SendMessage(message.content)
-    if other_type := next((b.type for b in message.content if b.type != "text"), None):
-        raise BadInput(f"a message may hold text only, and not {other_type!r}")
+    for block in message.content:
+        if block.type != "text":
+            raise BadInput(f"a message may hold text only, and not {block.type!r}")
     return SendMessage("\n\n".join(block.text for block in message.content))

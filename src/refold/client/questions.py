@@ -15,8 +15,8 @@ from refold.values.messages import ToolCall
 class Question(Struct, frozen=True):
     """A call that waits for the user. `reason` says why.
 
-    With `asks` the model asks questions: the reply has an answer to each. With `once`, the
-    rules allow only a yes for this one call.
+    With `asks` the call is questions of the model: the reply has an answer to each. With
+    `once`, the rules permit only an approval of this one call.
     """
 
     call_id: str
@@ -25,16 +25,21 @@ class Question(Struct, frozen=True):
     reason: str
     asks: tuple[AskedQuestion, ...] = ()
     once: bool = False
-    hash: str = ""  # of all that the question shows; an answer to it is to nothing else
-    who: str = ""  # the child that asks, with its agent; "": the session itself
+    # Hash of everything that the question shows; an answer with another hash is rejected.
+    hash: str = ""
+    who: str = ""  # the subagent that asks, with its agent name; "": the session itself
 
 
 Approve = Callable[[Question], Awaitable[bool | str | Sequence[str]]]
 
 
 def questions(session: Session) -> tuple[Question, ...]:
-    """The calls that wait, but no plans, in the order in which they came up."""
-    waiting = (r for r in requests(session.view) if not isinstance(r, PlanToJudge))
+    """Return the calls that wait for the user, oldest first. Plans are not calls."""
+    waiting = (
+        request
+        for request in requests(session.view)
+        if not isinstance(request, PlanToJudge)
+    )
     return tuple(
         Question(
             request.id,
@@ -51,17 +56,20 @@ def questions(session: Session) -> tuple[Question, ...]:
 
 
 def denial_question(call: ToolCall, reason: str) -> Question:
-    """A call that was refused, and why."""
+    """Return a refused call and the reason of the refusal, in the form of a question."""
     return Question(call.id, call.name, call.plain_arguments, reason)
 
 
 async def answer_all(session: Session, approve: Approve) -> None:
-    """Put every question to `approve`, until this is cancelled."""
+    """Pass every question to `approve` and send its answer, until this task is
+    cancelled.
+    """
     asked: set[tuple[str, str]] = set()
     while True:
         seq = session.view.seq
         for question in questions(session):
-            # A call whose paths lead elsewhere by now is another question.
+            # If the paths of a call lead elsewhere by now, its hash differs, and it is a
+            # new question.
             if (question.call_id, question.hash) not in asked:
                 asked.add((question.call_id, question.hash))
                 await _send_answer(session, question, await approve(question))
@@ -71,6 +79,7 @@ async def answer_all(session: Session, approve: Approve) -> None:
 async def _send_answer(
     session: Session, question: Question, answer: bool | str | Sequence[str]
 ) -> None:
+    """Send the answer to a question. Raises `BadInput` if it has the wrong type."""
     id_, hash_ = question.call_id, question.hash
     match answer:
         case str() | bool():

@@ -1,28 +1,28 @@
-"""A session that is open in another process of this machine, through its socket.
+"""Joins a session that is open in another process of this machine, through its socket.
 
-`attach` gives the same `Session` as any other: its orders go over the socket, and its state
-is followed in the journal. Turns run where the session is open; `step` waits for them.
-Leaving it stops nothing. The other end is `session_socket`.
+`attach` returns the usual `Session`: its orders go over the socket, and its state is folded
+from the journal. Turns run in the process that has the session open; `step` waits for them.
+Leaving the session stops nothing. The other end of the socket is `session_socket`.
 
-The engine here has the state of any other, folded from the lines that the writer appends;
-whatever would record an event raises `BadInput`.
+The engine in this process has the usual state, folded from the lines that the writer
+appends. Every method that would record an event raises `BadInput`.
 """
 
 import os
 from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from math import inf
 from pathlib import Path
 
 import anyio
 import msgspec
-from anyio.abc import SocketStream
+from anyio.abc import SocketAttribute
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from refold.app.app import App
 from refold.client.launch import Launch, OpenedSession
-from refold.client.order_sink import AlreadyAnswered, OrderResult
+from refold.client.order_sink import OrderResult, error_of_order
 from refold.client.protocol import (
     Cancel,
     CompactConversation,
@@ -31,9 +31,16 @@ from refold.client.protocol import (
     Interrupt,
     Order,
     Rewind,
+    UploadFile,
 )
 from refold.client.session import Session
-from refold.client.session_socket import Hello, receive_lines, socket_path
+from refold.client.session_socket import (
+    MAX_ORDER_BYTES,
+    Hello,
+    LineConnection,
+    receive_lines,
+    socket_path,
+)
 from refold.client.workspace import SessionWorkspace
 from refold.engine.world import World
 from refold.errors import BadInput, Held, RefoldError, first
@@ -41,11 +48,13 @@ from refold.journal.events import codec
 from refold.journal.events.kinds import Compacted, Entry
 from refold.journal.state.fold import View, apply
 from refold.journal.store.port import Store
-from refold.session.pending_requests import requests
+from refold.session.pending_requests import RequestElsewhere, requests
 from refold.session.recorder import MakeEvents, Recorder
 from refold.session.session import Session as Engine
 from refold.session.session import SessionOptions
+from refold.values.display import RunConditions
 from refold.values.messages import ToolCall
+from refold.values.modes import Mode
 from refold.views.rewind_points import RewindPreview, RewindReport
 from refold.views.stream_json.documents import (
     Error,
@@ -57,17 +66,24 @@ from refold.views.stream_json.encode_live import to_live
 from refold.views.stream_json.live_documents import LiveDocument
 from refold.views.stream_json.snapshot import Status
 
-_MAX_LINE_BYTES = 256 * 1024 * 1024  # bytes: a snapshot has the whole conversation
+_MAX_LINE_BYTES = 256 * 1024 * 1024  # a snapshot has the whole conversation in one line
 _SESSION_GONE = (
     "the process in which this session was open has closed it: refold -r {id} resumes it"
 )
 LIVE_TYPES = ("text_delta", "thinking_delta", "call_coming", "tool_progress", "retry", "within",
          "child_moved", "ports")  # fmt: skip
+_TOO_LARGE = (
+    "this session is open in another process, which takes orders and files of at most "
+    f"{MAX_ORDER_BYTES // 1024**2} MB, in base64: send it there"
+)
 _OPEN_ELSEWHERE = "this session is open in another process: do this there"
 
 
 class FollowedJournal(Recorder):
-    """Follows the journal in `store`. `ended` is the reason why it stopped, or ""."""
+    """Follows the journal in `store`, which another process writes.
+
+    `ended` is the reason why following stopped; "" while it continues.
+    """
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -85,7 +101,10 @@ class FollowedJournal(Recorder):
         raise BadInput(self.ended or _OPEN_ELSEWHERE)
 
     async def follow(self, up_to: float = inf) -> View:
-        """Fold new entries of the journal, up to event `up_to`, and publish them."""
+        """Read new entries of the journal, up to event `up_to`, and publish them.
+
+        Return the state after them.
+        """
         async with self._lock:
             lines = await self._store.read(self._head.seq)
             for entry, head in codec.decode(lines, self._head):
@@ -97,7 +116,9 @@ class FollowedJournal(Recorder):
         return self.view
 
     async def wait_for_event(self, after: int) -> None:
-        """Raises `BadInput` if no more events can come."""
+        """Wait for an event after event `after`. Raises `BadInput` once following has
+        stopped.
+        """
         while self.view.seq <= after:
             if self.ended:
                 raise BadInput(self.ended)
@@ -116,20 +137,32 @@ class FollowedJournal(Recorder):
 
 
 class FollowedEngine(Engine):
-    """An engine without turns. `whole_calls` maps ids to calls that the journal masks."""
+    """The engine of a session whose turns run in another process.
+
+    Both mappings have the calls that wait for an answer, by id: `whole_calls` with the
+    secrets that the journal masks, and `requests` with what the other process would offer
+    to the user: rules, conditions and an easier mode.
+    """
 
     def __init__(
-        self, journal: FollowedJournal, whole_calls: Mapping[str, ToolCall]
+        self,
+        journal: FollowedJournal,
+        whole_calls: Mapping[str, ToolCall],
+        requests: Mapping[str, RequestElsewhere],
     ) -> None:
         super().__init__(journal, _refuse_turn, SessionOptions())
-        self.journal, self._made, self.cut_off = journal, whole_calls, False
+        self.journal, self._whole_calls, self.cut_off = journal, whole_calls, False
+        self._requests = requests
 
     @property
     def running(self) -> bool:
         return bool(self.view.turn.seq) and not self.cut_off
 
     def unmasked_call(self, call: ToolCall) -> ToolCall:
-        return self._made.get(call.id, call)
+        return self._whole_calls.get(call.id, call)
+
+    def request_elsewhere(self, id_: str) -> RequestElsewhere | None:
+        return self._requests.get(id_)
 
 
 def _refuse_turn(view: View) -> World:
@@ -137,7 +170,7 @@ def _refuse_turn(view: View) -> World:
 
 
 class _DocumentHead(Struct, frozen=True):
-    """The fields with the kind of a document, and the order that it answers."""
+    """The fields by which any document says its kind, and to which order it replies."""
 
     type: str
     seq: int = 0
@@ -148,23 +181,33 @@ class _Request(Struct, frozen=True):
     call_id: str
     tool: str = ""
     arguments: Raw = Raw(b"null")
+    rules: tuple[str, ...] = ()
+    rule_set: tuple[str, ...] = ()
+    easier_mode: Mode | None = None
+    conditions: RunConditions | None = None
 
 
 class RemoteSink:
-    """The order sink of a session that runs in another process: `_exchange` takes an order there.
+    """The order sink of a session that runs in another process.
 
-    `receive` takes the documents of that process.
+    A subclass implements `_exchange`, which sends an order to that process. It calls
+    `receive` with each document that the process sends.
     """
 
     owns_turns = False
+    sees_files = True  # whether the files of the session are on this machine
 
     def __init__(self, journal: FollowedJournal, app: App) -> None:
         self._journal, self._app = journal, app
-        self._made = dict[str, ToolCall]()  # calls that wait for an answer, unmasked
-        self.engine = FollowedEngine(journal, self._made)
+        # Calls that wait for an answer, with their secrets.
+        self._whole_calls = dict[str, ToolCall]()
+        self._requests = dict[str, RequestElsewhere]()  # by the ids of their calls
+        self.engine = FollowedEngine(journal, self._whole_calls, self._requests)
         self.model = ""
-        self._after = -1  # the seq behind which an order has something to come
-        self._compaction: anyio.CancelScope | None = None  # while one runs there
+        # The last event before an order that begins work in the other process. Until an event
+        # follows, that work is awaited. -1: none is.
+        self._expects_after = -1
+        self._compaction: anyio.CancelScope | None = None  # while a compaction runs there
         self._news, self._problem = anyio.Event(), ""
 
     @property
@@ -172,38 +215,55 @@ class RemoteSink:
         return self._journal.ended
 
     @property
+    def rejoin_command(self) -> str:
+        return f"refold attach {self.engine.view.session.id}"
+
+    @property
     def waiting(self) -> bool:
-        return self._after >= self._journal.view.seq
+        return self._expects_after >= self._journal.view.seq
 
     async def send(self, order: Order) -> OrderResult:
         before = self._journal.view
         rewound: RewindPreview | None = None
         if isinstance(order, Rewind):
-            workspace = SessionWorkspace(self._app, self.engine, self.send)
-            rewound = await workspace.preview(order.to, order.what)
+            rewound = await self._preview_rewind(order)
         result = await self._exchange(order)
         if result.changed and isinstance(order, Continue | CompactConversation):
-            self._after = before.seq
+            self._expects_after = before.seq
         stops = result.changed and isinstance(order, Interrupt | Cancel)
         if stops and self._compaction is not None:
             self._compaction.cancel()
         if rewound is not None:
-            undo = self._journal.view.seq if result.changed else 0
+            undo = self._journal.view.seq if result.changed else 0  # 0: nothing changed
             return OrderResult(result.changed, rewound=RewindReport(rewound, undo=undo))
         return result
 
+    async def _preview_rewind(self, order: Rewind) -> RewindPreview:
+        if self.sees_files:  # they are on this machine
+            workspace = SessionWorkspace(self._app, self.engine, self.send)
+            return await workspace.preview(order.to, order.what)
+        from refold.session.rewind import plan_rewind  # imported late, as in `workspace`
+
+        return RewindPreview(plan_rewind(self._journal.view, order.to, order.what))
+
     async def _exchange(self, order: Order) -> OrderResult:
-        """Send an order, and wait until it is taken. Raises `BadInput` if it is refused."""
+        """Send an order to the other process, and wait until it is taken.
+
+        Raises `BadInput` if the order is refused.
+        """
         raise NotImplementedError
 
     async def step(self) -> bool:
-        """Wait for the next event of a turn."""
-        self._check()
+        """Wait for the next event of a turn.
+
+        Return False if no turn runs, or if it waits for the user.
+        """
+        self._raise_problem()
         view = self._journal.view
-        asks = bool(requests(view)) and bool(view.turn.seq)
-        if not self.waiting and (self.engine.idle or asks):
+        waits_for_user = bool(requests(view)) and bool(view.turn.seq)
+        if not self.waiting and (self.engine.idle or waits_for_user):
             return False
-        self._after = -1
+        self._expects_after = -1
         await self._journal.wait_for_event(after=view.seq)
         return True
 
@@ -214,7 +274,7 @@ class RemoteSink:
             if isinstance(entry.event, Compacted):
                 compacted.set()
 
-        forget, self.engine.beside = self._journal.hub.subscribe(on_entry), True
+        unsubscribe, self.engine.beside = self._journal.hub.subscribe(on_entry), True
         try:
             with anyio.CancelScope() as self._compaction:
                 await self._exchange(order)
@@ -222,14 +282,14 @@ class RemoteSink:
                     await self._wait_for_document()
         finally:
             self._compaction, self.engine.beside = None, False
-            forget()
+            unsubscribe()
         return compacted.is_set()
 
     def forget(self) -> None:
-        """Do nothing: orders were sent to the other process already."""
+        """Do nothing, because orders are sent to the other process at once."""
 
     async def receive(self, line: bytes, kind: str) -> None:
-        """Take a document of the other process."""
+        """Handle a document of the other process."""
         match kind:
             case "recorded":
                 recorded = msgspec.json.decode(line, type=EventRecorded)
@@ -238,11 +298,19 @@ class RemoteSink:
                 self._problem = msgspec.json.decode(line, type=Error).reason
             case "status":
                 status = msgspec.json.decode(line, type=Status)
+                # Events before a status may have had no documents.
+                await self._follow_to(status.seq)
                 self.engine.cut_off, self.model = status.cut_off, status.choices.model
             case "tool_approval_request":
-                asks = msgspec.json.decode(line, type=_Request)
-                call = ToolCall(asks.call_id, asks.tool, asks.arguments)
-                self._made |= {asks.call_id: call} if asks.tool else {}
+                request = msgspec.json.decode(line, type=_Request)
+                if request.tool:
+                    call = ToolCall(request.call_id, request.tool, request.arguments)
+                    self._whole_calls[request.call_id] = call
+                single_rules = [(rule,) for rule in request.rules]
+                rule_sets = [rules for rules in (*single_rules, request.rule_set) if rules]
+                self._requests[request.call_id] = RequestElsewhere(
+                    request.conditions, tuple(rule_sets), request.easier_mode
+                )
             case kind if kind in LIVE_TYPES:
                 live = msgspec.json.decode(line, type=LiveDocument)
                 await self._follow_to(live.after)
@@ -251,88 +319,136 @@ class RemoteSink:
                 pass
 
     async def _wait_for_document(self) -> None:
-        """Wait for a document of the other process. Raises its error, if it reported one."""
-        self._check()
+        """Wait for a document of the other process. Raises the error that the process has
+        reported.
+        """
+        self._raise_problem()
         if self.end_reason:
             raise BadInput(self.end_reason)
         await self._news.wait()
 
-    def _check(self) -> None:
-        """Raise an error of the other process, once."""
+    def _raise_problem(self) -> None:
+        """Raise the error that the other process has reported since the last call."""
         problem, self._problem = self._problem, ""
         if problem:
             raise RefoldError(problem)
 
     async def _follow_to(self, seq: int) -> None:
+        """Read the journal up to event `seq`, unless it was read that far already."""
         if seq > self._journal.view.seq:
             await self._journal.follow(seq)
-            self.engine.cut_off = False  # something happens in it
+            self.engine.cut_off = False  # an event shows that the turn continues
 
     def _wake(self) -> None:
         news, self._news = self._news, anyio.Event()
         news.set()
 
 
-class SocketSink(RemoteSink):
-    """Sends orders over the socket of the other process."""
+class ConversingSink(RemoteSink):
+    """Sends orders over a connection over which documents also arrive."""
 
-    def __init__(self, stream: SocketStream, journal: FollowedJournal, app: App) -> None:
+    def __init__(self, journal: FollowedJournal, app: App) -> None:
         super().__init__(journal, app)
-        self._stream, self.joined = stream, anyio.Event()
-        self._copy = ""  # the newest fork
+        self.joined = anyio.Event()
+        self._copy = ""  # the id of the newest fork
+        # The answers to orders, by client key. None: the answer has not come yet.
         self._answers = dict[str, Error | OrderTaken | None]()
 
-    async def follow(self, hello: Hello) -> None:
-        """Receive the documents of the other process until it ends."""
+    async def _exchange(self, order: Order) -> OrderResult:
+        if self.end_reason:
+            raise BadInput(self.end_reason)
+        key = order.client_key or os.urandom(8).hex()
+        order = replace(order, client_key=key)
+        data = msgspec.json.encode(order)
+        if len(data) > MAX_ORDER_BYTES:
+            raise BadInput(_TOO_LARGE)
+        self._answers[key] = None  # not answered yet
         try:
-            await self._stream.send(msgspec.json.encode(hello) + b"\n")
-            async for line in receive_lines(self._stream.receive, _MAX_LINE_BYTES):
-                head = msgspec.json.decode(line, type=_DocumentHead)
-                await self._on_line(line, head)
-                self._wake()
-                if head.type == "status":
-                    self.joined.set()
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._send_order(order, data)
+            while (answer := self._answers[key]) is None:
+                if self.end_reason:
+                    raise BadInput(self.end_reason)
+                await self._wait_for_answer(key)
+        finally:
+            del self._answers[key]
+        if isinstance(answer, Error):
+            raise error_of_order(answer.kind, answer.reason, BadInput)
+        copy = self._copy if isinstance(order, Fork) else ""  # the id of the copy
+        uploaded = self._stored_path(order) if isinstance(order, UploadFile) else ""
+        return OrderResult(answer.changed, copy=copy, uploaded=uploaded)
+
+    async def _send_order(self, order: Order, data: bytes) -> None:
+        raise NotImplementedError
+
+    async def _wait_for_answer(self, key: str) -> None:
+        """Wait for the next document, which may be the answer to the order with this key."""
+        await self._news.wait()
+
+    def _stored_path(self, order: UploadFile) -> str:
+        """Return the path of the uploaded file, in the directory that the order names.
+
+        With `renames`, the journal says which name the file got.
+        """
+        directory, _, name = order.path.rpartition("/")
+        uploads = self._journal.view.checkpoints.uploads  # the newest is the last
+        if order.renames and uploads:
+            name = os.path.basename(uploads[-1].path)
+        return os.path.join(directory, name)
+
+    async def _take_document(self, line: bytes) -> None:
+        head = msgspec.json.decode(line, type=_DocumentHead)
+        await self._on_document(line, head)
+        self._wake()
+        if head.type == "status":
+            self.joined.set()
+
+    async def _on_document(self, line: bytes, head: _DocumentHead) -> None:
+        match head.type:
+            case "order_taken" | "error" if head.client_key in self._answers:
+                answer = msgspec.json.decode(line, type=Error | OrderTaken)
+                self._answers[head.client_key] = answer
+            case "error" if head.seq:
+                pass  # documents of events need no handling: the journal has them
+            case "fork_made":
+                self._copy = msgspec.json.decode(line, type=ForkMade).session_id
+            case kind:
+                await self.receive(line, kind)
+
+
+class SocketSink(ConversingSink):
+    """Sends orders over the socket of the other process."""
+
+    def __init__(
+        self, connection: LineConnection, journal: FollowedJournal, app: App
+    ) -> None:
+        super().__init__(journal, app)
+        self._connection = connection
+        self._sending = anyio.Lock()  # one order after the other
+
+    async def follow(self, hello: Hello) -> None:
+        """Send `hello`, and handle the documents of the other process until it closes the
+        connection.
+        """
+        try:
+            await self._send(msgspec.json.encode(hello))
+            async for line in receive_lines(self._connection.receive, _MAX_LINE_BYTES):
+                await self._take_document(line)
+        except OSError:
             pass
         finally:
             self._journal.end(_SESSION_GONE.format(id=self.engine.view.session.id))
             self.joined.set()
             self._wake()
 
-    async def _exchange(self, order: Order) -> OrderResult:
-        if self.end_reason:
-            raise BadInput(self.end_reason)
-        key = order.client_key or os.urandom(8).hex()
-        self._answers[key] = None
-        data = msgspec.json.encode(replace(order, client_key=key))
+    async def _send_order(self, order: Order, data: bytes) -> None:
         try:
-            await self._stream.send(data + b"\n")
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+            await self._send(data)
+        except OSError as error:
             raise BadInput(_SESSION_GONE.format(id=self.engine.view.session.id)) from error
-        try:
-            while (answer := self._answers[key]) is None:
-                if self.end_reason:
-                    raise BadInput(self.end_reason)
-                await self._news.wait()
-        finally:
-            del self._answers[key]
-        if isinstance(answer, Error):
-            late = answer.kind == AlreadyAnswered.__name__
-            raise AlreadyAnswered(answer.reason) if late else BadInput(answer.reason)
-        copy = self._copy if isinstance(order, Fork) else ""
-        return OrderResult(answer.changed, copy=copy)
 
-    async def _on_line(self, line: bytes, head: _DocumentHead) -> None:
-        match head.type:
-            case "order_taken" | "error" if head.client_key in self._answers:
-                answer = msgspec.json.decode(line, type=Error | OrderTaken)
-                self._answers[head.client_key] = answer
-            case "error" if head.seq:
-                pass  # the document of an event
-            case "fork_made":
-                self._copy = msgspec.json.decode(line, type=ForkMade).session_id
-            case kind:
-                await self.receive(line, kind)
+    async def _send(self, document: bytes) -> None:
+        async with self._sending:
+            await self._connection.send(document + b"\n")
 
 
 @asynccontextmanager
@@ -341,31 +457,35 @@ async def attach(
 ) -> AsyncGenerator[Session, None]:
     """Join the session with this full id, which another process has open.
 
-    Raises `Held` if no process can be joined.
+    Yield its handle. Raises `Held` if that process cannot be joined.
     """
     path = launch.app.home.path(id_)
-    stream = await connect(path, environ)
+    connection = await connect(path, environ)
     journal = FollowedJournal(launch.app.home.store(id_))
     try:
-        async with stream, anyio.create_task_group() as group:
-            sink = SocketSink(stream, journal, launch.app)
-            await journal.follow()
-            group.start_soon(sink.follow, Hello(reads_journal=True))
-            await sink.joined.wait()
-            try:
-                yield Session(launch, OpenedSession(launch.app, sink.engine), orders=sink)
-            finally:
-                group.cancel_scope.cancel()
+        with closing(connection):
+            async with anyio.create_task_group() as group:
+                sink = SocketSink(connection, journal, launch.app)
+                await journal.follow()
+                group.start_soon(sink.follow, Hello(reads_journal=True))
+                await sink.joined.wait()
+                try:
+                    yield Session(
+                        launch, OpenedSession(launch.app, sink.engine), orders=sink
+                    )
+                finally:
+                    group.cancel_scope.cancel()
     except BaseExceptionGroup as group_of_errors:
         raise first(group_of_errors) from group_of_errors
 
 
-async def connect(session: Path, environ: Mapping[str, str]) -> SocketStream:
-    """A connection to the process that has the session in this directory open.
+async def connect(session: Path, environ: Mapping[str, str]) -> LineConnection:
+    """Connect to the process that has the session in the directory `session` open.
 
-    Raises `Held` if there is none: it is not open, or not in a terminal.
+    Raises `Held` if no process has it open, or if the process has no socket.
     """
     try:
-        return await anyio.connect_unix(socket_path(session, environ))
+        stream = await anyio.connect_unix(socket_path(session, environ))
     except OSError as error:
         raise Held(f"no process can be joined that has {session.name} open") from error
+    return LineConnection(stream.extra(SocketAttribute.raw_socket))

@@ -36,6 +36,7 @@ class Result(Struct, frozen=True):
 
 
 def result_of(view: View, id_: str) -> Result:
+    """Return the result of the last turn of the session `id_`."""
     turn, document = view.turn, result(view, id_, 0.0)
     return Result(
         outcome=document.outcome,
@@ -44,7 +45,9 @@ def result_of(view: View, id_: str) -> Result:
         session_id=id_,
         usage=turn.spent.usage,
         cost=turn.spent.cost,
-        denials=tuple(denial_question(d.call, d.reason) for d in turn.denials),
+        denials=tuple(
+            denial_question(denial.call, denial.reason) for denial in turn.denials
+        ),
         files={change.path: change.kind for change in document.files},
         data=None if document.structured is UNSET else document.structured,
         warnings=tuple(document.warnings),

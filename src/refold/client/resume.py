@@ -1,7 +1,7 @@
-"""Restores what a resumed session had before: its working directory, model and agent.
+"""Restores the working directory, model and agent of a resumed session.
 
-What no longer exists is replaced by what a new session would have, and a sentence says so.
-The mode `bypass` is never restored.
+If one of them no longer exists, the value for a new session replaces it, and a notice says
+so. The mode `bypass` is never restored.
 """
 
 from pathlib import Path
@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from refold.app.app import App
 from refold.errors import BadInput
-from refold.journal.events.kinds import ModelChosen
+from refold.journal.events.setting_events import ModelChosen
 from refold.journal.session_index import SessionIndex
 from refold.session.session import Session
 from refold.views.escape import escape_to_one_line
@@ -20,7 +20,10 @@ LEFT_BYPASS = "this session was in mode bypass; it asks again now, unless {way}"
 
 
 class SessionDirectory(Struct, frozen=True):
-    """`roots` are the further directories of the workspace."""
+    """The `directory` in which a session works, and further directories, `roots`.
+
+    `notices` name directories that no longer exist.
+    """
 
     directory: Path
     roots: tuple[Path, ...] = ()
@@ -30,18 +33,18 @@ class SessionDirectory(Struct, frozen=True):
 def find_directory(
     sessions: SessionIndex, session: str, otherwise: Path
 ) -> SessionDirectory:
-    """The directory in which a session works, by its journal.
+    """Return the directory in which a session works, as its journal says.
 
-    If it no longer exists, it is `otherwise`.
+    If that no longer exists, return `otherwise`, with a notice.
     """
-    stood = sessions.directories(session)
-    roots = tuple(Path(root) for root in stood.roots)
-    gone = [str(root) for root in roots if not root.is_dir()]
+    recorded = sessions.directories(session)
+    roots = tuple(Path(root) for root in recorded.roots)
+    missing = [str(root) for root in roots if not root.is_dir()]
     notices = [
         f"{escape_to_one_line(root)} belonged to this session and does not exist any more: it continues without"
-        for root in gone
+        for root in missing
     ]
-    directory = Path(stood.directory or otherwise)
+    directory = Path(recorded.directory or otherwise)
     if not directory.is_dir():
         directory_text = escape_to_one_line(str(directory))
         directory = otherwise
@@ -54,19 +57,22 @@ def find_directory(
 
 
 async def replace_missing(app: App, session: Session) -> tuple[str, ...]:
-    """Replace what cannot be restored in a session that the user switched to.
+    """Replace the model of a session that was just opened, if it can no longer be used.
 
-    Returns notices about the replacements.
+    Return notices: that it was replaced, and that the session is no longer in mode bypass.
     """
-    way = "the mode is chosen again"
-    left = LEFT_BYPASS.format(way=way) if session.left_bypass else ""
-    return tuple(filter(None, (left, await replace_unusable_model(app, session))))
+    notices = list[str]()
+    if session.left_bypass:
+        notices.append(LEFT_BYPASS.format(way="the mode is chosen again"))
+    if model_notice := await replace_unusable_model(app, session):
+        notices.append(model_notice)
+    return tuple(notices)
 
 
 async def replace_unusable_model(app: App, session: Session) -> str:
-    """Use the model of new sessions if this session's model cannot be used.
+    """Change a session to the model of new sessions if its own model cannot be used.
 
-    Returns a sentence with the reason; "" if nothing was replaced.
+    Return a sentence with the reason; "" if its own model can be used.
     """
     if app.models.has_script:
         return ""
@@ -75,14 +81,15 @@ async def replace_unusable_model(app: App, session: Session) -> str:
     if not why:
         return ""
     new = app.models.default()
-    if new == old or not new or await anyio.to_thread.run_sync(_model_problem, app, new):
-        return ""  # the error is reported when a turn begins
+    is_useful = bool(new) and new != old
+    if not is_useful or await anyio.to_thread.run_sync(_model_problem, app, new):
+        return ""  # the turn reports the error when it begins
     await session.record(ModelChosen(new), kept=True, author="journal")
     return f"{old}, the model of this session, is not available: {why}. Using {new}"
 
 
 def _model_problem(app: App, model: str) -> str:
-    """Why this model cannot be used, or ""."""
+    """Return why this model cannot be used; "" if it can."""
     try:
         app.models.check(model)
     except BadInput as error:

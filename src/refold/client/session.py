@@ -1,11 +1,11 @@
-"""The handle on a session: it takes orders, and gives events and documents.
+"""The handle on a session: it takes orders, and returns events and documents.
 
-Every client uses a session through this class, whether the session is open in this process or
-in another one. It reads a journal that is folded here, its own or one that is followed, and
-every change is an order to its sink (`client.order_sink`). `client.protocol` defines the
-orders. The names are in groups, as the comments in the class say; larger groups (`workspace`,
-`reports`, `permissions` …) are properties with a class of their own, imported when they are
-first used, so that a run without a terminal does not load most of them.
+Every client uses a session through this class, whether the session is open in this process
+or in another one. The state is folded from a journal in this process. Every change is an
+order to the sink of the session (`client.order_sink`); `client.protocol` defines the
+orders. The methods are grouped by the comments in the class. Larger groups (`workspace`,
+`reports`, `permissions` …) are properties that return a class of their own. They are
+imported when they are first used, so a run without a terminal does not load most of them.
 """
 
 from collections.abc import (
@@ -117,7 +117,7 @@ _OPEN_ELSEWHERE = (
 
 
 class SwitchResult(Struct, frozen=True):
-    """The handle on the new session, and what the user must know."""
+    """The handle on the new session, and notices that the user must see."""
 
     session: "Session"
     notices: tuple[str, ...] = ()
@@ -139,22 +139,29 @@ class Session:
         approve: "Approve | None" = None,
         orders: OrderSink | None = None,
     ) -> None:
-        """`orders` is where its orders go; None: it is open in this process."""
+        """Make the handle of a session that was opened by `launch`.
+
+        `orders` is the sink for its orders; None: the session is open in this process.
+        `approve` is called with each question to the user.
+        """
         self._launch, self._app, self._engine = launch, opened.app, opened.engine
         self._orders: OrderSink = orders or Dispatcher(launch, opened)
-        self._approve, self._busy = approve, False
-        self._shown = dict[str, str]()  # the hash with which each request was last shown
+        self._approve, self._runs_turn = approve, False
+        # For each request, the hash of what was last shown of it.
+        self._shown = dict[str, str]()
 
     # -- The session
 
     @property
     def id(self) -> str:
-        """The id of the session, whole."""
+        """The full id of the session."""
         return self.view.session.id
 
     @property
     def view(self) -> View:
-        """The state of the session: conversation, account, turn, rights. A frozen value."""
+        """The state of the session (conversation, account, turn, rights) as a frozen
+        value.
+        """
         return self._engine.view
 
     @property
@@ -164,28 +171,35 @@ class Session:
 
     @property
     def lost_text(self) -> str:
-        """What was missing from the end of the journal when it was opened; or ""."""
+        """Describes what was missing from the end of the journal when it was opened; "" if
+        nothing was.
+        """
         return self._engine.lost_text
 
     @property
     def journal_directory(self) -> Path:
-        """The directory of its journal, which exists once there is one."""
+        """The directory of the session's journal. It exists only once an event was recorded."""
         return self._app.home.path(self.id)
 
     @property
     def owns_turns(self) -> bool:
-        """Whether turns end with this process; otherwise they run in another one."""
+        """Whether turns run in this process, and end with it."""
         return self._orders.owns_turns
 
     @property
     def end_reason(self) -> str:
-        """Why this handle gets no more events; "" while it may."""
+        """The reason why this handle gets no more events; "" while it can get more."""
         return self._orders.end_reason
 
     @property
+    def rejoin_command(self) -> str:
+        """The command that joins the session again; "" if its turns run in this process."""
+        return self._orders.rejoin_command
+
+    @property
     def has_lease(self) -> bool:
-        """Whether this process holds the writer lock, which the first event of the session
-        takes.
+        """Whether this process holds the writer lock, which is taken with the first
+        event that it records.
         """
         return self._engine.record.has_lease
 
@@ -194,12 +208,13 @@ class Session:
         await self._engine.release()
 
     async def follow(self) -> None:
-        """Fold what another process has recorded, and publish it."""
+        """Read the events that another process has recorded, and send them to the watchers."""
         await self._engine.record.follow()
 
     async def close(self) -> None:
-        """Leave the session, which can be resumed; its watchers end. One that is open in
-        another process stays open there.
+        """Leave the session and end its watchers. It can be resumed.
+
+        If it is open in another process, it stays open there.
         """
         await self._launch.leave(self._engine)
 
@@ -216,8 +231,8 @@ class Session:
     async def switch(self, target: ResumeTarget, ask: Ask | None = None) -> SwitchResult:
         """Close this session, and open the target in its directory.
 
-        `ask` is asked whether a folder is trusted; without it, it is not. Raises if the
-        target cannot be opened; then this session stays open.
+        `ask` is called with the question whether a folder is trusted; without `ask`, it is
+        not trusted. Raises if the target cannot be opened; then this session stays open.
         """
         self._check_open_here()
         opened = await self._launch.switch(self._engine, target, ask or answer_without_user)
@@ -225,9 +240,11 @@ class Session:
         return SwitchResult(session, opened.notices)
 
     async def fork(self, at: int | None = None) -> str:
-        """Copy the session up to event `at`, or all of it. The id of the copy, not opened.
+        """Copy the session up to event `at`, or all of it.
 
-        Raises `BadInput` if there is no such event, or if sessions are not saved.
+        Return the id of the copy, which is not opened.
+
+        Raises `BadInput` if the event does not exist, or if sessions are not saved.
         """
         return (await self._order(Fork(at))).copy
 
@@ -236,16 +253,20 @@ class Session:
         return await self.send(Rename(name))
 
     async def tag(self, changes: Sequence[str]) -> bool:
-        """+TAG adds a tag, -TAG removes one. Raises `BadInput` for an invalid tag."""
+        """Change the tags of the session: +TAG adds one, -TAG removes one.
+
+        Raises `BadInput` for an invalid tag.
+        """
         return await self.send(ChangeTags(tuple(changes)))
 
     async def set_directory(
         self, directory: str | Path = "", more_directories: Sequence[str | Path] = ()
     ) -> Sequence[str]:
-        """Continue in another directory ("": the same), or with more of them. Returns what
-        the user must know.
+        """Continue in another directory ("": the same), or with additional ones.
 
-        Raises `BadInput` while a turn runs, and for a path that is not a directory. The handle stays the same; watchers must watch again.
+        Returns notices that the user must see. Raises `BadInput` while a turn runs, and for
+        a path that is not a directory. The handle stays the same; watchers must watch
+        again.
         """
         order = SetDirectory(str(directory), tuple(map(str, more_directories)))
         opened = (await self._order(order)).opened
@@ -262,13 +283,14 @@ class Session:
         from refold.tools.images import image_file
 
         shown = [image_file(Path(name), str(name)) for name in images]
-        return await self._turn(lambda: self.say(text, images=shown))
+        return await self._run_turn(lambda: self.say(text, images=shown))
 
     async def run_woken(self) -> "Result":
-        """Run the turns that background commands begin, as long as one may still wake the
-        agent.
+        """Run the turns that ended background commands start, until none can start another
+        turn.
 
-        For a client that runs one task. It stops waiting after ten minutes without news.
+        It is for a client that runs one task. It stops waiting after ten minutes without an
+        event.
         """
         while self.view.commands_to_await:
             with anyio.move_on_after(AWAITED_SECONDS) as patience:
@@ -279,43 +301,45 @@ class Session:
         return self.result
 
     async def continue_(self) -> "Result":
-        """Continue where the last turn ended, or finish one that a crash cut off.
+        """Continue where the last turn ended, or finish a turn that a crash interrupted.
 
-        Raises `BadInput` if a turn runs, or there was none yet.
+        Raises `BadInput` if a turn runs, or if the session has none yet.
         """
 
         async def send_order() -> None:
             if self.idle:
                 await self.send(Continue())
 
-        return await self._turn(send_order)
+        return await self._run_turn(send_order)
 
     async def approve_plan(self, text: str = "", mode: ModeAfterPlan = "") -> "Result":
-        """Approve the plan that waits, or `text` instead of it, and carry it out.
+        """Approve the waiting plan, or `text` in its place, and carry it out.
 
-        `mode` is the one that follows; "" for the one before the plan. Raises `BadInput` if
-        no plan waits.
+        `mode` is the mode of that turn; "" is the mode before plan mode. Raises `BadInput`
+        if no plan waits.
         """
-        return await self._turn(lambda: self.send(PlanApproval(0, True, text, mode=mode)))
+        return await self._run_turn(
+            lambda: self.send(PlanApproval(0, True, text, mode=mode))
+        )
 
     async def reject_plan(self, feedback: str = "") -> "Result":
-        """Reject the plan that waits. With `feedback` the model revises it.
+        """Reject the waiting plan. With `feedback` the model revises it.
 
         Raises `BadInput` if no plan waits.
         """
         order = PlanApproval(0, False, feedback=feedback)
-        return await self._turn(lambda: self.send(order))
+        return await self._run_turn(lambda: self.send(order))
 
     @asynccontextmanager
     async def stream(self, text: str) -> AsyncGenerator[AsyncIterator[Frame], None]:
-        """Like `run`, and yield every event and piece of text as it comes.
+        """Do what `run` does, and yield every event and piece of text as it arrives.
 
             async with session.stream("Fix the test.") as frames:
                 async for frame in frames:
                     print(frame.item)
             print(session.result.text)
 
-        The frames end with the turn. Leaving earlier stops it.
+        The frames end with the turn. Leaving the `with` earlier stops the turn.
         """
         watch = self.watch()
 
@@ -344,7 +368,7 @@ class Session:
 
     @property
     def idle(self) -> bool:
-        """Whether no turn runs, and no waiting message may begin one."""
+        """Whether no turn runs, and no message waits that would begin one."""
         return self._engine.idle
 
     @property
@@ -363,11 +387,14 @@ class Session:
         return not self.idle or self._orders.waiting
 
     async def step(self) -> bool:
-        """Carry out the next order. False if there is none, or the user is asked."""
+        """Carry out the next order.
+
+        Return False if no order waits, or if the turn waits for the user.
+        """
         return await self._orders.step()
 
     async def settle(self) -> None:
-        """Run turns until nothing is left to do, or the user has to be asked."""
+        """Run turns until nothing is left to do, or until the user must be asked."""
         while await self.step():
             pass
 
@@ -382,8 +409,7 @@ class Session:
         images: Sequence[ImageData] = (),
         typed: str | None = None,
     ) -> bool:
-        """Send a message, which is in the journal at once: for the running turn, or for the
-        next one.
+        """Record a message at once, for the running turn or for the next one.
 
         `typed` is the part that the user wrote, if a template or a pipe added the rest.
         """
@@ -391,27 +417,29 @@ class Session:
         return await self.send(kind(text, tuple(images), typed, client_key=client_key))
 
     async def steer(self, text: str) -> None:
-        """A message for the running turn: the model has it at its next step."""
+        """Send a message to the running turn: the model gets it at its next step."""
         await self.send(Steer(text))
 
     async def queue(self, text: str) -> None:
-        """A message for after the running turn; it begins the next one."""
+        """Send a message that begins the next turn, after the running one."""
         await self.send(Queue(text))
 
     async def record_command(self, command: str, output: str) -> bool:
-        """Record a command that the user ran: the model gets it with the next message."""
+        """Record a command that the user ran. The model gets it with the next message."""
         return await self.send(ShellOutput(command, output))
 
     async def edit_message(self, message: int, text: str) -> bool:
-        """Change a message of the conversation, by the number of its event."""
+        """Change the message with this event number in the conversation."""
         return await self.send(EditMessage(message, text))
 
     async def delete_message(self, message: int) -> bool:
-        """Take a message out of the conversation, by the number of its event."""
+        """Remove the message with this event number from the conversation."""
         return await self.send(DeleteMessage(message))
 
     async def withdraw_message(self, message: int) -> bool:
-        """Withdraw a message that waits for the end of the turn, by the number of its event."""
+        """Withdraw the message with this event number, which waits for the end of the
+        turn.
+        """
         return await self.send(WithdrawMessage(message))
 
     def forget_orders(self) -> None:
@@ -419,48 +447,51 @@ class Session:
         self._orders.forget()
 
     async def compact(self, focus: str = "", *, prune: bool = False) -> bool:
-        """Compact the conversation, now or before the next step. False if it is empty, or
-        the compaction was stopped.
+        """Compact the conversation: now, or before the next step of a running turn.
 
-        `focus` is what the summary must preserve; `prune` only prunes old tool results.
+        Return False if the conversation is empty, or if the compaction was stopped. `focus`
+        says what the summary must preserve; with `prune`, only old tool results are
+        removed.
         """
         order = CompactConversation("prune" if prune else "full", focus)
         if not self.view.conversation.messages:
             return False
-        within_turn = self.running or self.view.turn.seq
-        return await (self.send(order) if within_turn else self._orders.compact(order))
+        if self.running or self.view.turn.seq:
+            return await self.send(order)
+        return await self._orders.compact(order)
 
-    # -- Orders to what runs
+    # -- Orders to a running turn
 
     async def send(self, order: Order) -> bool:
-        """Take an order. False if it changes nothing: it is so already, or nothing runs.
+        """Take an order. Raises `BadInput` for an order that cannot be carried out.
 
-        Raises `BadInput` for one that cannot be carried out. A message waits for `settle`,
-        unless it is for the turn that runs.
+        Return False if the order changes nothing, such as an order to stop a turn when no turn
+        runs. A message waits for `settle`, unless it is for the running turn.
         """
         return (await self._order(order)).changed
 
     async def interrupt(self, instead: str = "", *, reason: str = "interrupted") -> bool:
-        """Stop the turn at once. False if nothing runs. `instead` is the next message."""
+        """Stop the turn at once; return False if none runs. `instead` is the next message."""
         return await self.send(Interrupt(instead, reason))
 
     async def cancel(self, reason: str = "cancelled") -> bool:
-        """Stop the turn at once, with the outcome "cancelled". False if nothing runs."""
+        """Stop the turn at once, with the outcome "cancelled"; return False if none runs."""
         return await self.send(Cancel(reason))
 
     async def stop(self, name: str = "") -> bool:
-        """Stop a subagent and all below it ("": all of them), or a background command.
+        """Stop a subagent and its own subagents ("": all of them), or a background command.
 
         Raises `BadInput` if none of that name runs.
         """
-        in_background = self.view.background.command(name) is not None
-        return await self.send(StopBackground(name) if in_background else StopChild(name))
+        if self.view.background.command(name) is not None:
+            return await self.send(StopBackground(name))
+        return await self.send(StopChild(name))
 
     # -- Requests: calls, questions and plans that wait for the user
 
     @property
     def requests(self) -> tuple[Request, ...]:
-        """The calls, questions and plan that wait for the user, in order."""
+        """The calls, questions and plan that wait for the user, oldest first."""
         return requests(self.view)
 
     @property
@@ -472,7 +503,7 @@ class Session:
 
     @property
     def plan(self) -> Plan | None:
-        """The plan that waits to be approved, after an outcome `plan_ready`."""
+        """The plan that waits for approval, after the outcome `plan_ready`."""
         return self.view.plans.waiting
 
     async def answer(
@@ -489,10 +520,13 @@ class Session:
 
         Return False if another client answered first, or if the call has changed.
 
-        `request` is what was shown, or the id of a waiting call. `grant` is "session" or
-        "always", for the offered `rule` (by default the first; or several rules that
-        suffice together), or one of these rules for the session; `answers` are to the
-        questions of the call.
+        `request` is the request as it was shown, or the id of a waiting call. `answers` are
+        the answers to the questions of the call.
+
+        With `grant` "session" or "always", later calls are allowed, too: those that `rule`
+        covers. `rule` is one rule, or several that suffice together; by default it is the
+        first offered set. Instead of these words, `grant` can be an offered rule itself,
+        which is granted for the session.
         """
         call_id = request if isinstance(request, str) else request.id
         pending = next((r for r in self.requests if r.id == call_id), None)
@@ -501,13 +535,13 @@ class Session:
         hash_ = pending.call.hash
         if not isinstance(request, str) and request.call.hash != hash_:
             return False
-        order = (
-            QuestionResponse(call_id, tuple(answers), hash_)
-            if allowed and isinstance(pending, Questions)
-            else ApprovalResponse(
+        order: QuestionResponse | ApprovalResponse
+        if allowed and isinstance(pending, Questions):
+            order = QuestionResponse(call_id, tuple(answers), hash_)
+        else:
+            order = ApprovalResponse(
                 call_id, allowed, hash_, reason, grant, *_approval_fields(rule)
             )
-        )
         try:
             return await self.send(order)
         except AlreadyAnswered:
@@ -522,9 +556,10 @@ class Session:
         feedback: str = "",
         mode: ModeAfterPlan = "",
     ) -> bool:
-        """Approve or reject a plan; the turn that follows is not run. False: too late.
+        """Approve or reject a plan, without running the turn that follows.
 
-        `mode` is the one that follows an approval; "" for the one before the plan.
+        Return False if the plan no longer waits. `mode` is the mode after an approval; ""
+        is the mode before plan mode.
         """
         try:
             return await self.send(PlanApproval(plan, approved, text, feedback, mode))
@@ -532,20 +567,22 @@ class Session:
             return False
 
     def unmasked_call(self, call: ToolCall) -> ToolCall:
-        """A call as the model made it: the journal redacts secrets, and the user who
-        approves must see what will be done.
+        """Return a call as the model made it.
+
+        The journal masks secrets, but the user who approves must see what will be executed.
         """
         return self._engine.unmasked_call(call)
 
     def request(self, event: "PersonRequest", seq: int) -> "RequestDocument":
-        """The document about the request that this event makes.
+        """Return the document about the request to the user that the event with the number
+        `seq` makes.
 
-        An answer without a hash is to what was shown last.
+        An answer without a hash refers to the request that was shown last.
         """
         from refold.views.stream_json.encode import approval_request, question
 
         request = _request_of(event, self.view)
-        if request is None:  # it had ended before this could be sent
+        if request is None:  # it was answered before this could be sent
             return approval_request(event, seq)
         self._shown[request.id] = event.hash
         if isinstance(request, Questions):
@@ -558,47 +595,59 @@ class Session:
         )
 
     async def waiting(self) -> "Sequence[Document]":
-        """The documents of requests that wait for the user, with their original numbers."""
+        """Return the documents of the requests that wait for the user.
+
+        Each has the number of the event that made the request.
+        """
         wanted = {request.id for request in self.requests}
         if not wanted:
             return ()
         from refold.views.stream_json.encode import documents_of
 
         entries = await self._engine.record.entries()
-        newest = {id_: e for e in entries if (id_ := _id_of(e)) in wanted}
-        groups = [
-            list(documents_of(Frame(e.seq, 0, e), live=False, make_request=self.request))
-            for e in newest.values()
-        ]
-        # A plan stands behind the result of the call that wrote it.
-        return [group[-1] for group in groups]
+        newest = dict[str, Entry]()
+        for entry in entries:
+            id_ = _id_of(entry)
+            if id_ in wanted:
+                newest[id_] = entry
+        waiting: list[Document] = []
+        for entry in newest.values():
+            frame = Frame(entry.seq, 0, entry)
+            documents = documents_of(frame, live=False, make_request=self.request)
+            # A plan comes after the result of the call that wrote it.
+            waiting.append(list(documents)[-1])
+        return waiting
 
     def show_question(
         self, call_id: str, hash_: str = ""
     ) -> AbstractAsyncContextManager[None]:
-        """Count the time limit of the question within the block, while a screen shows it."""
+        """Measure the time limit of a question within the block, in which a client shows
+        the question.
+        """
         return self._engine.question_timeout.show_question(call_id, hash_)
 
     @property
     def question_seconds(self) -> float | None:
-        """How many seconds a question waits on a screen; None: without limit."""
+        """The seconds for which a question is shown before it is denied; None: without
+        limit.
+        """
         return self._engine.question_timeout.seconds
 
     @property
     def timeout_reason(self) -> str:
-        """The reason in the journal if a question timed out and was denied."""
+        """The reason that the journal records if a question timed out and was denied."""
         return NO_ANSWER.format(seconds=self.question_seconds or 0)
 
-    # -- What applies to the next turn
+    # -- Choices for the next turn
 
     @property
     def settings(self) -> Settings:
-        """The settings that apply in its directory."""
+        """The settings that apply in the session's directory."""
         return self._app.settings
 
     @property
     def model(self) -> str:
-        """The model of the next turn, as provider/model; "" if there is none."""
+        """The model of the next turn, as provider/model; "" if none can be used."""
         set_elsewhere = self._orders.model
         if set_elsewhere:
             return self.view.session.model or set_elsewhere
@@ -609,18 +658,23 @@ class Session:
         self._app.models.check(self.model)
 
     async def set_model(self, model: str) -> bool:
-        """The model from the next turn on, as provider/model. Raises `BadInput` while a turn
-        runs, and if there can be none of that name.
+        """Set the model from the next turn on, as provider/model.
+
+        Raises `BadInput` while a turn runs, and for an unknown model.
         """
         return await self.send(SetModel(model))
 
     @property
     def format(self) -> Format | Literal[""]:
-        """The format of a conversation that is sent as one text; "": as messages if possible."""
+        """The format in which the conversation is sent as one text; "": as messages if
+        possible.
+        """
         return self.view.session.format or self.settings.backend.format
 
     async def set_format(self, form: Format) -> bool:
-        """Set the format of a conversation that is sent as one text, from the next turn on."""
+        """Set the format in which the conversation is sent as one text, from the next
+        turn on.
+        """
         return await self.send(SetModel("", form))
 
     @property
@@ -629,7 +683,7 @@ class Session:
         return self.view.session.effort or self.settings.effort
 
     async def set_effort(self, effort: Effort) -> bool:
-        """Set the effort from the next turn on; "": that of the settings.
+        """Set the effort from the next turn on; "" is the effort of the settings.
 
         Raises `BadInput` while a turn runs.
         """
@@ -637,7 +691,7 @@ class Session:
 
     @property
     def agent(self) -> str:
-        """The agent of the next turn: main where the one that was chosen no longer exists."""
+        """The agent of the next turn; `main` if the chosen one no longer exists."""
         named = self.view.session.agent or self.settings.agent
         try:
             return self._app.agents.find(named, "main").name
@@ -645,20 +699,22 @@ class Session:
             return "main"
 
     async def set_agent(self, agent: str) -> bool:
-        """The agent from the next turn on, by name. Raises `BadInput` while a turn runs, and
-        for an unknown name.
+        """Set the agent from the next turn on, by name.
+
+        Raises `BadInput` while a turn runs, and for an unknown name.
         """
         return await self.send(SetAgent(agent))
 
     async def set_preset(self, preset: str) -> bool:
-        """The prompt of the agent main from the next turn on, by name. Raises `BadInput` as
-        `set_agent` does.
+        """Set the prompt preset of the agent main from the next turn on, by name.
+
+        Raises `BadInput` as `set_agent` does.
         """
         return await self.send(SetAgent("", preset))
 
     @property
     def mode(self) -> Mode:
-        """The permission mode: it holds for the next call."""
+        """The permission mode, which applies to the next call."""
         return self.permissions.mode
 
     async def set_mode(self, mode: Mode) -> bool:
@@ -671,22 +727,24 @@ class Session:
         return budget_of(self.view, budget(self.settings))
 
     async def set_budget(self, budget: Budget) -> bool:
-        """The budget of a turn, including the running one."""
+        """Set the budget of a turn, including the running one."""
         return await self.send(
             SetBudget(budget.dollars, budget.tokens, budget.calls, budget.seconds)
         )
 
     @property
     def steps(self) -> int:
-        """The step limit of a turn, in model responses; 0: no limit."""
+        """The step limit of a turn, in model responses; 0 means no limit."""
         watched = self._app.options.watched
         return self.view.rights.steps or self.settings.limits.turn_steps(watched=watched)
 
     async def set_steps(self, steps: int) -> bool:
-        """Set the step limit of a turn, in model responses; 0: the limit of the settings."""
+        """Set the step limit of a turn, in model responses; 0 is the limit of the
+        settings.
+        """
         return await self.send(SetSteps(steps))
 
-    # -- What it has
+    # -- State and configuration
 
     @property
     def status(self) -> "Status":
@@ -713,14 +771,18 @@ class Session:
         return replace(document, address=address, ports=self.workspace.new_ports)
 
     async def find_changed_instructions(self) -> "ChangedInstructions | None":
-        """The instructions of its folder that the user trusts in another version; or None."""
+        """Return the folder's instructions if they changed since the user trusted them;
+        otherwise None.
+        """
         from refold.client.changed_instructions import pending_question
 
         return await anyio.to_thread.run_sync(pending_question, self._app)
 
     @property
     def snapshot(self) -> "Snapshot":
-        """The conversation as the model has it now, and the status: a document."""
+        """Return the document with the status and the conversation as the model has it
+        now.
+        """
         from refold.views.stream_json.snapshot import snapshot
 
         return snapshot(self.view, self.status)
@@ -731,30 +793,35 @@ class Session:
         return self._app.all_tools
 
     def tool(self, name: str) -> Tool | None:
-        """The tool of this name, of any agent; None: there is none."""
+        """The tool of this name, of any agent; None if no agent has one."""
         return _find_tool(name, self.tools)
 
     @property
     def mcp(self) -> "McpServers | None":
-        """The MCP servers that are configured here; None if there are none."""
+        """The configured MCP servers; None if none are configured."""
         return self._app.mcp
 
     @property
     def hooks(self) -> Sequence[tuple[str, str]]:
-        """The hooks that apply here: what each does, and the file that has it."""
+        """The hooks that apply to the session: what each does, and the file that defines
+        it.
+        """
         return self._app.hooks.list_hooks if self._app.hooks else ()
 
     @property
     def shortcuts(self) -> "Shortcuts":
-        """The meanings of `/name words`, except for commands of the client."""
+        """The templates and skills behind `/name words`; the client's own commands are
+        not among them.
+        """
         return self._app.shortcuts(self._launch.commands())
 
     def notices(self) -> tuple[str, ...]:
-        """Notices for the start that the user has not seen before."""
+        """Return the notices about the start that the user has not seen before."""
         return self._launch.notices(self._app, self._engine)
 
     def protection_notices(self) -> tuple[str, ...]:
-        """Notices of this directory alone: missing protection, and files that are not read.
+        """Return the notices about this directory: missing protection, and files that are
+        not read.
 
         It tests the sandbox: call it in a thread.
         """
@@ -767,22 +834,24 @@ class Session:
     ) -> Subscription:
         """Subscribe to events and live text, of these `kinds`, or of all.
 
-        The subscription ends when more than `limit` frames wait. While `live` frames
+        The subscription ends when more than `limit` frames wait. If `live` frames or more
         wait, live text is left out.
         """
         return self._engine.hub.watch(limit, live=live, kinds=kinds)
 
     def on_event(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
-        """Call `listener` synchronously at each event, until the returned function is called."""
+        """Call `listener` synchronously at each event, until the returned function is
+        called.
+        """
         return self._engine.hub.subscribe(listener)
 
     async def wait_for_change(self, after: int) -> None:
-        """Return when there is an event after this one."""
+        """Return once an event after event `after` is recorded."""
         await self._engine.record.wait_for_event(after=after)
 
     async def events(self, after: int = 0) -> AsyncGenerator[Entry, None]:
-        """Yield every event after this one: those of the journal, then each as it is
-        recorded.
+        """Yield every event after event `after`: first those in the journal, then each new
+        one.
         """
         watch = self.watch(live=0)
         try:
@@ -796,14 +865,17 @@ class Session:
             watch.close()
 
     async def blob(self, name: str) -> bytes:
-        """The content that an event refers to by its sha256. Raises `JournalError`."""
+        """Return the content to which an event refers by its sha256.
+
+        Raises `JournalError`.
+        """
         return await self._engine.record.get(name)
 
     # -- Groups, each imported when it is first used
 
     @property
     def permissions(self) -> "Permissions":
-        """Rules and modes: what is allowed, and why."""
+        """Rules and modes: which calls are allowed, and why."""
 
         from refold.client.permissions import Permissions
 
@@ -811,7 +883,7 @@ class Session:
 
     @property
     def workspace(self) -> SessionWorkspace:
-        """Its files, checkpoints and images."""
+        """The session's files, checkpoints and images."""
         return SessionWorkspace(self._app, self._engine, self._order)
 
     @property
@@ -848,7 +920,7 @@ class Session:
 
     @property
     def reports(self) -> "Reports":
-        """What was done and spent: calls, files, context, time."""
+        """Reports on the session: calls, files, context, cost and time."""
 
         from refold.client.reports import Reports
 
@@ -856,7 +928,9 @@ class Session:
 
     @property
     def catalogue(self) -> "SessionCatalogue":
-        """The sessions of its directory. Raises `BadInput` if none are stored."""
+        """The stored sessions of the session's directory. Raises `BadInput` if none are
+        stored.
+        """
         if not self.is_saved:
             raise BadInput(_KEPT_NOWHERE)
         from refold.client.catalogue import SessionCatalogue
@@ -873,7 +947,7 @@ class Session:
 
     @property
     def memory(self) -> "ProjectNotes | None":
-        """The notes; None if memory is off, or nothing is stored."""
+        """The notes; None if memory is off, or if no notes are stored."""
         from refold.client.knowledge import ProjectNotes
 
         on = self.settings.memory and self.is_saved
@@ -881,7 +955,7 @@ class Session:
 
     async def _order(self, order: Order) -> OrderResult:
         if isinstance(order, ApprovalResponse | QuestionResponse) and not order.hash:
-            order = replace(order, hash=self._shown.get(order.call_id, ""))
+            order = replace(order, hash=self._shown.get(order.call_id, ""))  # as shown
         if person := acting_person():
             order = replace(order, by=person)
         result = await self._orders.send(order)
@@ -893,20 +967,20 @@ class Session:
         if not self.owns_turns:
             raise BadInput(_OPEN_ELSEWHERE)
 
-    async def _turn(self, order: Callable[[], Awaitable[object]]) -> "Result":
+    async def _run_turn(self, order: Callable[[], Awaitable[object]]) -> "Result":
         with self._exclude_other_turns():
             await order()
             return await self._settle_with_answers()
 
     @contextmanager
     def _exclude_other_turns(self) -> Generator[None]:
-        if self._busy or self.running:
+        if self._runs_turn or self.running:
             raise BadInput(TURN_IS_RUNNING)
-        self._busy = True
+        self._runs_turn = True
         try:
             yield
         finally:
-            self._busy = False
+            self._runs_turn = False
 
     async def _settle_with_answers(self) -> "Result":
         with _unwrap_error():
@@ -916,7 +990,7 @@ class Session:
 
                     group.start_soon(answer_all, self._engine, self._approve)
                 await self.settle()
-                while self._approve is not None and self.questions:
+                while self._approve is not None and self.questions:  # `answer_all` answers
                     await self.wait_for_change(after=self.view.seq)
                     await self.settle()
                 group.cancel_scope.cancel()
@@ -925,7 +999,7 @@ class Session:
 
 @contextmanager
 def _unwrap_error() -> Generator[None]:
-    """Raise the error that a task failed with, not the group that wraps it."""
+    """Raise the error of a failed task, without the exception group around it."""
     try:
         yield
     except BaseExceptionGroup as group:
@@ -936,7 +1010,8 @@ def _find_tool(name: str, tools: Sequence[Tool]) -> Tool | None:
     for tool in tools:
         if tool.name == name:
             return tool
-    from refold.tools.team import TEAM_TOOLS  # an agent has them only in a team
+    # Imported late: only an agent in a team has them.
+    from refold.tools.team import TEAM_TOOLS
 
     return next((tool for tool in TEAM_TOOLS if tool.name == name), None)
 
@@ -953,6 +1028,7 @@ def _id_of(entry: Entry) -> str:
 
 
 def _request_of(event: "PersonRequest", view: View) -> Permission | Questions | None:
+    """The request that this event makes; None if its call has ended."""
     if isinstance(event, ChildAsked):
         return request_of_child(event)
     open_call = view.conversation.call(event.call_id)

@@ -1,13 +1,14 @@
-"""The process that has a session open: whether it answers, and how it is stopped.
+"""Finds the process that has a session open, whether it responds, and stops it.
 
-A terminal answers on its socket (`session_socket`). Of a process without one, only
-whether it is stopped can be seen. Everything here blocks, some of it for seconds:
-call it in a thread. Who is asked before a process is stopped is decided in `cli.steal`.
+A process with a socket (`session_socket`) is asked for a response. Of any other, it can
+only be seen whether it is suspended. Every function blocks, some of them for seconds: call
+them in a thread. `cli.steal` decides whether the user is asked before a process is stopped.
 
-A holder is stopped only if it does not answer and the kernel lists its lock
-(`/proc/PID/fdinfo`), which is checked behind a pidfd, so a reused number is never hit. A
-heartbeat in the writer's note would write to the disk for ever. Without /proc or pidfd
-(macOS) no process is stopped, and the error says how to continue.
+A holder is stopped only if it does not respond and the kernel lists its lock
+(`/proc/PID/fdinfo`). This is checked while a pidfd is open, so no other process that got
+its id is stopped. There is no heartbeat, because that would write to the disk continually.
+On systems without /proc or pidfd (macOS) no process is stopped, and the error says how to
+continue.
 """
 
 import os
@@ -31,8 +32,8 @@ from refold.journal.session_index import SessionIndex
 
 ANSWER_SECONDS = 5.0
 END_SECONDS = 8.0  # after SIGTERM: a terminal gives its turn 5 seconds to end
-_POLL_SECONDS = 0.5  # between two looks at whether the lock is given back
-_KILL_SECONDS = 5.0  # after SIGKILL, until the kernel has ended it
+_POLL_SECONDS = 0.5  # between two checks whether the lock was released
+_KILL_SECONDS = 5.0  # after SIGKILL, until the kernel has removed the process
 _MAX_COMMAND_CHARS = 60
 
 HolderState = Literal["answers", "silent", "stopped", "unknown"]
@@ -64,6 +65,7 @@ class SessionHolder(Struct, frozen=True):
 
     @property
     def hangs(self) -> bool:
+        """Whether the process certainly does not respond."""
         return self.state in ("silent", "stopped")
 
     @property
@@ -76,7 +78,7 @@ class SessionHolder(Struct, frozen=True):
 
     @property
     def end_event(self) -> HolderEnded:
-        """The event that records the end of the holder."""
+        """The event that records that the process was stopped."""
         host, reason = os.uname().nodename, _STATE_REASONS[self.state]
         return HolderEnded(self.pid, host, self.command, reason)
 
@@ -84,10 +86,10 @@ class SessionHolder(Struct, frozen=True):
 def find_holder(
     index: SessionIndex, session: str, environ: Mapping[str, str] = os.environ
 ) -> SessionHolder | None:
-    """The process of this machine that holds the lock; None if it cannot be found.
+    """Return the process of this machine that holds the lock of a session, and its state.
 
-    Also None if the process named in the journal has ended, and another one has its
-    number now. Waits for an answer for some seconds.
+    Return None if no process of this machine holds it. It waits some seconds for a
+    response.
     """
     writer = index.writer(session)
     if writer is None or writer.host != os.uname().nodename:
@@ -101,10 +103,11 @@ def find_holder(
 def end_holder(
     index: SessionIndex, holder: SessionHolder, seconds: float = END_SECONDS
 ) -> None:
-    """End the process, with SIGKILL if it runs `seconds` after SIGTERM. Raises `BadInput`.
+    """Stop the process: by SIGTERM, then by SIGKILL after `seconds`.
 
-    The signals go by a descriptor to the very process that holds the lock: its number
-    may be reused meanwhile.
+    Raises `BadInput` if it may not or cannot be stopped, or no longer holds the lock. The
+    signals are sent through a pidfd, so that no other process that got its id receives
+    them.
     """
     try:
         process = os.pidfd_open(holder.pid)
@@ -118,7 +121,7 @@ def end_holder(
         _check_holds(index, holder)
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(process, signal.SIGTERM)
-            # A stopped process does not handle SIGTERM.
+            # A suspended process does not handle SIGTERM.
             signal.pidfd_send_signal(process, signal.SIGCONT)
             if _wait_for_end(process, index, holder, seconds):
                 return
@@ -132,7 +135,10 @@ def end_holder(
 
 
 def explain_held(index: SessionIndex, session: str, error: Held) -> Held:
-    """The error with what can be done: end one that hangs, or go to its machine."""
+    """Return the error with advice for the user.
+
+    The user can stop a process that hangs, or use the machine on which the process runs.
+    """
     writer = index.writer(session)
     if writer is not None and writer.host != os.uname().nodename:
         return Held(
@@ -149,10 +155,11 @@ def explain_held(index: SessionIndex, session: str, error: Held) -> Held:
 
 
 def _check_holds(index: SessionIndex, holder: SessionHolder) -> None:
+    """Raise `BadInput` if the process belongs to another user, or no longer holds the lock."""
     try:
         owner = os.stat(f"/proc/{holder.pid}").st_uid
     except FileNotFoundError:
-        return  # it has ended
+        return  # it has exited
     if owner != os.getuid():
         raise BadInput(f"{holder.name} belongs to another user: only that user can stop it")
     if not index.is_locked_by(holder.session, holder.pid):
@@ -164,12 +171,13 @@ def _check_holds(index: SessionIndex, holder: SessionHolder) -> None:
 def _wait_for_end(
     process: int, index: SessionIndex, holder: SessionHolder, seconds: float
 ) -> bool:
-    """Wait for the end of the process; return whether it ended. Wait only briefly once it
-    has no lock.
+    """Wait for the end of the process, and return whether it exited.
+
+    Once it has released the lock, the wait is short.
     """
     until = time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0:
-        if _has_ended(process, min(_POLL_SECONDS, left)):
+    while (remaining := until - time.monotonic()) > 0:
+        if _has_ended(process, min(_POLL_SECONDS, remaining)):
             return True
         if not index.is_locked_by(holder.session, holder.pid):
             return _has_ended(process, _POLL_SECONDS)
@@ -177,15 +185,19 @@ def _wait_for_end(
 
 
 def _has_ended(process: int, seconds: float) -> bool:
-    return bool(select.select([process], [], [], seconds)[0])
+    """Whether the process with the pidfd `process` exits within `seconds`."""
+    readable, _, _ = select.select([process], [], [], seconds)
+    return bool(readable)
 
 
 def _state(pid: int, path: Path) -> HolderState:
+    """Return whether the process is suspended; if not, whether it responds at the socket
+    `path`.
+    """
     with suppress(OSError):
-        letter = (
-            Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(") ")[2][:1]
-        )
-        if letter == "T":
+        status = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+        _, _, fields = status.rpartition(") ")  # after the name in parentheses
+        if fields.startswith("T"):  # the state of a process that Ctrl+Z or SIGSTOP stopped
             return "stopped"
     with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
         connection.settimeout(ANSWER_SECONDS)
@@ -200,7 +212,10 @@ def _state(pid: int, path: Path) -> HolderState:
 
 
 def _command(pid: int) -> str:
-    """The command line of a process, short and on one line."""
+    """Return the command line of a process, short, on one line, and without the interpreter.
+
+    Return "refold" if it cannot be read.
+    """
     from refold.views.escape import escape_to_one_line
     from refold.views.wrap import cut
 

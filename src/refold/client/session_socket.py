@@ -1,9 +1,10 @@
-"""The socket of an open session: other processes of its owner join it there.
+"""The socket of an open session, by which other processes of its owner join the session.
 
-The first line that a client sends is a `Hello`; each line after it is an order, and each line
-that it gets is a document, as on the WebSocket. What they mean is decided in `shared_session`
-and `feed`; the other end is `remote_session`. The turns run where the session is open. Of a terminal,
-`SessionSocket` has the clients; a server serves those of each of its sessions with `serve_clients`.
+The first line that a client sends is a `Hello`, and each line after it is an order. Each
+line that it gets is a document, as on the WebSocket. `shared_session` carries the orders
+out, and `feed` makes the documents; the other end is `remote_session`. Turns run in the
+process that has the session open. `SessionSocket` serves the clients of a terminal; a
+server calls `serve_clients` for each of its sessions.
 """
 
 import os
@@ -28,18 +29,19 @@ if TYPE_CHECKING:
     from refold.client.session import Session
     from refold.client.shared_session import SharedSession
 
-# The session shared by all clients; what it needs runs in the group.
+# Returns the session shared by all clients; its tasks run in the given group.
 GetShared: TypeAlias = Callable[[TaskGroup], "SharedSession"]
-_MAX_LINE_BYTES = 8 * 1024 * 1024  # bytes: an order with its images, as on the WebSocket
+MAX_ORDER_BYTES = 8 * 1024 * 1024  # bytes: an order with its images, as on the WebSocket
 _READ_BYTES = 64 * 1024  # bytes
 _RETRY_SECONDS = 0.1  # after a connection that could not be accepted
-_DIGEST_CHARS = 24  # of a digest: a socket's whole path has room for about 100 bytes
+_DIGEST_CHARS = 24  # few, because the path of a socket may have about 100 bytes
 
 
 class Hello(Struct, frozen=True, forbid_unknown_fields=True):
-    """A client's first line. It continues after `after`, or (None) with a snapshot.
+    """The first line of a client.
 
-    One that `reads_journal` also gets a document for each recorded event.
+    It gets the documents that follow `after`; None: first a snapshot. A client that
+    `reads_journal` also gets a document for each recorded event.
     """
 
     after: str | None = None
@@ -47,7 +49,7 @@ class Hello(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def runtime_directory(environ: Mapping[str, str]) -> Path:
-    """Where sockets are; not created here."""
+    """Return the directory of the sockets, which may not exist yet."""
     directory = environ.get("XDG_RUNTIME_DIR", "")
     if directory.startswith("/") and os.path.isdir(directory):
         return Path(directory) / "refold"
@@ -55,13 +57,17 @@ def runtime_directory(environ: Mapping[str, str]) -> Path:
 
 
 def socket_path(session: Path, environ: Mapping[str, str]) -> Path:
-    """The socket of the session in this directory, whether it is open or not."""
-    named = sha256(os.fsencode(os.path.realpath(session))).hexdigest()[:_DIGEST_CHARS]
-    return runtime_directory(environ) / named
+    """Return the path of the socket for the session whose journal is in the directory
+    `session`.
+
+    A socket exists there only while the session is open.
+    """
+    name = sha256(os.fsencode(os.path.realpath(session))).hexdigest()[:_DIGEST_CHARS]
+    return runtime_directory(environ) / name
 
 
 class SessionSocket:
-    """Accepts clients of the session that was last passed to `follow`."""
+    """Accepts clients for the session that was last passed to `follow`."""
 
     def __init__(self, session: "Session", environ: Mapping[str, str]) -> None:
         self._session, self._environ = session, environ
@@ -69,12 +75,16 @@ class SessionSocket:
         self._shared: SharedSession | None = None
 
     def follow(self, session: "Session") -> None:
-        """Listen for this session from now on: the terminal shows it."""
+        """Listen for clients of this session from now on, and no more for those of an
+        earlier one.
+
+        The terminal calls it with the session that it shows.
+        """
         self._session = session
         self._moved.set()
 
     async def wait_for_order(self) -> None:
-        """Return when a client has ordered something that `Session.step` has to do."""
+        """Wait until a client has sent an order that needs `Session.step`."""
         await self._ordered.wait()
         self._ordered = anyio.Event()
 
@@ -86,7 +96,10 @@ class SessionSocket:
             self._shared.feed.broadcast(problem(error))
 
     async def run(self) -> None:
-        """Listen until this is cancelled. A session that is not stored has no socket."""
+        """Listen until this task is cancelled.
+
+        A session that is not stored has no socket.
+        """
         while True:
             self._moved = anyio.Event()
             async with anyio.create_task_group() as group:
@@ -96,13 +109,14 @@ class SessionSocket:
                 group.cancel_scope.cancel()
 
     async def _listen(self, session: "Session") -> None:
+        """Serve the clients of the session's socket until this is cancelled."""
         try:
             await serve_clients(session.journal_directory, self._environ, self._get_shared)
         finally:
             self._shared = None
 
     def _get_shared(self, clients: TaskGroup) -> "SharedSession":
-        """The session shared by all clients, created for the first of them."""
+        """Return the session that all clients share. It is created for the first client."""
         if self._shared is None:
             from refold.client.shared_session import SharedSession
 
@@ -121,9 +135,10 @@ async def serve_clients(
     get_shared: GetShared,
     hold: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> None:
-    """Serve clients of the session in this directory, each within `hold`, until cancelled.
+    """Serve clients of the session in this directory until this is cancelled.
 
-    Return at once where no socket can be made: the session is read from its journal then.
+    Each client is served within the context `hold`. Return at once if no socket can be
+    created: other processes then only read the journal of the session.
     """
     path = socket_path(session, environ)
     try:
@@ -131,32 +146,33 @@ async def serve_clients(
         listener = _bind(path)
     except (OSError, BadInput):
         return
-    own = path.stat().st_ino
+    own_inode = path.stat().st_ino
     try:
         with closing(listener):
             async with anyio.create_task_group() as clients:
                 while True:
                     await anyio.wait_readable(listener)
                     try:
-                        connection = listener.accept()[0]
-                    except OSError:  # it has left, or there are too many open files
+                        connection, _ = listener.accept()
+                    except OSError:  # the client has left, or too many files are open
                         await anyio.sleep(_RETRY_SECONDS)
                         continue
                     connection.setblocking(False)
-                    client = _Client(connection)
+                    client = LineConnection(connection)
                     clients.start_soon(_serve_client, client, clients, get_shared, hold)
     finally:
-        with suppress(OSError):  # another process may listen there by now
-            if path.stat().st_ino == own:
+        with suppress(OSError):  # another process may listen at this path by now
+            if path.stat().st_ino == own_inode:
                 path.unlink()
 
 
 async def _serve_client(
-    client: "_Client",
+    client: "LineConnection",
     clients: TaskGroup,
     get_shared: GetShared,
     hold: Callable[[], AbstractContextManager[None]],
 ) -> None:
+    """Carry out the orders of one client and send it documents, until it leaves."""
     from refold.client.event_documents import parse_cursor
 
     with closing(client), suppress(OSError):
@@ -165,7 +181,7 @@ async def _serve_client(
             hello = msgspec.json.decode(await anext(lines), type=Hello)
             after = None if hello.after is None else parse_cursor(hello.after)
         except (StopAsyncIteration, ValueError, BadInput):
-            return  # it is not a client of refold
+            return  # the peer is not a client of refold
         shared = get_shared(clients)
         with hold():
             follower = await shared.join(after, reads_journal=hello.reads_journal)
@@ -179,35 +195,30 @@ async def _serve_client(
                 shared.leave(follower)
 
 
-class _Client:
-    """The connection of one client. Its failures are raised as `OSError`."""
+class LineConnection:
+    """One end of a connection of the socket. Its failures are raised as `OSError`.
+
+    The stream that anyio has for UNIX sockets is not used: a `receive` that is cancelled
+    just as data arrive makes the event loop report an `InvalidStateError` (anyio 4.16).
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
 
     async def receive(self) -> bytes:
-        """Some bytes. Raises `anyio.EndOfStream`."""
+        """Return the next bytes. Raises `anyio.EndOfStream` once the client has left."""
         while True:
             await anyio.wait_readable(self._connection)
             with suppress(BlockingIOError):
                 try:
                     if data := self._connection.recv(_READ_BYTES):
                         return data
-                except ConnectionError as error:  # it left with words that it had not read
+                # The client left before it had read all documents.
+                except ConnectionError as error:
                     raise anyio.EndOfStream from error
                 raise anyio.EndOfStream
 
-    async def send_all(self, follower: "Follower") -> None:
-        """Send the follower's frames until it is cut off or the session is closed here."""
-        with suppress(OSError):  # it has left
-            async for batch in follower.batches():
-                await self._send(b"".join(frame + b"\n" for frame in batch))
-            self._connection.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self._connection.close()
-
-    async def _send(self, data: bytes) -> None:
+    async def send(self, data: bytes) -> None:
         remaining = memoryview(data)
         while remaining:
             with suppress(BlockingIOError):
@@ -215,25 +226,41 @@ class _Client:
                 continue
             await anyio.wait_writable(self._connection)
 
+    async def send_all(self, follower: "Follower") -> None:
+        """Send the follower's frames until it is cut off or this process closes the
+        session.
+        """
+        with suppress(OSError):  # the client has left
+            async for batch in follower.batches():
+                await self.send(b"".join(frame + b"\n" for frame in batch))
+            self._connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._connection.close()
+
 
 async def receive_lines(
-    receive: Callable[[], Awaitable[bytes]], max_line_bytes: int = _MAX_LINE_BYTES
+    receive: Callable[[], Awaitable[bytes]], max_line_bytes: int = MAX_ORDER_BYTES
 ) -> AsyncGenerator[bytes, None]:
-    """The received lines, without line ends. A line that is too long ends them."""
+    """Yield lines without line ends; `receive` returns the next bytes.
+
+    A line of more than `max_line_bytes` ends the iteration.
+    """
     buffer = bytearray()
     with suppress(anyio.EndOfStream):
         while len(buffer) < max_line_bytes:
             piece = await receive()
             buffer += piece
             if b"\n" in piece:
-                *whole, rest = bytes(buffer).split(b"\n")
-                for line in whole:
+                *lines, unfinished = bytes(buffer).split(b"\n")
+                for line in lines:
                     yield line
-                buffer = bytearray(rest)
+                buffer = bytearray(unfinished)
 
 
 def _bind(path: Path) -> socket.socket:
-    path.unlink(missing_ok=True)  # left by a process that was killed
+    """Return a socket that listens at `path`, for this user alone."""
+    path.unlink(missing_ok=True)  # a process that was killed left it
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listener.bind(str(path))
@@ -247,8 +274,9 @@ def _bind(path: Path) -> socket.socket:
 
 
 def _create_private(directory: Path) -> None:
-    """Create the directory for its owner alone. Raises `BadInput` if others could have
-    created it.
+    """Create the directory with access for its owner alone.
+
+    Raises `BadInput` if another user could have created it.
     """
     with suppress(FileExistsError):
         directory.mkdir(mode=0o700)

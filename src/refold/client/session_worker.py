@@ -1,18 +1,18 @@
-"""Runs the sessions that this process has a claim on: carries orders out, and runs turns.
+"""Runs the sessions on which this process has a claim: carries orders out, and runs turns.
 
-A claim begins when the session is woken, and ends after a minute without work. In between
-the worker holds the writer lock, from the first event on, under the number of the claim. It
-also ends if another process holds the lock, and the next order gets a new
-claim. A session whose lock another process took (`Fenced`) is closed: it must be opened again.
+A claim begins when the session is woken, and ends after a minute without work. From its
+first event to its end, the worker holds the writer lock under the number of the claim. If
+another process holds the lock, the claim ends at once, and the next order leads to a new
+claim. If another process took the lock away (`Fenced`), the session is closed and must be
+opened again.
 
-`host` is the other side: it looks at sessions, places orders and follows; the ports between
-them are in `host_ports`. If too many files are open, idle sessions are released at once, and
-claims wait.
+`host` is the other side: it shows sessions and places orders. `host_ports` has the
+interfaces between the two. While too many files are open, new claims wait, and idle
+sessions are released.
 """
 
-from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -35,43 +35,71 @@ from refold.journal.events.kinds import Entry
 
 ResultT = TypeVar("ResultT")
 IDLE_SECONDS = 60.0  # without work, after which a session is released
-_BEGIN_SECONDS = 1.0  # in which a session that begins opens its files
 _POLL_SECONDS = 0.1  # between two checks of the open files
 _RETRY_SECONDS = 0.2  # after a lost connection to the journal or the orders
-_MAX_WAIT_SECONDS = 20.0  # for room; a session that begins without reports what it lacks
+# The longest wait for free files. After it a session begins anyway, and reports an error.
+_MAX_WAIT_SECONDS = 20.0
 CLOSED = "the conversation was closed here: connect again"
 
 
 class RunnableSession(Protocol):
-    """A session that is open in this process."""
+    """What the worker needs of a session that is open in this process."""
 
     session: Session
-    cut_off: bool  # its turn waits for an order to continue it
+    cut_off: bool  # an order must continue its interrupted turn
 
     @property
-    def at_work(self) -> bool: ...
+    def at_work(self) -> bool:
+        """Whether this process runs a turn or a background command of the session."""
+        ...
+
     async def lease(self, claim: int) -> None:
-        """Take the writer lock under this claim. Events that the journal has lost are forgotten."""
+        """Take the writer lock under the number `claim`.
+
+        Events that the journal has lost are removed from the session's state.
+        """
         ...
 
-    def begin_work(self, claim: int, leaves_turn: Callable[[], bool]) -> None: ...
-    def end_work(self) -> None: ...
-    async def carry_out(self, order: Order) -> OrderResult: ...
-    async def write_title(self) -> None: ...
+    def begin_work(self, claim: int, leaves_turn: Callable[[], bool]) -> None:
+        """Note that a worker runs the session under the number `claim`.
+
+        `leaves_turn` is called before each step: True leaves the turn to another process.
+        """
+        ...
+
+    def end_work(self) -> None:
+        """Note that no worker of this process runs the session any more."""
+        ...
+
+    async def carry_out(self, order: Order) -> OrderResult:
+        """Carry out an order, and return its result. Raises the error of the order."""
+        ...
+
+    async def write_title(self) -> None:
+        """Have a model write a title for the session, if it needs one."""
+        ...
+
     async def finish_claim(self) -> None:
-        """Called before a claim ends by itself: what other workers need is stored."""
+        """Store what other workers need. This is called before a claim ends without
+        cancellation.
+        """
         ...
 
-    def report(self, error: Exception) -> None: ...
-    def close(self) -> None: ...
+    def report(self, error: Exception) -> None:
+        """Report an error of a run to every client."""
+        ...
+
+    def close(self) -> None:
+        """Close the session in this process."""
+        ...
 
 
 class SessionWorker:
-    """Runs claimed sessions. `find` returns the open session of an id; None if closed.
+    """Runs claimed sessions. `find` returns the open session with an id, or None.
 
-    `prepare` is awaited before the session of a claim is looked up, and may open it. If it
-    `has_others`, another worker continues a turn that was cut off here, or, once the claim is
-    cancelled, left open after a step.
+    `prepare` is awaited first for each claim, and may open the session. `has_others` says
+    that there are other workers. If so, one of them continues a turn that was interrupted,
+    or that was left after a step because its claim was cancelled.
     """
 
     def __init__(
@@ -88,76 +116,98 @@ class SessionWorker:
         self._idle_seconds, self._prepare = idle_seconds, prepare
         self._has_others = has_others
         self._runs = set[_Run]()
-        self._begun = deque[float]()  # when the last sessions began
+        self._claims = set[SessionClaim]()  # without those that wait for free files
+        self._creating = 0  # sessions that are being created in this process
 
     async def run(self) -> None:
-        """Run the claimed sessions until this is cancelled."""
+        """Run the claimed sessions until this task is cancelled."""
         claims = self._runner.claims()
         async with anyio.create_task_group() as group, aclosing(claims):
             async for claim in claims:
-                try:
-                    if not self._has_files(claim.session):
-                        await self.wait_for_free_files()
-                except anyio.get_cancelled_exc_class():
-                    with anyio.CancelScope(shield=True):
-                        await claim.end(unfinished=self._has_others)
-                    raise
                 group.start_soon(self._run, claim)
 
     def _has_files(self, id_: str) -> bool:
+        """Whether the session has its files open, because this process holds its writer
+        lock.
+        """
         session = self._find(id_)
         return session is not None and session.session.has_lease
 
-    async def wait_for_free_files(self) -> None:
-        """Wait until another session can open its files. Idle sessions are released for it."""
+    @asynccontextmanager
+    async def creating(self) -> AsyncGenerator[None]:
+        """Wait until enough files are free for a new session, which is created within the
+        block.
+        """
+        await self._wait_for_free_files()
+        self._creating += 1
+        try:
+            yield
+        finally:
+            self._creating -= 1
+
+    async def _wait_for_free_files(self) -> None:
+        """Wait until another session can open its files, but not longer than
+        `_MAX_WAIT_SECONDS`.
+
+        Idle sessions are released meanwhile.
+        """
         with anyio.move_on_after(_MAX_WAIT_SECONDS):
             while not open_files.can_begin_session(self._count_beginning()):
                 self.release_idle()
                 await anyio.sleep(_POLL_SECONDS)
-        self._begun.append(anyio.current_time())
 
     def release_idle(self) -> None:
-        """End the claims on sessions that have nothing to do, before their time."""
+        """End the claims on sessions without work, without waiting for the idle time."""
         for run in self._runs:
             run.end_if_idle()
 
     def _count_beginning(self) -> int:
-        recent = anyio.current_time() - _BEGIN_SECONDS
-        while self._begun and self._begun[0] < recent:
-            self._begun.popleft()
-        return len(self._begun)
+        """Return how many sessions are about to open their files."""
+        claimed = sum(not self._has_files(claim.session) for claim in self._claims)
+        return self._creating + claimed
 
     async def _run(self, claim: SessionClaim) -> None:
+        """Run the session of a claim until no work is left, then end the claim.
+
+        If the session cannot be opened, its waiting orders get the error as their result.
+        """
         run: _Run | None = None
         problem: RefoldError = ClosedHere(CLOSED)
         try:
+            if not self._has_files(claim.session):
+                await self._wait_for_free_files()
+            self._claims.add(claim)
             if self._prepare is not None:
                 await self._prepare(claim)
             if (session := self._find(claim.session)) is not None:
                 run = _Run(claim, session, self._orders, has_others=self._has_others)
                 self._runs.add(run)
                 await run.run(self._idle_seconds)
-        except RefoldError as error:  # it could not be opened
+        except RefoldError as error:  # the session could not be opened
             problem = error
         finally:
+            self._claims.discard(claim)
             if run is not None:
                 self._runs.remove(run)
             with anyio.CancelScope(shield=True):
                 try:
                     if run is None or run.ending:
-                        await self._settle_rest(claim, problem)
+                        await self._settle_waiting(claim, problem)
                 finally:
                     await claim.end(unfinished=self._is_unfinished(run, problem))
 
-    async def _settle_rest(self, claim: SessionClaim, problem: RefoldError) -> None:
-        """Settle the orders that nothing carries out any more."""
-        with suppress(JournalError):  # their queue cannot be reached: they stay there
+    async def _settle_waiting(self, claim: SessionClaim, problem: RefoldError) -> None:
+        """Give the waiting orders of the session `problem` as their result."""
+        with suppress(JournalError):  # the queue is unavailable: the orders stay in it
             for placed in await self._orders.take(claim.session, claim.number):
                 await placed.settle(problem)
 
     def _is_unfinished(self, run: "_Run | None", problem: RefoldError) -> bool:
-        """Whether another claim must continue what this one leaves."""
-        if run is None:  # it was cancelled, or not reached: what it has to do is not known
+        """Whether another claim must continue the work of the claim that `run` has run.
+
+        If `run` is None, the session could not be opened because of `problem`.
+        """
+        if run is None:  # it was never opened, so it is unknown whether work is left
             return self._has_others and isinstance(problem, ClosedHere | Disconnected)
         if run.woken_late and not run.ending:
             return True
@@ -165,7 +215,7 @@ class SessionWorker:
 
 
 class _Run:
-    """One claim, from its beginning to its end."""
+    """The run of one claim, from its beginning to its end."""
 
     def __init__(
         self,
@@ -175,16 +225,26 @@ class _Run:
         *,
         has_others: bool,
     ) -> None:
-        self._claim, self._there, self._orders = claim, session, orders
+        self._claim, self._runnable, self._orders = claim, session, orders
         self._has_others = has_others
-        self._news, self.ending, self._open = anyio.Event(), False, 0
-        self._is_over, self.woken_late = False, False  # orders came when it had ended
-        self._is_unwanted = False  # another process holds it, or its files are needed
-        self.is_unfinished = True  # if it is cancelled, or its turn was left open
-        self._forget = session.session.on_event(self._wake)
+        self._news, self._open_orders = anyio.Event(), 0
+        self.ending = False  # whether the claim was cancelled, or lost its lock
+        self._is_over = False  # whether the end of the claim has begun
+        self.woken_late = False  # whether orders arrived after the end had begun
+        # Whether the claim ends as soon as nothing runs, because another process holds the
+        # lock, or another session needs the files.
+        self._ends_when_idle = False
+        # Stays true if the run is cancelled, or leaves its turn open.
+        self.is_unfinished = True
+        self._unsubscribe = session.session.on_event(self._wake)
 
     async def run(self, idle_seconds: float) -> None:
-        self._there.begin_work(self._claim.number, lambda: self._has_others and self.ending)
+        """Carry out orders and run turns until the claim is cancelled, or the session is
+        idle.
+        """
+        self._runnable.begin_work(
+            self._claim.number, lambda: self._has_others and self.ending
+        )
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._take_orders, group)
@@ -193,67 +253,74 @@ class _Run:
                 await self._run_turns(idle_seconds)
                 self._is_over = True
                 group.cancel_scope.cancel()
-            await self._there.finish_claim()
+            await self._runnable.finish_claim()
             if not self.ending:
-                await self._there.session.release()
-            self.is_unfinished = self.ending and not self._there.session.idle
-        except Exception as error:  # what one session does must not end the others
-            self._there.report(error)
+                await self._runnable.session.release()
+            self.is_unfinished = self.ending and not self._runnable.session.idle
+        except Exception as error:  # an error of one session must not end the others
+            self._runnable.report(error)
             self.is_unfinished = isinstance(error, Disconnected)
         finally:
-            self._forget()
-        self._there.end_work()
+            self._unsubscribe()
+        self._runnable.end_work()
 
     async def _run_turns(self, idle_seconds: float) -> None:
-        runnable, is_sure = self._there, True  # whether the journal has all that it knows
+        """Run turns until the session has been idle for `idle_seconds`, or the claim must end.
+
+        If the connection to the journal was lost, the session is leased again.
+        """
+        runnable, has_all_events = self._runnable, True  # whether the journal has them
         while True:
             news = self._news
             try:
-                if not is_sure:
+                if not has_all_events:
                     await runnable.lease(self._claim.number)
-                    is_sure = True
+                    has_all_events = True
                 if not runnable.cut_off and await runnable.session.step():
                     continue
-            except (
-                Disconnected,
-                Conflict,
-            ) as error:  # events that were not kept may be lost
+            except (Disconnected, Conflict) as error:
                 runnable.report(error)
-                is_sure = False
+                has_all_events = False  # events that were not stored may be lost
                 await anyio.sleep(_RETRY_SECONDS)
                 continue
-            except (
-                RefoldError
-            ) as error:  # the disk, or the model: the next order tries again
+            except RefoldError as error:
+                # An error of the disk or of the model: the next order tries again.
                 runnable.report(error)
                 self._handle_lost_lock(error)
-            if self.ending or (self._is_unwanted and self._is_idle):
+            if self.ending or (self._ends_when_idle and self._is_idle):
                 return
-            with anyio.move_on_after(idle_seconds) as patience:
+            with anyio.move_on_after(idle_seconds) as waiting:
                 await news.wait()
-            if patience.cancelled_caught and self._is_idle:
+            if waiting.cancelled_caught and self._is_idle:
                 return
 
     async def _write_title(self) -> None:
-        """Have a title written after the first turn. Without one, it is tried again when the
-        session is closed.
+        """Have a title written after the first turn.
+
+        If this fails, closing the session tries again.
         """
-        while (view := self._there.session.view).turn.seq or not view.account.spent.answers:
+        while not self._has_ended_turn:
             await self._news.wait()
         with suppress(RefoldError):
-            await self._there.write_title()
+            await self._runnable.write_title()
+
+    @property
+    def _has_ended_turn(self) -> bool:
+        view = self._runnable.session.view
+        return not view.turn.seq and view.account.spent.answers > 0
 
     @property
     def _is_idle(self) -> bool:
-        return not (self._open or self._there.at_work)
+        return not (self._open_orders or self._runnable.at_work)
 
     def end_if_idle(self) -> None:
-        """Release the session now, if nothing runs in it."""
+        """End the claim now if nothing runs in the session."""
         if self._is_idle:
-            self._is_unwanted = True
+            self._ends_when_idle = True
             self._wake()
 
     async def _take_orders(self, group: TaskGroup) -> None:
+        """Carry out the orders of the session, each in a task of the group."""
         while True:
             await _until_reached(self._claim.wait_for_wake)
             if self._is_over:
@@ -261,39 +328,40 @@ class _Run:
                 return
             take = partial(self._orders.take, self._claim.session, self._claim.number)
             for placed in await _until_reached(take):
-                self._open += 1
+                self._open_orders += 1
                 group.start_soon(self._carry_out, placed)
             self._wake()
 
     async def _carry_out(self, placed: PlacedOrder) -> None:
-        outcome: OrderResult | RefoldError = ClosedHere(CLOSED)
+        outcome: OrderResult | RefoldError = ClosedHere(CLOSED)  # if this is cancelled
         try:
-            outcome = await self._there.carry_out(placed.order)
-            if outcome.opened is not None:  # its events come from another hub now
-                self._forget()
-                self._forget = outcome.opened.engine.hub.subscribe(self._wake)
+            outcome = await self._runnable.carry_out(placed.order)
+            if outcome.opened is not None:  # the events now come from another hub
+                self._unsubscribe()
+                self._unsubscribe = outcome.opened.engine.hub.subscribe(self._wake)
         except RefoldError as error:
             outcome = error
         finally:
-            self._open -= 1
+            self._open_orders -= 1
             await _settle(placed, outcome)
             self._handle_lost_lock(outcome)
             self._wake()
 
     def _handle_lost_lock(self, outcome: OrderResult | RefoldError) -> None:
-        """End the claim on a session that another process has."""
+        """End the claim if the outcome of an order shows that another process has the lock."""
         if isinstance(outcome, Held):
-            self._is_unwanted = True
+            self._ends_when_idle = True
         if isinstance(outcome, Fenced):
             self.ending = True
-            self._there.close()
+            self._runnable.close()
 
     async def _await_end(self) -> None:
+        """Wait until the claim is cancelled; if there is a reason, stop the turn with it."""
         reason = await self._claim.wait_for_cancel()
         if reason:
-            self._there.session.forget_orders()
+            self._runnable.session.forget_orders()
             with suppress(RefoldError):
-                await self._there.carry_out(Interrupt(reason=reason))
+                await self._runnable.carry_out(Interrupt(reason=reason))
         self.ending = True
         self._wake()
 
@@ -303,7 +371,10 @@ class _Run:
 
 
 async def _settle(placed: PlacedOrder, outcome: OrderResult | RefoldError) -> None:
-    """Settle an order, tried again after a lost connection unless this is cancelled."""
+    """Settle an order; try again after each lost connection.
+
+    If this task is cancelled, only the first attempt is completed.
+    """
     with suppress(Disconnected), anyio.CancelScope(shield=True):
         await placed.settle(outcome)
         return

@@ -1,8 +1,8 @@
 """One open session with several clients: each sends orders, and each gets all documents.
 
-Orders arrive as JSON, documents leave as frames of the `feed`. The first answer to a
-question wins, and the other clients learn it from its document. `wake` notifies the code
-that runs the turns (`host`, or a terminal) of new work. `server` transports the bytes.
+Orders arrive as JSON; documents are sent as frames of the `feed`. Only the first answer to
+a question counts; the other clients get a document about it. `wake` notifies the code that
+runs the turns (`host`, or a terminal) of new work. `server` transports the bytes.
 """
 
 from collections.abc import Callable
@@ -40,33 +40,35 @@ from refold.views.stream_json.documents import Error, ForkMade, OrderTaken
 from refold.views.stream_json.encode import Document
 from refold.views.stream_json.snapshot import ChangedInstructions, Snapshot, Status
 
-# Orders after which a turn that was cut off is finished.
-_GO_ON = (
+# Orders that also continue an interrupted turn.
+_CONTINUING_ORDERS = (
     SendMessage, Steer, Queue, ApprovalResponse, QuestionResponse, PlanApproval, Interrupt,
     Cancel, Continue,
 )  # fmt: skip
-_WIDENING_ORDERS = (ApprovalResponse, SetMode)  # may allow what waits for an answer
+_WIDENING_ORDERS = (ApprovalResponse, SetMode)  # may allow calls that wait for an answer
 _ITS_OWN = "this session is open in a terminal: change its directory there"
 _NO_HASH = "give the hash of the request that you answer: a newer one may exist"
 
 
 class SharedSession:
-    """`wake` is called when `session.step` may have work. The directory of a session that is
-    open `in_terminal` can only be changed there.
+    """An open session with clients. `wake` is called when `session.step` may have work.
 
-    `cut_off`: the process that ran its turn has ended. A message, an answer or `continue`
-    finishes the turn; reading the session does not.
+    If the session is open `in_terminal`, only the terminal can change its directory.
+    `cut_off` says that the process that ran the open turn has exited. Reading the session
+    does not continue that turn; a message, an answer or the order `continue` does.
     """
 
     def __init__(
         self, session: Session, wake: Callable[[], None], *, in_terminal: bool = False
     ) -> None:
         self.session, self._wake, self._in_terminal = session, wake, in_terminal
-        # If a request waits, the terminal shows it, too: that turn was not cut off.
-        asks = in_terminal and bool(session.requests)
-        self.cut_off = bool(session.view.turn.seq) and not (session.running or asks)
+        # A turn whose request the terminal shows is not cut off.
+        waits_for_user = in_terminal and bool(session.requests)
+        has_open_turn = bool(session.view.turn.seq)
+        self.cut_off = has_open_turn and not (session.running or waits_for_user)
         self._instructions: ChangedInstructions | None = None
-        self._stop = (0, "")  # why its turn has stopped, and after which event
+        # The number of the last event before the turn stopped, and the reason why it stopped.
+        self._stop = (0, "")
         self.feed = Feed(session, self.status)
 
     def status(self) -> Status:
@@ -79,12 +81,16 @@ class SharedSession:
 
     @property
     def problem(self) -> str:
-        """Why the open turn has stopped; "" again as soon as it continues."""
+        """The reason why the open turn has stopped; "" as soon as it continues.
+
+        The reason is part of the status and not an event, because a full disk could not
+        store one. A page that is opened later gets the reason, too.
+        """
         seq, reason = self._stop
         return reason if seq == self.session.view.seq else ""
 
     def report_problem(self, error: RefoldError) -> None:
-        """Tell all clients why the turn has stopped. The next order tries again."""
+        """Inform all clients why the turn has stopped. The next order tries again."""
         self._stop = (self.session.view.seq, str(error))
         self.feed.broadcast(problem(error))
         self.feed.broadcast(replace(self.status(), conversation=self.session.id))
@@ -92,9 +98,9 @@ class SharedSession:
     async def join(
         self, after: Cursor | Newest | None, *, reads_journal: bool = False
     ) -> Follower:
-        """A follower that gets what follows `after`; None: a snapshot and what follows it.
+        """Add a client. It gets the documents that follow `after`, and then new ones.
 
-        `Newest`: it gets the newest events, and then what follows.
+        If `after` is None, it gets a snapshot first; if it is `Newest`, the newest events.
         """
         follower = Follower(reads_journal=reads_journal)
         await self._read_instructions()
@@ -105,21 +111,29 @@ class SharedSession:
         self.feed.leave(follower)
 
     async def receive(self, data: bytes, follower: Follower) -> None:
-        """Carry out an order. Documents for its sender alone go to `follower`."""
+        """Carry out an order that a client has sent as JSON.
+
+        An error and the reply to the order are sent to its `follower` alone.
+        """
         key = ""
         try:
             order = parse_order(data)
             key = order.client_key
-            with acting_as(acting_person() or order.by):  # a known person comes first
+            # An authenticated person has priority over the one that the order names.
+            with acting_as(acting_person() or order.by):
                 changed = await self.execute(order, follower)
         except RefoldError as error:
             _queue_document(follower, problem(error, key))
             return
-        if key:  # after the documents of what it changed
+        if key:  # it is sent after the documents of the change
             await self.feed.wait_until_sent(self.session.view.seq)
             _queue_document(follower, OrderTaken(client_key=key, changed=changed))
 
     async def execute(self, order: Order, follower: Follower) -> bool:
+        """Carry out an order. Return False if it had no effect.
+
+        A document that answers the order is sent to its `follower` alone.
+        """
         session = self.session
         match order:
             case SendMessage():
@@ -131,8 +145,8 @@ class SharedSession:
                 _queue_document(follower, ForkMade(session_id=forked, source=session.id))
                 return True
             case ReportStatus() | ReportSnapshot():
-                asks = isinstance(order, ReportStatus)
-                report = self.status() if asks else self._snapshot()
+                is_status = isinstance(order, ReportStatus)
+                report = self.status() if is_status else self._snapshot()
                 _queue_document(follower, replace(report, conversation=session.id))
                 return True
             case Continue() if self.cut_off or self.problem:
@@ -152,14 +166,15 @@ class SharedSession:
         return changed
 
     async def _continue_after(self, order: Order) -> None:
+        """Have the turn continued after this order, if the order permits that."""
         if isinstance(order, _WIDENING_ORDERS):
             await self._answer_allowed_requests()
-        if isinstance(order, _GO_ON):
+        if isinstance(order, _CONTINUING_ORDERS):
             self.cut_off = False
         self._wake()
 
     def continue_turn(self) -> None:
-        """Finish a turn that was cut off, and carry out the orders."""
+        """Continue an interrupted turn, and carry out the waiting orders."""
         self.cut_off = False
         self._wake()
 
@@ -167,7 +182,12 @@ class SharedSession:
         return replace(self.session.snapshot, status=self.status())
 
     async def _answer_allowed_requests(self) -> None:
-        """Allow the waiting calls that a rule or the mode now allows."""
+        """Allow the waiting calls that a rule or the mode allows by now.
+
+        A terminal looks at the rules before each question, but a page shows all requests at
+        once. The engine does not look again, because a question would vanish from a
+        terminal while the user reads it. Requests of subagents are left to a person.
+        """
         for request in self.session.requests:
             if isinstance(request, PlanToJudge):
                 continue
@@ -175,21 +195,26 @@ class SharedSession:
                 await self.session.answer(request, True)
 
     async def _ask_about_instructions(self) -> None:
-        """Send all clients the question about instructions, if it changed."""
+        """Send all clients the question about the folder's instructions, if the question
+        has changed.
+        """
         before = self._instructions
         await self._read_instructions()
         if self._instructions != before:
             self.feed.broadcast(replace(self.status(), conversation=self.session.id))
 
     async def _read_instructions(self) -> None:
-        with suppress(BadInput):  # of a damaged record the notices tell
+        with suppress(BadInput):  # the notices report a damaged record
             self._instructions = await self.session.find_changed_instructions()
 
     async def _record_message(self, order: SendMessage) -> bool:
-        """Record a message at once: an acknowledged message survives a crash."""
+        """Record a message before it is acknowledged, so that it survives a crash.
+
+        Return False if it was recorded before.
+        """
         named = self.session.workspace.images_in(order.text)
-        new = (image for image in named.images if image not in order.images)
-        images = (*order.images, *new)
+        unsent = (image for image in named.images if image not in order.images)
+        images = (*order.images, *unsent)
         if named.problems:
             raise BadInput("; ".join(named.problems))
         if not (order.text.strip() or images):
@@ -204,7 +229,7 @@ class SharedSession:
 
 
 def problem(error: RefoldError, client_key: str = "") -> Error:
-    """The document about an error, for the client that caused it."""
+    """Return the document that reports an error to the client that caused it."""
     message = Error(kind=type(error).__name__, reason=str(error))
     return replace(message, client_key=client_key) if client_key else message
 

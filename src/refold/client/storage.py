@@ -1,10 +1,10 @@
-"""Cleans up what refold stores: old sessions, old caches, and what belongs to no session.
+"""Cleans up what refold stores: old sessions, old caches, and files that belong to no session.
 
-Containers and images that were made for sessions belong to it (`place.containers`).
-
-`config.storage` says which files there are. A plan is made, shown and carried out: what is in use
-by then stays. A session that a process has open stays, and so do its checkpoints. Sessions and
-repositories are renamed before they are deleted, so an interrupted cleanup leaves none half there.
+Containers and images that were made for sessions are included (`place.containers`).
+`config.storage` lists the kinds of files. A plan is made, shown and then carried out.
+Whatever is used again by then is skipped, and so is a session that a process has open, with
+its checkpoints. Sessions and repositories are renamed before they are deleted, so that an
+interrupted cleanup leaves none half deleted.
 """
 
 import os
@@ -18,15 +18,18 @@ from refold.config.paths import Paths
 from refold.config.storage import StoredFile, TreeSize, find_stored_files, tree_size
 from refold.errors import BadInput, Held
 from refold.journal.session_index import Progress, SessionIndex
-from refold.place.checkpoints import delete_snapshots, find_unused_snapshots
 from refold.place.containers.container_leftovers import (
     ContainerLeftover,
     ContainerLeftovers,
 )
+from refold.place.snapshot_deletion import delete_snapshots, find_unused_snapshots
 
 
 class Leftover(Struct, frozen=True):
-    """A directory that belongs to no session. `session` is its name below `sessions`, or ""."""
+    """A directory that belongs to no session.
+
+    `session` is its name below `sessions`, or "" for other directories.
+    """
 
     path: Path
     size: TreeSize
@@ -39,7 +42,10 @@ class OldSession(Struct, frozen=True):
 
 
 class CleanPlan(Struct, frozen=True):
-    """What a cleanup deletes. `open_sessions` are old, but a process has them open."""
+    """What a cleanup deletes.
+
+    `open_sessions` are old, too, but are left out, because a process has them open.
+    """
 
     sessions: tuple[OldSession, ...]
     leftovers: tuple[Leftover, ...]
@@ -59,7 +65,10 @@ class CleanPlan(Struct, frozen=True):
 
 
 class Storage:
-    """The files of a user. `models` has the downloaded models; `tell` gets the progress."""
+    """The files that refold stores for a user.
+
+    `models` is the directory of downloaded models; `tell` is called with the progress.
+    """
 
     def __init__(
         self, index: SessionIndex, paths: Paths, models: Path, tell: Progress
@@ -73,14 +82,21 @@ class Storage:
     def leftovers(
         self, deleted_sessions: frozenset[str] = frozenset()
     ) -> Iterator[Leftover]:
-        """What belongs to no session, once the sessions `deleted_sessions` are gone."""
+        """Yield the directories that belong to no session once `deleted_sessions` are
+        deleted.
+        """
         for path, name in self._leftover_paths(deleted_sessions):
             yield Leftover(path, tree_size(path), name)
 
     def _leftover_paths(
         self, deleted_sessions: frozenset[str]
     ) -> Iterator[tuple[Path, str]]:
-        """Each directory, with its name below `sessions`, or "" for one of checkpoints."""
+        """Yield each directory that belongs to no session, with its name in the directory
+        of sessions.
+
+        The name is "" for a directory with the snapshots of a workspace. `deleted_sessions`
+        count as deleted.
+        """
         for name in self._home.leftovers():
             yield self._home.path(name), name
         cards = self._home.catalogue(self._tell).cards(children=True)
@@ -89,14 +105,17 @@ class Storage:
         ]
         sessions = {session.id for session in self._home.sessions()} - deleted_sessions
         directories = {card.about.directory for card in cards}
-        # A journal that cannot be read, or was not indexed, may work in any of them.
+        # A session whose journal is unreadable or not indexed may have snapshots anywhere.
         if sessions - {card.id for card in cards} or "" in directories:
             return
         for path in find_unused_snapshots(self._paths.checkpoints, directories, sessions):
             yield path, ""
 
     def plan(self, before: float) -> CleanPlan:
-        """What can be deleted because it was last written before this time."""
+        """Return what can be deleted because it was not used since the time `before`.
+
+        Directories of no session and stray containers are included.
+        """
         old = [s.id for s in self._home.sessions() if s.changed < before]
         in_use = {id_ for id_ in old if self._home.writer(id_)}
         sizes = {id_: tree_size(self._home.path(id_)) for id_ in old if id_ not in in_use}
@@ -123,7 +142,10 @@ class Storage:
         )
 
     def carry_out(self, plan: CleanPlan, before: float) -> CleanPlan:
-        """Delete what is in the plan and is still old and unused. Returns what was deleted."""
+        """Delete what is in the plan, unless it was written since `before` or is used now.
+
+        Return what was deleted.
+        """
         sessions = [
             session for session in plan.sessions if self._delete_session(session.id, before)
         ]
@@ -135,7 +157,7 @@ class Storage:
             if leftover.path in unused and self._delete_leftover(leftover, before)
         ]
         files = [file for file in plan.cache_files if _delete_file(file, before)]
-        containers = [one for one in plan.containers if self.containers.remove(one)]
+        containers = [item for item in plan.containers if self.containers.remove(item)]
         return CleanPlan(tuple(sessions), tuple(leftovers), tuple(files), tuple(containers))
 
     def _delete_session(self, session: str, before: float) -> bool:
@@ -144,6 +166,10 @@ class Storage:
         return self._delete(session)
 
     def _delete_leftover(self, leftover: Leftover, before: float) -> bool:
+        """Delete what a session left.
+
+        Return False if it was changed since `before`, or cannot be deleted.
+        """
         if tree_size(leftover.path).changed >= before:
             return False
         if leftover.session:
@@ -151,13 +177,17 @@ class Storage:
         return delete_snapshots(self._paths.checkpoints, leftover.path)
 
     def _delete(self, session: str) -> bool:
-        with suppress(Held, BadInput):  # it was opened just now, or is a link
+        """Delete a session. Return False if a process has just opened it, or if it is a
+        link.
+        """
+        with suppress(Held, BadInput):  # it has just been opened, or is a link
             self._home.delete(session)
             return True
         return False
 
 
 def _delete_file(file: StoredFile, before: float) -> bool:
+    """Delete a file. Return False if it was written since `before`, or cannot be deleted."""
     with suppress(OSError):
         if os.lstat(file.path).st_mtime < before:
             os.unlink(file.path)

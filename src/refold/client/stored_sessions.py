@@ -1,8 +1,8 @@
-"""The stored sessions of this machine: listed, searched and read without a lock.
+"""The stored sessions of this machine: lists, searches and reads them without a lock.
 
-A session may be open elsewhere: what is read is on the disk. `host` opens sessions; `views`
-makes the documents, which are those that the command line prints with --json. Everything
-here blocks on the disk: call it in a thread.
+Another process may have a session open; these functions read what it has stored. `host`
+opens sessions. `views` makes the documents, which the command line also prints with --json.
+Every function blocks on the disk: call it in a thread.
 """
 
 import os
@@ -47,7 +47,7 @@ from refold.views.stream_json.snapshot import SnapshotMessage, messages_of
 
 _READ_SECONDS = 2.0  # for reading new entries; a list does not wait for all
 _ALL_LISTED = CardFilter()
-_MAX_RECENT = 1_000  # newest sessions whose directories are recent
+_MAX_RECENT = 1_000  # newest sessions whose directories count as recent
 
 
 class ListedSession(Struct, frozen=True):
@@ -56,7 +56,9 @@ class ListedSession(Struct, frozen=True):
 
 
 class StoredSessions:
-    """The sessions of one home. Each `id` is full, and of an existing session."""
+    """The stored sessions of one home. Each `id_` must be the full id of an existing
+    session.
+    """
 
     def __init__(self, index: SessionIndex) -> None:
         self._home = index
@@ -66,7 +68,7 @@ class StoredSessions:
         return self._home.exists(id_)
 
     def holder(self, id_: str) -> str:
-        """Describe the process that writes it now; "" if none does."""
+        """Return a description of the process that is writing the session; "" if none is."""
         writer = self._home.writer(id_)
         return writer.text if writer else ""
 
@@ -76,9 +78,10 @@ class StoredSessions:
         wanted: CardFilter = _ALL_LISTED,
         after: ListPosition | None = None,
     ) -> Mapping[str, ListedSession]:
-        """At most `limit` sessions of a list by their ids, the last used first.
+        """Return at most `limit` sessions by their ids, the last used first.
 
-        Each has a message, or a name. Of the runs of a schedule, only the newest is listed.
+        They match `wanted`, are after the position `after`, and have a message or a name.
+        Of the runs of a schedule, only the newest is listed.
         """
         catalogue = self._home.catalogue()
         listed = catalogue.newest_first(wanted, after=after, seconds=_READ_SECONDS)
@@ -89,12 +92,15 @@ class StoredSessions:
         }
 
     def cards(self, limit: int, directory: str = "") -> Sequence[SessionDocument]:
-        """The documents of the newest sessions, or of those that work in `directory`."""
+        """Return the documents of at most `limit` newest sessions.
+
+        With `directory`, only sessions that work there are returned.
+        """
         sessions = self.newest(limit, CardFilter(directory))
         return [self.document(session) for session in sessions.values()]
 
     def recent_directories(self) -> Sequence[str]:
-        """The directories of the newest sessions, that of the last used first."""
+        """Return the directories of the newest sessions, the last used first."""
         catalogue = self._home.catalogue()
         listed = catalogue.newest_first(CardFilter(everything=True), seconds=_READ_SECONDS)
         directories = (card.about.directory for card in islice(listed, _MAX_RECENT))
@@ -103,31 +109,34 @@ class StoredSessions:
     def page(
         self, limit: int, after: str = "", *, archived: bool = False
     ) -> tuple[Sequence[SessionDocument], str]:
-        """At most `limit` documents, pinned sessions first, and the cursor of the next page.
+        """Return at most `limit` documents, pinned sessions first, and the cursor of the
+        next page.
 
-        `after` is the cursor of a page, "" for the first; the cursor of the last page is "".
-        Raises `BadInput` if `after` is not a cursor.
+        `after` is the cursor of the wanted page; "" means the first one. The returned
+        cursor is "" if no page follows. With `archived`, return archived sessions. Raises
+        `BadInput` if `after` is not a cursor.
         """
         pinned, position = _position_of(after) if after else (True, None)
         sessions = list[ListedSession]()
         if pinned:
-            wanted = CardFilter(pinned=True, archived=archived)
-            sessions += self.newest(limit + 1, wanted, position).values()
-            position = None
-        if len(sessions) <= limit:
-            wanted = CardFilter(pinned=False, archived=archived)
-            left = limit + 1 - len(sessions)
-            sessions += self.newest(left, wanted, position).values()
+            filter_ = CardFilter(pinned=True, archived=archived)
+            sessions += self.newest(limit + 1, filter_, position).values()
+            position = None  # sessions that are not pinned are listed from their beginning
+        # One more than the page has room for: it shows that another page follows.
+        missing = limit + 1 - len(sessions)
+        if missing > 0:
+            filter_ = CardFilter(pinned=False, archived=archived)
+            sessions += self.newest(missing, filter_, position).values()
         cursor = _cursor(sessions[limit - 1].card) if len(sessions) > limit else ""
         return [self.document(session) for session in sessions[:limit]], cursor
 
     def find_listed(self, id_: str) -> ListedSession | None:
-        """The session as it is in a list; None: it is in none."""
+        """Return the session as lists show it; None if no list does."""
         card = self._read_card(id_)
-        return self._with_its_activity(card) if card and _is_shown(card) else None
+        return self._read_activity(card) if card and _is_shown(card) else None
 
     def card(self, id_: str) -> SessionDocument:
-        return self.document(self._with_its_activity(self._read_card(id_) or Card(id_)))
+        return self.document(self._read_activity(self._read_card(id_) or Card(id_)))
 
     def document(self, session: ListedSession) -> SessionDocument:
         return replace(
@@ -138,93 +147,108 @@ class StoredSessions:
         )
 
     def search(self, text: str, limit: int) -> Sequence[SearchHit]:
-        """The sessions and events that contain this text.
+        """Return the sessions and events that contain this text.
 
         Raises `BadInput` for an invalid search.
         """
         return list(map(search_hit, self._home.catalogue().search(text, limit)))
 
     def cut_off(self) -> Sequence[SessionDocument]:
-        """The sessions whose turn ended with its process, or is open in this one."""
-        wanted = CardFilter(open=True, everything=True)
-        cards = self._home.catalogue().newest_first(wanted, seconds=_READ_SECONDS)
-        own = os.getpid()
+        """Return the sessions with an open turn that no other process runs.
+
+        Either the process that ran the turn has exited, or it is this process.
+        """
+        filter_ = CardFilter(open=True, everything=True)
+        cards = self._home.catalogue().newest_first(filter_, seconds=_READ_SECONDS)
+        own_pid = os.getpid()
         return [
             self.document(self._with_activity(card, asks=False))
             for card in cards
-            if self._writer(card.id) in (0, own)
+            if self._writer_pid(card.id) in (0, own_pid)
         ]
 
     def entries(self, id_: str) -> Sequence[Entry]:
-        """Its valid events, oldest first."""
-        return self._home.entries(id_)[0]
+        """Return the valid events of a session, oldest first."""
+        entries, _ = self._home.entries(id_)
+        return entries
 
     def messages(self, id_: str) -> Sequence[SnapshotMessage]:
-        """The conversation as the model has it now."""
+        """Return the conversation as the model has it now."""
         history = self._home.history(id_)
         return messages_of(history.view_at(len(history.entries)))
 
     def events(self, id_: str, after: Cursor, limit: int) -> Iterator[bytes]:
-        """The documents after `after`, encoded."""
+        """Return at most `limit` encoded documents that follow the position `after`."""
         return islice(documents_after(after, self._home.history(id_), id_), limit)
 
     def window(self, id_: str, before: Cursor | None, size: int) -> Iterator[bytes]:
-        """The documents of at least `size` events that end at `before`; None: the newest.
+        """Return the encoded documents of at least `size` events before the position `before`.
 
-        Raises `BadInput` if there is no such document.
+        With None, return those of the newest events. Raises `BadInput` if the position does
+        not exist.
         """
         history = self._home.history(id_, up_to=before.seq if before else None)
         return older_documents(history, before, size, id_)
 
     def usage(self, id_: str) -> SpendingDocument:
-        """Tokens and cost, its subagents included."""
+        """Return the tokens and cost of the session and its subagents."""
         return spending_document(tree_spending(self._tree(id_), agent_of))
 
     def tree(self, id_: str) -> TreeDocument:
         return tree_document(tree_row(self._tree(id_), time.time(), self._label))
 
     def follow(self, id_: str) -> TreeNews:
-        """What is new in a subagent and those below it, by their address below the root."""
-        return self._home.follow(id_, id_.partition("/")[2])
+        """Return an object that returns new entries in the journals of a session and its
+        subagents.
+
+        `id_` may be the id of a subagent, in the form ID/child-1.
+        """
+        _, _, address = id_.partition("/")  # of the subagent; "" for the session itself
+        return self._home.follow(id_, address)
 
     def timeline(self, id_: str, limit: int, after: str = "") -> TimelinePage:
-        """At most `limit` calls with their times and costs, behind the one with this cursor.
+        """Return at most `limit` calls, with times and costs, after the call with the
+        cursor `after`.
 
-        Raises `BadInput` if there is none.
+        Raises `BadInput` for an unknown cursor.
         """
         return self._timelines.page(id_, limit, after)
 
     def requests(self, id_: str) -> Sequence[RequestDocument]:
-        """The recorded model calls, without their bodies."""
+        """Return the recorded model calls, without their bodies."""
         calls = enumerate(self._wire_calls(id_), start=1)
         return [request_document(number, call, bodies=False) for number, call in calls]
 
     def request(self, id_: str, seq: int) -> RequestDocument | None:
-        """The recorded model call whose event this is, with both bodies."""
-        calls = enumerate(self._wire_calls(id_), start=1)
-        return next(
-            (request_document(n, call) for n, call in calls if call.seq == seq), None
-        )
+        """Return the recorded model call with this event number, with request and response.
+
+        None if that event is not a recorded model call.
+        """
+        for number, call in enumerate(self._wire_calls(id_), start=1):
+            if call.seq == seq:
+                return request_document(number, call)
+        return None
 
     def blob(self, id_: str, name: str) -> bytes:
-        """The content that an event refers to by its sha256. Raises `JournalError`."""
+        """Return the content to which an event refers by its sha256. Raises `JournalError`."""
         return self._home.blob(id_, name)
 
     def export(self, id_: str, form: str) -> Iterator[bytes]:
-        """The session as a file, in one of the forms of `views.export.formats`."""
+        """Yield the session as a file, in one of the forms of `views.export.formats`."""
         yield from export_session(self._home, id_, ExportChoice(form), self._label).pieces
 
     def _read_card(self, id_: str) -> Card | None:
         return self._home.catalogue().card(id_, seconds=_READ_SECONDS)
 
-    def _with_its_activity(self, card: Card) -> ListedSession:
+    def _read_activity(self, card: Card) -> ListedSession:
+        """Return the session with its activity. The request of a subagent counts as its own."""
         asks = bool(card.asking)
         if card.open and not card.parent:
             asks = bool(self._home.catalogue().asking([card.id]))
         return self._with_activity(card, asks=asks)
 
-    def _writer(self, id_: str) -> int:
-        """The id of the process that writes it now; 0 if none does."""
+    def _writer_pid(self, id_: str) -> int:
+        """Return the process id of the session's writer; 0 if no process writes it."""
         writer = self._home.writer(id_)
         return writer.pid if writer else 0
 
@@ -249,17 +273,28 @@ class StoredSessions:
 
 
 def _is_shown(card: Card) -> bool:
+    """Whether lists show the session, because it has a name, or a title from its first
+    message.
+    """
     return bool(card.about.title or card.about.name)
 
 
 def _cursor(card: Card) -> str:
-    return f"{PINNED_TAG in card.about.tags:d}_{card.changed!r}_{card.id}"
+    """Return the cursor of the page that begins after this session; `_position_of` parses
+    it.
+    """
+    is_pinned = PINNED_TAG in card.about.tags
+    return f"{is_pinned:d}_{card.changed!r}_{card.id}"
 
 
 def _position_of(cursor: str) -> tuple[bool, ListPosition]:
-    """Whether the last session of a page is pinned, and its position."""
-    pinned, _, rest = cursor.partition("_")
-    changed, _, id_ = rest.partition("_")
+    """Return whether the last session before a page is pinned, and the position of that
+    session.
+
+    Raises `BadInput` for an invalid cursor.
+    """
+    pinned, _, position = cursor.partition("_")
+    changed, _, id_ = position.partition("_")
     try:
         return bool(int(pinned)), (float(changed), id_)
     except ValueError as error:

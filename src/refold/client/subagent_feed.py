@@ -1,7 +1,8 @@
-"""The documents of one subagent, for a client that has opened it.
+"""Sends the documents of one subagent to a client that has opened it.
 
-The process that runs its session writes its journal: it is read here, and takes no orders.
-What it writes and prints at the moment comes through the `feed` of that session.
+The session above the subagent runs it and writes its journal. This feed reads the journal,
+and takes no orders. Text in progress and live output are taken from the `feed` of that
+session.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -31,35 +32,45 @@ from refold.views.stream_json.encode import approval_request, documents_of
 from refold.views.stream_json.live_documents import ChildMoved, ToolProgress, WithinChild
 from refold.views.stream_json.snapshot import Choices, Status, snapshot, status
 
-_READ_SECONDS = 1.0  # between two readings, if no live news comes
+_READ_SECONDS = 1.0  # between two readings of the journal, without live documents
 Send = Callable[[bytes], Awaitable[None]]
 
 
 class SubagentFeed:
-    """The subagent with the full id `id_`, of the session `root`, which is open here."""
+    """Sends the documents of the subagent with the full id `id_`.
+
+    `root`, the session above all its subagents, is open in this process.
+    """
 
     def __init__(self, stored: StoredSessions, root: SharedSession, id_: str) -> None:
         self._root, self._id = root, id_
-        self._node = id_.partition("/")[2]
+        _, _, self._node = id_.partition("/")  # its address below the root session
         self._journal = stored.follow(id_)
         self._view = View()
         self._sending = anyio.Lock()
 
     async def run(self, after: Cursor | Newest | None, send: Send) -> None:
-        """Send what follows `after`, and then what is new, until the session is closed."""
+        """Send the documents that follow `after`, then new ones, until the session is
+        closed.
+        """
         follower = await self._root.join(self._root.feed.position)
         try:
-            for frame in await to_thread.run_sync(self._begin, after):
+            for frame in await to_thread.run_sync(self._first_frames, after):
                 await send(frame)
             async with anyio.create_task_group() as group:
-                group.start_soon(self._read_often, send)
+                group.start_soon(self._send_new_often, send)
                 async for batch in follower.batches():
                     await self._send_live(batch, send)
                 group.cancel_scope.cancel()
         finally:
             self._root.leave(follower)
 
-    def _begin(self, after: Cursor | Newest | None) -> Sequence[bytes]:
+    def _first_frames(self, after: Cursor | Newest | None) -> Sequence[bytes]:
+        """Read the journal, and return the frames that follow `after`, and then a status.
+
+        If `after` is None, or is not a position of this journal, return a snapshot and a
+        status.
+        """
         entries = self._read()
         self._view = fold(entries)
         match after:
@@ -68,19 +79,19 @@ class SubagentFeed:
             case Cursor() if not after.seq or has_event(entries, after):
                 frames = documents_after(after, EventHistory(entries), self._id)
             case _:
-                place = str(end_cursor(entries[-1])) if entries else "0-0-0"
+                position = str(end_cursor(entries[-1])) if entries else "0-0-0"
                 state = snapshot(self._view, self._status())
-                frames = iter(
-                    [msgspec.json.encode(replace(state, id=place, conversation=self._id))]
-                )
+                state = replace(state, id=position, conversation=self._id)
+                frames = iter([msgspec.json.encode(state)])
         return [*frames, msgspec.json.encode(self._status())]
 
-    async def _read_often(self, send: Send) -> None:
+    async def _send_new_often(self, send: Send) -> None:
         while True:
             await anyio.sleep(_READ_SECONDS)
             await self._send_new(send)
 
     async def _send_new(self, send: Send) -> None:
+        """Send the documents of new events, and a status if a turn began or ended."""
         async with self._sending:
             before = self._view.turn.seq
             for entry in await to_thread.run_sync(self._read):
@@ -94,17 +105,16 @@ class SubagentFeed:
                 await send(msgspec.json.encode(self._status()))
 
     async def _send_live(self, batch: Sequence[bytes], send: Send) -> None:
+        """Send what the subagent is writing now, if any frame of the batch is about it."""
         news = [live for frame in batch if (live := _live_document(frame))]
         if not any(live.node == self._node for live in news):
             return
-        await self._send_new(send)  # the journal has what came before
+        await self._send_new(send)  # first the earlier events, which are in the journal
         for frame in self._live_frames(news):
             await send(frame)
 
     def _live_frames(self, news: Sequence[WithinChild | ChildMoved]) -> Iterator[bytes]:
-        """Frames with what the subagent prints, and with what it writes until the whole
-        response is there.
-        """
+        """Yield frames with live output of the subagent, and with text of its open response."""
         for live in news:
             if not isinstance(live, WithinChild) or live.node != self._node:
                 continue
@@ -113,6 +123,9 @@ class SubagentFeed:
                     yield msgspec.json.encode(replace(document, conversation=self._id))
 
     def _read(self) -> Sequence[Entry]:
+        """Return the new events of the subagent. Raises `BadInput` if its journal is
+        damaged.
+        """
         entries = [
             entry for node, entry in self._journal.new_entries() if node == self._node
         ]
@@ -121,6 +134,7 @@ class SubagentFeed:
         return entries
 
     def _status(self) -> Status:
+        """Return the status document of the subagent."""
         view = self._view
         prompt = view.conversation.system_prompt
         choices = Choices(
@@ -139,6 +153,9 @@ class SubagentFeed:
 
 
 def _live_document(frame: bytes) -> WithinChild | ChildMoved | None:
+    """Return the document about a subagent in this frame; None for any other kind of
+    document.
+    """
     if frame.startswith(b'{"type":"within"'):
         return msgspec.json.decode(frame, type=WithinChild)
     if frame.startswith(b'{"type":"child_moved"'):

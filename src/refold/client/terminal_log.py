@@ -1,7 +1,8 @@
 """Records the terminals that the user opens in the page of a conversation.
 
-The events are by the user. They change nothing of the conversation; what the model should know of a
-terminal is a message, by `Session.record_command`. The shell itself runs in `server.terminals`.
+The events name the user as their source, and do not change the conversation. To show the
+model something from a terminal, `Session.record_command` sends a message. The shell itself
+runs in `server.terminals`.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ MAX_COMMAND_CHARS = 10_000  # of a command line that are recorded
 
 
 class TerminalLog:
-    """Records in the journal of one session, which this process must be able to write.
+    """Records terminals in the journal of one session. This process must be able to write it.
 
     Raises `Held` if another process writes it.
     """
@@ -40,9 +41,10 @@ class TerminalLog:
         return number
 
     async def enter(self, terminal: int, command: str | None) -> None:
-        """Record a command line; None: its text is not known."""
-        cut = command is not None and len(command) > MAX_COMMAND_CHARS
-        text = command and command[:MAX_COMMAND_CHARS]
+        """Record a command line that was entered; None if its text is unknown."""
+        text, cut = command, False
+        if command is not None and len(command) > MAX_COMMAND_CHARS:
+            text, cut = command[:MAX_COMMAND_CHARS], True
         await self._engine.record(
             TerminalCommandEntered(terminal, text, cut), author="person"
         )

@@ -1,7 +1,7 @@
-"""The timelines of stored sessions in pages: entries are folded once, and then only those that are new.
+"""The timelines of stored sessions, in pages. Each journal entry is folded only once.
 
-`views.timeline` makes the rows, of the page that is asked for; `stored_sessions` asks. Everything here
-blocks on the disk.
+`views.timeline` makes the rows of the requested page; `stored_sessions` calls this module.
+Every function blocks on the disk.
 """
 
 import time
@@ -20,40 +20,45 @@ from refold.views.activity import ActivityFold, Span
 from refold.views.session_tree import Labels
 from refold.views.timeline import TimelineRow, began_at, timeline_row
 
-_MAX_TIMELINES = 4  # in memory: of those that are scrolled now
+_MAX_TIMELINES = 4  # timelines in memory: those that were requested last
 
 
 class TimelinePage(Struct, frozen=True):
-    """`following` is the cursor of the next page; "": there is none."""
+    """A page of rows.
+
+    `following` is the cursor of the next page; "": it is the last one.
+    """
 
     rows: tuple[TimelineRow, ...]
     following: str
 
 
 class Timelines:
-    """The timelines of the sessions of one home, used by several threads."""
+    """The timelines of the sessions of one home. Several threads may use it."""
 
     def __init__(self, index: SessionIndex, label: Labels) -> None:
         self._home, self._label = index, label
-        self._known = OrderedDict[str, _Timeline]()
+        self._timelines = OrderedDict[str, _Timeline]()  # the last requested is the last
         self._lock = Lock()
 
     def page(self, id_: str, limit: int, after: str = "") -> TimelinePage:
-        """At most `limit` rows behind the row with this cursor.
+        """Return at most `limit` rows after the row with this cursor.
 
-        Raises `BadInput` if there is none.
+        Raises `BadInput` for an unknown cursor.
         """
         with self._lock:
-            timeline = self._known.pop(id_, None) or _Timeline(self._home, id_)
-            self._known[id_] = timeline
-            while len(self._known) > _MAX_TIMELINES:
-                self._known.popitem(last=False)
+            timeline = self._timelines.pop(id_, None) or _Timeline(self._home, id_)
+            self._timelines[id_] = timeline
+            while len(self._timelines) > _MAX_TIMELINES:
+                self._timelines.popitem(last=False)
             timeline.update()
             return timeline.page(limit, after, self._label)
 
 
 class _GrowingNode:
-    """A session of the tree: its spans and its view, as of the newest entry read."""
+    """A session or subagent of a timeline: its calls and its state up to the last entry
+    read.
+    """
 
     def __init__(self, address: str, session: str) -> None:
         self.address, self.session = address, session
@@ -71,7 +76,10 @@ class _GrowingNode:
 
 
 class _Timeline:
-    """A tree that is followed. `_spans` are in the order in which they began, with their cursors."""
+    """The timeline of a session and its subagents, which grows with their journals.
+
+    `_spans` (calls with their times) are sorted by their beginning, with their cursors.
+    """
 
     def __init__(self, index: SessionIndex, id_: str) -> None:
         self._home, self._id = index, id_
@@ -79,22 +87,25 @@ class _Timeline:
         self._nodes = dict[str, _GrowingNode]()  # parents before their subagents
         self._spans: Sequence[tuple[Span, _GrowingNode]] = ()
         self._cursors: Sequence[str] = ()
-        self._positions = dict[str, int]()  # of each cursor
+        self._positions = dict[str, int]()  # the position of each cursor
 
     def update(self) -> None:
-        """Fold new entries, and find out which sessions are being written."""
+        """Read new entries, and find out which sessions are being written now."""
         has_grown = self._fold_news()
         open_nodes = [node for node in self._nodes.values() if node.view.turn.seq]
         for node in open_nodes:
             node.is_written = self._home.writer(node.session) is not None
         if not all(node.is_written for node in open_nodes):
-            has_grown |= (
-                self._fold_news()
-            )  # the end of a turn comes before that of its writer
+            # A turn ends before its writer releases the lock, so its end can be read now.
+            has_grown |= self._fold_news()
         if has_grown:
             self._sort()
 
     def page(self, limit: int, after: str, label: Labels) -> TimelinePage:
+        """Return up to `limit` rows after the cursor `after`; "" is the beginning.
+
+        Raises `BadInput` for an unknown cursor.
+        """
         if after and after not in self._positions:
             raise BadInput(f"no call of this conversation has the address {after!r}")
         begin = self._positions[after] + 1 if after else 0
@@ -104,9 +115,11 @@ class _Timeline:
             timeline_row(span, nodes[node.address], now, label)
             for span, node in self._spans[begin:end]
         )
-        return TimelinePage(rows, self._cursors[end - 1] if end < len(self._spans) else "")
+        following = self._cursors[end - 1] if end < len(self._spans) else ""
+        return TimelinePage(rows, following)
 
     def _fold_news(self) -> bool:
+        """Fold new entries into their nodes. Return False if there are none."""
         entries = dict[str, list[Entry]]()
         for address, entry in self._news.new_entries():
             entries.setdefault(address, []).append(entry)
@@ -118,13 +131,15 @@ class _Timeline:
         return bool(entries)
 
     def _sort(self) -> None:
+        """Sort the spans of all nodes by their beginning, and give each a cursor."""
         spans = [
             (span, node) for node in self._nodes.values() for span in node.activity.spans
         ]
-        spans.sort(key=lambda pair: began_at(pair[0]))  # at the same moment: parents first
+        # The sort is stable: at the same moment, parents come first.
+        spans.sort(key=lambda span_and_node: began_at(span_and_node[0]))
         cursors, positions = list[str](), dict[str, int]()
         for position, (span, node) in enumerate(spans):
-            # Call ids are those of a model, which may use one again.
+            # A call id is chosen by a model, and may be used again.
             address = f"{node.address}/{span.id}"
             cursor = address if address not in positions else f"{address}#{position}"
             cursors.append(cursor)

@@ -1,6 +1,6 @@
-"""The claims of a session with their verdicts: as a report, as lines, as a document.
+"""Shows whether the claims of a session are supported: as a report, lines, or a document.
 
-`claims` checks them.
+The package `claims` checks them.
 """
 
 from collections import Counter
@@ -21,12 +21,14 @@ NOT_SUPPORTED = 5
 _STATE_STYLES: dict[str, Style] = {
     "supported": "good", "contradicted": "bad", "stale": "warn", "unknown": "dim",
 }  # fmt: skip
-_COLUMN_CELLS = 14  # cells before a claim
+_COLUMN_CELLS = 14  # terminal cells before a claim
 _MAX_CHARS = 300  # of a claim, a reason or a quote on the screen
 
 
 class SecondCheck(Struct, frozen=True):
-    """The second check. `problem` says why it gave no result, or is ""."""
+    """The result of a second check of the claims. `problem` says why there is none, or is
+    "".
+    """
 
     session: str = ""
     cost: float | None = None
@@ -34,27 +36,37 @@ class SecondCheck(Struct, frozen=True):
 
 
 class VerifyReport(Struct, frozen=True):
-    """The whole report. `second` is None unless a second opinion was requested."""
+    """The verdicts on the claims of a turn. `second` is None unless a second check was
+    requested.
+    """
 
     session: str
-    told: TurnClaims
+    turn_claims: TurnClaims
     checked: tuple[CheckedClaim, ...]
     strict: bool = False
     second: SecondCheck | None = None
 
     @property
     def code(self) -> int:
-        """The exit code. Errors, missing evidence and doubt never count as support."""
-        fine = all(item.is_reliable for item in self.checked)
-        if self.strict:
-            states = {item.state for item in self.checked}
-            fine = fine and states == {"supported"}
-        failed = self.second is not None and bool(self.second.problem)
-        return 0 if fine and not failed else NOT_SUPPORTED
+        """The exit code: 0 or `NOT_SUPPORTED`.
+
+        It is 0 if no claim is contradicted, each required claim is supported, and a requested
+        second check has a result. If `strict`, there must be claims, and all be supported.
+        """
+        if not all(item.is_reliable for item in self.checked):
+            return NOT_SUPPORTED
+        states = {item.state for item in self.checked}
+        if self.strict and states != {"supported"}:
+            return NOT_SUPPORTED
+        if self.second is not None and self.second.problem:
+            return NOT_SUPPORTED
+        return 0
 
 
 def lines(report: VerifyReport) -> Iterator[Line]:
-    """The claims, each with its verdict and its evidence."""
+    """Yield the lines of the report: each claim with its verdict and evidence, and a
+    summary.
+    """
     for item in report.checked:
         name = _shorten(item.claim.claim) + ("  (required)" if item.claim.required else "")
         yield (
@@ -71,13 +83,13 @@ def lines(report: VerifyReport) -> Iterator[Line]:
 
 
 def document(report: VerifyReport) -> dict[str, object]:
-    """The report as a document for programs."""
+    """Return the report as a document for programs."""
     counts = Counter(item.state for item in report.checked)
     return {
         "type": "verify",
         "session_id": report.session,
-        "turn": report.told.turn,
-        "ended": report.told.ended,
+        "turn": report.turn_claims.turn,
+        "ended": report.turn_claims.ended,
         "ok": report.code == 0,
         "counts": {state: counts[state] for state in WORST_FIRST},
         "claims": claims_of(report.checked),
@@ -86,11 +98,12 @@ def document(report: VerifyReport) -> dict[str, object]:
 
 
 def claims_of(checked: Sequence[CheckedClaim]) -> list[documents.Claim]:
-    """Claims with their verdicts, for a document."""
+    """Return the claims with their verdicts, for a document."""
     return [_claim(number, item) for number, item in enumerate(checked, 1)]
 
 
 def _claim(number: int, checked: CheckedClaim) -> documents.Claim:
+    """Return a claim with its verdict, and with the finding on each piece of its evidence."""
     pairs = zip(checked.claim.evidence, checked.findings, strict=False)
     return documents.Claim(
         id=str(number),
@@ -103,7 +116,10 @@ def _claim(number: int, checked: CheckedClaim) -> documents.Claim:
 
 
 def claims_of_turn(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
-    """The claims of that turn, or of the last one. Raises `BadInput` if there is none."""
+    """Return the claims of that turn; 0: of the last turn.
+
+    Raises `BadInput` for an unknown turn.
+    """
     try:
         return claims_in(entries, turn)
     except LookupError as error:
@@ -113,26 +129,31 @@ def claims_of_turn(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
 
 
 def _summary(report: VerifyReport) -> str:
-    turn = f"turn {report.told.turn}" if report.told.turn else "the session"
+    """Return a sentence with the number of claims of each verdict, the best verdict first."""
+    turn = f"turn {report.turn_claims.turn}" if report.turn_claims.turn else "the session"
     if not report.checked:
         return f"{turn} makes no claims that can be checked"
     counts = Counter(item.state for item in report.checked)
     count = len(report.checked)
     counts_text = ", ".join(f"{counts[s]} {s}" for s in reversed(WORST_FIRST) if counts[s])
-    running = "" if report.told.ended else ", and has not ended"
+    running = "" if report.turn_claims.ended else ", and has not ended"
     return f"{turn}: {count} claim{'' if count == 1 else 's'}, {counts_text}{running}"
 
 
 def _second_check_text(second: SecondCheck) -> str:
-    cost = "price unknown" if second.cost is None else f"${second.cost:.4f}"
-    failed = f"failed: {_shorten(second.problem)}" if second.problem else "done"
-    return f"second look {failed} ({cost}{f', session {second.session}' if second.session else ''})"
+    details = "price unknown" if second.cost is None else f"${second.cost:.4f}"
+    if second.session:
+        details += f", session {second.session}"
+    outcome = f"failed: {_shorten(second.problem)}" if second.problem else "done"
+    return f"second look {outcome} ({details})"
 
 
 def _evidence_name(evidence: Evidence) -> str:
+    """Return the file with its lines, the call and the quote that the evidence names."""
     place = f"{evidence.path}:{evidence.lines}" if evidence.lines else evidence.path
-    parts = [place, evidence.call and f"`{evidence.call}`", evidence.quote]
-    return _shorten(" ".join(filter(None, parts))) or "(nothing is named)"
+    call = f"`{evidence.call}`" if evidence.call else ""
+    parts = filter(None, (place, call, evidence.quote))
+    return _shorten(" ".join(parts)) or "(nothing is named)"
 
 
 def _shorten(text: str) -> str:

@@ -1,9 +1,10 @@
-"""Webhooks of schedules: their secrets, and whether a request may start a run.
+"""Webhooks of schedules: stores their secrets, and decides whether a request may start a run.
 
-A secret is kept as API keys are, in a file for the user alone; the file of the schedules has only
-the name. The sender, who has the secret, signs the time and the body. An unknown name costs
-the same work as a wrong signature. `schedules.hook_calls` refuses repeated requests,
-`client.due_schedules` starts the run, and `server.hooks` has the address.
+A secret is stored like an API key, in a file for the user alone; the file of the schedules
+has only the webhook's name. The sender signs the time and the body with the secret. To
+check a request takes as long for an unknown name as for a wrong signature.
+`schedules.webhook_calls` refuses repeated requests, `client.due_schedules` starts the run,
+and `server.webhook_routes` has the route.
 """
 
 import hashlib
@@ -18,16 +19,16 @@ import anyio
 from anyio import to_thread
 from msgspec import Struct
 
+from refold.app.session_schedules import open_book
 from refold.config import credentials
 from refold.config.paths import Paths, paths
-from refold.config.secret_values import masks_of
 from refold.errors import BadInput, RefoldError
-from refold.journal.schedules.hook_calls import WINDOW_SECONDS, CallRefusal, HookCalled
 from refold.journal.schedules.schedule_book import ScheduleBook
+from refold.journal.schedules.webhook_calls import WINDOW_SECONDS, CallRefusal, HookCalled
 
 _WEBHOOKS_FILE = "webhooks.toml"
 _SECRET_BYTES = 32
-_MAX_CONCURRENT_CHECKS = 2  # checked at once: their sender is not known yet
+_MAX_CONCURRENT_CHECKS = 2  # few, because the sender is not authenticated yet
 _NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _STAMP_PATTERN = re.compile(r"[0-9]{1,12}")
 _SIGNATURE_PATTERN = re.compile(r"sha256=[0-9a-f]{64}")
@@ -35,7 +36,7 @@ HookRefusal: TypeAlias = Literal["unknown", "out of order"] | CallRefusal
 
 
 class SignedCall(Struct, frozen=True):
-    """A request as received, unchecked."""
+    """A request to a webhook, as it was received and before any check."""
 
     name: str
     stamp: str
@@ -44,7 +45,10 @@ class SignedCall(Struct, frozen=True):
 
 
 class Webhooks:
-    """The webhooks of one server. `called` is called after each recorded call."""
+    """Checks and records calls of the webhooks of one server.
+
+    `on_call` is called after each recorded call.
+    """
 
     def __init__(self, environ: Mapping[str, str], on_call: Callable[[], None]) -> None:
         self._environ, self._called = environ, on_call
@@ -52,31 +56,33 @@ class Webhooks:
         self._slots = anyio.CapacityLimiter(_MAX_CONCURRENT_CHECKS)
 
     async def call(self, request: SignedCall) -> HookCalled | HookRefusal:
-        """Record the call, so that its run is due, or return why not."""
+        """Record the call, so that its run is due, or return the reason for refusing it."""
         try:
             result = await to_thread.run_sync(
                 self._record_call, request, limiter=self._slots
             )
-        except (RefoldError, OSError):  # it names files, which strangers must not learn
+        # The error names files, which the sender must not learn.
+        except (RefoldError, OSError):
             return "out of order"
         if isinstance(result, HookCalled):
             self._called()
         return result
 
     def _record_call(self, request: SignedCall) -> HookCalled | HookRefusal:
+        """Check the signature and the time of a call, and record it; or say why not."""
         places, now = paths(self._environ), time.time()
         stored = credentials.read(places.config / _WEBHOOKS_FILE)
-        masks = masks_of(self._environ, places)
-        masks.learn(*stored.values())
-        book = ScheduleBook(places.data, masks.mask_event)
+        book = open_book(places, self._environ, stored.values())
         schedule, secret = book.find_by_webhook(request.name), stored.get(request.name, "")
-        known = schedule is not None and bool(secret)
-        right = _is_signature_valid(secret if known else self._stand_in, request)
-        if schedule is None or not (known and right):
+        is_known = schedule is not None and bool(secret)
+        # A signature is checked in any case, so that an unknown name takes as long.
+        is_valid = _is_signature_valid(secret if is_known else self._stand_in, request)
+        if schedule is None or not (is_known and is_valid):
             return "unknown"
         signed = float(request.stamp)
         if abs(now - signed) > WINDOW_SECONDS:
             return "too old"
+        # A repeated request has the same signature. Only its hash is stored.
         proof = hashlib.sha256(request.signature.encode()).hexdigest()
         body = request.body.decode(errors="replace")
         call = HookCalled(schedule.id, 0, now, signed, proof, body)
@@ -84,7 +90,7 @@ class Webhooks:
 
 
 def check(name: str, book: ScheduleBook, id_: int = 0) -> None:
-    """Raise `BadInput` if the schedule cannot have a webhook of this name."""
+    """Raise `BadInput` if the schedule `id_` cannot have a webhook of this name."""
     if not _NAME_PATTERN.fullmatch(name):
         raise BadInput(
             f"{name!r} cannot be the name of a webhook: write at most 64 of a-z, 0-9 and -, and no "
@@ -97,9 +103,9 @@ def check(name: str, book: ScheduleBook, id_: int = 0) -> None:
 
 
 def make_webhook(paths: Paths, book: ScheduleBook, id_: int, name: str) -> str:
-    """Add a webhook to the schedule. Returns its new secret, which is never shown again.
+    """Add a webhook to the schedule, and return its new secret, which is never shown again.
 
-    Raises `BadInput`.
+    Raises `BadInput` if the schedule cannot have a webhook of this name.
     """
     check(name, book, id_)
     before = book.find(id_).webhook
@@ -112,7 +118,10 @@ def make_webhook(paths: Paths, book: ScheduleBook, id_: int, name: str) -> str:
 
 
 def forget(paths: Paths, name: str) -> None:
-    """Delete the secret of a removed webhook. Raises `BadInput`."""
+    """Delete the secret of the webhook `name`; do nothing if `name` is "".
+
+    Raises `BadInput` if the file with the secrets cannot be written.
+    """
     if name:
         credentials.remove(paths.config / _WEBHOOKS_FILE, name)
 
@@ -120,10 +129,10 @@ def forget(paths: Paths, name: str) -> None:
 def _is_signature_valid(secret: str, request: SignedCall) -> bool:
     """Whether the request is signed with this secret."""
     signed = request.stamp.encode("latin-1", "replace") + b"." + request.body
-    wanted = hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
+    expected = hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
     signature = request.signature.encode("latin-1", "replace")
-    same = hmac.compare_digest(f"sha256={wanted}".encode(), signature)
-    shaped = _STAMP_PATTERN.fullmatch(request.stamp) and _SIGNATURE_PATTERN.fullmatch(
-        request.signature
-    )
-    return same and bool(shaped)
+    if not hmac.compare_digest(f"sha256={expected}".encode(), signature):
+        return False
+    # The replaced characters above could make an invalid text equal to a valid one.
+    has_valid_stamp = _STAMP_PATTERN.fullmatch(request.stamp) is not None
+    return has_valid_stamp and _SIGNATURE_PATTERN.fullmatch(request.signature) is not None

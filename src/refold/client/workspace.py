@@ -1,12 +1,13 @@
-"""The workspace of a session: its directories and files, task board, images, and rewinding.
+"""The workspace of a session: directories and files, task board, images, and rewinding.
 
-`session.rewind` restores files, `place` reads them.
+`session.rewind` restores files, and `place` reads them.
 """
 
 import os
 import re
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from msgspec import Struct
 
 from refold.app.app import App, snapshots_of, workspace_of
 from refold.client.order_sink import SendOrder
-from refold.client.protocol import Rewind
+from refold.client.protocol import Rewind, UploadFile
 from refold.errors import BadInput, ToolFailed
 from refold.memory.project import notes_directory, project_of
 from refold.place.port import Files, Snapshots
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 
 _PORTS_ARE_HERE = "the workspace is on this machine, and so are its servers: open their addresses directly"
 _LISTING_SECONDS = 20.0
-_BUSY_SECONDS = 0.003  # after which listing pauses
+_BUSY_SECONDS = 0.003  # of listing files, after which the listing pauses
+# `@name` or `@"name with spaces"`, at the start of a word.
 _MENTION_PATTERN = r"(?<![^\s(\[])@(?:\"([^\"]+)\"|(\S+))"
 _IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 
@@ -64,12 +66,12 @@ class SessionWorkspace:
 
     @property
     def root(self) -> str:
-        """The real path of its directory, in the place where its files are."""
+        """The real path of the session's directory, on the machine that has the files."""
         return _root_of(self._app, self._engine)
 
     @property
     def branch(self) -> str:
-        """The branch that is checked out; "" if there is none, or no repository."""
+        """The branch that is checked out; "" without a branch or a repository."""
         from refold.prompts.repository import git_state, root_of
 
         if place := workspace_of(self._app, self._engine.view).elsewhere:
@@ -79,7 +81,7 @@ class SessionWorkspace:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """Its further directories."""
+        """The further directories of the session."""
         return self._engine.view.session.roots
 
     @property
@@ -94,7 +96,9 @@ class SessionWorkspace:
 
     @property
     def worktree(self) -> "SessionWorktree":
-        """The git worktree that it works in, and the others of its repository."""
+        """The git worktrees of the session's repository, one of which the session may be
+        working in.
+        """
         from refold.app.entered_worktree import SessionWorktree
 
         own = self._engine.view.session.own_directory
@@ -102,46 +106,58 @@ class SessionWorkspace:
 
     @property
     def files(self) -> Files:
-        """Its files, without those that a rule keeps from being read."""
+        """The session's files, except those that a deny rule hides."""
         return workspace_of(self._app, self._engine.view).files
 
     @property
     def checkpoints(self) -> bool:
-        """Whether files are checkpointed here, so that they can be restored."""
+        """Whether files are checkpointed, so that they can be restored."""
         return self._snapshots is not None
 
     def images_in(self, text: str) -> Attachments:
-        """The images that a message names, like @screenshot.png, and their problems."""
+        """Return the images that a message names, like @screenshot.png, and their
+        problems.
+        """
         workspace = workspace_of(self._app, self._engine.view)
         if workspace.elsewhere:
             return find_images_elsewhere(text, workspace.files)
         return find_images(text, self.directory, workspace.why_unreadable)
 
     def file_names(self) -> Iterator[str]:
-        """The names of its files, relative to its directory, for completion. It blocks."""
+        """Return the names of its files, relative to its directory, for completion. It
+        blocks.
+        """
         workspace = workspace_of(self._app, self._engine.view)
         if not workspace.elsewhere:
             return file_names(self.directory or ".")
         files = workspace.files.only(())
         try:
             return iter(files.tree.walk(files.real("."), lambda: None).paths)
-        except ToolFailed:  # no connection: nothing is offered
+        except ToolFailed:  # the place cannot be reached: offer no names
             return iter(())
 
     @property
     def new_ports(self) -> Sequence[int]:
-        """The ports of a place elsewhere that began to listen after it connected."""
+        """The ports that began to listen on the workspace's machine after refold connected
+        to it.
+
+        () if the workspace is on this machine.
+        """
         ports = self._app.workspace.ports
-        return () if ports is None else ports.new
+        return () if ports is None else ports.new_ports
 
     def list_ports(self) -> "Sequence[ListeningPort]":
-        """The ports of a place elsewhere on which the user's programs listen. It blocks."""
+        """Return the ports on which the user's programs listen on the machine of the workspace.
+
+        It blocks. Raises `BadInput` if the workspace is on this machine.
+        """
         return self._ports.all_ports()
 
     def open_port(self, port: int) -> "ListeningPort":
-        """Reach this port of a place elsewhere on this machine, while the session is open.
+        """Forward a port of the workspace's machine to this machine, while the session is open.
 
-        Raises `BadInput`. It may have to connect to the place, so it blocks.
+        It blocks, because it may have to connect. Raises `BadInput` if that is not
+        possible.
         """
         return self._ports.open(port)
 
@@ -153,7 +169,7 @@ class SessionWorkspace:
         return ports
 
     async def points(self) -> "tuple[RewindPoint, ...]":
-        """The points to which the session can be rewound, oldest first."""
+        """Return the points to which the session can be rewound, oldest first."""
         from refold.session.rewind import rewind_points
 
         view = self._engine.view
@@ -161,14 +177,14 @@ class SessionWorkspace:
 
     @property
     def rewound(self) -> frozenset[int]:
-        """The messages that a rewind took out of the conversation, by their numbers."""
+        """The event numbers of the messages that a rewind removed from the conversation."""
         from refold.session.rewind import rewind_points
 
         points = rewind_points(self._engine.view, None)
         return frozenset(point.seq for point in points if not point.in_conversation)
 
     async def preview(self, seq: int, scope: "RewindScope" = "both") -> "RewindPreview":
-        """What `rewind` would change; nothing is done."""
+        """Return what `rewind` would change, without changing it."""
         from refold.session.rewind import plan_rewind, preview
         from refold.views.rewind_points import RewindPreview
 
@@ -181,10 +197,11 @@ class SessionWorkspace:
     async def diff(
         self, since: "Since | None" = None, files: Collection[str] = ()
     ) -> tuple[Diff, ...]:
-        """What has changed in the workspace, in this session or since then; with `files`, no
-        files but these, absolute or relative to the workspace.
+        """Return how files have changed since the moment `since` (None: the session's
+        start), as diffs.
 
-        Raises `BadInput` if no files are checkpointed.
+        With `files`, only these are compared; their paths are absolute, or relative to the
+        workspace. Raises `BadInput` if no files are checkpointed.
         """
         from refold.client.compare_files import SESSION_START, diffs
 
@@ -193,22 +210,26 @@ class SessionWorkspace:
         return await diffs(view, snapshots, since or SESSION_START, paths)
 
     async def changes(self, since: "Since | None" = None) -> "tuple[FileChange, ...]":
-        """Which files have changed, with counts of lines, as `diff` does."""
+        """Return the files that have changed since the moment `since`, with counts of lines.
+
+        None is the start of the session. Raises `BadInput` as `diff` does.
+        """
         from refold.client.compare_files import SESSION_START, changes
 
         view, snapshots = self._engine.view, self._require_snapshots()
         return await changes(view, snapshots, since or SESSION_START)
 
     def upload_points(self, since: "Since") -> Mapping[str, int]:
-        """Files that the user uploaded since then, each with the event to which a rewind undoes
-        what was changed in it.
+        """Return, for each file that the user uploaded after `since`, the number of an event.
+
+        A rewind to that event undoes the later changes of the file.
         """
         from refold.client.compare_files import upload_points
 
         return upload_points(self._engine.view, since)
 
     async def commits(self) -> "tuple[Commit, ...]":
-        """The newest commits, with which the files can be compared."""
+        """Return the newest commits of the repository, with which files can be compared."""
         from refold.prompts.repository import head_commit, root_of
 
         snapshots, directory = self._snapshots, self.directory
@@ -219,46 +240,34 @@ class SessionWorkspace:
         head = await anyio.to_thread.run_sync(lambda: head_commit(root_of(directory)))
         return await anyio.to_thread.run_sync(snapshots.commits, head)
 
-    def refusal(self, path: str) -> str:
-        """Why clients may not write a file: it is protected, or a rule forbids it; or "".
-        Clients are not asked to allow a write.
-        """
-        from refold.permissions.decide import decide
-        from refold.permissions.facts import Access, Target, is_protected
-        from refold.values.tools import Effect
-
-        workspace = workspace_of(self._app, self._engine.view)
-        facts, real = workspace.facts(), workspace.files.real(path)
-        if any(is_protected(candidate, facts, writes=True) for candidate in (real, path)):
-            return "it is protected: it holds secrets or decides what runs"
-        access = Access("write_file", Effect.CHANGE, files=(Target(path, real),))
-        decision = decide(access, "bypass", workspace.rules, facts)
-        return decision.reason if decision.verdict == "deny" else ""
-
     async def draw_page(self, pdf: bytes, number: int) -> "PdfPage":
-        """Draw a page of this PDF, from 1. Raises `ToolFailed`."""
+        """Return page `number` of this PDF as an image; the first is 1.
+
+        Raises `ToolFailed` if it cannot be drawn.
+        """
         from refold.tools.pdf_pages import draw_page
 
         return await anyio.to_thread.run_sync(draw_page, pdf, number)
 
     async def read_sheet(self, workbook: bytes, number: int) -> "SheetTable":
-        """Read the first rows of a sheet of this XLSX, from 1. Raises `ToolFailed`."""
+        """Return the first rows of sheet `number` of this XLSX workbook; the first is 1.
+
+        Raises `ToolFailed` if it cannot be read.
+        """
         from refold.tools.spreadsheets import sheet_table
 
         return await anyio.to_thread.run_sync(sheet_table, workbook, number)
 
     async def upload(self, request: "Upload") -> str:
-        """Store a file of the user, with a checkpoint before and after it. Returns the path.
+        """Store a file of the user, with a checkpoint before and after it. Return its path.
 
-        Raises `BadInput` with nothing written; for what `refusal` refuses, `Protected`.
+        Raises `BadInput` if nothing was written: `Protected` if the file is protected, or a
+        rule forbids to write it.
         """
-        from refold.session.upload import upload
-
-        files = self.files.only(())
-        try:
-            return await upload(self._engine, files, self._snapshots, request, self.refusal)
-        except ToolFailed as error:
-            raise BadInput(f"{request.path!r} cannot be written: {error}") from error
+        result = await self._send(
+            UploadFile(request.path, request.content, request.replaces, request.renames)
+        )
+        return result.uploaded
 
     async def rewind(
         self,
@@ -268,10 +277,11 @@ class SessionWorkspace:
         drift: "DriftRule" = "refuse",
         paths: Sequence[str] = (),
     ) -> "RewindReport":
-        """Go back to before event `seq`: the conversation, the files or both.
+        """Go back to before event `seq`: with the conversation, the files or both.
 
-        With `paths`, no files but these, absolute or relative to the workspace. `drift`
-        says what happens to files that other programs changed, as in `session.rewind`.
+        With `paths`, only these files are restored; they are absolute, or relative to the
+        workspace. `drift` says what happens to files that other programs have changed, as
+        in `session.rewind`.
         """
         force, keep = drift == "overwrite", drift == "keep"
         result = await self._send(Rewind(seq, scope, force, tuple(paths), keep))
@@ -289,7 +299,7 @@ class SessionWorkspace:
 
 
 async def rewind(app: App, engine: Engine, order: Rewind) -> "RewindReport":
-    """Carry out the order, as `SessionWorkspace.rewind` says."""
+    """Carry out the order as `SessionWorkspace.rewind` describes it."""
     from refold.session.rewind import plan_rewind, rewind
     from refold.views.rewind_points import RewindPreview, RewindReport
 
@@ -297,7 +307,9 @@ async def rewind(app: App, engine: Engine, order: Rewind) -> "RewindReport":
     if snapshots is not None:
         root = await anyio.to_thread.run_sync(_root_of, app, engine)
         only = _resolve(root, order.only)
-        drift = "keep" if order.keep_others else "overwrite" if order.force else "refuse"
+        drift: DriftRule = "overwrite" if order.force else "refuse"
+        if order.keep_others:
+            drift = "keep"
         return await rewind(
             engine, snapshots, order.to, order.what, drift=drift, paths=only
         )
@@ -308,12 +320,44 @@ async def rewind(app: App, engine: Engine, order: Rewind) -> "RewindReport":
     return RewindReport(RewindPreview(planned), undo=engine.view.seq)
 
 
+async def upload(app: App, engine: Engine, order: UploadFile) -> str:
+    """Carry out the order, as `SessionWorkspace.upload` says."""
+    from refold.session.upload import Upload, upload
+
+    files = workspace_of(app, engine.view).files.only(())
+    request = Upload(order.path, order.content, order.replaces, order.renames)
+    snapshots, refusal = snapshots_of(app, engine.view), partial(_refusal, app, engine)
+    try:
+        return await upload(engine, files, snapshots, request, refusal)
+    except ToolFailed as error:
+        raise BadInput(f"{order.path!r} cannot be written: {error}") from error
+
+
+def _refusal(app: App, engine: Engine, path: str) -> str:
+    """Return why clients may not write a file; "" if they may.
+
+    A file may be protected, or a rule may forbid it. The user is not asked.
+    """
+    from refold.permissions.decide import decide
+    from refold.permissions.facts import Access, Target, is_protected
+    from refold.values.tools import Effect
+
+    workspace = workspace_of(app, engine.view)
+    facts, real = workspace.facts(), workspace.files.real(path)
+    if any(is_protected(candidate, facts, writes=True) for candidate in (real, path)):
+        return "it is protected: it holds secrets or decides what runs"
+    access = Access("write_file", Effect.CHANGE, files=(Target(path, real),))
+    decision = decide(access, "bypass", workspace.rules, facts)  # only rules deny in bypass
+    return decision.reason if decision.verdict == "deny" else ""
+
+
 def _branch_in(head: str) -> str:
-    """The branch that the text of .git/HEAD names."""
+    """Return the name of the branch in the text of .git/HEAD; "" if it names a commit."""
     return head.removeprefix("ref: refs/heads/") if head.startswith("ref: ") else ""
 
 
 def _root_of(app: App, engine: Engine) -> str:
+    """Return the directory in which tools work, as a real path if it is here."""
     workspace = workspace_of(app, engine.view)
     if workspace.elsewhere:
         return workspace.tool_directory
@@ -325,7 +369,10 @@ def _resolve(real: str, paths: Collection[str]) -> list[str]:
 
 
 def _require_conversation(scope: "RewindScope") -> "RewindScope":
-    """What to rewind without checkpoints: only the conversation. Raises `BadInput`."""
+    """Return the scope `conversation`, also for `both`: no checkpoints exist, so no files.
+
+    Raises `BadInput` for the scope `files`.
+    """
     if scope == "files":
         raise BadInput(
             "no files are checkpointed here, so only the conversation can be rewound"
@@ -336,10 +383,10 @@ def _require_conversation(scope: "RewindScope") -> "RewindScope":
 def find_images(
     text: str, directory: str, why_unreadable: Callable[[str], str]
 ) -> Attachments:
-    """The images that `text` names, relative to `directory`.
+    """Return the images that `text` names, relative to `directory`.
 
-    A name that looks like an image but cannot be shown is a problem, and not sent.
-    `why_unreadable` returns why a rule forbids reading a file, or "".
+    A file that looks like an image but cannot be shown is reported as a problem, and not
+    sent. `why_unreadable` returns why a rule forbids reading a file, or "".
     """
     images: list[ImageData] = []
     problems: list[str] = []
@@ -351,7 +398,8 @@ def find_images(
             problems.append(f"{name!r} was not sent: {why}")
             continue
         try:
-            from refold.tools.images import image_file  # few messages name one
+            # Imported late: few messages name one.
+            from refold.tools.images import image_file
 
             images.append(image_file(path, name))
         except BadInput as error:
@@ -360,7 +408,9 @@ def find_images(
 
 
 def find_images_elsewhere(text: str, files: Files) -> Attachments:
-    """As `find_images`, of files that are not on this machine."""
+    """Return the images that `text` names, as `find_images` does, from files on another
+    machine.
+    """
     from refold.tools.images import MAX_FILE_BYTES, image_data
 
     images, problems = list[ImageData](), list[str]()
@@ -380,7 +430,10 @@ def find_images_elsewhere(text: str, files: Files) -> Attachments:
 
 
 def _names_in(text: str) -> Iterator[str]:
-    for quoted, plain in re.findall(_MENTION_PATTERN, text) if "@" in text else ():
+    """Yield the names of files in a message, as in `@a.png` and `@"b c.png"`."""
+    if "@" not in text:
+        return
+    for quoted, plain in re.findall(_MENTION_PATTERN, text):
         yield quoted or plain.rstrip(".,;:!?)")
 
 
@@ -389,9 +442,10 @@ def _is_image_name(name: str) -> bool:
 
 
 def file_names(directory: str) -> Iterator[str]:
-    """The files of a directory, relative to it, as they are listed: for completion.
+    """Yield the paths of the files in a directory, relative to it, for completion.
 
-    Files that git ignores are left out. Waits for a disk; raises `OSError`.
+    Files that git ignores are left out. It blocks, with pauses for other threads. Raises
+    `OSError`, also if it takes too long.
     """
     from refold.place.file_walk import walk
 
@@ -400,11 +454,12 @@ def file_names(directory: str) -> Iterator[str]:
     paused = time.monotonic()
 
     def on_step() -> None:
+        """Raise `TimeoutError` after the time limit, and let other threads run now and then."""
         nonlocal paused
         if (now := time.monotonic()) > until:
             raise TimeoutError
         if now > paused + _BUSY_SECONDS:
-            time.sleep(0.0005)  # a key pressed meanwhile has priority
+            time.sleep(0.0005)  # lets the event loop handle a pressed key first
             paused = time.monotonic()
 
     for path in walk(root, on_step):

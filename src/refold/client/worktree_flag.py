@@ -1,8 +1,7 @@
-"""`--worktree`: a session that begins in a git working tree of its own.
+"""`--worktree`: begins a session in a git worktree of its own.
 
-If the tree has nothing new at the end, it is removed again; otherwise it stays.
-`agents.named_worktrees` says where it is and makes it. A session that enters a working tree later
-is in `app.entered_worktree`.
+At the end the worktree is removed if it has no changes. `agents.named_worktrees` finds its
+path and creates it. `app.entered_worktree` handles a session that enters a worktree later.
 """
 
 import os
@@ -19,7 +18,9 @@ _WORKTREE_FLAG = "--worktree"
 
 
 class WorktreeLocation(Struct, frozen=True):
-    """Where in a working tree a session works, and whether its settings are used."""
+    """The directory in a worktree in which a session works, and whether its settings are
+    used.
+    """
 
     directory: str
     branch: str
@@ -29,27 +30,27 @@ class WorktreeLocation(Struct, frozen=True):
 class _OpenWorktree(Struct, frozen=True):
     trees: Worktrees
     tree: Worktree
-    ours: bool  # whether it was created here
+    ours: bool  # whether this start created it
 
 
 class StartWorktrees:
-    """The working trees that the user asked for in one start.
+    """The worktrees that `--worktree` requested in one start of refold.
 
-    It blocks: do not call it in an event loop.
+    Its methods block: do not call them in an event loop.
     """
 
     def __init__(self) -> None:
         self._begun = dict[str, _OpenWorktree]()
 
     def begin(self, name: str, directory: str) -> WorktreeLocation:
-        """Create a tree of this name beside the repository of `directory`, or use the
-        existing one.
+        """Create the worktree `name` of the repository of `directory`, or use it if it exists.
 
-        Raises `BadInput`, which begins with the flag, if that is not possible.
+        Raises `BadInput` if that is not possible; the message begins with the name of the
+        flag.
         """
         from refold.app.entered_worktree import shares_trust
 
-        open_worktree, inside = _begin(name, os.path.realpath(directory))
+        open_worktree, inside = _open(name, os.path.realpath(directory))
         tree = open_worktree.tree
         self._begun.setdefault(tree.directory, open_worktree)
         return WorktreeLocation(
@@ -57,7 +58,7 @@ class StartWorktrees:
         )
 
     def leave(self) -> Sequence[str]:
-        """Remove the trees with nothing new. Returns a sentence about each."""
+        """Remove the worktrees that have no changes. Return a sentence about each worktree."""
         lines = list[str]()
         while self._begun:
             _, open_worktree = self._begun.popitem()
@@ -65,7 +66,11 @@ class StartWorktrees:
         return lines
 
 
-def _begin(name: str, directory: str) -> tuple[_OpenWorktree, str]:
+def _open(name: str, directory: str) -> tuple[_OpenWorktree, str]:
+    """Open a worktree. Return it, and the directory in it that corresponds to `directory`.
+
+    If `name` is "", the worktree is named after the time.
+    """
     from refold.agents.named_worktrees import check_name, make_tree
 
     try:
@@ -77,16 +82,19 @@ def _begin(name: str, directory: str) -> tuple[_OpenWorktree, str]:
         named_tree = anyio.run(make_tree, named, directory, os.environ)
     except (BadInput, ToolFailed) as error:
         raise BadInput(f"{_WORKTREE_FLAG}: {error}") from error
-    return _OpenWorktree(
-        named_tree.trees, named_tree.tree, named_tree.ours
-    ), named_tree.inside
+    worktree = _OpenWorktree(named_tree.trees, named_tree.tree, named_tree.ours)
+    return worktree, named_tree.inside
 
 
 def _remove_worktree(open_worktree: _OpenWorktree) -> Sequence[str]:
-    tree, problem = open_worktree.tree, list[str]()
+    """Remove a worktree that this start created, if it has no changes.
+
+    Return sentences for the user.
+    """
+    tree, problems = open_worktree.tree, list[str]()
     try:
         if open_worktree.ours and anyio.run(open_worktree.trees.remove_if_unchanged, tree):
             return (f"nothing was changed, so {tree.directory} is removed",)
     except ToolFailed as error:
-        problem = [str(error)]
-    return (*problem, f"the work is in {tree.directory}, on the branch {tree.branch}")
+        problems = [str(error)]
+    return (*problems, f"the work is in {tree.directory}, on the branch {tree.branch}")

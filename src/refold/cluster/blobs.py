@@ -1,8 +1,8 @@
-"""The blobs of a tenant: objects in its bucket, or rows in the database if it has none.
+"""The blobs of a tenant: objects in its bucket, or rows in the database if it has no bucket.
 
-A blob that the bucket does not take, because it is away, becomes a row, so that no turn waits or ends
-for it. `sweep` moves such rows to the bucket later. A blob belongs to one session and is deleted with it;
-one without an event, whose writer died, too.
+While the bucket cannot be reached, new blobs become rows, so that no turn waits or fails.
+`sweep` moves these rows to the bucket later. A blob belongs to one session and is deleted
+with it, even if its writer died before it recorded the event that names the blob.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from refold.errors import JournalError
 from refold.journal.store.blobs import is_name
 
 MAX_ROW_BYTES = 100 * 1024 * 1024
-_BLOBS_FOLDER = "blobs"  # in that of the session
+_BLOBS_FOLDER = "blobs"  # in the folder of the session
 _OWN_SQL = "where tenant = refold.tenant() and session = $1"
 _PUT_SQL = "insert into refold.blob(session, name, content) values($1, $2, $3) on conflict do nothing"
 _SIZE_SQL = """
@@ -30,9 +30,9 @@ where tenant = refold.tenant() and (session = $1 or starts_with(session, $1 || '
 _ORPHAN_AGE = timedelta(days=1)  # a session's first blob may be there before its first line
 
 
-class Swept(Struct, frozen=True):
-    """What `sweep` did: `moved` rows became objects; `deleted` objects belonged to sessions
-    that no longer exist.
+class SweepResult(Struct, frozen=True):
+    """What `sweep` did: `moved` rows became objects, and `deleted` objects of sessions that no
+    longer exist were deleted.
     """
 
     moved: int
@@ -40,7 +40,9 @@ class Swept(Struct, frozen=True):
 
 
 class TenantBlobs:
-    """The blobs of the tenant of `database`. It blocks: call it in a thread."""
+    """The blobs of the tenant whose rows `database` can see. Its methods block: call them
+    in a thread.
+    """
 
     def __init__(self, database: Database, objects: TenantObjects | None = None) -> None:
         self._database, self._objects = database, objects
@@ -59,8 +61,8 @@ class TenantBlobs:
         return name
 
     def get(self, session: str, name: str) -> bytes:
-        """Return a blob. Raises `JournalError` if it is missing, or its content does not
-        fit its name.
+        """Return a blob. Raises `JournalError` if it is missing, or if its content does not
+        have the hash in its name.
         """
         if not is_name(name):
             raise JournalError(f"{name!r} is not the name of a blob: that is 64 hex digits")
@@ -74,7 +76,9 @@ class TenantBlobs:
         return blob
 
     def read_unchecked(self, session: str, name: str) -> bytes:
-        """Return the content of a blob without comparing it with its name."""
+        """Return the content of a blob without comparing it with its name; b"" if it is
+        missing.
+        """
         return self._content(session, name) or b""
 
     def names(self, session: str) -> Sequence[str]:
@@ -84,12 +88,14 @@ class TenantBlobs:
         names = {row["name"]: None for row in rows}
         if self._objects is not None:
             for item in self._objects.list(f"{session}/{_BLOBS_FOLDER}"):
-                names[item.key.rpartition("/")[2]] = None
+                _, _, name = item.key.rpartition("/")
+                names[name] = None
         return [name for name in names if is_name(name)]
 
     def size(self, session: str) -> tuple[int, int]:
-        """Return the number of blobs and their bytes, with those of the subagents and the
-        checkpoints.
+        """Return the number of the session's blobs, and their bytes.
+
+        The blobs of its subagents and checkpoints are included.
         """
         row: Any = self._database.call(lambda db: db.fetchrow(_SIZE_SQL, session))
         count, total = row[0], row[1]
@@ -105,18 +111,19 @@ class TenantBlobs:
         if self._objects is not None:
             self._objects.delete_below(session)
 
-    def sweep(self) -> Swept:
+    def sweep(self) -> SweepResult:
         """Move rows to the bucket, and delete the objects of sessions that do not exist."""
         if self._objects is None:
-            return Swept(0, 0)
+            return SweepResult(0, 0)
         query = "select session, name from refold.blob where tenant = refold.tenant()"
         rows = self._database.call(lambda db: db.fetch(query))
         for row in rows:
             self._move(row["session"], row["name"])
-        return Swept(len(rows), self._delete_orphans(self._objects))
+        return SweepResult(len(rows), self._delete_orphans(self._objects))
 
     def _move(self, session: str, name: str) -> None:
-        assert self._objects is not None, "`sweep` has looked"
+        """Store a row as an object, then delete the row."""
+        assert self._objects is not None, "`sweep` has checked it"
         blob = self._row(session, name)
         if blob is not None:
             self._objects.put(_key(session, name), blob)
@@ -124,20 +131,21 @@ class TenantBlobs:
             self._database.call(lambda db: db.execute(query, session, name))
 
     def _delete_orphans(self, objects: TenantObjects) -> int:
+        """Delete old objects of sessions that do not exist, and return their number."""
         query = "select session from refold.journal where tenant = refold.tenant()"
-        existing = {
-            row["session"] for row in self._database.call(lambda db: db.fetch(query))
-        }
-        newest = datetime.now(UTC) - _ORPHAN_AGE
+        rows = self._database.call(lambda db: db.fetch(query))
+        existing = {row["session"] for row in rows}
+        before = datetime.now(UTC) - _ORPHAN_AGE
         orphans = [
             item.key
             for item in objects.list()
-            if item.key.partition("/")[0] not in existing and item.changed < newest
+            if item.key.partition("/")[0] not in existing and item.changed < before
         ]
         objects.delete(orphans)
         return len(orphans)
 
     def _content(self, session: str, name: str) -> bytes | None:
+        """Return a blob from the database or the bucket; None if neither has it."""
         blob = self._row(session, name)
         if blob is None and self._objects is not None:
             blob = self._objects.get(_key(session, name))
@@ -150,6 +158,11 @@ class TenantBlobs:
     def _put_row(
         self, session: str, name: str, blob: bytes, bucket_error: BucketError | None = None
     ) -> None:
+        """Store a blob as a row.
+
+        If it is too large for a row, raise `bucket_error`, which says why the bucket did
+        not take it. With None there is no bucket, and a `JournalError` says so.
+        """
         if len(blob) > MAX_ROW_BYTES:
             raise bucket_error or JournalError(
                 f"a blob of {session} has {len(blob) >> 20} MiB, and the database takes at most "

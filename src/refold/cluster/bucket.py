@@ -1,11 +1,13 @@
-"""The objects of a tenant in a bucket with an S3 API, through obstore.
+"""The objects of a tenant in a bucket with an S3 API, accessed through obstore.
 
-A bucket is shared by all nodes of a service, and a tenant has a prefix of its own in it: no key of
-another tenant can be made from any id or name. Its address is `s3://BUCKET/PREFIX`. Keys and endpoint are
-the variables that Amazon's own tools read. `blobs` and `workspace_packs` say what is stored.
+All nodes of a service share a bucket. The keys of a tenant begin with a prefix of its own,
+and no id or name leads to a key of another tenant. The address of a bucket is
+`s3://BUCKET/PREFIX`. Credentials and endpoint are read from the environment variables of
+Amazon's tools. `blobs` and `workspace_packs` say what is stored.
 """
 
 import base64
+import os
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +29,7 @@ _CONNECT_SECONDS = 5
 _REQUEST_SECONDS = 60  # without an answer; uploads are sent in pieces
 _RETRY_SECONDS = 10
 _MAX_RETRIES = 3
-_PROBE_KEY = ".refold-check"
+_PROBE_PREFIX = ".refold-check-"
 _CHECK_KEYS = " (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY have the keys)"
 _REMEDY_TEXTS: Mapping[str, str] = {
     "AccessDenied": _CHECK_KEYS,
@@ -48,13 +50,13 @@ class StoredObject(Struct, frozen=True):
 
 
 class BucketError(JournalError):
-    """The bucket cannot be reached, or refuses."""
+    """Raised if the bucket cannot be reached, or refuses a request."""
 
 
 class TenantObjects:
-    """The objects of one tenant. It blocks: call it in a thread. Raises `BucketError`.
+    """The objects of one tenant. Its methods block, and raise `BucketError`.
 
-    A key has parts, separated by `/`, that are ids or names of refold.
+    A key consists of ids or names of refold, separated by `/`.
     """
 
     def __init__(self, store: "ObjectStore", place: str, tenant: str) -> None:
@@ -77,17 +79,17 @@ class TenantObjects:
                 return None
 
     def pieces(self, key: str) -> Iterator[bytes]:
-        """Return the content of an object in pieces. Raises `BucketError` if it is missing."""
+        """Yield the content of an object in pieces. Raises `BucketError` if it is missing."""
         with self._as_bucket_errors("read", key):
             for piece in self._store.get(self._path(key)).stream():
                 yield bytes(piece)
 
     def list(self, folder: str = "") -> Iterator[StoredObject]:
-        """Return the objects below a key, or all, in the order of their keys."""
-        above = self._path(folder) if folder else self._prefix
+        """Yield the objects below the key `folder`, in the order of their keys; "": all."""
+        prefix = self._path(folder) if folder else self._prefix
         with self._as_bucket_errors("list", folder):
             store: Any = self._store  # its list is typed for Arrow, too
-            for page in store.list(f"{above}/"):
+            for page in store.list(f"{prefix}/"):
                 for item in page:
                     key = item["path"][len(self._prefix) + 1 :]
                     yield StoredObject(key, item["size"], item["last_modified"])
@@ -99,20 +101,28 @@ class TenantObjects:
                 self._store.delete([self._path(key) for key in keys])
 
     def delete_below(self, folder: str = "") -> None:
-        """Delete all objects below a key, or all of the tenant."""
+        """Delete all objects whose keys begin with `folder` and `/`; "": all objects of the
+        tenant.
+        """
         self.delete([item.key for item in self.list(folder)])
 
     def check(self) -> None:
         """Raise `BadInput` unless objects can be written, read and deleted."""
         try:
-            self.put(_PROBE_KEY, b"probe")
-            if self.get(_PROBE_KEY) != b"probe":
+            key = (
+                _PROBE_PREFIX + os.urandom(6).hex()
+            )  # workers that start together check, too
+            self.put(key, b"probe")
+            if self.get(key) != b"probe":
                 raise BadInput(f"{self.place} does not return what was written to it")
-            self.delete([_PROBE_KEY])
+            self.delete([key])
         except BucketError as error:
             raise BadInput(str(error)) from error
 
     def _path(self, key: str) -> str:
+        """Return the key with the tenant's prefix. Raises `JournalError` for a key that
+        could leave it.
+        """
         parts = key.split("/")
         if any(part in ("", ".", "..") or not part.isascii() for part in parts):
             raise JournalError(f"{key!r} cannot be the key of an object")
@@ -120,6 +130,7 @@ class TenantObjects:
 
     @contextmanager
     def _as_bucket_errors(self, operation: str, key: str) -> Generator[None]:
+        """Raise errors as `BucketError`, which names the operation and the key if any."""
         from obstore.exceptions import BaseError
 
         try:
@@ -158,13 +169,12 @@ def is_unencrypted(environ: Mapping[str, str]) -> bool:
 
 
 def _open_bucket(url: str, endpoint: str) -> "ObjectStore":
+    """Return the bucket at this URL. Raises `BadInput` if the URL is wrong or obstore is
+    missing.
+    """
     parts = urlsplit(url)
-    if (
-        not url.startswith(_URL_SCHEME)
-        or not parts.netloc
-        or parts.query
-        or "@" in parts.netloc
-    ):
+    names_bucket = url.startswith(_URL_SCHEME) and bool(parts.netloc)
+    if not names_bucket or parts.query or "@" in parts.netloc:  # "@": with a password
         raise BadInput(
             f"{BUCKET_VARIABLE} is {url!r}: give it as s3://BUCKET or s3://BUCKET/PREFIX, and keys and "
             "endpoint as AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_ENDPOINT_URL"
@@ -193,7 +203,9 @@ def _open_bucket(url: str, endpoint: str) -> "ObjectStore":
 
 
 def explain(error: Exception) -> str:
-    """Return the reason and the remedy from an error of obstore, which prints pages of XML."""
+    """Return a short reason and remedy for an error of obstore, which itself prints pages
+    of XML.
+    """
     text = str(error)
     code = re.search(r"<Code>(\w+)</Code>", text)
     if code is None:

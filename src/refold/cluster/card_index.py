@@ -1,8 +1,9 @@
-"""The cards of all sessions and their full text, in tables of the same database.
+"""Indexes the cards and the full text of all sessions, in tables of the sessions' database.
 
-Each query first indexes lines that were added since, in short transactions that do not hold up a
-writer for longer than one of its own appends. Two processes may index the same session: the first to commit
-has done it. The tables are derived from the lines and can be emptied at any time.
+A card is the summary of a session that lists show. Each query first indexes the lines that
+were added since the query before. It uses short transactions, none of which delays a writer
+longer than an append does. If two processes index the same lines, only the first commit
+counts. The tables are derived from the lines, so they can be emptied at any time.
 """
 
 import os
@@ -46,10 +47,10 @@ from refold.journal.session_index import Progress
 from refold.values.session_tags import SHELF_TAGS
 
 _INDEXED_KINDS = session_cards.CARD_KINDS | search_text.SEARCH_KINDS
-_MAX_LINES = 1_000  # indexed in one transaction
-_PAGE_CARDS = 200  # read at once
-_MAX_NAMED = 5  # cards that several have matched, in an error
-_MAX_HITS = 2_000  # of a search, before those of unwanted sessions are dropped
+_MAX_LINES = 1_000  # that are indexed in one transaction
+_PAGE_CARDS = 200  # that are read at once
+_MAX_NAMED = 5  # cards that the error for an ambiguous name lists
+_MAX_HITS = 2_000  # of a search, before hits in unwanted sessions are dropped
 _MAX_TOKEN_CHARS = 500
 _MAX_POSITION = 16_383  # that PostgreSQL distinguishes
 _SNIPPET_TOKENS = 20
@@ -88,7 +89,8 @@ NAME_SQL, ID_SQL = "name <> '' and name collate \"C\"", 'session collate "C"'
 MATCHES_SQL = """
 from refold.card where tenant = refold.tenant() and shelf is not null and {key} between $1 and $2
 """
-_LAST_CHARACTER = "\U0010ffff"  # of all that begin with a text, the last continues with it
+# No text that begins with a prefix sorts after the prefix followed by this character.
+_LAST_CHARACTER = "\U0010ffff"
 _RESERVE_SQL = """
 update refold.journal set indexed = $3
 where tenant = refold.tenant() and session = $1 and indexed = $2
@@ -112,7 +114,7 @@ _WORDS_SQL = "where tenant = refold.tenant() and session = $1"
 
 
 class PostgreSQLCards:
-    """Implements `CardCatalogue`."""
+    """Implements `CardCatalogue` with tables of PostgreSQL."""
 
     def __init__(self, database: Database, tell: Progress) -> None:
         self._database, self._tell = database, tell
@@ -124,12 +126,17 @@ class PostgreSQLCards:
         after: ListPosition | None = None,
         seconds: float = inf,
     ) -> Iterator[Card]:
+        """Yield the cards of a list that come after `after` (None: all), page by page.
+
+        What is not indexed after `seconds` is missing.
+        """
         self.freshen(seconds)
-        page = self._page(wanted, after)
-        while page:
+        while True:
+            page = self._page(wanted, after)
             yield from page
-            has_more = len(page) == _PAGE_CARDS
-            page = self._page(wanted, position_of(page[-1])) if has_more else []
+            if len(page) < _PAGE_CARDS:  # it is the last
+                return
+            after = position_of(page[-1])
 
     def card(self, session: str, *, seconds: float = inf) -> Card | None:
         self.freshen(seconds)
@@ -137,8 +144,13 @@ class PostgreSQLCards:
         return _card_of(row) if row else None
 
     def match(self, text: str) -> Card | None:
+        """Return the card named `text`, or whose id or name begins with it; None if none.
+
+        Raises `BadInput` if several match.
+        """
         self.freshen()
         name, end = _plain_text(text.casefold()), _LAST_CHARACTER
+        # Each is tried only if there is no match before.
         return (
             self._match_one(text, IS_NAME, NAME_SQL, name, name)
             or self._match_one(text, BEGINS_ID, ID_SQL, text, text + end)
@@ -146,6 +158,7 @@ class PostgreSQLCards:
         )
 
     def asking(self, sessions: Collection[str]) -> frozenset[str]:
+        """Return those of the sessions that wait for a person."""
         if not sessions:
             return frozenset()
         rows = self._database.call(lambda db: db.fetch(ASKING_SQL, list(sessions)))
@@ -163,6 +176,10 @@ class PostgreSQLCards:
         *,
         seconds: float = inf,
     ) -> list[Hit]:
+        """Return the best hits, at most `limit`, whose cards satisfy `matches`.
+
+        What is not indexed after `seconds` is not found.
+        """
         terms = search_text.search_terms(text)
         self.freshen(seconds)
         rows = self._database.call(
@@ -182,17 +199,21 @@ class PostgreSQLCards:
         return {card.id: card for card in self._page(CardFilter(everything=True), None)}
 
     def freshen(self, seconds: float = inf) -> bool:
+        """Index new lines, for about `seconds`. Return False if lines are left."""
         until = time.monotonic() + seconds
         rows = self._database.call(lambda db: db.fetch(UNINDEXED_SQL))
         for count, row in enumerate(rows, 1):
             session = row["session"]
-            while self._database.call(lambda db, session=session: _index(db, session)):
+            while self._database.call(
+                lambda db, session=session: index_session(db, session)
+            ):
                 if time.monotonic() >= until:
                     return False
             self._tell(count, len(rows))
         return True
 
     def rebuild(self) -> RebuildResult:
+        """Index all sessions again, and return their number, the time and the size."""
         began = time.monotonic()
         self._database.call(_forget_all)
         self.freshen()
@@ -213,17 +234,19 @@ class PostgreSQLCards:
     def _match_one(
         self, text: str, kind: str, key: str, first: str, last: str
     ) -> Card | None:
-        """Return the only card whose key is in this range. Raises `BadInput` if there are
-        several.
+        """Return the only card whose column `key` has a value from `first` to `last`.
+
+        Return None if there is none, or if `first` is "". Raises `BadInput` if there are
+        several; its message says that `text` is ambiguous as a `kind`.
         """
         if not first:
             return None
         matches = MATCHES_SQL.format(key=key)
-        few = f"select card, extract(epoch from changed)::float8 as changed {matches}"
-        rows = self._database.call(lambda db: db.fetch(f"{few} limit 2", first, last))
+        select = f"select card, extract(epoch from changed)::float8 as changed {matches}"
+        rows = self._database.call(lambda db: db.fetch(f"{select} limit 2", first, last))
         if len(rows) < 2:
             return _card_of(rows[0]) if rows else None
-        newest = f"{few} order by card.changed desc, session desc limit {_MAX_NAMED}"
+        newest = f"{select} order by card.changed desc, session desc limit {_MAX_NAMED}"
         rows = self._database.call(lambda db: db.fetch(newest, first, last))
         count = self._database.call(
             lambda db: db.fetchval(f"select count(*) {matches}", first, last)
@@ -231,6 +254,7 @@ class PostgreSQLCards:
         raise ambiguous_error(text, kind, count, [_card_of(row) for row in rows])
 
     def _with_snippet(self, hit: Hit, terms: Sequence[SearchTerm]) -> Hit:
+        """Return the hit with its author and an excerpt, unless its message was deleted."""
         query = f"select who, text from refold.words {_WORDS_SQL} and seq = $2"
         row = self._database.call(lambda db: db.fetchrow(query, hit.card.id, hit.seq))
         if row is None:  # deleted meanwhile
@@ -239,37 +263,41 @@ class PostgreSQLCards:
 
 
 class _Part(Struct):
-    """A part of a session while it is indexed: its card, and the text of its new lines."""
+    """A part of a session that is being indexed: its card, and the text of its new lines.
+
+    `hash` is that of the last indexed line, to which the next line refers. `words` has the
+    event number, the author and the text of each message.
+    """
 
     card: Card
     hash: str = ""
     words: list[tuple[int, str, str]] = []
 
 
-async def _index(db: Connection, session: str) -> bool:
-    """Index more lines of a session. Returns False at its end."""
+async def index_session(db: Connection, session: str) -> bool:
+    """Index the next lines of a session. Return whether more lines may be left."""
     state = await db.fetchrow(_STATE_SQL, session)
     if state is None or state["lines"] == state["indexed"]:
         return False
-    known = _Part(Card(session))
+    indexed_part = _Part(Card(session))
     if state["card"] is not None and state["indexed"] <= state["lines"]:
-        known = _Part(_decode_card(state["card"]), state["hash"])
-    if known.card.damage:
-        known = _Part(Card(session))
+        indexed_part = _Part(_decode_card(state["card"]), state["hash"])
+    if indexed_part.card.damage:  # it may have been repaired: index all lines again
+        indexed_part = _Part(Card(session))
     query = f"select line from refold.line {_WORDS_SQL} and seq > $2 order by seq limit $3"
-    rows = await db.fetch(query, session, known.card.events, _MAX_LINES)
-    part = _read_lines(known, [row["line"] for row in rows])
-    if known.hash and part.card.damage and not part.words:
-        # Perhaps the lines that were indexed are gone: the server lost what it had not flushed.
-        known = _Part(Card(session))
+    rows = await db.fetch(query, session, indexed_part.card.events, _MAX_LINES)
+    part = _read_lines(indexed_part, [row["line"] for row in rows])
+    if indexed_part.hash and part.card.damage and not part.words:
+        # The indexed lines may be gone, because the server lost lines that it had not flushed.
+        indexed_part = _Part(Card(session))
         rows = await db.fetch(query, session, 0, _MAX_LINES)
-        part = _read_lines(known, [row["line"] for row in rows])
-    upto = state["lines"] if part.card.damage else known.card.events + len(rows)
+        part = _read_lines(indexed_part, [row["line"] for row in rows])
+    indexed = state["lines"] if part.card.damage else indexed_part.card.events + len(rows)
     async with db.transaction():
-        reserved = await db.execute(_RESERVE_SQL, session, state["indexed"], upto)
+        reserved = await db.execute(_RESERVE_SQL, session, state["indexed"], indexed)
         if reserved == "UPDATE 0":
-            return True  # another process was faster, and may have left some
-        if not known.card.events:
+            return True  # another process was faster, and may have left lines
+        if not indexed_part.card.events:
             await db.execute(f"delete from refold.words {_WORDS_SQL}", session)
         await db.execute(_STORE_CARD_SQL, session, part.hash, *_columns_of(part.card))
         if number := part.card.about.schedule:
@@ -278,10 +306,14 @@ async def _index(db: Connection, session: str) -> bool:
             (session, seq, who, text, _tsvector(text)) for seq, who, text in part.words
         ]
         await db.executemany(_STORE_WORDS_SQL, words)
-    return upto < state["lines"]
+    return indexed < state["lines"]
 
 
 def _read_lines(indexed: _Part, lines: Sequence[bytes]) -> _Part:
+    """Return the part of the session that ends with `lines`, which follow the part `indexed`.
+
+    If a line is damaged, the card says so.
+    """
     part = _Part(indexed.card, indexed.hash, [])
     head = Head(indexed.card.events, indexed.hash or Head().h)
     try:
@@ -300,6 +332,7 @@ def _read_lines(indexed: _Part, lines: Sequence[bytes]) -> _Part:
 
 
 async def _forget_all(db: Connection) -> None:
+    """Delete the tenant's index, so that each session is indexed from its first line."""
     async with db.transaction():
         for table in ("words", "card"):
             await db.execute(f"delete from refold.{table} where tenant = refold.tenant()")
@@ -309,8 +342,8 @@ async def _forget_all(db: Connection) -> None:
 
 
 async def _measure(db: Connection) -> tuple[int, int, int]:
-    """Return the numbers of cards and messages, and the bytes of both tables, with rows of
-    other tenants.
+    """Return the numbers of this tenant's cards and messages, and the bytes of both tables,
+    which have the rows of all tenants.
     """
     count = "select count(*) from refold.{} where tenant = refold.tenant()"
     size = "select pg_total_relation_size('refold.card') + pg_total_relation_size('refold.words')"
@@ -321,7 +354,9 @@ async def _measure(db: Connection) -> tuple[int, int, int]:
 def list_query(
     wanted: CardFilter, after: ListPosition | None
 ) -> tuple[str, Sequence[object]]:
-    """Return the query for a page of a list, and its values."""
+    """Return the SQL of the query for a page of the list after the position `after`, and
+    its values.
+    """
     conditions = list[str]()
     directories: Sequence[str] = [""]
     if wanted.directory:
@@ -376,7 +411,8 @@ def _plain_token(word: str) -> str:
 
 
 def _plain_tokens(text: str) -> list[str]:
-    # Decomposed, a word may contain what separates words.
+    """Return the words of a text without case and diacritics."""
+    # A decomposed word may contain characters that separate words.
     return [
         token
         for match in _TOKEN_PATTERN.finditer(text)
@@ -385,6 +421,7 @@ def _plain_tokens(text: str) -> list[str]:
 
 
 def _tsvector(text: str) -> str:
+    """Return the words of a text and their positions, as a `tsvector` of PostgreSQL."""
     return " ".join(
         f"'{token}':{min(position, _MAX_POSITION)}"
         for position, token in enumerate(_plain_tokens(text), 1)
@@ -392,33 +429,34 @@ def _tsvector(text: str) -> str:
 
 
 def _tsquery(terms: Sequence[SearchTerm]) -> str:
+    """Return a `tsquery` of PostgreSQL for texts with all these terms."""
     return " & ".join(f"({_phrase_query(term)})" for term in terms)
 
 
 def _phrase_query(term: SearchTerm) -> str:
+    """Return a `tsquery` for the words of a term in their order; the last may be incomplete."""
     quoted = [f"'{token}'" for token in _plain_tokens(term.phrase)]
     return " <-> ".join(quoted) + (":*" if term.is_prefix else "")
 
 
 def _snippet(text: str, terms: Sequence[SearchTerm]) -> str:
-    """Return the part of an indexed text around its first match, with the matches enclosed
-    in marks.
+    """Return an excerpt of an indexed text around its first match, with marks around each
+    match.
     """
     words = list(_TOKEN_PATTERN.finditer(text))
-    wanted = [
-        (token, term.is_prefix and last == 0)
-        for term in terms
-        for last, token in enumerate(reversed(_plain_tokens(term.phrase)))
-    ]
-    matches = {
-        index
-        for index, word in enumerate(words)
-        if any(
-            token == plain or (is_prefix and plain.startswith(token))
-            for plain in (_plain_token(word.group()),)
-            for token, is_prefix in wanted
-        )
-    }
+    tokens, prefixes = set[str](), list[str]()
+    for term in terms:
+        *complete, last = _plain_tokens(term.phrase) or [""]
+        tokens.update(complete)
+        if term.is_prefix and last:
+            prefixes.append(last)
+        else:
+            tokens.add(last)
+    matches = set[int]()
+    for index, word in enumerate(words):
+        plain = _plain_token(word.group())
+        if plain in tokens or plain.startswith(tuple(prefixes)):
+            matches.add(index)
     first = max(min(matches, default=0) - _SNIPPET_TOKENS // 4, 0)
     shown = words[first : first + _SNIPPET_TOKENS]
     if not shown:
@@ -428,5 +466,5 @@ def _snippet(text: str, terms: Sequence[SearchTerm]) -> str:
         mark = (MATCH_START, MATCH_END) if index in matches else ("", "")
         pieces += [text[end : word.start()], mark[0], word.group(), mark[1]]
         end = word.end()
-    rest = text[end:] if first + len(shown) == len(words) else "…"
-    return search_text.from_index("".join((*pieces, rest)))
+    ending = text[end:] if first + len(shown) == len(words) else "…"
+    return search_text.from_index("".join((*pieces, ending)))

@@ -1,8 +1,8 @@
 """The connections to one PostgreSQL database, in an event loop and a thread of their own.
 
-So a store that awaits and an index that blocks use the same pool, from any thread and any event
-loop. A session is locked by an advisory lock: PostgreSQL releases it when the connection ends, as it
-does when the process or its machine dies.
+So async and blocking code share one pool, from any thread and any event loop. A session is
+locked by an advisory lock, which PostgreSQL releases when the connection ends, also if the
+process or its machine dies.
 """
 
 import threading
@@ -33,6 +33,7 @@ from anyio.abc import ObjectReceiveStream
 from anyio.from_thread import BlockingPortal
 from msgspec import Struct
 
+from refold.cluster.outage import Outage
 from refold.cluster.schema import SCHEMA_REVISION, check_not_newer, migrate
 from refold.errors import BadInput, Disconnected, JournalError
 from refold.journal.store.writer_threads import this_loop_scheduler
@@ -43,15 +44,16 @@ EXTRA_MISSING = (
     "'refold[cluster]', or, in a checkout, uv sync --extra cluster"
 )
 URL_SCHEMES = ("postgresql://", "postgres://")
-_MAX_CONNECTIONS = 8  # beside the one that holds the locks
+_MAX_CONNECTIONS = 8  # of the pool; one more connection holds the locks
 _CONNECT_SECONDS = 10
 _STATEMENT_SECONDS = 60
 _CLOSE_SECONDS = 5
-_OUTAGE_SECONDS = 15
-_LAST_SECONDS = 2  # for each statement, once this process ends
+_OUTAGE_SECONDS = 15  # for which a lost database is waited for
+_LAST_SECONDS = 2  # for each statement, while this process ends
 _RETRY_SECONDS = 0.2
 _PING_SECONDS = 5  # between two checks of a connection that waits for notifications
 _MAX_SCHEME_CHARS = 30  # in an error
+_OPERATOR_LOGIN = ". Commands for operators need the login that owns the tables"
 _MISSING_TABLES = (
     "{place} has no tables of refold, or those of another version: `refold cluster init` makes "
     "and updates them"
@@ -59,8 +61,8 @@ _MISSING_TABLES = (
 
 
 class Notification(Struct, frozen=True):
-    """A notification; `kind` is its channel. "": the connection was restored, and some may
-    have been lost.
+    """A notification of PostgreSQL; `kind` is its channel. If `kind` is "", the connection
+    was restored, and notifications may have been lost.
     """
 
     kind: str
@@ -72,39 +74,43 @@ class Row(Protocol):
 
 
 class Connection(Protocol):
-    """The used part of `asyncpg.Connection`, which has no types."""
+    """The part of `asyncpg.Connection` that is used, because asyncpg has no types."""
 
     async def fetch(self, query: str, *values: object) -> Sequence[Row]: ...
-    async def fetchrow(self, query: str, *values: object) -> Row | None: ...
+    async def fetchrow(self, query: str, *values: object) -> Row | None: ...  # the first
     async def fetchval(self, query: str, *values: object) -> Any: ...
-    async def execute(self, query: str, *values: object) -> str: ...
+    async def execute(self, query: str, *values: object) -> str: ...  # as in "DELETE 3"
     async def executemany(self, query: str, values: Iterable[Sequence[object]]) -> None: ...
     def transaction(self) -> AbstractAsyncContextManager[object]: ...
 
 
 @lru_cache(maxsize=8)
 def database(url: str, tenant: str = "default") -> "Database":
-    """Return the connections of this process to the rows of a tenant in this database."""
+    """Return the connections of this process to the database at `url`, for the rows of one
+    tenant.
+    """
     return Database(url, tenant)
 
 
 class Database:
-    """A pool of connections. `tenant` is the owner of all rows that it can see.
+    """A pool of connections to a database, which sees only the rows of `tenant`.
 
-    Raises `JournalError` if the database fails, and `BadInput` if it is not prepared.
-    `place` names the database without the password.
+    Raises `JournalError` if the database fails, and `BadInput` if its tables are missing.
+    `place` names the database without the password. `outage` reports when it is lost and
+    when it is back.
     """
 
     def __init__(self, url: str, tenant: str = "default") -> None:
         self._url, self.tenant = url, tenant
         self.place = describe_place(url)
-        self._start = threading.Lock()
+        self.outage = Outage(self.place)
+        self._runner_lock = threading.Lock()
         self._runner: _LoopThread | None = None
         self._pool: Any = None
         self._locks: _Locks | None = None
         self._opening = anyio.Lock()
         self._is_closing, self._running, self._ended = False, 0, anyio.Event()
-        self._is_patient = True  # waits for a database that is away
+        self._is_patient = True  # whether to wait for a database that cannot be reached
 
     def call(self, work: Callable[[Connection], Awaitable[ResultT]]) -> ResultT:
         """Run `work` with a connection, and wait for its result. Blocks."""
@@ -118,7 +124,10 @@ class Database:
     async def listen(
         self, *kinds: str
     ) -> AsyncGenerator[ObjectReceiveStream[Notification]]:
-        """Receive the notifications of these channels of the tenant."""
+        """Yield a stream of the notifications of these channels of the tenant.
+
+        They are received in the loop of the connections, and passed to the loop of the caller.
+        """
         send, receive = anyio.create_memory_object_stream[Notification](inf)
         schedule = this_loop_scheduler()
 
@@ -135,13 +144,14 @@ class Database:
             send.close()
 
     def lock_name(self, session: str) -> str:
-        """Return the name of a session's lock. Sessions of two tenants may have the same id."""
+        """Return the name of a session's lock, with the tenant: tenants may have equal ids."""
         return f"{self.tenant} {session}"
 
     async def lock(self, session: str, owner: object, *, shared: bool = False) -> bool:
-        """Lock a session for `owner`, a writer in this process. False if another one has it.
+        """Lock a session for `owner`, a writer in this process.
 
-        Those that share the lock exclude only the others.
+        Return False if another owner has the lock. Owners that share a lock exclude only those
+        that do not share it.
         """
         return await self._wait_for(partial(self._lock, session, owner, shared))
 
@@ -149,16 +159,15 @@ class Database:
         await self._wait_for(partial(self._unlock, session, owner))
 
     def prepare(self) -> None:
-        """Make the tables or update them. The user of the URL becomes their owner.
-
-        Raises `BadInput` if a newer refold has made them.
+        """Create or update the tables, as the user of the URL. Raises `BadInput` if a newer
+        refold has made them.
         """
         _load_driver()
         with self._as_journal_errors():
             migrate(self._url)
 
     def check(self) -> None:
-        """Raise `BadInput` unless the database is prepared, `JournalError` if it is out of reach."""
+        """Raise `BadInput` unless the database is prepared, `JournalError` if it is away."""
         self.call(lambda db: db.execute("select 1"))
 
     def stop_waiting(self) -> None:
@@ -167,7 +176,7 @@ class Database:
 
     def close(self) -> None:
         """End all connections. The next call opens new ones."""
-        with self._start:
+        with self._runner_lock:
             runner, self._runner = self._runner, None
             self._is_closing, self._is_patient = runner is not None, False
         if runner is not None:
@@ -178,7 +187,9 @@ class Database:
         self._is_closing, self._is_patient = False, True
 
     async def _wait_for(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
-        """Await `work` in another event loop. It is completed even if this is cancelled."""
+        """Await `work` in the loop of the connections, which completes it even if this is
+        cancelled.
+        """
         future, done = self._submit(work), anyio.Event()
         schedule = this_loop_scheduler()
 
@@ -191,14 +202,15 @@ class Database:
         return future.result()
 
     def _submit(self, work: Callable[[], Awaitable[ResultT]]) -> "Future[ResultT]":
-        with self._start:
+        with self._runner_lock:
             self._runner = self._runner or _LoopThread()
             return self._runner.submit(work)
 
     async def _use(self, work: Callable[[Connection], Awaitable[ResultT]]) -> ResultT:
-        """Run `work`, again after a lost connection: it must not matter how often it runs.
+        """Run `work` with a connection, and again after a lost connection, so it must be
+        idempotent.
 
-        A database that was there before is waited for, as long as a restart takes.
+        If the database was reached before, wait for it as long as a restart takes.
         """
 
         async def use() -> ResultT:
@@ -209,6 +221,10 @@ class Database:
         return await self._repeat(use)
 
     async def _repeat(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Run `work` until it succeeds; raise `Disconnected` after `_OUTAGE_SECONDS`.
+
+        If the database was never reached, raise it at once.
+        """
         until = time.monotonic() + _OUTAGE_SECONDS
         self._running += 1
         try:
@@ -216,10 +232,13 @@ class Database:
                 try:
                     limit = None if self._is_patient else _LAST_SECONDS
                     with self._as_journal_errors(), anyio.fail_after(limit):
-                        return await work()
-                except Disconnected:
-                    is_there = self._pool is not None and self._is_patient
-                    if not is_there or time.monotonic() >= until:
+                        result = await work()
+                    self.outage.end()
+                    return result
+                except Disconnected as error:
+                    self.outage.begin(str(error))
+                    may_wait = self._pool is not None and self._is_patient
+                    if not may_wait or time.monotonic() >= until:
                         raise
                     await anyio.sleep(_RETRY_SECONDS)
         finally:
@@ -230,7 +249,7 @@ class Database:
     async def _listen(
         self, kinds: Sequence[str], pass_on: Callable[[Notification], None]
     ) -> None:
-        """Listen on a separate connection, and on a new one after it was lost."""
+        """Listen on a connection of its own, which is replaced when it is lost."""
         while True:
             with suppress(JournalError), self._as_journal_errors():
                 connection = await self._connect()
@@ -243,6 +262,9 @@ class Database:
     async def _listen_on(
         self, connection: Any, kinds: Sequence[str], pass_on: Callable[[Notification], None]
     ) -> None:
+        """Pass on notifications of these channels until a query shows that the connection
+        is lost.
+        """
         lost = anyio.Event()
 
         def note_loss(_: object) -> None:
@@ -267,8 +289,12 @@ class Database:
         return await _load_driver().connect(self._url, **self._options())
 
     async def _open_pool(self) -> Any:
+        """Return the pool. The first call connects, and checks the tables.
+
+        Raises `Disconnected` if this process has closed the database.
+        """
         async with self._opening:
-            if self._is_closing:  # its caller was cancelled
+            if self._is_closing:  # the caller of this work was cancelled
                 raise Disconnected(f"{self.place} was closed in this process")
             if self._pool is None:
                 asyncpg = _load_driver()
@@ -297,12 +323,14 @@ class Database:
             "select to_regclass('refold.revision') is not null"
         )
         query = "select version_num from refold.revision"
-        revision = await connection.fetchval(query) if exists else ""
+        revision = await connection.fetchval(query) if exists else ""  # "": no tables
         check_not_newer(revision)
         if revision != SCHEMA_REVISION:
             raise BadInput(_MISSING_TABLES.format(place=self.place))
 
     async def _lock(self, session: str, owner: object, shared: bool) -> bool:
+        """Lock the session on the connection for locks, or on a new one if that was lost."""
+
         async def lock() -> bool:
             async with self._opening:
                 if self._locks is None or self._locks.is_closed:
@@ -317,9 +345,8 @@ class Database:
                 await self._locks.unlock(self.lock_name(session), owner)
 
     async def _close(self) -> None:
-        with anyio.move_on_after(
-            _CLOSE_SECONDS / 2
-        ):  # a pool forgets what is being connected
+        # Running work ends first: a pool does not close a connection that is being made.
+        with anyio.move_on_after(_CLOSE_SECONDS / 2):
             while self._running:
                 await self._ended.wait()
         if self._locks is not None:
@@ -341,12 +368,14 @@ class Database:
             TimeoutError,
             asyncpg.InterfaceError,
             asyncpg.PostgresConnectionError,
-            asyncpg.OperatorInterventionError,  # it is starting, or shutting down
+            asyncpg.OperatorInterventionError,  # the server starts or shuts down
         ) as error:
             why = str(error) or "it did not answer in time"
             raise Disconnected(f"{self.place} cannot be reached: {why}") from error
         except asyncpg.PostgresError as error:
-            raise JournalError(f"{self.place} failed: {error}") from error
+            denied = isinstance(error, asyncpg.InsufficientPrivilegeError)
+            advice = _OPERATOR_LOGIN if denied else ""
+            raise JournalError(f"{self.place} failed: {error}{advice}") from error
 
 
 def _send_open(send: Callable[[Notification], object], notification: Notification) -> None:
@@ -382,23 +411,27 @@ class _LoopThread:
 class _Locks:
     """The advisory locks of this process, on one connection.
 
-    PostgreSQL gives a connection a lock that it has a second time, so owners are compared here.
+    PostgreSQL would grant a lock again to the connection that has it. So this class decides
+    which owner in this process gets it.
     """
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._owners = dict[str, _Owners]()
-        self._using = anyio.Lock()  # a connection does one thing at a time
+        self._connection_lock = anyio.Lock()  # a connection does one thing at a time
 
     @property
     def is_closed(self) -> bool:
         return self._connection.is_closed()
 
     async def lock(self, name: str, owner: object, shared: bool) -> bool:
-        async with self._using:
+        """Lock `name` for `owner`. Return False if another owner or process has the lock."""
+        async with self._connection_lock:
             owners = self._owners.get(name)
             if owners is None:
-                if not await self._call(f"pg_try_advisory_lock{_suffix(shared)}", name):
+                if not await self._call(
+                    f"pg_try_advisory_lock{_lock_suffix(shared)}", name
+                ):
                     return False
                 owners = self._owners[name] = _Owners(shared, set())
             elif owner not in owners.all and not (shared and owners.shared):
@@ -407,15 +440,17 @@ class _Locks:
             return True
 
     async def unlock(self, name: str, owner: object) -> None:
-        async with self._using:
+        async with self._connection_lock:
             owners = self._owners.get(name)
             if owners is None or owner not in owners.all:
-                return
+                return  # it does not have the lock
             owners.all.remove(owner)
             if not owners.all:
                 del self._owners[name]
                 if not self.is_closed:
-                    await self._call(f"pg_advisory_unlock{_suffix(owners.shared)}", name)
+                    await self._call(
+                        f"pg_advisory_unlock{_lock_suffix(owners.shared)}", name
+                    )
 
     async def _call(self, function: str, name: str) -> bool:
         query = f"select {function}(refold.lock_key($1))"
@@ -427,18 +462,21 @@ class _Locks:
 
 
 class _Owners(Struct, frozen=True):
+    """The owners of one lock: one, or several that share it."""
+
     shared: bool
     all: set[object]
 
 
-def _suffix(shared: bool) -> str:
+def _lock_suffix(shared: bool) -> str:
+    """Return the suffix of PostgreSQL's lock functions: "_shared" for a shared lock, else
+    "".
+    """
     return "_shared" if shared else ""
 
 
 def describe_place(url: str) -> str:
-    """Return the address of the database in `url` without user and password. Raises
-    `BadInput`.
-    """
+    """Return the address in `url` without user and password. Raises `BadInput`."""
     if not url.startswith(URL_SCHEMES):
         scheme = url.partition("://")[0][:_MAX_SCHEME_CHARS]  # a password may follow
         raise BadInput(

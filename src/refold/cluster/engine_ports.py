@@ -1,4 +1,8 @@
-"""Whether the ports of Temporal and NATS are open to everyone: an open one is remote control, or forged live text."""
+"""Checks whether the ports of Temporal and NATS are open to everyone.
+
+A process that reaches an open port of Temporal can run sessions; with one of NATS it can
+forge live text.
+"""
 
 import socket
 from collections.abc import Sequence
@@ -11,6 +15,7 @@ from msgspec import Struct
 _CONNECT_SECONDS = 5.0
 _MAX_INFO_BYTES = 65_536
 _TEMPORAL_PORT, _NATS_PORT = 7233, 4222
+# The beginning of an HTTP/2 connection, and an empty frame of settings.
 _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5)
 _SETTINGS_FRAME_TYPE = 4
 
@@ -21,40 +26,45 @@ class _NatsInfo(Struct, frozen=True):
 
 
 def open_ports(temporal: str, nats: str) -> Sequence[str]:
-    """Return what is unsafe at `temporal`, HOST:PORT, and `nats`, a URL. An empty address
-    is skipped.
+    """Return sentences about what is unsafe at `temporal` (HOST:PORT) and `nats` (a URL).
+
+    An empty address is skipped, and so is a server that cannot be reached.
     """
     problems = list[str]()
     with suppress(OSError):
-        if temporal and _speaks_plainly(*_address(f"//{temporal}", _TEMPORAL_PORT)):
+        if temporal and _accepts_plain_http2(*_address(f"//{temporal}", _TEMPORAL_PORT)):
             problems.append(
                 f"Temporal at {temporal} takes requests without TLS, so every client that reaches it "
                 "runs workflows: demand client certificates"
             )
     with suppress(OSError):
-        if nats and _lets_in(*(address := _address(nats, _NATS_PORT))):
+        host, port = _address(nats, _NATS_PORT)
+        if nats and _admits_anyone(host, port):
             problems.append(
-                f"NATS at {address[0]}:{address[1]} asks for neither a login nor a certificate, so "
+                f"NATS at {host}:{port} asks for neither a login nor a certificate, so "
                 "every client that reaches it can forge live text: give its users permissions"
             )
     return problems
 
 
 def _address(url: str, port: int) -> tuple[str, int]:
+    """Return host and port of a URL; `port` is the default."""
     parts = urlsplit(url)
     return parts.hostname or "127.0.0.1", parts.port or port
 
 
-def _speaks_plainly(host: str, port: int) -> bool:
+def _accepts_plain_http2(host: str, port: int) -> bool:
     """Return whether a server answers HTTP/2 without TLS."""
     with socket.create_connection((host, port), _CONNECT_SECONDS) as connection:
         connection.sendall(_HTTP2_PREFACE)
-        return len(frame := connection.recv(9)) > 3 and frame[3] == _SETTINGS_FRAME_TYPE
+        header = connection.recv(9)  # of the server's first frame; byte 3 is its type
+        return len(header) > 3 and header[3] == _SETTINGS_FRAME_TYPE
 
 
-def _lets_in(host: str, port: int) -> bool:
-    """Return whether NATS needs neither a login nor a client certificate, by its first
-    line.
+def _admits_anyone(host: str, port: int) -> bool:
+    """Return whether NATS needs neither a login nor a client certificate.
+
+    NATS says this in the first line that it sends.
     """
     with socket.create_connection((host, port), _CONNECT_SECONDS) as connection:
         line = b""

@@ -1,7 +1,8 @@
-"""People in the database: who belongs to which tenant, their logins and tokens, and the audit.
+"""People in the database: their tenants, logins and tokens, and the audit.
 
-A secret is stored as its hash, and names its tenant: so it is looked for among the rows of that tenant
-alone, as row-level security has it. `client.people` logs people in, `server.people` lets them in.
+Only the hash of a secret is stored. A secret contains the name of its tenant. So it can be
+looked up, although row-level security shows only the rows of one tenant. `client.people`
+logs people in, and `server.people` checks their requests.
 """
 
 import base64
@@ -44,7 +45,7 @@ select (select count(*) from refold.person where tenant = refold.tenant()) as pe
 """
 _TENANT_TABLES = (
     "secret", "login", "person", "placed_order", "card", "words", "line", "blob", "journal", "audit",
-    "tenant_settings",
+    "schedule_event", "tenant_settings",
 )  # fmt: skip
 
 
@@ -84,7 +85,10 @@ class ApiToken(Struct, frozen=True):
 
 
 class AuditEntry(Struct, frozen=True):
-    """`actor` is a person's subject; "": an operator, with a command."""
+    """A line of the audit: who did what.
+
+    `actor` is the subject of a person, or "" for an operator, who used a command.
+    """
 
     number: int
     happened: datetime
@@ -107,6 +111,7 @@ class People:
         self.database = database
 
     async def add_tenant(self, tenant: str) -> None:
+        """Add a tenant, unless it exists. Raises `BadInput` if the name is invalid."""
         if not tenant.strip() or len(tenant) > MAX_TENANT_CHARS or not tenant.isprintable():
             raise BadInput(
                 f"{tenant[:MAX_TENANT_CHARS]!r} cannot be a tenant: give at most "
@@ -123,14 +128,17 @@ class People:
         return TenantSize(row["people"], row["sessions"], row["max_running"])
 
     async def tenants(self) -> Sequence[str]:
-        """Return the names of all tenants. Only the owner of the tables sees more than the
-        current tenant.
+        """Return the names of all tenants.
+
+        If the database login is not the owner of the tables, return only the current
+        tenant.
         """
         query = "select tenant from refold.tenant_settings order by tenant"
         rows: Any = await self._as_tenant("", lambda db: db.fetch(query))
         return [row["tenant"] for row in rows]
 
     async def limit_tenant(self, tenant: str, max_running: int | None) -> None:
+        """Set how many sessions of the tenant may run at once; None removes the limit."""
         query = "update refold.tenant_settings set max_running = $1 where tenant = refold.tenant()"
         await self.tenant_size(tenant)
         await self._execute(tenant, query, max_running)
@@ -148,7 +156,10 @@ class People:
         await self._as_tenant(tenant, delete)
 
     async def log_in(self, tenant: str, subject: str, name: str, email: str) -> None:
-        """Record that the identity provider knows this person. Raises `BadInput` if locked out."""
+        """Record that the identity provider has identified this person.
+
+        Raises `BadInput` if the person is locked out, or if there is no such tenant.
+        """
         exists = "select true from refold.tenant_settings where tenant = refold.tenant()"
         if not await self._value(tenant, exists):
             raise BadInput(f"this service is not for {tenant!r}: ask its operator")
@@ -161,7 +172,10 @@ class People:
     async def new_secret(
         self, tenant: str, subject: str, kind: LoginKind, seconds: float, label: str = ""
     ) -> str:
-        """Begin a login of a page, or make a token for a program. Returns its secret, which is not stored."""
+        """Store a login of a page or a token of a program (`kind`), and return its secret.
+
+        It is valid for `seconds`. Only the hash of the secret is stored.
+        """
         id_, secret = secrets.token_hex(_ID_BYTES), secrets.token_urlsafe(_SECRET_BYTES)
         query = (
             "insert into refold.login(id, hash, subject, kind, label, expires) "
@@ -175,14 +189,14 @@ class People:
         await self._execute(tenant, query, *values)
         if kind == "token":
             await self.note(tenant, subject, "token", detail=f"{id_} {label}")
-        return f"{_encode(tenant)}.{id_}.{secret}"
+        return f"{_encode_tenant(tenant)}.{id_}.{secret}"
 
     async def identify(self, secret: str, kind: LoginKind) -> Identity | None:
         """Return the person whose secret this is; None if it is invalid, expired or
         revoked.
         """
         parts = secret.split(".")
-        if len(parts) != 3 or (tenant := _decode(parts[0])) is None:
+        if len(parts) != 3 or (tenant := _decode_tenant(parts[0])) is None:
             return None
         values = parts[1], _hash(parts[2]), kind
 
@@ -194,21 +208,23 @@ class People:
             return None
         return Identity(tenant, row["subject"], row["role"], row["name"], row["login"])
 
-    async def revoke(self, tenant: str, actor: str, id_: str, of: str = "") -> bool:
-        """End a login or a token. With `of`, only if it belongs to this person. Returns
-        False if there is none.
+    async def revoke(self, tenant: str, actor: str, id_: str, owner: str = "") -> bool:
+        """End the login or token with the id `id_`; with `owner`, only if it belongs to
+        this person.
+
+        Return False if there is no such login or token.
         """
         query = (
             "delete from refold.login where tenant = refold.tenant() and id = $1 "
             "and ($2 = '' or subject = $2) returning subject"
         )
-        subject = await self._value(tenant, query, id_, of)
+        subject = await self._value(tenant, query, id_, owner)
         if subject is not None:
             await self.note(tenant, actor, "revoke", detail=f"{id_} of {subject}")
         return subject is not None
 
     async def tokens(self, tenant: str, subject: str = "") -> Sequence[ApiToken]:
-        """Return the tokens of a person; of all people if it is ""."""
+        """Return the tokens of the person `subject`; of all people if `subject` is ""."""
         query = (
             "select id, subject, label, created, expires from refold.login where kind = 'token' "
             "and tenant = refold.tenant() and ($1 = '' or subject = $1) order by created, id"
@@ -229,7 +245,9 @@ class People:
         role: Role | None = None,
         locked: bool | None = None,
     ) -> None:
-        """Change a role, or lock a person out, which ends all logins and tokens of theirs."""
+        """Change the role of a person, or lock the person out; the latter ends all their
+        logins and tokens.
+        """
         query = (
             "update refold.person set role = coalesce($2, role), locked = coalesce($3, locked) "
             "where tenant = refold.tenant() and subject = $1 returning true"
@@ -239,14 +257,15 @@ class People:
         if locked:
             end = "delete from refold.login where tenant = refold.tenant() and subject = $1"
             await self._execute(tenant, end, subject)
-        changes = (
-            f"{role or ''} {'' if locked is None else 'locked' if locked else 'unlocked'}"
-        )
-        await self.note(tenant, actor, "person", detail=f"{subject} {changes.strip()}")
+        changes = [role] if role else list[str]()
+        if locked is not None:
+            changes.append("locked" if locked else "unlocked")
+        await self.note(tenant, actor, "person", detail=" ".join((subject, *changes)))
 
     async def delete_person(self, tenant: str, subject: str) -> None:
-        """Delete the name, address, logins and tokens of a person. Records of what they did
-        keep their subject.
+        """Delete the name, address, logins and tokens of a person.
+
+        Records of what the person did stay, with the subject.
         """
         query = (
             "delete from refold.person where tenant = refold.tenant() and subject = $1 "
@@ -296,6 +315,8 @@ class People:
     async def _as_tenant(
         self, tenant: str, work: Callable[[Connection], Awaitable[ResultT]]
     ) -> ResultT:
+        """Return the result of `work`, in a transaction that sees only rows of the tenant."""
+
         async def run(db: Connection) -> ResultT:
             async with db.transaction():
                 await db.fetchval("select set_config('refold.tenant', $1, true)", tenant)
@@ -315,17 +336,18 @@ def unknown_person(tenant: str, subject: str) -> BadInput:
 
 
 def _hash(secret: str) -> bytes:
-    """Return the hash of a secret: 256 random bits, which need no salt."""
+    """Return the hash of a secret. A secret is 256 random bits, so the hash needs no salt."""
     return hashlib.sha256(secret.encode(errors="replace")).digest()
 
 
-def _encode(tenant: str) -> str:
+def _encode_tenant(tenant: str) -> str:
     return base64.urlsafe_b64encode(tenant.encode()).decode().rstrip("=")
 
 
-def _decode(text: str) -> str | None:
+def _decode_tenant(text: str) -> str | None:
+    """Return the tenant whose encoded name this is; None if the text is not an encoded name."""
     try:
         tenant = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
     except (ValueError, UnicodeDecodeError):
         return None
-    return tenant if _encode(tenant) == text and "\0" not in tenant else None
+    return tenant if _encode_tenant(tenant) == text and "\0" not in tenant else None

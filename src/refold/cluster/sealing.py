@@ -1,8 +1,8 @@
 """Seals secrets of tenants with keys that only workers and operators hold (REFOLD_CLUSTER_KEY).
 
-A sealed value is bound to its tenant and name: as the row of another tenant it does not open. The first
-key of the file seals and each opens, so that a key is replaced without a moment in which
-something cannot be read. The cipher is AES-256-GCM.
+A sealed value is bound to its tenant and name, so it cannot be opened as a value of another
+tenant. The first key of the file seals values, and every key of the file can open them. So
+all values stay readable while a key is being replaced. The cipher is AES-256-GCM.
 """
 
 import base64
@@ -49,9 +49,14 @@ class SealingKeys(Struct, frozen=True):
         return cls([_decode(line, file) for line in lines])
 
     def seal(self, text: str, tenant: str, name: str) -> bytes:
+        """Encrypt a value with the newest key. Only `open` with this tenant and name reads
+        it.
+        """
         nonce = os.urandom(_NONCE_BYTES)
-        sealed = _cipher(self.keys[0]).encrypt(nonce, text.encode(), _context(tenant, name))
-        return _FORMAT_BYTE + _id(self.keys[0]) + nonce + sealed
+        sealed = _cipher(self.keys[0]).encrypt(
+            nonce, text.encode(), _bound_to(tenant, name)
+        )
+        return _FORMAT_BYTE + _key_id(self.keys[0]) + nonce + sealed
 
     def open(self, sealed: bytes, tenant: str, name: str) -> str:
         """Decrypt a sealed value. Raises `BadInput` if no key fits, or it belongs to
@@ -61,14 +66,11 @@ class SealingKeys(Struct, frozen=True):
 
         nonce = sealed[_HEAD_BYTES - _NONCE_BYTES : _HEAD_BYTES]
         for key in self.keys:
-            if sealed.startswith(_FORMAT_BYTE + _id(key)):
+            if sealed.startswith(_FORMAT_BYTE + _key_id(key)):
                 try:
                     content = sealed[_HEAD_BYTES:]
-                    return (
-                        _cipher(key)
-                        .decrypt(nonce, content, _context(tenant, name))
-                        .decode()
-                    )
+                    opened = _cipher(key).decrypt(nonce, content, _bound_to(tenant, name))
+                    return opened.decode()
                 except (InvalidTag, ValueError) as error:
                     raise BadInput(
                         f"the secret {name!r} of {tenant} was changed, or is of another tenant: "
@@ -79,11 +81,13 @@ class SealingKeys(Struct, frozen=True):
             "sealed it, or store the secret again"
         )
 
-    def is_newest(self, sealed: bytes) -> bool:
-        return sealed.startswith(_FORMAT_BYTE + _id(self.keys[0]))
+    def is_sealed_by_newest(self, sealed: bytes) -> bool:
+        """Whether the newest key has sealed the value."""
+        return sealed.startswith(_FORMAT_BYTE + _key_id(self.keys[0]))
 
 
 def _decode(line: str, file: Path) -> bytes:
+    """Return the key in a line of `file`. Raises `BadInput` if the line is not a key."""
     try:
         key = base64.b64decode(line, validate=True)
     except binascii.Error:
@@ -95,11 +99,13 @@ def _decode(line: str, file: Path) -> bytes:
     return key
 
 
-def _context(tenant: str, name: str) -> bytes:
+def _bound_to(tenant: str, name: str) -> bytes:
+    """Return the bytes that bind a sealed value to this tenant and name."""
     return f"refold\0{tenant}\0{name}".encode()
 
 
-def _id(key: bytes) -> bytes:
+def _key_id(key: bytes) -> bytes:
+    """Return the bytes in a sealed value that say which key has sealed it."""
     return sha256(b"refold key id" + key).digest()[:_ID_BYTES]
 
 

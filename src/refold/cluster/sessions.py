@@ -1,7 +1,7 @@
-"""All sessions in a PostgreSQL database: the adapter of `journal.session_index`.
+"""Implements `journal.session_index` for the sessions in a PostgreSQL database.
 
-What the rest of refold does with files of one session (a fork, a check, an export) is done with a
-copy of that session in a temporary directory.
+Some operations need a session as files: a fork, a check, an export. They use a copy of the
+session in a temporary directory.
 """
 
 import os
@@ -33,7 +33,7 @@ from refold.journal.catalogue.card_filter import CardFilter
 from refold.journal.copy_session import copy_session
 from refold.journal.events import codec
 from refold.journal.events.kinds import Entry, Event, SessionStarted
-from refold.journal.home import JournalDirectory, directories_of, random_id
+from refold.journal.journal_directory import JournalDirectory, directories_of, random_id
 from refold.journal.session_index import (
     Progress,
     SessionIndex,
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 _MAX_MEMORY_BYTES = 4_000_000  # of an export; a larger one is written to the disk
 _PIECE_BYTES = 65_536
-_PAGE_SESSIONS = 1_000  # read at once
+_PAGE_SESSIONS = 1_000  # that are read at once
 _SESSION_SQL = "where tenant = refold.tenant() and session = $1"
 _TREE_SQL = (
     "where tenant = refold.tenant() and root = split_part($1, '/', 1) "
@@ -72,7 +72,7 @@ order by journal.changed desc, session desc limit {_PAGE_SESSIONS}
 _CHILDREN_SQL = f"""
 select session from refold.journal {_TREE_SQL} and session ~ ('^' || $2 || '$') order by session
 """
-# The text may also be in a call's arguments: who reads the line looks again.
+# The text may also be in a call's arguments, so the kind of each line is checked again.
 _DIRECTORY_LINES_SQL = f"""
 select line from refold.line {_SESSION_SQL} and (seq = 1
   or position('"kind":"SessionResumed"'::bytea in line) > 0
@@ -95,7 +95,9 @@ def _no_progress(copied: int, remaining: int) -> None:
 
 
 class PostgreSQLSessions:
-    """Implements `SessionIndex`. `root` is where files of sessions would be on this machine."""
+    """Implements `SessionIndex`. Paths of sessions are below `root`, though their lines are
+    elsewhere.
+    """
 
     def __init__(
         self, database: Database, root: Path, objects: TenantObjects | None = None
@@ -104,9 +106,11 @@ class PostgreSQLSessions:
         self.objects, self.blobs = objects, TenantBlobs(database, objects)
 
     def new_id(self, started_at: float) -> str:
-        while self.look_up(name := random_id(started_at)) is not None:
-            pass
-        return name
+        """Return an id for a session that begins at `started_at`, which no session has."""
+        while True:
+            name = random_id(started_at)
+            if self.look_up(name) is None:
+                return name
 
     def exists(self, session: str) -> bool:
         return self.look_up(session) is not None
@@ -117,8 +121,9 @@ class PostgreSQLSessions:
         return StoredSession(session, row["changed"]) if row else None
 
     def sessions(self) -> Iterator[StoredSession]:
+        """Yield all sessions without subagents, the last written first."""
         changed, session, has_more = inf, "", True
-        while has_more:
+        while has_more:  # each page begins after the last session of the page before
             after = changed, session
             rows = self._database.call(lambda db, after=after: db.fetch(NEWEST_SQL, *after))
             for row in rows:
@@ -127,7 +132,10 @@ class PostgreSQLSessions:
             has_more = len(rows) == _PAGE_SESSIONS
 
     def newest_of(self, directory: Path) -> StoredSession | None:
-        real, silent = os.path.realpath(directory), None
+        """Return the newest session of a user in this directory, if possible one with
+        messages.
+        """
+        real, without_messages = os.path.realpath(directory), None
         wanted = CardFilter(str(directory), everything=True)
         for card in self.catalogue().newest_first(wanted):
             if os.path.realpath(self.directories(card.id).directory) != real:
@@ -137,8 +145,8 @@ class PostgreSQLSessions:
             session = StoredSession(card.id, card.changed)
             if card.messages:
                 return session
-            silent = silent or session
-        return silent
+            without_messages = without_messages or session
+        return without_messages
 
     def find(self, text: str, tell: Progress = _no_progress) -> StoredSession:
         return find_session.find(self, text, tell)
@@ -156,9 +164,13 @@ class PostgreSQLSessions:
         return PostgreSQLCards(self._database, tell)
 
     def entries(
-        self, session: str, known_head: tuple[int, str] = (0, ""), *, begins: bool = False
+        self,
+        session: str,
+        known_head: tuple[int, str] = (0, ""),
+        *,
+        may_be_missing: bool = False,
     ) -> tuple[list[Entry], str]:
-        return entries_of(self._lines(session), known_head, begins=begins)
+        return entries_of(self._lines(session), known_head, may_be_missing=may_be_missing)
 
     def history(self, session: str, *, up_to: int | None = None) -> EventHistory:
         lines = self._lines(session).read(0)
@@ -169,6 +181,7 @@ class PostgreSQLSessions:
         return self._database.call(lambda db: db.fetchval(query, session, text))
 
     def directories(self, session: str) -> SessionDirectories:
+        """Return the directories of the session; empty if the database cannot be read."""
         try:
             rows = self._database.call(lambda db: db.fetch(_DIRECTORY_LINES_SQL, session))
         except JournalError:
@@ -189,7 +202,7 @@ class PostgreSQLSessions:
     def children(self, session: str) -> Sequence[str]:
         pattern = f"{session}/{CHILD_PATTERN}"
         rows = self._database.call(lambda db: db.fetch(_CHILDREN_SQL, session, pattern))
-        return [row["session"].rpartition("/")[2] for row in rows]
+        return [row["session"].removeprefix(f"{session}/") for row in rows]
 
     def blob(self, session: str, name: str) -> bytes:
         return self.blobs.get(session, name)
@@ -198,6 +211,7 @@ class PostgreSQLSessions:
         """Do nothing: a session in a database has no file that could be a link."""
 
     def writer(self, session: str) -> SessionWriter | None:
+        """Return the process that writes the session; None if none does."""
         holder = self._holder(session)
         if holder is None:
             return None
@@ -221,21 +235,21 @@ class PostgreSQLSessions:
         return ()
 
     def remember_time(self, session: str) -> Callable[[], None]:
+        """Return a function that restores the session's present time of its last change."""
         query = f"select changed from refold.journal {_SESSION_SQL}"
         before = self._database.call(lambda db: db.fetchval(query, session))
 
         async def restore(db: Connection) -> None:
             async with db.transaction():
-                for table in (
-                    "journal",
-                    "card",
-                ):  # in this order, as they are written elsewhere
+                # In this order, because other writers write them in this order.
+                for table in ("journal", "card"):
                     update = f"update refold.{table} set changed = $2 {_SESSION_SQL}"
                     await db.execute(update, session, before)
 
         return lambda: self._database.call(restore)
 
     def fork(self, session: str, up_to: int | None, now: float) -> "Fork":
+        """Copy the session up to the event `up_to` (None: the end), and return the new one."""
         with self._as_files(session) as files:
             fork = files.fork(session, up_to, now)
             self.take(files, fork.id)
@@ -243,6 +257,7 @@ class PostgreSQLSessions:
 
     @contextmanager
     def importing(self) -> Generator[JournalDirectory]:
+        """Yield a directory for session files, and store its sessions when the block ends."""
         with tempfile.TemporaryDirectory(prefix="refold-import-") as above:
             files = _NewSessions(Path(above) / "sessions", self)
             yield files
@@ -250,6 +265,7 @@ class PostgreSQLSessions:
                 self.take(files, session.id)
 
     def check(self, session: str) -> "JournalCheck":
+        """Check the lines and blobs of a session. The report names the database, not files."""
         with self._as_files(session) as files:
             report = files.check(session)
         directory = Path(self.location(session))
@@ -257,6 +273,7 @@ class PostgreSQLSessions:
         return replace(report, path=directory, damages=damages)
 
     def pack(self, session: str, *, children: bool = True) -> "PackedCopy":
+        """Return the session as a tar, with its subagents if `children`."""
         with self._as_files(session) as files:
             packed = files.pack(session, children=children)
             copy = tempfile.SpooledTemporaryFile(_MAX_MEMORY_BYTES)  # noqa: SIM115 - `PackedCopy` closes it
@@ -273,10 +290,13 @@ class PostgreSQLSessions:
         anyio.run(self._delete, session)
 
     def take(self, source: SessionIndex, session: str) -> int:
-        """Copy a session from another index; return the number of its events."""
+        """Copy a session from the index `source` into this one; return the number of its
+        events.
+        """
         return anyio.run(copy_session, source, self, session)
 
     async def _delete(self, session: str) -> None:
+        """Delete a session and its subagents. Raises `Held` if a process writes one of them."""
         query = f"select session from refold.journal {_TREE_SQL}"
         rows = await self._database.run(lambda db: db.fetch(query, session))
         owner = object()
@@ -286,23 +306,30 @@ class PostgreSQLSessions:
                     holder = await to_thread.run_sync(self._holder, name)
                     raise held_error(name, holder or writer_lock.Writer())
                 locks.push_async_callback(self._database.unlock, name, owner)
-            # First, so that a deletion that was interrupted can be done again.
+            # Objects first, so that an interrupted deletion can be done again.
             await to_thread.run_sync(self.blobs.delete_objects, session)
             await self._database.run(lambda db: _delete_rows(db, session))
 
     def _holder(self, session: str) -> writer_lock.Writer | None:
-        """Return the process that holds the lock of the session."""
+        """Return the process that holds the lock of the session; None if it is not locked."""
         row = self._row(_LOCKED_SQL, session)
         return parse_holder(row["holder"]) if row is not None and row["locked"] else None
 
     def _has_no_user(self, session: str) -> bool:
-        """Return whether no user began or resumed it: it checks claims, or is a scheduled run."""
+        """Whether no user takes part in the session.
+
+        It is a session that checks the claims of another one, or a scheduled run that no
+        user has resumed.
+        """
         started = self._first_event(session)
-        if not isinstance(started, SessionStarted) or not started.schedule:
-            return isinstance(started, SessionStarted) and bool(started.checks)
-        return not self.mentions(session, b'"kind":"SessionResumed"')
+        if not isinstance(started, SessionStarted):
+            return False
+        if started.schedule:
+            return not self.mentions(session, b'"kind":"SessionResumed"')
+        return bool(started.checks)
 
     def _first_event(self, session: str) -> Event | None:
+        """Return the first event of a session; None if it has none that can be read."""
         query = f"select line from refold.line {_SESSION_SQL} and seq = 1"
         line = self._database.call(lambda db: db.fetchval(query, session))
         return codec.decode_unchecked(line) if line is not None else None
@@ -312,20 +339,24 @@ class PostgreSQLSessions:
 
     @contextmanager
     def _as_files(self, session: str) -> Generator[JournalDirectory]:
-        """Copy the session and its subagents to files, unchanged."""
+        """Copy the session and its subagents to temporary files, and yield an index of
+        these.
+        """
         with tempfile.TemporaryDirectory(prefix="refold-session-") as above:
             files = JournalDirectory(Path(above) / "sessions")
             self._write_files(files, session)
             yield files
 
     def _write_files(self, files: JournalDirectory, session: str) -> None:
+        """Write the session, its blobs and its subagents into the directory `files`."""
         directory = files.path(session)
         (directory / BLOBS_DIRECTORY).mkdir(parents=True)
         lines = self._lines(session).read(0)
         file = directory / log_file.FILE_NAME
         file.write_bytes(b"".join(line + b"\n" for line in lines))
         for name in self.blobs.names(session):
-            content = self.blobs.read_unchecked(session, name)  # a check looks at it
+            # A check of the session compares content and name.
+            content = self.blobs.read_unchecked(session, name)
             (directory / BLOBS_DIRECTORY / name).write_bytes(content)
         for child in self.children(session):
             self._write_files(files, f"{session}/{child}")
@@ -335,7 +366,7 @@ class PostgreSQLSessions:
 
 
 class _NewSessions(JournalDirectory):
-    """Sessions that are created as files, with ids that are free in `sessions`."""
+    """Creates sessions as files, with ids that no session in `sessions` has."""
 
     def __init__(self, root: Path, sessions: PostgreSQLSessions) -> None:
         super().__init__(root)
@@ -349,7 +380,7 @@ class _NewSessions(JournalDirectory):
 
 
 class PackedCopy:
-    """Implements `PackedSession` with a copy of the tar."""
+    """Implements `PackedSession` with a copy of the tar in an open file."""
 
     def __init__(self, packer: "SessionPacker", copy: IO[bytes]) -> None:
         self.damages = packer.damages
@@ -364,7 +395,7 @@ class PackedCopy:
 
 
 class _Lines:
-    """The lines of one session: a source of trees."""
+    """The lines of one session, as the source of a tree of sessions."""
 
     def __init__(
         self, sessions: PostgreSQLSessions, database: Database, session: str
@@ -386,6 +417,7 @@ class _Lines:
 
 
 async def _delete_rows(db: Connection, session: str) -> None:
+    """Delete the rows of a session and its subagents in all tables, in one transaction."""
     async with db.transaction():
         orders = "delete from refold.placed_order where tenant = refold.tenant() and session = $1"
         await db.execute(orders, session)
@@ -397,3 +429,5 @@ async def _delete_rows(db: Connection, session: str) -> None:
         query = f"delete from refold.blob where tenant = refold.tenant() and {below}"
         await db.execute(query, session)
         await db.execute("select refold.show_newest_run($1)", schedule)
+        # Processes that wait for an order of the session must notice the deletion.
+        await db.execute("select pg_notify(refold.channel('settled'), '')")

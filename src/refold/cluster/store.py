@@ -1,12 +1,13 @@
-"""A store of one session's lines in PostgreSQL.
+"""Stores the lines of one session in PostgreSQL.
 
-A line is *written* when its transaction is committed, before the server has flushed it, and *kept*
-once a later commit was flushed: the server flushes its log in order. One function of the database
-appends, and it checks writer and number of lines in the statement that reserves their place. Blobs are
-in `blobs`.
+A line is *written* when its transaction is committed, which may be before the server has
+flushed it. It is *kept* once a later commit was flushed, because the server flushes its log
+in order. One function of the database appends lines: a single statement checks the writer
+and the number of lines, and reserves the place of the new ones. Blobs are in `blobs`.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -26,19 +27,28 @@ returning epoch, head_seq, head_hash
 """
 _OF_SESSION_SQL = "where tenant = refold.tenant() and session = $1"
 _APPEND_SQL = "select refold.append_lines($1, $2, $3, $4, $5, $6)"
-# Flushes the log with its commit. A transaction that only took a number would not: it has written nothing.
-_FLUSH_SQL = "select pg_logical_emit_message(true, 'refold', '')::text"
+# The message flushes the log with its commit. A transaction that only took a number would not: it has written
+# nothing. The server may have crashed before, so the row says whether the lines are there.
+_KEEP_SQL = (
+    "select epoch, lines, pg_logical_emit_message(true, 'refold', '')::text "
+    f"from refold.journal {_OF_SESSION_SQL}"
+)
 _OUTCOME_WRITTEN, _OUTCOME_FENCED = 0, 1
 
 
 class PostgreSQLStore:
-    """Lets one writer write a session, which has its lock: alone, or, with a claim, shared."""
+    """Implements `Store` for one session.
+
+    A writer without a claim locks the session alone. Writers with claims share the lock,
+    and only the one with the newest claim can append.
+    """
 
     def __init__(
         self, database: Database, session: str, blobs: TenantBlobs | None = None
     ) -> None:
         self._database, self._session = database, session
-        self._fence, self._epoch, self._is_all_kept = Fence(), 0, True
+        self._fence, self._epoch = Fence(), 0
+        self._written, self._is_all_kept = 0, True  # the number of lines
         self.blobs: Blobs = SessionBlobs(blobs or TenantBlobs(database), session)
         self.views: Views = NoViews()
 
@@ -47,6 +57,10 @@ class PostgreSQLStore:
         return await self._value(query, self._session) or 0
 
     async def lease(self, claim: int = 0) -> Lease:
+        """Take the writer lock under this claim (0: without one), and return the lease.
+
+        Raises `Held` if another writer has the lock, and `Fenced` if a later one had it.
+        """
         with self._fence:
             # Workers share the lock: one that hangs does not keep the session from its successor.
             if not await self._database.lock(self._session, self, shared=bool(claim)):
@@ -62,8 +76,10 @@ class PostgreSQLStore:
         return lease
 
     async def release(self) -> None:
+        """Keep what was written, and release the lock."""
         try:
-            await self.keep()
+            with suppress(Fenced):  # the later writer has the session
+                await self.keep()
         finally:
             self._epoch = 0
             await self._database.unlock(self._session, self)
@@ -71,6 +87,11 @@ class PostgreSQLStore:
     async def append(
         self, lines: Sequence[bytes], *, expect: int, epoch: int, head: tuple[int, str]
     ) -> None:
+        """Write the lines after the first `expect` lines: all or none.
+
+        Raises `Conflict` if the session has another number, and `Fenced` after a later
+        writer.
+        """
         values = self._session, epoch, expect, *head, list(lines)
         with self._fence:
             outcome = await self._value(_APPEND_SQL, *values)
@@ -78,13 +99,14 @@ class PostgreSQLStore:
                 raise Fenced(f"writer {epoch} lost {self._session} to a later one")
             if outcome != _OUTCOME_WRITTEN:
                 raise Conflict(f"{self._session} does not have {expect} lines")
-        self._is_all_kept = False
+        self._written, self._is_all_kept = expect + len(lines), False
 
     async def keep(self) -> None:
+        """Make what was written survive a crash of the database's machine."""
         if not self._is_all_kept:
             self._is_all_kept = True
             try:
-                await self._value(_FLUSH_SQL)
+                await self._flush(self._written)
             except JournalError:
                 self._is_all_kept = False
                 raise
@@ -92,12 +114,29 @@ class PostgreSQLStore:
     async def read(self, after: int = 0) -> Sequence[bytes]:
         return await self._database.run(lambda db: read_lines(db, self._session, after))
 
+    async def _flush(self, written: int) -> None:
+        """Flush the log of the database, and check that the session has `written` lines.
+
+        Raises `Fenced` if a later writer has the session, and `Conflict` if lines were lost.
+        """
+        row = await self._database.run(lambda db: db.fetchrow(_KEEP_SQL, self._session))
+        if row is None or row["epoch"] != self._epoch:
+            raise Fenced(f"writer {self._epoch} lost {self._session} to a later one")
+        if row["lines"] < written:
+            lost = f"{self._session} has {row['lines']} of {written} lines"
+            raise Conflict(f"{lost}: the database crashed before it had stored the others")
+
     async def _take(self, claim: int) -> Lease:
+        """Become the writer of the session, under this claim (0: without one).
+
+        Raises `Fenced` if a later writer has it.
+        """
         holder = msgspec.json.encode(current_writer(0, claim)).decode()
         values = self._session, claim, self._epoch, holder
         row = await self._database.run(lambda db: db.fetchrow(_LEASE_SQL, *values))
         if row is None:
             raise Fenced(f"a later writer has {self._session}")
+        self._is_all_kept = True  # the commit of the lease has flushed what was there
         return Lease(row["epoch"], head=(row["head_seq"], row["head_hash"]))
 
     async def _value(self, query: str, *values: object) -> Any:
@@ -105,13 +144,17 @@ class PostgreSQLStore:
 
 
 def held_error(session: str, holder: Writer) -> Held:
+    """Return the error for a session that another process, `holder`, is writing."""
     return Held(
         f"{session} is being written by {describe_holder(holder)}: end that one first"
     )
 
 
 def parse_holder(text: str) -> Writer:
-    """Read from the row of a session which process leased it last."""
+    """Return the process that leased a session last; an empty `Writer` if `text` does not say.
+
+    `text` is from the row of the session.
+    """
     try:
         return msgspec.json.decode(text, type=Writer)
     except msgspec.DecodeError:
@@ -119,5 +162,6 @@ def parse_holder(text: str) -> Writer:
 
 
 async def read_lines(db: Connection, session: str, after: int = 0) -> Sequence[bytes]:
+    """Return the lines of a session after line `after`."""
     query = f"select line from refold.line {_OF_SESSION_SQL} and seq > $2 order by seq"
     return [row["line"] for row in await db.fetch(query, session, after)]

@@ -1,12 +1,13 @@
-"""A `Runner` whose queue is Temporal: one workflow for a session that has work, one activity that runs it.
+"""A `Runner` whose queue is Temporal: each session with work has a workflow with one activity.
 
-A wake is a signal, which starts the workflow if there is none (`session_workflow`). Temporal gives the
-activity to a worker, and to another one if its heartbeat is missing. The number of a claim is the
-time at which Temporal scheduled this attempt. The database notifies the worker that has the session of
-a wake, too, and sooner. Each wake has an id, so that the workflow knows which of them the worker took.
+A wake is a signal, which starts the workflow if there is none (`session_workflow`).
+Temporal gives the activity to a worker, and to another one if heartbeats are missing. The
+number of a claim is the time at which Temporal scheduled this attempt. The database also
+notifies the worker that has the session of a wake, which is faster. Each wake has an id, so
+that the workflow knows which of them the worker took.
 
-Needs `refold[cluster]`. How to connect (TLS, API key, namespace) is read as Temporal's own tools read
-it: from `TEMPORAL_…` variables and its configuration file.
+Needs `refold[cluster]`. How to connect (TLS, API key, namespace) is read as Temporal's own
+tools read it: from `TEMPORAL_…` variables and its configuration file.
 """
 
 import logging
@@ -23,6 +24,7 @@ from msgspec import Struct, field
 from temporalio import activity
 from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client
+from temporalio.common import Priority
 from temporalio.envconfig import ClientConfig
 from temporalio.exceptions import ApplicationError
 from temporalio.runtime import LoggingConfig, Runtime, TelemetryConfig, TelemetryFilter
@@ -38,6 +40,8 @@ from refold.cluster.claims import (
     stop_claim,
 )
 from refold.cluster.database import Database, Notification
+from refold.cluster.forgotten_sessions import FORGOTTEN_SECONDS, ForgottenSessions
+from refold.cluster.outage import Outage
 from refold.cluster.running_slots import RunningSlots
 from refold.cluster.session_workflow import (
     ACTIVITY_NAME,
@@ -55,31 +59,24 @@ _CALL_TIME = timedelta(seconds=5)
 _MAX_RETRY_MILLIS = 3_000  # of one call, after which the caller decides
 _RETRY_SECONDS = 0.5
 _UNREACHED_SECONDS = 15.0  # without the database, after which others get the sessions
-_FULL_TIME = timedelta(
-    seconds=2
-)  # until a session whose tenant has no more room is tried again
+# After it a session whose tenant may not run more of them is tried again.
+_FULL_TIME = timedelta(seconds=2)
 _MAX_DRAIN_TIME = timedelta(days=1)  # the caller of `drain` has a limit of its own
-_STOP_SECONDS = 5.0  # for the end of the connection to Temporal
-# A worker that was killed is asked for so long before another one continues its workflows.
+_STOP_SECONDS = 5.0  # in which the connection to Temporal must end
+# For so long Temporal asks a worker that was killed, before another one continues its workflows.
 _STICKY_TIME = timedelta(seconds=1)
 _TASK_TIME = timedelta(seconds=3)
-FORGOTTEN_SECONDS = 20.0  # an order that waits so long has perhaps no wake
-_MAX_FORGOTTEN = (
-    20  # sessions at once, the oldest: the others may wait because all are busy
-)
-_FORGOTTEN_SQL = """
-select session from refold.placed_order where tenant = refold.tenant()
-  and outcome is null and placed < now() - make_interval(secs => $1)
-  group by session order by min(number) limit $2
+_WAKE_SQL = """
+select refold.newest_person($3) from (select pg_notify(refold.channel($1), $2)) notified
 """
 _EPOCH_START, _ONE_MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 
 class TemporalRunner:
-    """Wakes sessions, and, while it runs, holds the claims of this worker.
+    """Wakes sessions, and, while `run` runs, holds the claims of this worker.
 
-    `report` is called with what keeps it from running, and `on_full` while sessions wait because the
-    tenant may have no more at work.
+    `report` is called with a sentence when Temporal is lost and when it is back. `on_full`
+    is called while sessions wait because the tenant may not run more of them.
     """
 
     def __init__(
@@ -93,22 +90,26 @@ class TemporalRunner:
         report: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._database, self._options = database, _connection_options(address)
-        self.place, self._report = f"Temporal at {address}", report
+        self.place = f"Temporal at {address}"
+        self._outage = Outage(self.place, report)
         self._queue = f"refold-{database.tenant}"
         self._beat_seconds, self._dead_seconds = beat_seconds, dead_seconds
-        self._forgotten_seconds = forgotten_seconds
+        self.max_claims = MAX_CLAIMS  # at once
         self._client: Client | None = None
         self._worker: Worker | None = None
         self._claims, self._wakes = WorkerClaims(), dict[int, _Wakes]()
+        self._forgotten = ForgottenSessions(
+            database, self.wake, self._has_claim, forgotten_seconds
+        )
         self._slots, self.on_full = RunningSlots(database), _ignore
         self._is_draining = False
         self._reached = time.monotonic()  # when the database answered last
 
     async def wake(self, session: str) -> None:
+        """Wake the claim on the session, and signal its workflow, or start one."""
         id_ = os.urandom(6).hex()
-        notify = "select pg_notify(refold.channel($1), $2)"
-        payload = f"{session} {id_}"
-        await self._database.run(lambda db: db.execute(notify, WAKE_CHANNEL, payload))
+        values = WAKE_CHANNEL, f"{session} {id_}", session
+        person = await self._database.run(lambda db: db.fetchval(_WAKE_SQL, *values))
         with self._as_errors():
             client = await self._connect()
             await client.start_workflow(
@@ -117,10 +118,12 @@ class TemporalRunner:
                 id=self._workflow_id(session),
                 task_queue=self._queue,
                 task_timeout=_TASK_TIME,
+                priority=Priority(fairness_key=person),  # people take turns
                 start_signal=WAKE_SIGNAL,
                 start_signal_args=[id_],
                 rpc_timeout=_CALL_TIME,
             )
+            self._outage.end()
 
     async def stop(self, session: str, reason: str = "") -> None:
         await stop_claim(
@@ -131,21 +134,25 @@ class TemporalRunner:
         return self._claims.take_new()
 
     async def run(self) -> None:
-        """Take sessions from Temporal until this is cancelled, and wait for it during outages."""
+        """Take sessions from Temporal until this is cancelled, and wait for it during
+        outages.
+        """
         async with anyio.create_task_group() as group:
             group.start_soon(follow_notifications, self._database, self._on_notification)
             group.start_soon(self._check_database)
-            group.start_soon(self._wake_forgotten)
+            group.start_soon(self._check_temporal)
+            group.start_soon(self._forgotten.run)
             while not self._is_draining:
                 try:
                     with self._as_errors():
                         await self._run_worker(await self._connect())
-                except Disconnected as error:
-                    self._report(str(error))
+                except Disconnected:  # `_as_errors` has reported it
                     await anyio.sleep(_RETRY_SECONDS)
 
     async def drain(self) -> None:
-        """Take no further claims, and wait until the present ones have ended."""
+        """Cancel the claims of this worker, and take no further ones; wait until the claims
+        have ended.
+        """
         self._is_draining = True
         self._claims.cancel_all()
         async with anyio.create_task_group() as group:
@@ -155,14 +162,14 @@ class TemporalRunner:
                 await self._claims.wait_removed()
 
     async def _run_worker(self, client: Client) -> None:
-        """Poll for activities until a drain has ended. A cancellation stops it at once."""
+        """Poll for activities until `drain` has ended. A cancellation stops this at once."""
         self._worker = worker = Worker(
             client,
             task_queue=self._queue,
             workflows=[SessionWorkflow],
             activities=[self._run_session],
             workflow_runner=UnsandboxedWorkflowRunner(),
-            max_concurrent_activities=MAX_CLAIMS,
+            max_concurrent_activities=self.max_claims,
             max_heartbeat_throttle_interval=timedelta(seconds=self._beat_seconds),
             sticky_queue_schedule_to_start_timeout=_STICKY_TIME,
             graceful_shutdown_timeout=_MAX_DRAIN_TIME,
@@ -171,6 +178,7 @@ class TemporalRunner:
         failures = list[Exception]()
 
         async def run() -> None:
+            """Run the SDK's worker to its end; an error of it is added to `failures`."""
             with scope:
                 try:
                     await worker.run()
@@ -189,19 +197,21 @@ class TemporalRunner:
                     await worker.shutdown()
                 scope.cancel()
         if failures:
-            raise Disconnected(f"{self.place} failed: {first(failures[0])}")
+            message = f"{self.place} failed: {first(failures[0])}"
+            self._outage.begin(message)
+            raise Disconnected(message)
 
     @activity.defn(name=ACTIVITY_NAME)
     async def _run_session(self, session: str) -> list[str]:
         """Run a session on this worker. Return the ids of the wakes that it took."""
         for earlier in self._claims.of_session(session):
-            earlier.cancel()  # it had no heartbeat for a while; its turn may end
+            earlier.cancel()  # Temporal missed its heartbeat, and has started another attempt
         await self._beat_while_claimed(session)
         if self._is_draining:
             raise ApplicationError("this worker takes no further sessions")
-        number = (
-            activity.info().current_attempt_scheduled_time - _EPOCH_START
-        ) // _ONE_MICROSECOND
+        # The number of the claim, which must be higher for each later attempt.
+        scheduled = activity.info().current_attempt_scheduled_time
+        number = (scheduled - _EPOCH_START) // _ONE_MICROSECOND
         if not await self._slots.take(number):
             self.on_full()
             raise ApplicationError(
@@ -219,48 +229,49 @@ class TemporalRunner:
         return wakes.taken
 
     async def _beat_while_claimed(self, session: str) -> None:
+        """Send Temporal heartbeats until this worker has no claim on the session.
+
+        While the database cannot be reached, none are sent, so another worker gets the
+        session.
+        """
         try:
             while self._claims.of_session(session):
                 if time.monotonic() - self._reached < _UNREACHED_SECONDS:
                     activity.heartbeat()
                 with anyio.move_on_after(self._beat_seconds):
                     await self._claims.wait_removed()
-        except (
-            anyio.get_cancelled_exc_class()
-        ):  # Temporal gives the session to another worker
+        # Temporal gives the session to another worker.
+        except anyio.get_cancelled_exc_class():
             for claim in self._claims.of_session(session):
                 claim.cancel()
             raise
 
     async def _check_database(self) -> None:
-        """Note when the database answers: a worker without it makes no progress."""
+        """Note the time whenever the database answers. Without the database no heartbeats
+        are sent.
+        """
         while True:
             with suppress(JournalError):
                 await self._database.run(lambda db: db.execute("select 1"))
                 self._reached = time.monotonic()
             await anyio.sleep(self._beat_seconds)
 
-    async def _wake_forgotten(self) -> None:
-        """Wake the sessions of old orders: the one that placed them may be dead, and Temporal may have
-        lost what it knew with its server.
-        """
-        limits = self._forgotten_seconds, _MAX_FORGOTTEN
+    async def _check_temporal(self) -> None:
+        """Note whether Temporal answers, because its client reports nothing while it waits."""
         while True:
-            await anyio.sleep(self._forgotten_seconds)
-            with suppress(JournalError):
-                rows = await self._database.run(
-                    lambda db: db.fetch(_FORGOTTEN_SQL, *limits)
-                )
-                for row in rows:
-                    if not self._claims.of_session(row["session"]):
-                        await self.wake(row["session"])
+            with suppress(Disconnected), self._as_errors():
+                client = await self._connect()
+                await client.service_client.check_health(timeout=_CALL_TIME)
+                self._outage.end()
+            await anyio.sleep(self._beat_seconds)
 
     async def _acknowledge(self, claim: WorkerClaim) -> None:
+        """Note that the claim has taken the wakes that it received."""
         if (wakes := self._wakes.get(claim.number)) is not None:
             wakes.taken += wakes.received
             wakes.received.clear()
             if len(wakes.taken) > _MAX_WAKES:
-                claim.cancel()  # what it leaves is for the next one
+                claim.cancel()  # the next claim does what is left
 
     async def _release(self, claim: WorkerClaim) -> None:
         self._wakes.pop(claim.number, None)
@@ -269,6 +280,7 @@ class TemporalRunner:
             await self._slots.release(claim.number)
 
     def _on_notification(self, notification: Notification) -> None:
+        """Pass a wake or a stop to the claims of its session."""
         match notification:
             case Notification("wake", payload):
                 session, _, id_ = payload.partition(" ")
@@ -278,12 +290,16 @@ class TemporalRunner:
                     claim.wake()
             case Notification("stop", payload):
                 self._claims.stop(payload)
-            case _:  # a connection is there again: some may have been lost
+            case _:  # the connection was restored, and notifications may have been lost
                 self._claims.wake_all()
 
+    def _has_claim(self, session: str) -> bool:
+        return bool(self._claims.of_session(session))
+
     async def _is_claimed(self, session: str) -> bool:
-        """Return whether a worker runs the activity. A dead worker counts until its
-        heartbeat is missed.
+        """Return whether a worker runs the activity of the session.
+
+        A dead worker counts until Temporal misses its heartbeat.
         """
         with self._as_errors():
             client = await self._connect()
@@ -308,14 +324,14 @@ class TemporalRunner:
 
     @contextmanager
     def _as_errors(self) -> Generator[None]:
-        """Raise errors of Temporal as `Disconnected`."""
+        """Raise errors of Temporal as `Disconnected`, and note them."""
         try:
             yield
-        except (
-            RPCError,
-            RuntimeError,
-        ) as error:  # the second is that of a first connection
-            raise Disconnected(f"{self.place} cannot be reached: {first(error)}") from error
+        # A first connection that fails raises a RuntimeError.
+        except (RPCError, RuntimeError) as error:
+            message = f"{self.place} cannot be reached: {first(error)}"
+            self._outage.begin(message)
+            raise Disconnected(message) from error
 
 
 def _ignore() -> None:
@@ -323,8 +339,9 @@ def _ignore() -> None:
 
 
 class _Wakes(Struct):
-    """The ids of wakes: those that came since a claim last took its orders, and those
-    before.
+    """The ids of the wakes that reached a claim.
+
+    `received` are those since the claim last took orders, `taken` those before.
     """
 
     received: list[str] = field(default_factory=list[str])

@@ -1,7 +1,7 @@
 """The secrets of a tenant, as sealed rows: keys of providers, and logins at MCP servers.
 
-The role of web nodes has no right to the table, and a row says nothing without the keys of
-`sealing`.
+Web nodes have no right to the table, and without the keys of `sealing` no value can be
+read.
 """
 
 from collections.abc import Sequence
@@ -24,25 +24,30 @@ class SecretRow(Struct, frozen=True):
 
 
 class TenantSecrets:
-    """The secrets of the tenant of `database`. Blocks: use it in a thread."""
+    """The secrets of the tenant of `database`. Its methods block: call them in a thread."""
 
     def __init__(self, database: Database, keys: SealingKeys) -> None:
         self._database, self._keys = database, keys
 
     def read(self, name: str) -> str | None:
-        """Return the value of a secret. Raises `BadInput` if no key opens it."""
+        """Return the value of a secret; None if there is none. Raises `BadInput` if no key
+        opens it.
+        """
         query = f"select sealed from refold.secret {_OWN_ROW}"
         sealed = self._database.call(lambda db: db.fetchval(query, name))
         return None if sealed is None else self._open(name, sealed)
 
     def read_all(self, prefix: str) -> dict[str, str]:
-        """Return the secrets whose names begin with `prefix`, by the rest of their names."""
+        """Return the values of the secrets whose names begin with `prefix`, by the rest of
+        the name.
+        """
         return {
             name.removeprefix(prefix): self._open(name, sealed)
             for name, sealed in self._rows(prefix)
         }
 
     def write(self, name: str, text: str) -> None:
+        """Seal the text, and store it under the name, in place of an earlier one."""
         sealed = self._keys.seal(text, self._database.tenant, name)
         query = (
             "insert into refold.secret(name, sealed) values($1, $2) on conflict (tenant, name) "
@@ -51,10 +56,14 @@ class TenantSecrets:
         self._database.call(lambda db: db.execute(query, name, sealed))
 
     def reseal(self) -> int:
-        """Seal the secrets of older keys with the newest one, and return how many there
-        were.
+        """Seal all secrets that have an older key with the newest one. Return how many
+        there were.
         """
-        old_rows = [row for row in self._rows("") if not self._keys.is_newest(row[1])]
+        old_rows = [
+            (name, sealed)
+            for name, sealed in self._rows("")
+            if not self._keys.is_sealed_by_newest(sealed)
+        ]
         # A worker may have written a newer value meanwhile.
         query = f"update refold.secret set sealed = $2 {_OWN_ROW} and sealed = $3"
         tenant = self._database.tenant
@@ -66,6 +75,7 @@ class TenantSecrets:
         return len(old_rows)
 
     def _rows(self, prefix: str) -> Sequence[tuple[str, bytes]]:
+        """Return names that begin with `prefix`, each with its sealed value."""
         query = (
             "select name, sealed from refold.secret where tenant = refold.tenant() "
             "and starts_with(name, $1) order by name"

@@ -1,6 +1,8 @@
-"""The rows of workers: each says that it is there and what it has, and learns that it is to drain.
+"""The table of workers: each worker has a row while it runs, which says whether it should
+drain.
 
-Which session a worker gets is decided by the runners. This is for people, and the same with each of them.
+A worker that drains takes no further sessions, and then exits. Operators read and mark the
+rows with `refold cluster`; no row decides which session a worker gets.
 """
 
 import os
@@ -15,9 +17,8 @@ from refold.cluster.database import Connection, Database
 from refold.errors import JournalError
 
 _BEAT_SECONDS = 1.0
-_DEAD_SECONDS = (
-    10.0  # without a beat; a hung worker is shown a little longer than it has sessions
-)
+# A worker without a beat for so long is not listed. Its sessions are given away earlier.
+_DEAD_SECONDS = 10.0
 _BEAT_SQL = """
 insert into refold.worker(id, place, sessions, is_draining) values($1, $2, $3, $4)
 on conflict (tenant, id) do update set sessions = $3, seen = clock_timestamp(),
@@ -38,7 +39,7 @@ update refold.worker set is_draining = true where tenant = refold.tenant() and i
 
 
 class WorkerStatus(Struct, frozen=True):
-    """A worker with a current heartbeat. `sessions` are those that it has a claim on."""
+    """A worker with a current heartbeat. `sessions` is the number of its claims."""
 
     id: str
     place: str
@@ -47,23 +48,24 @@ class WorkerStatus(Struct, frozen=True):
 
 
 class WorkerRow:
-    """The row of this process in the table of workers. `count` returns the number of its
-    sessions.
+    """The row of this process in the table of workers.
+
+    `count` returns the number of its sessions.
     """
 
     def __init__(self, database: Database, count: Callable[[], int]) -> None:
         self.id = os.urandom(4).hex()
         self._database, self._count = database, count
         self._place = f"process {os.getpid()} on {os.uname().nodename}"
-        self._is_draining, self._told = False, anyio.Event()
+        self._is_draining, self._drain_requested = False, anyio.Event()
 
     async def run(self) -> None:
-        """Update the heartbeat until this is cancelled, and delete the row then."""
+        """Update the heartbeat in the row until this is cancelled, then delete the row."""
         try:
             while True:
                 with suppress(JournalError):  # the next beat tries again
                     if await self._database.run(self._beat):
-                        self._told.set()
+                        self._drain_requested.set()
                 await anyio.sleep(_BEAT_SECONDS)
         finally:
             query = "delete from refold.worker where tenant = refold.tenant() and id = $1"
@@ -71,14 +73,19 @@ class WorkerRow:
                 await self._database.run(lambda db: db.execute(query, self.id))
 
     async def wait_for_drain(self) -> None:
-        """Wait until `drain` has marked this worker."""
-        await self._told.wait()
+        """Wait until an operator has asked this worker to drain, by `drain`."""
+        await self._drain_requested.wait()
 
     def show_draining(self) -> None:
-        """Show in the row that this worker drains, even if `drain` did not ask for it."""
+        """Have the next heartbeat mark the row as draining, even if no operator asked for
+        that.
+        """
         self._is_draining = True
 
     async def _beat(self, db: Connection) -> bool:
+        """Update the row, delete rows of dead workers, and return whether this worker
+        should drain.
+        """
         await db.execute(_FORGET_SQL)
         return await db.fetchval(
             _BEAT_SQL, self.id, self._place, self._count(), self._is_draining
@@ -94,8 +101,9 @@ async def list_workers(database: Database) -> Sequence[WorkerStatus]:
 async def drain(
     database: Database, ids: Sequence[str], show: Callable[[WorkerStatus], None]
 ) -> None:
-    """Ask these workers to drain, and wait until they have ended. `show` is called with
-    each that has.
+    """Ask these workers to take no further sessions and to exit, and wait until they are gone.
+
+    `show` is called with each worker that is gone.
     """
     await database.run(lambda db: db.execute(_DRAIN_SQL, list(ids)))
     draining = {

@@ -1,7 +1,7 @@
 """The files of a workspace that an agent may read: their texts, lines and changes.
 
-Files that a rule hides from the agent are left out here, whatever a server returns.
-`source_code` asks servers and grammars.
+A file that a rule hides from the agent is left out, even if a server returns it. `source_code`
+asks servers and grammars.
 """
 
 import os
@@ -17,19 +17,19 @@ from refold.place.port import Files, Real
 from refold.tools.code import Mention
 from refold.values.path_names import below
 
-_MAX_FILES = 20_000  # of a workspace
-_WALK_SECONDS = 5.0  # to list them
+_MAX_FILES = 20_000  # in a workspace
+_WALK_SECONDS = 5.0  # for listing the files
 _MAX_RESULTS = 1_000
 
 
 class CodeFiles:
-    """The files that an agent may read. Methods may block on a disk: use a thread."""
+    """Reads the files of a workspace that an agent may read. Call its methods in a thread."""
 
     def __init__(self, roots: Sequence[str], files: Files) -> None:
         self._roots, self._files = roots, files
 
     def texts(self, paths: Sequence[Real]) -> Mapping[str, str]:
-        """Return the texts of files, without those that are missing or may not be read."""
+        """Return the texts of files by path. Missing and unreadable files are left out."""
         texts = dict[str, str]()
         for path in paths:
             with suppress(ToolFailed):
@@ -51,60 +51,76 @@ class CodeFiles:
         )
 
     def to_mentions(
-        self, *several: Sequence[wire.Location]
+        self, *location_lists: Sequence[wire.Location]
     ) -> Sequence[tuple[Mention, ...]]:
-        """The locations with their lines, without those that the agent may not read."""
-        lines = dict[str, Sequence[str]]()
-        return [tuple(self._mentions(locations, lines)) for locations in several]
+        """Return the mentions at each list of locations, without those hidden from the agent.
+
+        A mention has the text of its line, unless its file is outside the workspace.
+        """
+        lines = dict[str, Sequence[str]]()  # of each file that was read
+        return [tuple(self._mentions(locations, lines)) for locations in location_lists]
 
     def _mentions(
         self, locations: Sequence[wire.Location], lines: dict[str, Sequence[str]]
     ) -> Iterator[Mention]:
-        places = set[tuple[str, int]]()
-        for location in sorted(
-            locations[: _MAX_RESULTS * 10], key=lambda one: (one.path, one.line)
-        ):
-            path, line = os.path.realpath(location.path or "/"), location.line
-            if len(places) >= _MAX_RESULTS or (path, line) in places or not location.path:
+        """Yield the mentions at these locations, without those hidden from the agent.
+
+        `lines` caches the lines of files that were read.
+        """
+        shown_lines = set[tuple[str, int]]()
+        # Some of them are repeated or may not be shown.
+        first_locations = locations[: _MAX_RESULTS * 10]
+        for location in sorted(first_locations, key=lambda item: (item.path, item.line)):
+            if len(shown_lines) == _MAX_RESULTS:
+                break
+            if not location.path:
                 continue
-            if not self.is_inside(path):  # outside the workspace only the place is shown
-                places.add((path, line))
+            path, line = os.path.realpath(location.path), location.line
+            if (path, line) in shown_lines:
+                continue
+            # Of a file outside the workspace, only the position is shown.
+            if not self.is_inside(path):
+                shown_lines.add((path, line))
                 yield Mention(path, line)
             elif self.may_show(path):
-                places.add((path, line))
+                shown_lines.add((path, line))
                 if path not in lines:
                     lines[path] = self.texts([Real(path)]).get(path, "").splitlines()
                 rows = lines[path]
                 yield Mention(path, line, rows[line - 1] if line <= len(rows) else "")
 
     def list_files(self) -> tuple[Sequence[str], str]:
-        """The files of the workspace of a known language, and why some are missing, or ""."""
+        """Return the files in known languages that the agent may read.
+
+        The second value is a note if some files are missing from the list, otherwise "".
+        """
         until = time.monotonic() + _WALK_SECONDS
 
         def on_step() -> None:
             if time.monotonic() > until:
                 raise TimeoutError
 
-        files, left_out = list[str](), ""
+        files, missing_note = list[str](), ""
         try:
             for root in self._roots:
                 for number, path in enumerate(walk(root, on_step)):
                     if number == _MAX_FILES:
-                        left_out = f"only {_MAX_FILES:,} files were looked at"
+                        missing_note = f"only {_MAX_FILES:,} files were looked at"
                         break
                     if language_of(path) is not None and self.may_show(path):
                         files.append(path)
         except TimeoutError:
-            left_out = f"not every file was listed within {_WALK_SECONDS:g} s"
-        return sorted(files), left_out
+            missing_note = f"not every file was listed within {_WALK_SECONDS:g} s"
+        return sorted(files), missing_note
 
     def states(self, spec: ServerSpec) -> Mapping[str, object]:
-        """The files of a server's languages, each with a value that differs after a change."""
+        """Return the files in a server's languages, each with its size and time of change."""
         states = dict[str, object]()
-        for path in self.list_files()[0]:
+        files, _ = self.list_files()
+        for path in files:
             language = language_of(path)
             if language and spec in language.servers:
                 with suppress(OSError):
-                    about = os.stat(path)
-                    states[path] = about.st_mtime_ns, about.st_size
+                    status = os.stat(path)
+                    states[path] = status.st_mtime_ns, status.st_size
         return states

@@ -1,7 +1,7 @@
 """One language server: its requests, its open documents, and the problems that it reports.
 
-Everything here runs in the thread of `language_servers`, which starts a server again and ends
-it. `server_process` is its program, and `wire` has the messages.
+Everything here runs in the thread of `language_servers`, which restarts and stops servers.
+`server_process` is the program of the server, and `wire` defines the messages.
 """
 
 import os
@@ -20,44 +20,50 @@ from refold.errors import ToolFailed
 from refold.tools.code import one_line
 
 T = TypeVar("T")
-_MAX_DOCUMENTS = 60  # open ones; the least recently used is closed
-_MAX_PROBLEMS = 1_000  # stored for one file
-_MAX_TOKENS = 100  # of its progress
-_MAX_STALLS = 2  # consecutive requests without a response, before it is stopped
-_END_SECONDS = 2.0  # seconds
-_YOUNG_SECONDS = 3.0  # after its start, in which an empty answer is requested again
-_MAX_ERROR_CHARS = 500  # of its error message
-_CALM_SECONDS = 0.5  # without news, after which no more is expected
+_MAX_DOCUMENTS = 60  # open at the same time; the least recently used is closed
+_MAX_PROBLEMS = 1_000  # for one file
+_MAX_TOKENS = 100  # of progress reports
+_MAX_SETTINGS = 100  # in one reply
+_MAX_TIMEOUTS = (
+    2  # consecutive requests without a response, after which the server is stopped
+)
+_END_SECONDS = 2.0  # to shut down
+_YOUNG_SECONDS = 3.0  # for this long after its start, an empty answer is requested again
+_MAX_ERROR_CHARS = 500  # the length of its error message
+_CALM_SECONDS = 0.5  # after this time without a notification, no more is expected
+# The state of a file without published problems: the number of the change, and the problems.
+_NOTHING_PUBLISHED: tuple[int, Sequence[Diagnostic]] = (-1, ())
 
 
 class _Document(Struct):
     text: str
     version: int = 1
-    since: int = 0  # the number of the change with this text
+    since: int = 0  # the number of the change that produced this text
 
 
 class _Documents:
-    """The files that a server has open, and the problems that it published."""
+    """The files that are open in a server, and the problems that it has published for them."""
 
     def __init__(self, notify: Callable[[str, object], None]) -> None:
         self._notify, self.change = notify, 0
         self.open = dict[str, _Document]()
+        # The published problems of each file, after the number of the latest change before them.
         self._problems = dict[str, tuple[int, Sequence[Diagnostic]]]()
 
     def show(self, path: str, text: str) -> None:
-        """Open the document, or send its current text."""
-        known = self.open.pop(path, None)
-        if known is not None and known.text == text:
-            self.open[path] = known
+        """Open a file in the server, or send its new text. It becomes the newest open file."""
+        document = self.open.pop(path, None)
+        if document is not None and document.text == text:
+            self.open[path] = document
             return
         self.change += 1
         uri = wire.uri_of(path)
-        if known is None:
+        if document is None:
             self.open[path] = _Document(text, since=self.change)
             item = {"uri": uri, "languageId": language_id(path), "version": 1, "text": text}
             self._notify("textDocument/didOpen", {"textDocument": item})
             return
-        version = known.version + 1
+        version = document.version + 1
         self.open[path] = _Document(text, version, self.change)
         self._notify(
             "textDocument/didChange",
@@ -68,36 +74,37 @@ class _Documents:
         )
 
     def close(self, paths: Sequence[str]) -> None:
-        """Close these documents, and the oldest above the limit."""
-        to_close = [path for path in self.open if path not in paths]
-        for path in (*paths, *to_close[: max(0, len(to_close) - _MAX_DOCUMENTS)]):
+        """Close some files, and if too many others are open, also the oldest of the others."""
+        remaining = [path for path in self.open if path not in paths]
+        excess_count = max(0, len(remaining) - _MAX_DOCUMENTS)
+        for path in (*paths, *remaining[:excess_count]):
             del self.open[path]
             self._problems.pop(path, None)
             item = {"textDocument": {"uri": wire.uri_of(path)}}
             self._notify("textDocument/didClose", item)
 
-    def publish(self, news: wire.Published) -> None:
-        """Store the problems of an open file, unless they are for an older text."""
-        path = wire.path_of(news.uri)
+    def publish(self, published: wire.Published) -> None:
+        """Store the published problems of a file, unless it is not open or they are old."""
+        path = wire.path_of(published.uri)
         document = self.open.get(path)
-        if document is None or (
-            news.version is not None and news.version < document.version
-        ):
+        if document is None:
             return
-        self._problems[path] = (
-            self.change,
-            wire.shorten_all(news.diagnostics[:_MAX_PROBLEMS]),
-        )
+        if published.version is not None and published.version < document.version:
+            return
+        problems = wire.shorten_all(published.diagnostics[:_MAX_PROBLEMS])
+        self._problems[path] = self.change, problems
 
     def problems(self, path: str) -> Sequence[Diagnostic]:
-        return self._problems.get(path, (0, ()))[1]
+        _, problems = self._problems.get(path, _NOTHING_PUBLISHED)
+        return problems
 
     def is_outdated(self, path: str) -> bool:
-        """Whether nothing was published for the current text of an open file."""
+        """Whether the server has published nothing yet for the current text of an open file."""
         document = self.open.get(path)
-        return (
-            document is not None and self._problems.get(path, (-1, ()))[0] < document.since
-        )
+        if document is None:
+            return False
+        change, _ = self._problems.get(path, _NOTHING_PUBLISHED)
+        return change < document.since
 
 
 class _PendingRequest:
@@ -108,30 +115,33 @@ class _PendingRequest:
 
 
 class LanguageServer:
-    """Call `run` in a task. Every other method raises `ToolFailed` once it has ended."""
+    """A language server. Call `run` in a task; after its end, requests raise `ToolFailed`."""
 
     def __init__(self, launch: ServerLaunch) -> None:
         self.name, self.process = (
             launch.spec.program,
             ServerProcess(launch, self._on_message, self._wake),
         )
-        self._launch, self._can = launch, wire.Capabilities()
+        self._launch, self._capabilities = launch, wire.Capabilities()
         self._ready, self._started = anyio.Event(), 0.0
-        self._pulls = False  # it must be asked for problems, and does not publish them
-        self._waiting = dict[int, _PendingRequest]()
-        self._last_id = self._stalls = 0
+        # True if the server does not publish problems.
+        self._must_ask_for_problems = False
+        self._pending_requests = dict[int, _PendingRequest]()
+        self._last_id = self._timeouts = 0
         self._documents = _Documents(self._notify)
-        self._busy, self._began, self._news = set[int | str](), False, anyio.Event()
+        self._progress_tokens = set[int | str]()  # of indexing that has not ended
+        self._has_waited_for_index = False
+        self._next_notification = anyio.Event()
 
     async def run(self) -> None:
-        """Run the server from its start to its end."""
+        """Run the server from its start to its exit."""
         async with anyio.create_task_group() as group:
             group.start_soon(self._initialize)
             await self.process.run()
             group.cancel_scope.cancel()
 
     async def shut_down(self) -> None:
-        """Ask it to end, as the protocol requires, then end it."""
+        """Ask the server to shut down, as the protocol requires, then kill its process."""
         with anyio.move_on_after(_END_SECONDS):
             if self._ready.is_set() and not self.process.ended.is_set():
                 try:
@@ -143,19 +153,22 @@ class LanguageServer:
         self.process.stop("the session was closed")
 
     async def request(self, method: str, params: object, type_: type[T]) -> Sequence[T]:
-        """Send a request. The result is a sequence, also for a single value or null."""
+        """Send a request. Return the values in its result: a list, one value, or none for null.
+
+        Raises `ToolFailed`.
+        """
         await self._wait_until_ready()
         response = await self._ask(method, params)
         if response.error is not None:
             message = one_line(response.error.message, _MAX_ERROR_CHARS)
-            raise ToolFailed(f"{self.name} could not do it: {message}")
+            raise ToolFailed(f"{self.name} could not answer: {message}")
         try:
             return wire.read_all(response.result, type_)
         except ToolFailed as error:
             raise ToolFailed(f"{self.name}: {error}") from error
 
     async def sync(self, texts: Mapping[str, str], changes: Mapping[str, int]) -> None:
-        """Send it the current state of files. `texts` are those that must be open.
+        """Send the current texts of files, and close the open files that are not in `texts`.
 
         `changes` are changed files of the workspace, with the protocol's numbers for created,
         changed and deleted.
@@ -171,52 +184,61 @@ class LanguageServer:
 
     @property
     def open(self) -> Sequence[str]:
-        """The files that it has open, the least recently shown first."""
+        """The files that are open in the server. Those that were sent first come first."""
         return tuple(self._documents.open)
 
     async def wait_until_indexed(self) -> None:
-        """Wait until it has read the workspace. Raises `ToolFailed` if that takes too long."""
+        """Wait until the workspace is indexed, or the time limit of a request is over.
+
+        Raises `ToolFailed` if the server has not started by then.
+        """
         await self._wait_until_ready()
         with anyio.move_on_after(self._launch.seconds):
-            if not self._began:
+            if not self._has_waited_for_index:
+                # A new server reports only after some time that it indexes.
                 with anyio.move_on_after(self._launch.spec.indexes):
-                    while not self._busy and not self.process.ended.is_set():
-                        await self._wait_for_any_news()
-                self._began = True
-            while self._busy and not self.process.ended.is_set():
-                await self._wait_for_any_news()
+                    while not self._progress_tokens and not self.process.ended.is_set():
+                        await self._wait_for_notification()
+                self._has_waited_for_index = True
+            while self._progress_tokens and not self.process.ended.is_set():
+                await self._wait_for_notification()
+                # Indexing may continue with a new report shortly after the last one.
                 with anyio.move_on_after(_CALM_SECONDS):
-                    while not self._busy:
-                        await self._wait_for_any_news()
+                    while not self._progress_tokens:
+                        await self._wait_for_notification()
 
     async def may_know_more(self) -> bool:
-        """Whether it has just started; then this waits a moment for news."""
+        """Return whether the server started so recently that its last answer may be incomplete.
+
+        If so, first wait briefly for a notification.
+        """
         if anyio.current_time() - self._started > _YOUNG_SECONDS:
             return False
         with anyio.move_on_after(_CALM_SECONDS):
-            await self._wait_for_any_news()
+            await self._wait_for_notification()
         return True
 
     @property
     def busy(self) -> bool:
-        """Whether it reports that it still reads the workspace."""
-        return bool(self._busy)
+        """Whether the server reports that it is still indexing the workspace."""
+        return bool(self._progress_tokens)
 
     def column(self, line: str, index: int) -> int:
-        return wire.column(line, index, self._can.position_encoding)
+        return wire.column(line, index, self._capabilities.position_encoding)
 
     async def problems(
         self, paths: Sequence[str], seconds: float = 0.0
     ) -> Mapping[str, Sequence[Diagnostic]]:
-        """The problems of these files, which must be open.
+        """Return the problems of files that are open in the server, by path.
 
-        Raises `ToolFailed` after `seconds`, or after the time for a request if that is 0.
+        Raises `ToolFailed` if they do not arrive within `seconds`; 0 means the limit of a
+        request.
         """
         await self._wait_until_ready()
         try:
             with anyio.fail_after(seconds or self._launch.seconds):
-                await self._wait_for_news(paths)
-                if self._pulls:
+                await self._wait_for_problems(paths)
+                if self._must_ask_for_problems:
                     return {path: await self._pull(path) for path in paths}
         except TimeoutError as error:
             self._check_running()
@@ -231,22 +253,23 @@ class LanguageServer:
         reports = await self.request("textDocument/diagnostic", params, wire.Pulled)
         return [item for report in reports for item in report.items][:_MAX_PROBLEMS]
 
-    async def _wait_for_news(self, paths: Sequence[str]) -> None:
-        """Wait until it has published the current problems of each file, and sends no more.
+    async def _wait_for_problems(self, paths: Sequence[str]) -> None:
+        """Wait until the server has published the current problems of each file.
 
-        A server may report only now that it must be asked, and then publishes nothing.
+        Also return if the server reports that it must be asked for problems.
         """
-        while not self._pulls:
+        while not self._must_ask_for_problems:
             self._check_running()
             if any(self._documents.is_outdated(path) for path in paths):
-                await self._wait_for_any_news()
+                await self._wait_for_notification()
                 continue
             with anyio.move_on_after(_CALM_SECONDS):
-                await self._wait_for_any_news()
-                continue
+                await self._wait_for_notification()
+                continue  # it may have published other problems
             return
 
     async def _initialize(self) -> None:
+        """Tell the server about the client, the workspace and the settings."""
         root = self._launch.root
         uri = wire.uri_of(root)
         params = {
@@ -260,12 +283,12 @@ class LanguageServer:
         }
         try:
             response = await self._ask("initialize", params)
-            self._can = wire.read(response.result, wire.Initialized).capabilities
+            self._capabilities = wire.read(response.result, wire.Initialized).capabilities
         except ToolFailed as error:
             self.process.stop(str(error), hung=self.process.hung)
             return
-        self._pulls, self._started = (
-            self._can.offers_pulled_diagnostics,
+        self._must_ask_for_problems, self._started = (
+            self._capabilities.offers_pulled_diagnostics,
             anyio.current_time(),
         )
         self._notify("initialized", {})
@@ -274,6 +297,7 @@ class LanguageServer:
         self._ready.set()
 
     async def _wait_until_ready(self) -> None:
+        """Wait until the server has started. Raises `ToolFailed` if it exits or is too slow."""
         with anyio.move_on_after(self._launch.seconds):
             await self._ready.wait()
         if not self._ready.is_set():
@@ -287,38 +311,46 @@ class LanguageServer:
             raise ToolFailed(f"{self.name} has ended: {self.process.why}")
 
     async def _ask(self, method: str, params: object) -> RpcMessage:
-        """Send a request and return its response. A timeout counts against the server."""
+        """Send a request and return its response. After several timeouts the server is killed.
+
+        Raises `ToolFailed`.
+        """
         self._check_running()
         self._last_id += 1
-        id_, waiting = self._last_id, _PendingRequest()
-        self._waiting[id_] = waiting
+        id_, pending = self._last_id, _PendingRequest()
+        self._pending_requests[id_] = pending
         self.process.queue(wire.request(id_, method, params))
         seconds = self._launch.seconds
         try:
             with anyio.move_on_after(seconds):
-                await waiting.over.wait()
+                await pending.over.wait()
         finally:
-            del self._waiting[id_]
-            if not waiting.over.is_set() and not self.process.ended.is_set():
+            del self._pending_requests[id_]
+            if not pending.over.is_set() and not self.process.ended.is_set():
                 self._notify("$/cancelRequest", {"id": id_})
-        if not waiting.over.is_set():
-            self._stalls += 1
-            if self._stalls >= _MAX_STALLS or not self._ready.is_set():
+        if not pending.over.is_set():
+            self._timeouts += 1
+            if self._timeouts >= _MAX_TIMEOUTS or not self._ready.is_set():
                 self.process.stop(f"it did not answer within {seconds:g} s", hung=True)
             raise ToolFailed(f"{self.name} did not answer within {seconds:g} s")
         self._check_running()
-        return waiting.message
+        return pending.message
 
     def _notify(self, method: str, params: object) -> None:
         self.process.queue(wire.notification(method, params))
 
     def _on_message(self, message: RpcMessage) -> None:
+        """Handle a message of the server: a response, a notification or a request."""
         if not message.method:
-            waiting = self._waiting.get(message.id) if isinstance(message.id, int) else None
-            if waiting is not None:
-                self._stalls = 0
-                waiting.message = message
-                waiting.over.set()
+            pending = (
+                self._pending_requests.get(message.id)
+                if isinstance(message.id, int)
+                else None
+            )
+            if pending is not None:
+                self._timeouts = 0
+                pending.message = message
+                pending.over.set()
             return
         try:
             if isinstance(message.id, str) and len(message.id) > wire.MAX_NAME_CHARS:
@@ -330,6 +362,7 @@ class LanguageServer:
             self.process.log_output(f"{message.method}: {error}")
 
     def _on_notification(self, message: RpcMessage) -> None:
+        """Store what a notification reports, and wake tasks that wait for a notification."""
         match message.method:
             case "textDocument/publishDiagnostics":
                 self._documents.publish(wire.read(message.params, wire.Published))
@@ -340,39 +373,42 @@ class LanguageServer:
                 methods = {
                     registration.method for registration in capabilities.registrations
                 }
-                self._pulls = self._pulls or "textDocument/diagnostic" in methods
+                self._must_ask_for_problems = (
+                    self._must_ask_for_problems or "textDocument/diagnostic" in methods
+                )
             case _:
                 return
-        news, self._news = self._news, anyio.Event()
-        news.set()
+        arrived, self._next_notification = self._next_notification, anyio.Event()
+        arrived.set()
 
     def _note_progress(self, params: Raw) -> None:
+        """Store the token of work that the server begins, until that work ends."""
         progress = wire.read(params, wire.Progress)
-        if progress.value.kind == "begin" and len(self._busy) < _MAX_TOKENS:
-            self._busy.add(progress.token)
+        if progress.value.kind == "begin" and len(self._progress_tokens) < _MAX_TOKENS:
+            self._progress_tokens.add(progress.token)
         elif progress.value.kind == "end":
-            self._busy.discard(progress.token)
+            self._progress_tokens.discard(progress.token)
 
     def _wake(self) -> None:
-        """Wake all waiting requests, because the server has exited."""
-        self._news.set()
-        for waiting in self._waiting.values():
-            waiting.over.set()
+        """Wake everything that waits, because the server has exited."""
+        self._next_notification.set()
+        for pending in self._pending_requests.values():
+            pending.over.set()
         self._ready.set()
 
-    async def _wait_for_any_news(self) -> None:
-        """Wait until the server sends a notification or ends."""
-        await self._news.wait()
+    async def _wait_for_notification(self) -> None:
+        """Wait until the server sends a notification or exits."""
+        await self._next_notification.wait()
 
 
 def _reply(message: RpcMessage, launch: ServerLaunch) -> bytes:
-    """The reply to a request of the server. Requests to change anything are refused."""
+    """Return the reply to a request of the server. A request to change something is refused."""
     match message.method:
         case "workspace/configuration":
             asked = wire.read(message.params, wire.ConfigurationAsked)
             values = [
                 _setting(launch.spec.settings, setting.section)
-                for setting in asked.items[:_MAX_TOKENS]
+                for setting in asked.items[:_MAX_SETTINGS]
             ]
             return wire.response(message, values)
         case "workspace/workspaceFolders":
@@ -392,7 +428,10 @@ def _reply(message: RpcMessage, launch: ServerLaunch) -> bytes:
 
 
 def _setting(settings: object, section: str) -> object:
-    """The setting of a section: `python.analysis` is in the table `python`."""
+    """Return the setting of a section, or None if it does not exist.
+
+    The section `python.analysis` is the table `analysis` in the table `python`.
+    """
     value = settings
     for name in filter(None, section.split(".")):
         if not isinstance(value, Mapping):

@@ -1,8 +1,8 @@
-"""The language servers of one workspace: started at the first question, ended with the session.
+"""The language servers of a workspace, started at the first question.
 
-They run in the event loop of a thread of their own, because they outlive the turn that asked
-first. A server that ends is started again once; one that hangs is not. `language_server` is one
-server, and `source_code` asks the questions.
+They are stopped with the session. They run in the event loop of a separate thread, because they
+outlive the turn that first needed them. A server that exits is restarted once; one that hangs
+is not. `language_server` handles one server, and `source_code` asks the questions.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,12 +29,15 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
 T = TypeVar("T")
-_MAX_EXITS = 2  # of a server in one session, until it is not started again
-_STOP_SECONDS = 3.0  # for all servers to end
+_MAX_EXITS = 2  # of a server in one session; then it is not restarted
+_STOP_SECONDS = 3.0  # for all servers to stop
 
 
 class ServerContext(Struct, frozen=True):
-    """Context of all servers of a workspace. `find` returns a program's absolute path, or ""."""
+    """What all servers of a workspace need.
+
+    `find` returns the absolute path of a program, or "". `seconds` is the limit of a request.
+    """
 
     root: str
     commands: Commands
@@ -44,29 +47,31 @@ class ServerContext(Struct, frozen=True):
 
 
 class _Slot:
-    """A server, if it runs. `known` is the state of the workspace's files that was last
-    sent to it.
+    """One of the servers of a workspace; `server` is None while it does not run.
+
+    `exits` counts its exits, and `why` is the reason of the last one. `sent_files` are the
+    files that the server knows, with their states.
     """
 
     def __init__(self) -> None:
         self.server: LanguageServer | None = None
-        self.ends, self.why = 0, ""
+        self.exits, self.why = 0, ""
         self.lock = anyio.Lock()
-        self.known: Mapping[str, object] | None = None
+        self.sent_files: Mapping[str, object] | None = None
 
 
 class LanguageServers:
-    """`close` it in a thread."""
+    """The language servers of a workspace. Call `close` in a thread."""
 
     def __init__(self, context: ServerContext) -> None:
-        self._around, self._slots = context, dict[str, _Slot]()
+        self._context, self._slots = context, dict[str, _Slot]()
         self._stack, self._lock = ExitStack(), Lock()
         self._portal: BlockingPortal | None = None
         self._group: TaskGroup | None = None
         self._closed = False
 
     def runs(self, spec: ServerSpec) -> bool:
-        """Whether this server has been started and still runs."""
+        """Whether the server has been started and still runs."""
         slot = self._slots.get(spec.program)
         return bool(slot and slot.server and not slot.server.process.ended.is_set())
 
@@ -76,37 +81,42 @@ class LanguageServers:
         files: Mapping[str, object],
         function: Callable[[LanguageServer, Mapping[str, int]], Awaitable[T]],
     ) -> T:
-        """Run `function` with this server, one call at a time. Raises `ToolFailed`.
+        """Run `function` with a server, which is started if necessary. Raises `ToolFailed`.
 
-        `files` are the files of its languages, each with a value that differs after a change.
-        `function` gets those that changed since the server was last asked.
+        `files` are the files in the server's languages, each with a value that changes with the
+        file. `function` gets the server, and the files that have changed since its last call
+        with this server. Calls with the same server run one at a time.
         """
         portal = await to_thread.run_sync(self._start)
         future: Future[T] = portal.start_task_soon(self._ask, spec, files, function)
         try:
+            # A limiter of its own, so that waiting takes no thread from other work.
             return await to_thread.run_sync(
                 future.result, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1)
             )
         finally:
-            future.cancel()
+            future.cancel()  # no effect if it has ended
 
     def restart(self) -> None:
-        """End the servers that run, one that answers after its answer. The next call starts them
-        again, with what their sandbox shows then.
+        """Stop the running servers. A server that is answering is stopped after its answer.
+
+        The next call of `ask` starts them again, with the files that their sandbox then shows.
         """
         if (portal := self._portal) is not None:
             portal.start_task_soon(self._end_running)
 
     def close(self) -> None:
+        """Stop all servers. Later calls of `ask` fail."""
         with self._lock:
             self._closed = True
             portal = self._portal
         if portal is not None:
             portal.call(self._shut_down)
         self._stack.close()
-        self._around.commands.close()
+        self._context.commands.close()
 
     def _start(self) -> "BlockingPortal":
+        """Return the portal to the servers' event loop. The first call starts it."""
         with self._lock:
             if self._closed:
                 raise ToolFailed("The session is being closed. Nothing was done.")
@@ -117,21 +127,23 @@ class LanguageServers:
             return self._portal
 
     async def _serve_until_closed(self, *, task_status: TaskStatus[None]) -> None:
-        """The task that all servers run in, until they are closed."""
+        """Keep the task group of all servers open until `close` is called."""
         async with anyio.create_task_group() as self._group:
             task_status.started()
             await anyio.sleep_forever()
 
     async def _shut_down(self) -> None:
+        """Stop all servers at the same time, and end their task group."""
         with anyio.move_on_after(_STOP_SECONDS):
             async with anyio.create_task_group() as group:
                 for slot in self._slots.values():
                     if slot.server is not None:
                         group.start_soon(slot.server.shut_down)
-        assert self._group is not None  # the portal runs in it
+        assert self._group is not None  # the portal runs in the group
         self._group.cancel_scope.cancel()
 
     async def _end_running(self) -> None:
+        """Stop the servers one after the other, each after its current answer."""
         for slot in self._slots.values():
             async with slot.lock:
                 if (server := slot.server) is not None:
@@ -145,50 +157,52 @@ class LanguageServers:
         files: Mapping[str, object],
         function: Callable[[LanguageServer, Mapping[str, int]], Awaitable[T]],
     ) -> T:
+        """Run `function` with a server. If the server exits meanwhile, try once more."""
         slot = self._slots.setdefault(spec.program, _Slot())
         async with slot.lock:
             while True:
                 server = self._server(slot, spec)
-                changed = _find_changes(slot.known, files)
+                changed = _find_changes(slot.sent_files, files)
                 try:
                     result = await function(server, changed)
                 except ToolFailed as error:
                     if not server.process.ended.is_set():
                         raise
+                    # The server has exited, so the next round asks a new one.
                     self._drop(slot, server, error)
                 else:
-                    slot.known = files
+                    slot.sent_files = files
                     return result
 
     def _server(self, slot: _Slot, spec: ServerSpec) -> LanguageServer:
-        """The running server, or a new one. Raises `ToolFailed` if it failed too often."""
+        """Return the running server, or start it. Raises `ToolFailed` after too many exits."""
         if slot.server is not None and slot.server.process.ended.is_set():
             self._drop(slot, slot.server)
-        if slot.ends >= _MAX_EXITS:
+        if slot.exits >= _MAX_EXITS:
             raise _give_up_error(spec.program, slot.why)
         if slot.server is None:
-            around, group = self._around, self._group
-            assert group is not None  # this runs in it
+            context, group = self._context, self._group
+            assert group is not None  # this runs in the group
             launch = ServerLaunch(
                 spec,
-                around.root,
-                around.commands,
-                around.log,
-                around.find(spec.program),
-                around.seconds,
+                context.root,
+                context.commands,
+                context.log,
+                context.find(spec.program),
+                context.seconds,
             )
-            slot.server, slot.known = LanguageServer(launch), None
+            slot.server, slot.sent_files = LanguageServer(launch), None
             group.start_soon(slot.server.run)
         return slot.server
 
     def _drop(
         self, slot: _Slot, server: LanguageServer, error: ToolFailed | None = None
     ) -> None:
-        """Remove an ended server. Raises `ToolFailed` if it must not be started again."""
+        """Remove a server that has exited. Raises `ToolFailed` if it must stay off."""
         slot.server, slot.why = None, server.process.why
-        slot.ends = _MAX_EXITS if server.process.hung else slot.ends + 1
-        self._around.log("warning", f"{server.name} has ended: {server.process.why}")
-        if slot.ends >= _MAX_EXITS:
+        slot.exits = _MAX_EXITS if server.process.hung else slot.exits + 1
+        self._context.log("warning", f"{server.name} has ended: {server.process.why}")
+        if slot.exits >= _MAX_EXITS:
             raise _give_up_error(server.name, slot.why) from error
 
 
@@ -198,18 +212,22 @@ def _give_up_error(name: str, reason: str) -> ToolFailed:
     )
 
 
-_CREATED, _CHANGED, _DELETED = 1, 2, 3  # as the protocol numbers them
+_CREATED, _CHANGED, _DELETED = 1, 2, 3  # the protocol's numbers
 
 
 def _find_changes(
     earlier: Mapping[str, object] | None, files: Mapping[str, object]
 ) -> dict[str, int]:
-    """How `files` differ from what a server knows; empty for a new one, which reads them."""
+    """Return the created, changed and deleted files, with the protocol's numbers for this.
+
+    `earlier` is None for a new server, which reads the files itself, so the result is empty.
+    """
     if earlier is None or earlier is files:
         return {}
-    versions = {
-        path: _CHANGED if path in earlier else _CREATED
-        for path, state in files.items()
-        if earlier.get(path) != state
-    }
-    return versions | {path: _DELETED for path in earlier if path not in files}
+    changes = dict[str, int]()
+    for path, state in files.items():
+        if path not in earlier:
+            changes[path] = _CREATED
+        elif earlier[path] != state:
+            changes[path] = _CHANGED
+    return changes | {path: _DELETED for path in earlier if path not in files}

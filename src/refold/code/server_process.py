@@ -1,11 +1,11 @@
-"""The program of one language server, in the sandbox, and the bytes to and from it.
+"""Runs the program of one language server in the sandbox, and exchanges bytes with it.
 
-It reads the workspace and installed programs, and writes only to a /tmp of its own: no
-network, no keys. A program that exits, sends something else than a message, or does not
-read counts as ended: `why` has the reason. `language_server` knows what the messages mean.
+The program reads the workspace and installed programs, and writes only to its own /tmp. It has
+no network and no keys. If it exits, sends something other than a message, or does not read, the
+connection ends, and `why` has the reason. `language_server` interprets the messages.
 
 Servers run code of the workspace (build scripts, plug-ins), and the tools that ask them run
-without asking. So they have no network even if `sandbox.network` is on, and without a
+without asking the user. So they have no network even if `sandbox.network` is on, and without a
 sandbox none is started.
 """
 
@@ -28,13 +28,13 @@ from refold.values.log_level import WriteLog
 from refold.values.tools import Confinement
 
 _READ_BYTES = 256 * 1024
-_MAX_QUEUED_MESSAGES = 20_000  # messages in the queue
+_MAX_QUEUED_MESSAGES = 20_000  # in the queue
 _MAX_LOGGED_LINES = 200
-_END_SECONDS = 2.0  # seconds
+_END_SECONDS = 2.0  # for the program to exit after its connection has ended
 
 
 class ServerLaunch(Struct, frozen=True):
-    """Where and how a server is started. `log` gets what it prints."""
+    """How to start a server, and in which directory. `log` gets its output."""
 
     spec: ServerSpec
     root: str
@@ -45,7 +45,10 @@ class ServerLaunch(Struct, frozen=True):
 
 
 class ServerProcess:
-    """Call `run` in a task. `on_message` gets each message; `on_end` is called at the end."""
+    """The program of a server. Call `run` in a task. `on_message` gets each of its messages.
+
+    `on_end` is called when the program has exited; `why` is then the reason.
+    """
 
     def __init__(
         self,
@@ -54,7 +57,7 @@ class ServerProcess:
         on_end: Callable[[], None],
     ) -> None:
         self.why, self.hung, self.ended = "", False, anyio.Event()
-        self._launch, self._heard, self._on_end = launch, on_message, on_end
+        self._launch, self._on_message, self._on_end = launch, on_message, on_end
         self._scope, self._frames = anyio.CancelScope(), wire.Frames()
         self._to_send, self._outgoing = anyio.create_memory_object_stream[bytes](
             _MAX_QUEUED_MESSAGES
@@ -62,7 +65,7 @@ class ServerProcess:
         self._logged = 0
 
     async def run(self) -> None:
-        """Run the program from its start to its end."""
+        """Run the program from its start to its exit."""
         try:
             with self._scope:
                 own_end, child_end = socket.socketpair()
@@ -71,9 +74,8 @@ class ServerProcess:
                     group.start_soon(self._run, child_end)
                     group.start_soon(self._send, connection)
                     await self._receive(connection)
-                    with anyio.move_on_after(
-                        _END_SECONDS
-                    ):  # the program's end has the reason
+                    # The exit of the program is a better reason for `why` than the connection's.
+                    with anyio.move_on_after(_END_SECONDS):
                         await self.ended.wait()
                     group.cancel_scope.cancel()
         finally:
@@ -82,28 +84,29 @@ class ServerProcess:
             self._outgoing.close()
 
     def stop(self, reason: str, *, hung: bool = False) -> None:
-        """End the program at once. Only the first reason is stored."""
+        """Kill the program. Only the first reason is stored. `hung`: it did not respond."""
         self.hung = self.hung or hung
         self._close(reason)
         self._scope.cancel()
 
     def queue(self, data: bytes) -> None:
-        """Queue `data` to be sent."""
+        """Send `data` later. Kill the program if too much waits, because it does not read."""
         try:
             self._to_send.send_nowait(data)
         except anyio.WouldBlock:
             self.stop("it does not read what it is sent", hung=True)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
-            pass  # it has ended
+            pass  # the program has exited
 
     def log_output(self, text: str) -> None:
-        """Write output to the log, up to `_MAX_LOGGED_LINES`."""
+        """Write output of the program to the log, up to `_MAX_LOGGED_LINES` lines."""
         for line in text.splitlines():
             if line.strip() and self._logged < _MAX_LOGGED_LINES:
                 self._logged += 1
                 self._launch.log("debug", f"{self._launch.spec.program}: {line[:1_000]}")
 
     async def _run(self, program_socket: socket.socket) -> None:
+        """Run the program until it exits. Its input and output are `program_socket`."""
         launch, spec = self._launch, self._launch.spec
         extras = CommandExtras(
             stdin=program_socket.fileno(),
@@ -112,6 +115,7 @@ class ServerProcess:
             own_tmp=True,
         )
         try:
+            # Its standard input is the socket, and `>&0` sends its output there, too.
             finished = await launch.commands.run(
                 f"exec {shlex.join((launch.program, *spec.arguments))} >&0",
                 cwd=launch.root,
@@ -127,17 +131,19 @@ class ServerProcess:
             program_socket.close()
 
     async def _send(self, connection: SocketStream) -> None:
+        """Send queued data until the connection closes."""
         try:
             async for data in self._outgoing:
                 await connection.send(data)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-            pass  # the end of the program reports it
+            pass  # the program's exit reports it
 
     async def _receive(self, connection: SocketStream) -> None:
+        """Pass the program's messages on until the connection closes."""
         try:
             while True:
                 for message in self._frames.feed(await connection.receive(_READ_BYTES)):
-                    self._heard(message)
+                    self._on_message(message)
                 await anyio.lowlevel.checkpoint()
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
             pass
@@ -151,7 +157,7 @@ class ServerProcess:
 
 
 def _describe_exit(finished: Finished) -> str:
-    """Describe how a program exited unexpectedly, with its last output."""
+    """Describe an unexpected exit of the program, with the last line of its output."""
     lines = finished.text.strip().splitlines()
     last = f": {one_line(lines[-1], 300)}" if lines else ""
     if finished.stopped:
@@ -160,15 +166,19 @@ def _describe_exit(finished: Finished) -> str:
 
 
 def _visible_paths(spec: ServerSpec, program: str) -> tuple[str, ...]:
-    """Paths that the server needs: its directory, an environment around that, and what it
-    reads.
+    """Return the existing directories that a server must see: of its program and its packages.
+
+    If the program is in a virtual environment, the whole environment is included.
     """
     paths = [os.path.expanduser(path) for path in spec.packages]
-    for name in (program, os.path.realpath(program)):
+    for name in (program, os.path.realpath(program)):  # the program may be a link
         folder = os.path.dirname(name)
-        above = os.path.dirname(folder)
-        whole = os.path.basename(above) == "node_modules" or os.path.isfile(
-            os.path.join(above, "pyvenv.cfg")
+        parent = os.path.dirname(folder)
+        is_environment = os.path.basename(parent) == "node_modules" or os.path.isfile(
+            os.path.join(parent, "pyvenv.cfg")
         )
-        paths += [above if whole else folder, os.path.join(above, "lib", "node_modules")]
+        paths += [
+            parent if is_environment else folder,
+            os.path.join(parent, "lib", "node_modules"),
+        ]
     return tuple(path for path in dict.fromkeys(paths) if os.path.isdir(path))

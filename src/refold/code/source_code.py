@@ -1,7 +1,7 @@
-"""Answers about source code: from the server of its language, or else from a grammar.
+"""Answers questions about source code with the server of its language, or else with a grammar.
 
-Implements `tools.code.SourceCode` for one workspace, as one agent may read it: what the agent
-may not read is left out, whatever a server knows. `language_servers` runs the servers, and
+It implements `tools.code.SourceCode` for one workspace and one agent: everything that the agent
+may not read is left out, even if a server knows it. `language_servers` runs the servers, and
 `tree_sitter` parses.
 """
 
@@ -32,10 +32,10 @@ from refold.errors import ToolFailed
 from refold.place.port import Files, Real
 from refold.tools.code import Mentions, Problem, Problems, Symbol, Symbols
 
-_PARSE_SECONDS = 10.0  # to parse files for a name
-_MAX_LANGUAGES = 3  # asked for a name, those with the most files first
+_PARSE_SECONDS = 10.0  # for parsing files to find a name
+_MAX_LANGUAGES = 3  # for finding a name; those with the most files are chosen
 _MAX_RESULTS = 1_000
-_MAX_PROBLEM_FILES = 40  # files checked for problems in one request
+_MAX_PROBLEM_FILES = 40  # checked for problems in one request
 _SEVERITY_NAMES = {1: "error", 2: "warning", 3: "information", 4: "hint"}
 _WARNING_LEVEL = 2
 _INDEXING_NOTE = "{name} still reads the workspace, so something may be missing: ask again"
@@ -44,7 +44,10 @@ Work: TypeAlias = Callable[[LanguageServer, Mapping[str, int]], Awaitable[T]]
 
 
 class CodeWorkspace(Struct, frozen=True):
-    """`refused` is why no server may run here, or ""; `find` returns a program, or ""."""
+    """A workspace with its servers. `refused` is the reason why no server may run in it, or "".
+
+    `find` returns the absolute path of a program, or "" if it is not installed.
+    """
 
     roots: tuple[str, ...]
     servers: LanguageServers
@@ -53,11 +56,14 @@ class CodeWorkspace(Struct, frozen=True):
 
 
 class SourceCode:
+    """Answers the questions of one agent about the source code of a workspace."""
+
     def __init__(self, workspace: CodeWorkspace, files: Files) -> None:
         self._workspace, self._files = workspace, files
         self._code = CodeFiles(workspace.roots, files)
 
     async def list_symbols(self, file: Real, query: str) -> Symbols:
+        """Return the symbols in a file whose names contain `query`. Raises `ToolFailed`."""
         language = _language(file, self._files)
         content = await to_thread.run_sync(self._files.read, file)
         spec, why = self._server(language)
@@ -67,20 +73,24 @@ class SourceCode:
                 return Symbols(spec.program, symbols=tuple(_with_name(outline, query)))
             except ToolFailed as error:
                 why = str(error).rstrip(".")
-        if lacks := tree_sitter.why_missing(language, file):
-            raise ToolFailed(f"{why}, and {lacks}.")
+        if why_no_grammar := tree_sitter.why_missing(language, file):
+            raise ToolFailed(f"{why}, and {why_no_grammar}.")
         parsed = await to_thread.run_sync(tree_sitter.symbols, language, file, content)
         return Symbols("tree-sitter", (why,), tuple(_with_name(parsed, query)))
 
     async def find_symbols(self, query: str) -> Symbols:
-        files, left_out = await to_thread.run_sync(self._code.list_files)
+        """Return the symbols in the workspace whose names contain `query`, best first.
+
+        Raises `ToolFailed` if no file can be searched.
+        """
+        files, missing_note = await to_thread.run_sync(self._code.list_files)
         by_language = _group_by_language(files)
         if not by_language:
             raise ToolFailed("There is no file of a known language in the workspace.")
-        symbols, by = list[Symbol](), list[str]()
-        notes = [left_out] if left_out else []
-        if others := by_language[_MAX_LANGUAGES:]:
-            names = ", ".join(language.name for language, _ in others)
+        symbols, used_servers = list[Symbol](), list[str]()
+        notes = [missing_note] if missing_note else []
+        if omitted_languages := by_language[_MAX_LANGUAGES:]:
+            names = ", ".join(language.name for language, _ in omitted_languages)
             notes.append(f"not looked at: files of {names}")
         for language, matching_files in by_language[:_MAX_LANGUAGES]:
             spec, why = self._server(language)
@@ -88,25 +98,32 @@ class SourceCode:
                 try:
                     answer, busy = await self._symbols_by_name(spec, matching_files, query)
                     symbols += answer
-                    by.append(spec.program)
-                    notes += [_INDEXING_NOTE.format(name=spec.program)] if busy else []
+                    used_servers.append(spec.program)
+                    if busy:
+                        notes.append(_INDEXING_NOTE.format(name=spec.program))
                     continue
                 except ToolFailed as error:
                     why = str(error).rstrip(".")
-            if lacks := tree_sitter.why_missing(language, matching_files[0]):
-                notes.append(f"{why}, and {lacks}")
+            if why_no_grammar := tree_sitter.why_missing(language, matching_files[0]):
+                notes.append(f"{why}, and {why_no_grammar}")
                 continue
             parse = partial(self._parse_files, matching_files, query)
-            parsed, all_of_them = await to_thread.run_sync(parse)
+            parsed, is_complete = await to_thread.run_sync(parse)
             symbols += parsed
-            by.append(f"tree-sitter for {language.name}")
-            notes += [why] if all_of_them else [why, "not every file was parsed in time"]
-        if not by:
+            used_servers.append(f"tree-sitter for {language.name}")
+            notes.append(why)
+            if not is_complete:
+                notes.append("not every file was parsed in time")
+        if not used_servers:
             raise ToolFailed(f"{'; '.join(notes)}.")
         ranked = sorted(_with_name(symbols, query), key=partial(_rank, query))
-        return Symbols(", ".join(by), tuple(notes), tuple(ranked[:_MAX_RESULTS]))
+        return Symbols(", ".join(used_servers), tuple(notes), tuple(ranked[:_MAX_RESULTS]))
 
     async def mentions(self, file: Real, line: int, symbol: str) -> Mentions:
+        """Return the definitions and uses of the symbol at, or nearest to, a line of a file.
+
+        Raises `ToolFailed`.
+        """
         spec = self._require_server(_language(file, self._files), "references", "grep")
         text = await to_thread.run_sync(self._code.text, file)
         row, offset = _find_symbol(text, line, symbol, self._files.display_name(file))
@@ -114,52 +131,57 @@ class SourceCode:
         async def find_in_server(
             server: LanguageServer, changes: Mapping[str, int]
         ) -> tuple[Sequence[wire.Location], Sequence[wire.Location], bool]:
+            """Return the definitions, the uses, and whether the server still indexes."""
             await self._sync(server, changes, [file])
             await server.wait_until_indexed()
             column = server.column(text.splitlines()[row], offset)
-            asked = {
+            params = {
                 "textDocument": {"uri": wire.uri_of(file)},
                 "position": {"line": row, "character": column},
             }
-            defined = await server.request("textDocument/definition", asked, wire.Location)
-            # Without the declaration, some servers leave out the requested place.
-            asked = {**asked, "context": {"includeDeclaration": True}}
-            used = await server.request("textDocument/references", asked, wire.Location)
+            defined = await server.request("textDocument/definition", params, wire.Location)
+            # Without the declaration, some servers omit the requested position.
+            params = {**params, "context": {"includeDeclaration": True}}
+            used = await server.request("textDocument/references", params, wire.Location)
             return defined, used, server.busy
 
         defined, used, busy = await self._ask(spec, find_in_server)
         notes = (_INDEXING_NOTE.format(name=spec.program),) if busy else ()
         if row + 1 != line:
             notes += (f"{symbol} is not on line {line}: line {row + 1} was taken",)
-        definitions, every = await to_thread.run_sync(self._code.to_mentions, defined, used)
-        references = tuple(mention for mention in every if mention not in definitions)
+        definitions, mentions = await to_thread.run_sync(
+            self._code.to_mentions, defined, used
+        )
+        references = tuple(mention for mention in mentions if mention not in definitions)
         return Mentions(spec.program, notes, definitions, references)
 
     async def problems(self, files: Sequence[Real]) -> Problems:
+        """Return the errors and warnings in files, errors first. Raises `ToolFailed`."""
         if len(files) == 1:
             self._require_server(
                 _language(files[0], self._files), "diagnostics", "a command"
             )
-            await to_thread.run_sync(self._code.text, files[0])  # raises with the reason
-        chosen, notes = dict[str, tuple[ServerSpec, list[Real]]](), list[str]()
+            # Raises `ToolFailed` with the reason if the file cannot be read.
+            await to_thread.run_sync(self._code.text, files[0])
+        by_server, notes = dict[str, tuple[ServerSpec, list[Real]]](), list[str]()
         for file in files:
             language = language_of(file)
             if language is None or not self._code.is_readable_file(file):
                 continue
             spec, why = self._server(language)
-            if spec is None:
-                notes += [] if why in notes else [why]
-            else:
-                chosen.setdefault(spec.program, (spec, []))[1].append(file)
-        if not chosen:
+            if spec is not None:
+                by_server.setdefault(spec.program, (spec, []))[1].append(file)
+            elif why not in notes:
+                notes.append(why)
+        if not by_server and notes:
+            raise ToolFailed(f"{'; '.join(notes)}.")
+        if not by_server:
             raise ToolFailed(
-                f"{'; '.join(notes)}."
-                if notes
-                else "None of the files that were read or changed is of a known language: "
+                "None of the files that were read or changed is of a known language: "
                 "name a file."
             )
         searched, problems = list[str](), list[Problem]()
-        for spec, matching_files in chosen.values():
+        for spec, matching_files in by_server.values():
             if len(matching_files) > _MAX_PROBLEM_FILES:
                 notes.append(
                     f"only the last {_MAX_PROBLEM_FILES} files of {spec.program} were looked at"
@@ -167,13 +189,20 @@ class SourceCode:
             answer = await self.problems_of(spec, matching_files[-_MAX_PROBLEM_FILES:])
             searched += matching_files[-_MAX_PROBLEM_FILES:]
             problems += answer
-        problems.sort(key=lambda each: (each.severity != "error", each.path, each.line))
-        return Problems(", ".join(chosen), tuple(notes), tuple(searched), tuple(problems))
+        # Errors come before warnings.
+        problems.sort(key=lambda item: (item.severity != "error", item.path, item.line))
+        return Problems(
+            ", ".join(by_server), tuple(notes), tuple(searched), tuple(problems)
+        )
 
     async def problems_of(
         self, spec: ServerSpec, files: Sequence[Real], seconds: float = 0.0
     ) -> Sequence[Problem]:
-        """Errors and warnings of files that this server knows. Raises `ToolFailed`."""
+        """Return the errors and warnings that a server reports for files in its languages.
+
+        `seconds` limits the wait; 0 means the limit of a request, after the workspace is
+        indexed. Raises `ToolFailed`.
+        """
 
         async def check_in_server(
             server: LanguageServer, changes: Mapping[str, int]
@@ -185,49 +214,60 @@ class SourceCode:
 
         result = await self._ask(spec, check_in_server)
         return [
-            _problem(path, item)
-            for path, several in result.items()
-            for item in several
-            if (item.severity or 1) <= _WARNING_LEVEL
+            _problem(path, diagnostic)
+            for path, diagnostics in result.items()
+            for diagnostic in diagnostics
+            if diagnostic.severity is None or diagnostic.severity <= _WARNING_LEVEL
         ]
 
     def server_of(self, file: str, *, running: bool) -> ServerSpec | None:
-        """The server for a file, or None; with `running` only if it was started already."""
+        """Return the server for a file, or None if there is none.
+
+        If `running`, return None also if the server does not run yet.
+        """
         language = language_of(file)
-        spec = self._server(language)[0] if language else None
-        return (
-            spec if spec and (not running or self._workspace.servers.runs(spec)) else None
-        )
+        if language is None:
+            return None
+        spec, _ = self._server(language)
+        if running and spec is not None and not self._workspace.servers.runs(spec):
+            return None
+        return spec
 
     async def _outline(self, spec: ServerSpec, file: Real) -> Sequence[Symbol]:
+        """Return the symbols that a server lists for a file, ordered by line."""
+
         async def outline_in_server(
             server: LanguageServer, changes: Mapping[str, int]
         ) -> Sequence[wire.DocumentSymbol]:
             await self._sync(server, changes, [file])
-            asked = {"textDocument": {"uri": wire.uri_of(file)}}
+            params = {"textDocument": {"uri": wire.uri_of(file)}}
             return await server.request(
-                "textDocument/documentSymbol", asked, wire.DocumentSymbol
+                "textDocument/documentSymbol", params, wire.DocumentSymbol
             )
 
         result = await self._ask(spec, outline_in_server)
-        every = islice(_flatten(result, file), _MAX_RESULTS)
-        return sorted(every, key=lambda each: each.line)
+        symbols = islice(_flatten(result, file), _MAX_RESULTS)
+        return sorted(symbols, key=lambda symbol: symbol.line)
 
     async def _symbols_by_name(
         self, spec: ServerSpec, files: Sequence[str], query: str
     ) -> tuple[Sequence[Symbol], bool]:
-        first = Real(files[0])
+        """Return the symbols that a server finds for a name, and whether it is still indexing.
+
+        `files` are all files of its language in the workspace.
+        """
+        first_file = Real(files[0])
 
         async def search_in_server(
             server: LanguageServer, changes: Mapping[str, int]
         ) -> tuple[Sequence[wire.SymbolInformation], bool]:
-            # Some servers read a workspace only once a file of it is open.
-            await self._sync(server, changes, [] if server.open else [first])
+            # Some servers only read a workspace once one of its files is open.
+            await self._sync(server, changes, [] if server.open else [first_file])
             await server.wait_until_indexed()
-            asked = {"query": query}
+            params = {"query": query}
             while True:
                 result = await server.request(
-                    "workspace/symbol", asked, wire.SymbolInformation
+                    "workspace/symbol", params, wire.SymbolInformation
                 )
                 # A new server may not have listed all files yet, and does not report that.
                 if result or not await server.may_know_more():
@@ -239,32 +279,34 @@ class SourceCode:
     def _workspace_symbols(
         self, infos: Sequence[wire.SymbolInformation]
     ) -> Sequence[Symbol]:
+        """Return the symbols that are in files of the workspace and that the agent may see."""
         symbols = list[Symbol]()
         for info in infos[: _MAX_RESULTS * 10]:
+            if len(symbols) == _MAX_RESULTS:
+                break
+            # Without "/", an invalid location would mean the current directory.
             path, line = os.path.realpath(info.location.path or "/"), info.location.line
-            if (
-                len(symbols) < _MAX_RESULTS
-                and self._code.is_inside(path)
-                and self._code.may_show(path)
-            ):
+            if self._code.is_inside(path) and self._code.may_show(path):
                 inside = info.container_name or ""
                 symbols.append(Symbol(info.name, kind_name(info.kind), path, line, inside))
         return symbols
 
     async def _ask(self, spec: ServerSpec, work: Work[T]) -> T:
+        """Run `work` with a server, and the files that changed since its last call."""
         files = await to_thread.run_sync(self._code.states, spec)
         return await self._workspace.servers.ask(spec, files, work)
 
     async def _sync(
         self, server: LanguageServer, changes: Mapping[str, int], files: Sequence[Real]
     ) -> None:
-        """Send the server the current texts of its open files and of those in the request."""
+        """Send the server the changes, and the current texts of open files and of `files`."""
+        # `files` are last, because the server closes those first that were sent first.
         paths = (*(Real(p) for p in server.open if p not in files), *files)
         texts = await to_thread.run_sync(self._code.texts, paths)
         await server.sync(texts, changes)
 
     def _server(self, language: Language) -> tuple[ServerSpec | None, str]:
-        """The server for a language, or why there is none, in a clause."""
+        """Return the server for a language and "", or None and the reason, as a clause."""
         workspace = self._workspace
         if not language.servers:
             return None, f"no language server for {language.name} is known"
@@ -280,6 +322,11 @@ class SourceCode:
         )
 
     def _require_server(self, language: Language, tool: str, instead: str) -> ServerSpec:
+        """Return the server for a language.
+
+        Raises `ToolFailed` if there is none; the message says that `tool` needs one, and names
+        what to use `instead`.
+        """
         spec, why = self._server(language)
         if spec is None:
             raise ToolFailed(
@@ -290,7 +337,10 @@ class SourceCode:
     def _parse_files(
         self, paths: Sequence[str], query: str
     ) -> tuple[Sequence[Symbol], bool]:
-        """The symbols of these files by name, and whether the time sufficed for all."""
+        """Return the symbols whose names contain `query`, found with grammars.
+
+        The second value is False if there was no time to parse all files.
+        """
         until, symbols = time.monotonic() + _PARSE_SECONDS, list[Symbol]()
         for path in paths:
             if time.monotonic() > until:
@@ -306,21 +356,28 @@ class SourceCode:
 
 
 def _language(file: Real, files: Files) -> Language:
+    """Return the language of a file. Raises `ToolFailed` if it is not a known one."""
     if (language := language_of(file)) is None:
-        known = ", ".join(suffix for other in KNOWN_LANGUAGES for suffix in other.suffixes)
+        suffixes = ", ".join(s for each in KNOWN_LANGUAGES for s in each.suffixes)
         raise ToolFailed(
-            f"{files.display_name(file)} is of no language that is known here: {known}."
+            f"{files.display_name(file)} is not in a known language. Known are {suffixes}."
         )
     return language
 
 
 def _group_by_language(files: Iterable[str]) -> Sequence[tuple[Language, Sequence[str]]]:
-    """Group files by language, the one with the most files first."""
+    """Group files by language. The language with the most files comes first."""
     groups = dict[str, tuple[Language, list[str]]]()
     for path in files:
         if (language := language_of(path)) is not None:
-            groups.setdefault(language.name, (language, []))[1].append(path)
-    return sorted(groups.values(), key=lambda each: -len(each[1]))
+            _, paths = groups.setdefault(language.name, (language, []))
+            paths.append(path)
+
+    def file_count(group: tuple[Language, list[str]]) -> int:
+        _, paths = group
+        return len(paths)
+
+    return sorted(groups.values(), key=file_count, reverse=True)
 
 
 def _with_name(symbols: Iterable[Symbol], query: str) -> Iterator[Symbol]:
@@ -329,31 +386,42 @@ def _with_name(symbols: Iterable[Symbol], query: str) -> Iterator[Symbol]:
 
 
 def _rank(query: str, symbol: Symbol) -> tuple[int, str, str, int]:
-    """Sort key: the name itself first, then names that begin with it."""
+    """Return a sort key: first names equal to `query`, then names that begin with it."""
     name, wanted = symbol.name.casefold(), query.casefold()
-    quality = 0 if name == wanted else 1 if name.startswith(wanted) else 2
+    if name == wanted:
+        quality = 0
+    elif name.startswith(wanted):
+        quality = 1
+    else:
+        quality = 2
     return quality, name, symbol.path, symbol.line
 
 
 def _find_symbol(text: str, line: int, symbol: str, file: str) -> tuple[int, int]:
-    """The place of the symbol nearest to `line`: the line, from 0, and the character."""
-    last = symbol.strip().rpartition(".")[2]
-    if not last:
+    """Return the row and column of the mention of a symbol that is nearest to `line`.
+
+    Row and column count from 0, `line` from 1. Of a dotted symbol like `Class.method`, the last
+    name is searched. Raises `ToolFailed` if it is not in the text.
+    """
+    last_name = symbol.strip().rpartition(".")[2]
+    if not last_name:
         raise ToolFailed("The symbol is empty: give a name that is in the file.")
-    word = re.compile(rf"(?<!\w){re.escape(last)}(?!\w)")
-    rows = [
-        (abs(n + 1 - line), n) for n, r in enumerate(text.splitlines()) if word.search(r)
-    ]
-    if not rows:
-        raise ToolFailed(f"{file} does not contain {last!r}.")
-    row = min(rows)[1]
-    match = word.search(text.splitlines()[row])
-    return row, match.start() if match else 0
+    word = re.compile(rf"(?<!\w){re.escape(last_name)}(?!\w)")
+    columns_by_row = {
+        row: match.start()
+        for row, text_line in enumerate(text.splitlines())
+        if (match := word.search(text_line))
+    }
+    if not columns_by_row:
+        raise ToolFailed(f"{file} does not contain {last_name!r}.")
+    nearest_row = min(columns_by_row, key=lambda row: abs(row + 1 - line))
+    return nearest_row, columns_by_row[nearest_row]
 
 
 def _flatten(
     symbols: Iterable[wire.DocumentSymbol], path: str, inside: str = ""
 ) -> Iterator[Symbol]:
+    """Yield symbols, and the symbols inside them unless they are functions."""
     for symbol in symbols:
         line = symbol.selection_range.start.line + 1
         yield Symbol(symbol.name, kind_name(symbol.kind), path, line, inside)
@@ -363,8 +431,8 @@ def _flatten(
 
 
 def _problem(path: str, diagnostic: wire.Diagnostic) -> Problem:
-    code = str(diagnostic.code) if diagnostic.code is not None else ""
+    code = "" if diagnostic.code is None else str(diagnostic.code)
+    line = max(diagnostic.range.start.line, 0) + 1
+    # A diagnostic without a severity counts as an error.
     severity = _SEVERITY_NAMES.get(diagnostic.severity or 1, "error")
-    return Problem(
-        path, max(diagnostic.range.start.line, 0) + 1, severity, diagnostic.message, code
-    )
+    return Problem(path, line, severity, diagnostic.message, code)

@@ -1,11 +1,12 @@
-"""The symbols of a file, found with a tree-sitter grammar: what there is without a server.
+"""Finds the symbols of a file with a tree-sitter grammar, for languages without a server.
 
 The grammars are packages of the extra `code`. Each has a query, `TAGS_QUERY`, that names the
-definitions of its language, so this module knows no language itself. `languages` says which
-grammar a file needs.
+definitions of its language, so this module needs no knowledge of languages. `languages` says
+which grammar a file needs.
 """
 
 import importlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any, cast
@@ -16,22 +17,24 @@ from refold.code.languages import Language
 from refold.tools.code import Symbol
 
 _MAX_FILE_BYTES = 2 * 1024 * 1024
-_MAX_ROLE_PARENTS = 6  # looked at around a name
+_MAX_ROLE_PARENTS = 6  # of a name, which are examined for its role
 _CODE_IN_STRINGS = ("interpolation", "template_substitution", "formatted_value")
 _IMPORT_KINDS = ("import", "use_declaration", "preproc_include", "export_clause")
-_MAX_SYMBOLS = 5_000  # of one file
+_MAX_SYMBOLS = 5_000  # in one file
 _DEFINITION_PREFIX = "definition."
-# A method differs from a function by its place; a query reports a struct as a class.
+# Grammars build on others: a method differs from a function by its position; a query
+# reports a struct as a class.
 _BASE_LANGUAGES = {"typescript": "javascript", "tsx": "javascript", "cpp": "c"}
-_SUFFIX_LANGUAGES = {
+# The suffixes whose grammar is not that of their language.
+_SUFFIX_GRAMMARS = {
     **dict.fromkeys((".js", ".mjs", ".cjs", ".jsx"), "javascript"),
     ".tsx": "tsx",
     **dict.fromkeys((".c", ".h"), "c"),
 }
-_AROUND_A_HEAD = ("pointer_declarator", "reference_declarator", "function_definition")
+_HEAD_PARENT_TYPES = ("pointer_declarator", "reference_declarator", "function_definition")
 _PACKAGE_NAMES = {"tsx": ("tree_sitter_typescript", "language_tsx"),
             "typescript": ("tree_sitter_typescript", "language_typescript")}  # fmt: skip
-# What the queries of the grammars leave out.
+# Definitions that the queries of the grammars omit.
 _C_MACROS = """
 (preproc_def name: (identifier) @name) @definition.macro
 (preproc_function_def name: (identifier) @name) @definition.macro
@@ -65,7 +68,7 @@ class _Grammar(Struct, frozen=True):
 
 
 def why_missing(language: Language, path: str) -> str:
-    """A clause on why symbols of this file are unavailable, or ""."""
+    """Return the reason why no grammar can parse a file, as a clause, or "" if one can."""
     if not language.grammar:
         return f"there is no grammar for {language.name}"
     try:
@@ -76,27 +79,36 @@ def why_missing(language: Language, path: str) -> str:
 
 
 def symbols(language: Language, path: str, content: bytes) -> Sequence[Symbol]:
-    """Symbols in file order. Call it in a thread, and only if `why_missing` returns ""."""
+    """Return the symbols of a file in file order, or () if it is too large.
+
+    Call it in a thread, and only if `why_missing` returns "".
+    """
     if len(content) > _MAX_FILE_BYTES:
         return ()
     grammar = _grammar(_grammar_name(language, path))
     definitions = dict[tuple[int, int], _Definition]()
     for _, captures in grammar.captures(grammar.parse(content)):
+        names = captures.get("name", ())
+        if not names:
+            continue
+        name = names[0]
         for kind, nodes in captures.items():
             if not kind.startswith(_DEFINITION_PREFIX):
                 continue
-            for name in captures.get("name", ())[:1]:
-                key = (name.start_byte, name.end_byte)
-                # If a name is captured twice, the method is more precise than the function.
-                if key not in definitions or kind.endswith("method"):
-                    definitions[key] = _to_definition(kind, name, nodes[0])
+            key = (name.start_byte, name.end_byte)
+            # If a name is captured twice, the method is more precise than the function.
+            if key not in definitions or kind.endswith("method"):
+                definitions[key] = _to_definition(kind, name, nodes[0])
         if len(definitions) >= _MAX_SYMBOLS:
             break
     return tuple(_nest(sorted(definitions.items()), content, path))
 
 
 def role_at(root: Any, start: int, end: int) -> str:
-    """What the text at these bytes is: "code", "import", "string" or "comment"."""
+    """Return the role of the text at these bytes: "code", "import", "string" or "comment".
+
+    `root` is the root of the syntax tree. The innermost node with a known role decides.
+    """
     node = root.descendant_for_byte_range(start, end)
     for _ in range(_MAX_ROLE_PARENTS):
         if node is None:
@@ -115,7 +127,7 @@ def role_at(root: Any, start: int, end: int) -> str:
 
 
 def parse(language: Language, path: str, content: bytes) -> Any:
-    """The root of the tree. Only if `why_missing` returns ""."""
+    """Return the root of the syntax tree. Call this only if `why_missing` returns ""."""
     return _grammar(_grammar_name(language, path)).parse(content)
 
 
@@ -126,12 +138,14 @@ class _Definition(Struct, frozen=True):
 
 
 def _to_definition(kind: str, name: Any, node: Any) -> _Definition:
-    """The node of a whole definition. For C, a query names only the head of a function,
-    inside the definition or a declaration.
+    """Return a definition with its complete node.
+
+    For a function in C, `node` is only the head; the complete node is the definition or the
+    declaration around it.
     """
     kind, line = kind.removeprefix(_DEFINITION_PREFIX), name.start_point[0] + 1
     if node.type == "function_declarator":
-        while node.parent is not None and node.parent.type in _AROUND_A_HEAD:
+        while node.parent is not None and node.parent.type in _HEAD_PARENT_TYPES:
             node = node.parent
         if node.type != "function_definition":
             kind = "declaration"
@@ -141,25 +155,28 @@ def _to_definition(kind: str, name: Any, node: Any) -> _Definition:
 def _nest(
     definitions: Sequence[tuple[tuple[int, int], _Definition]], content: bytes, path: str
 ) -> Iterator[Symbol]:
-    around = list[tuple[int, str]]()  # the ends of the enclosing definitions
+    """Yield the definitions as symbols, each with the names of the definitions around it."""
+    enclosing = list[tuple[int, str]]()  # the ends of the enclosing definitions
     for (start, end), definition in definitions:
-        while around and around[-1][0] <= start:
-            around.pop()
+        while enclosing and enclosing[-1][0] <= start:
+            enclosing.pop()
         name = content[start:end].decode(errors="replace")
-        inside = ".".join(parent for _, parent in around)
+        inside = ".".join(parent for _, parent in enclosing)
+        # A node that ends at column 0 of a row, from 0, ends with the line before.
         row, column = definition.node.end_point
         last_line = max(row + 1 if column else row, definition.line)
         yield Symbol(name, definition.kind, path, definition.line, inside, last_line)
-        around.append((definition.node.end_byte, name))
+        enclosing.append((definition.node.end_byte, name))
 
 
 def _grammar_name(language: Language, path: str) -> str:
-    index = path.rfind(".")
-    return _SUFFIX_LANGUAGES.get(path[index:].lower(), language.grammar)
+    suffix = os.path.splitext(path)[1].lower()
+    return _SUFFIX_GRAMMARS.get(suffix, language.grammar)
 
 
 @lru_cache(maxsize=16)
 def _grammar(name: str) -> _Grammar:
+    """Load a grammar and its query. Raises `ImportError` if it is not installed."""
     from tree_sitter import Language as Compiled
     from tree_sitter import Parser, Query, QueryCursor
 
@@ -169,8 +186,9 @@ def _grammar(name: str) -> _Grammar:
     tags: str = module.TAGS_QUERY
     if name in _BASE_LANGUAGES:
         tags = f"{_base_query(_BASE_LANGUAGES[name], compiled)}\n{tags}"
-    query = Query(compiled, f"{tags}\n{_MORE_DEFINITIONS.get(name, '')}")
-    _disable_references(query, f"{tags}\n{_MORE_DEFINITIONS.get(name, '')}".encode())
+    query_text = f"{tags}\n{_MORE_DEFINITIONS.get(name, '')}"
+    query = Query(compiled, query_text)
+    _disable_references(query, query_text.encode())
 
     def parse(content: bytes) -> Any:
         return Parser(compiled).parse(content).root_node
@@ -181,7 +199,7 @@ def _grammar(name: str) -> _Grammar:
 
 
 def _disable_references(query: Any, text: bytes) -> None:
-    """Skip the patterns of uses, which take half of the time."""
+    """Disable the patterns that find uses of names, because they take half of the time."""
     for index in range(query.pattern_count):
         pattern = text[
             query.start_byte_for_pattern(index) : query.end_byte_for_pattern(index)
@@ -191,7 +209,7 @@ def _disable_references(query: Any, text: bytes) -> None:
 
 
 def _base_query(name: str, compiled: Any) -> str:
-    """The query of the base language, if it fits."""
+    """Return the query of the grammar `name`, or "" if `compiled` does not accept it."""
     from tree_sitter import Query, QueryError
 
     tags: str = importlib.import_module(f"tree_sitter_{name}").TAGS_QUERY

@@ -1,7 +1,8 @@
 """The messages of the Language Server Protocol, as bytes and as values. Pure.
 
-Only what refold asks for is described here: other fields of a message are ignored. A server
-is another program, so what it sends is checked and bounded. `language_server` sends and receives.
+Only the parts that refold uses are described here: other fields of a message are ignored. A
+server is another program, so its data is checked and limited. `language_server` sends and
+receives.
 """
 
 import os
@@ -17,8 +18,9 @@ from msgspec import Raw, Struct
 from refold.errors import ToolFailed
 
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024  # of one message
-MAX_NAME_CHARS, _MAX_MESSAGE_CHARS = 200, 1_000  # of an id or a name, and of a message
-_MAX_HEADER_BYTES = 4096  # of its header
+MAX_NAME_CHARS = 200  # the length of an id or a name
+_MAX_MESSAGE_CHARS = 1_000  # the length of the text of a diagnostic
+_MAX_HEADER_BYTES = 4096
 _NULL_JSON = Raw(b"null")
 _METHOD_NOT_FOUND = -32601
 T = TypeVar("T")
@@ -54,7 +56,7 @@ class Range(Struct, frozen=True):
 
 
 class Location(Struct, frozen=True, rename="camel"):
-    """A place in a file, in both forms of the protocol. Some servers omit the range."""
+    """A `Location` or a `LocationLink` of the protocol. Some servers omit the range."""
 
     uri: str = ""
     range: Range | None = None
@@ -67,13 +69,13 @@ class Location(Struct, frozen=True, rename="camel"):
 
     @property
     def line(self) -> int:
-        """The number of the line, from 1."""
+        """The number of the line, from 1; 1 if the server has omitted the range."""
         span = self.range or self.target_selection_range
         return max(span.start.line, 0) + 1 if span else 1
 
 
 class DocumentSymbol(Struct, frozen=True, rename="camel"):
-    """A symbol with the symbols inside it."""
+    """A symbol of a file, with the symbols inside it."""
 
     name: str
     kind: int
@@ -82,7 +84,7 @@ class DocumentSymbol(Struct, frozen=True, rename="camel"):
 
 
 class SymbolInformation(Struct, frozen=True, rename="camel"):
-    """A symbol of the workspace."""
+    """A symbol that a server has found in the workspace."""
 
     name: str
     kind: int
@@ -99,22 +101,19 @@ class Diagnostic(Struct, frozen=True):
 
 
 def shorten_all(diagnostics: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
-    """The diagnostics, shortened for storage."""
-    return [
-        msgspec.structs.replace(
-            diagnostic,
-            message=diagnostic.message[:_MAX_MESSAGE_CHARS],
-            code=diagnostic.code[:MAX_NAME_CHARS]
-            if isinstance(diagnostic.code, str)
-            else diagnostic.code,
-            source=None,
-        )
-        for diagnostic in diagnostics
-    ]
+    """Return the diagnostics, with their texts shortened for storage."""
+    return [_shorten(diagnostic) for diagnostic in diagnostics]
+
+
+def _shorten(diagnostic: Diagnostic) -> Diagnostic:
+    message, code = diagnostic.message[:_MAX_MESSAGE_CHARS], diagnostic.code
+    if isinstance(code, str):
+        code = code[:MAX_NAME_CHARS]
+    return msgspec.structs.replace(diagnostic, message=message, code=code, source=None)
 
 
 class Published(Struct, frozen=True):
-    """The problems of a file, as a server publishes them."""
+    """The problems of a file that a server publishes without a request."""
 
     uri: str
     diagnostics: tuple[Diagnostic, ...]
@@ -122,7 +121,7 @@ class Published(Struct, frozen=True):
 
 
 class Pulled(Struct, frozen=True):
-    """The problems of a file, as a server returns them on request."""
+    """The problems of a file that a server returns for a request."""
 
     items: tuple[Diagnostic, ...] = ()
 
@@ -149,13 +148,13 @@ class Registration(Struct, frozen=True):
 
 
 class RegisteredCapabilities(Struct, frozen=True):
-    """Capabilities that a server registers later."""
+    """Capabilities that a server registers after its start."""
 
     registrations: tuple[Registration, ...] = ()
 
 
 class Capabilities(Struct, frozen=True, rename="camel"):
-    """The capabilities of a server. False, null and {} are all in use."""
+    """The capabilities of a server. `diagnostic_provider` may be false, null or an object."""
 
     diagnostic_provider: Raw = _NULL_JSON
     position_encoding: str = "utf-16"
@@ -170,34 +169,39 @@ class Initialized(Struct, frozen=True):
 
 
 class Frames:
-    """Splits the bytes of a server, which arrive in pieces, into messages."""
+    """Splits the bytes from a server, which arrive in pieces, into messages."""
 
     def __init__(self) -> None:
-        self._rest, self._wanted = bytearray(), -1
+        self._rest = bytearray()
+        self._body_bytes = (
+            -1
+        )  # the length of the next message; -1: its header is not read yet
 
     def feed(self, data: bytes) -> Iterable[RpcMessage]:
-        """Add bytes; return the complete messages. Raises `ToolFailed` for an invalid
-        message: nothing after it can be read.
+        """Add bytes, and yield the messages that are now complete.
+
+        Raises `ToolFailed` for an invalid message, after which nothing more can be read.
         """
         self._rest += data
-        while (body := self._next()) is not None:
+        while (body := self._next_body()) is not None:
             try:
                 yield msgspec.json.decode(body, type=RpcMessage)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                 raise _invalid_message(body) from error
 
-    def _next(self) -> bytes | None:
-        if self._wanted < 0 and not self._header():
+    def _next_body(self) -> bytes | None:
+        """Remove the next message from the bytes. Return None if it is not complete."""
+        if self._body_bytes < 0 and not self._read_header():
             return None
-        if len(self._rest) < self._wanted:
+        if len(self._rest) < self._body_bytes:
             return None
-        body = bytes(self._rest[: self._wanted])
-        del self._rest[: self._wanted]
-        self._wanted = -1
+        body = bytes(self._rest[: self._body_bytes])
+        del self._rest[: self._body_bytes]
+        self._body_bytes = -1
         return body
 
-    def _header(self) -> bool:
-        """Read a header, if a complete one has arrived."""
+    def _read_header(self) -> bool:
+        """Read the header of a message. Return False if it has not arrived completely."""
         index = self._rest.find(b"\r\n\r\n", 0, _MAX_HEADER_BYTES)
         if index < 0:
             if len(self._rest) >= _MAX_HEADER_BYTES:
@@ -207,10 +211,10 @@ class Frames:
         for row in head.split(b"\r\n"):
             name, _, value = row.partition(b":")
             if name.strip().lower() == b"content-length" and value.strip().isdigit():
-                self._wanted = int(value.strip()[:12])
-        if self._wanted < 0:
+                self._body_bytes = int(value.strip()[:12])  # 12 digits are too many already
+        if self._body_bytes < 0:
             raise _invalid_message(head)
-        if self._wanted > MAX_MESSAGE_BYTES:
+        if self._body_bytes > MAX_MESSAGE_BYTES:
             raise ToolFailed(
                 f"it sent a message longer than {MAX_MESSAGE_BYTES // 1024**2} MiB"
             )
@@ -242,15 +246,15 @@ def unknown_method(to: RpcMessage) -> bytes:
 
 
 def read(raw: Raw, type_: type[T]) -> T:
-    """Decode a value from a server. Raises `ToolFailed`."""
+    """Decode a value from a server. Raises `ToolFailed` if it is not valid."""
     try:
         return msgspec.json.decode(raw, type=type_)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ToolFailed(f"its answer is not as the protocol has it: {error}") from error
+        raise ToolFailed(f"its answer does not match the protocol: {error}") from error
 
 
 def read_all(raw: Raw, type_: type[T]) -> Sequence[T]:
-    """Decode several values: a list, a single value, or null. Raises `ToolFailed`."""
+    """Decode the values in a list, a single value, or none for null. Raises `ToolFailed`."""
     text = bytes(raw).lstrip()
     if text == b"null":
         return ()
@@ -266,7 +270,7 @@ def uri_of(path: str) -> str:
 
 
 def path_of(uri: str) -> str:
-    """The path of a URI; "" if it is not that of a possible file."""
+    """Return the path in a URI, or "" if it is not the URI of a file."""
     if not uri.startswith("file:///"):
         return ""
     path = unquote_to_bytes(uri.removeprefix("file://"))
@@ -274,7 +278,7 @@ def path_of(uri: str) -> str:
 
 
 def column(text: str, index: int, encoding: str) -> int:
-    """The position of the character `index` in a line, in units of this encoding."""
+    """Return the column of the character at `index` of a line, in the units of an encoding."""
     match encoding:
         case "utf-32":
             return index
@@ -286,11 +290,11 @@ def column(text: str, index: int, encoding: str) -> int:
 
 def _invalid_message(data: bytes | bytearray) -> ToolFailed:
     return ToolFailed(
-        f"it sent what is not a message of the protocol: {bytes(data[:60])!r}"
+        f"it sent data that is not a message of the protocol: {bytes(data[:60])!r}"
     )
 
 
-# Our capabilities for a server, without requests that a server must not send.
+# Our capabilities for a server, without those for requests that a server must not send.
 CLIENT_CAPABILITIES: dict[str, Any] = {
     "general": {"positionEncodings": ["utf-32", "utf-16"]},
     "window": {"workDoneProgress": True},

@@ -13,6 +13,7 @@ _USAGE_HINT = (
     "type /budget USD, /budget tokens N, /budget calls N, /budget seconds N, or /budget off"
 )
 _NUMBER_FACTORS = {"k": 1_000, "m": 1_000_000, "": 1}
+# a number such as 2.50, $5, 1_000 or 200k; group 2 is the factor
 _NUMBER_PATTERN = re.compile(r"\$?(\d+(?:[._,]\d+)*)\s*([km]?)", re.IGNORECASE)
 
 
@@ -24,28 +25,36 @@ async def run(context: CommandContext, arguments: str) -> None:
     context.show(*budget_lines(session.view, session.budget))
 
 
-def parse_budget(text: str, now: Budget) -> Budget:
-    """Return `now` with the limit changed that `text` names. Raises `BadInput`."""
+def parse_budget(text: str, current: Budget) -> Budget:
+    """Return the budget `current`, changed by the limit in `text`.
+
+    For "off", return a budget without limits. Raises `BadInput` for an invalid text.
+    """
     if text.lower() == "off":
         return NO_LIMIT
     kind, _, number = text.rpartition(" ")
     match kind.strip().lower():
         case "" | "usd":
-            # The default in tokens was not chosen: it must not pass for a limit in dollars.
-            tokens = None if now.tokens == DEFAULT_TOKENS else now.tokens
-            return replace(now, dollars=_amount(number, text), tokens=tokens)
+            # The default limit in tokens was not chosen, so it must not stay beside a limit
+            # in dollars.
+            tokens = None if current.tokens == DEFAULT_TOKENS else current.tokens
+            return replace(current, dollars=_amount(number, text), tokens=tokens)
         case "tokens" | "calls" as limit:
             count = _amount(number, text)
             if not count.is_integer():
                 raise BadInput(f"{text!r} is not a budget: {limit} must be a whole number")
-            return replace(now, **{limit: int(count)})
+            return replace(current, **{limit: int(count)})
         case "seconds":
-            return replace(now, seconds=_amount(number, text))
+            return replace(current, seconds=_amount(number, text))
         case _:
             raise BadInput(f"{text!r} is not a budget: {_USAGE_HINT}")
 
 
 def _amount(number: str, text: str) -> float:
+    """Return `number` as a float. Raises `BadInput` if it is not a number above 0.
+
+    The error quotes `text`, the whole argument of the command.
+    """
     match = _NUMBER_PATTERN.fullmatch(number)
     try:
         value = float(match[1].replace(",", "").replace("_", "")) if match else 0.0

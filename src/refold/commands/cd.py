@@ -27,6 +27,7 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 
 async def run(context: CommandContext, arguments: str) -> None:
+    """Switch the session to another directory; without one, list named workspaces."""
     directory = ""
     if arguments:
         named = context.session.settings.workspaces
@@ -53,10 +54,10 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 async def switch_to(context: CommandContext, target: ResumeTarget) -> None:
-    """Continue in the target's directory, and show it."""
+    """Switch to the session and directory of `target`, and show the directory."""
     notices = await context.switch(target)
     context.show(heading(context.session))
-    _roots(context)
+    _show_roots(context)
     for notice in notices:
         context.show(line(notice, "warn"))
     await context.show_session()
@@ -64,19 +65,22 @@ async def switch_to(context: CommandContext, target: ResumeTarget) -> None:
 
 def show_directories(context: CommandContext) -> None:
     context.show(line(directory_name(context.session.view.session.directory)))
-    _roots(context)
+    _show_roots(context)
 
 
 def directory_named(command: str, text: str, directory: str) -> str:
-    """Return the real path of the directory `text`. Raises `BadInput` if there is none."""
+    """Return the real path of the directory `text`, which may be relative to `directory`.
+
+    Raises `BadInput`, which names `command`, if the directory is missing or cannot be used.
+    """
     path = os.path.join(directory, os.path.expanduser(text))
     try:
         real = os.path.realpath(path)
-        is_there, is_folder = os.path.lexists(path), os.path.isdir(real)
+        exists, is_folder = os.path.lexists(path), os.path.isdir(real)
     except ValueError as error:
         raise BadInput(f"{command} {text!r}: {error}") from error
     if not is_folder:
-        why = "is not a directory" if is_there else "does not exist"
+        why = "is not a directory" if exists else "does not exist"
         raise BadInput(f"{command} {text!r}: {path} {why}")
     if not os.access(real, os.R_OK | os.X_OK):
         raise BadInput(f"{command} {text!r}: you have no permission to enter {real}")
@@ -90,12 +94,13 @@ def directory_named(command: str, text: str, directory: str) -> str:
     return real
 
 
-def _roots(context: CommandContext) -> None:
+def _show_roots(context: CommandContext) -> None:
     for root in context.session.view.session.roots:
         context.show(line(f"and {directory_name(root)}", "dim"))
 
 
 async def run_add_dir(context: CommandContext, arguments: str) -> None:
+    """Add a directory to the session's workspace; without one, list the directories."""
     directory = await _directory_or_list(context, "/add-dir", arguments)
     if not directory:
         return
@@ -109,8 +114,9 @@ async def run_add_dir(context: CommandContext, arguments: str) -> None:
 
 
 async def _directory_or_list(context: CommandContext, command: str, arguments: str) -> str:
-    """Return the named directory; without a name, show the session's directories and return
-    "".
+    """Return the real path of the directory that `arguments` name.
+
+    If `arguments` is "", show the session's directories, and return "".
     """
     if not arguments:
         show_directories(context)

@@ -1,7 +1,7 @@
-"""Completions at the cursor: commands, their arguments, and file names after "@".
+"""Completes commands, their arguments, and file names after "@" at the cursor.
 
-At most one directory is read here. `workspace_files` lists the files of the whole workspace; the
-line editor shows the completions.
+This module reads at most one directory for a completion. `workspace_files` searches the whole
+workspace. The line editor shows the completions.
 """
 
 import os
@@ -19,17 +19,18 @@ from refold.views.wrap import cut
 QUOTE_CHAR = '"'
 # A file name at the end of the text: @"with spaces", or @without.
 _FILE_NAME_PATTERN = re.compile(r"(?:^|[\s(\[])@(?:\"([^\"]*)|([^\s\"]*))$")
+# The last word of a line that begins with !, and words that need no quotes in a shell.
 _SHELL_WORD = re.compile(r"^\s*!.*?([\w./~+@%:,=-]*)$", re.DOTALL)
 _SHELL_SAFE = re.compile(r"[\w./~+@%:,=-]+")
-DIRECTORY_ARGUMENT = "[DIR]"  # the argument of some commands
+DIRECTORY_ARGUMENT = "[DIR]"  # the usage text of commands that take a directory
 _MAX_OFFERS = 50  # offered at once
-# Cells of a command with what it takes: what it is for stands beside it.
+# Cells for a command with its arguments; its description is beside it.
 _COMMAND_CELLS = 32
-_MIN_LETTERS = 2  # from which files are searched by parts of their names
+_MIN_LETTERS = 2  # typed, before files are searched by parts of their names
 
 
 class NamedCommand(Struct, frozen=True):
-    """A command: its name without the slash, its arguments, and a description."""
+    """A command to complete: its name without the slash, its arguments, and a description."""
 
     name: str
     about: str = ""
@@ -37,7 +38,7 @@ class NamedCommand(Struct, frozen=True):
 
 
 class CompletionChoice(Struct, frozen=True):
-    """An argument of a command. It is also found by `also`."""
+    """A possible argument of a command. It is also found if `also` is typed."""
 
     word: str
     about: str = ""
@@ -50,22 +51,26 @@ Found = Callable[[str], Sequence[str]]
 
 
 def fixed_choices(*words: str) -> Choices:
-    """Return choices that never change."""
+    """Return a function that always returns `words` as the choices."""
     choices = tuple(map(CompletionChoice, words))
     return lambda: choices
 
 
 def cache_choices(choices: Choices, seconds: float = 5.0) -> Choices:
-    """Cache the choices for some seconds: they are requested at each key."""
+    """Return a function that caches the result of `choices` for some seconds.
+
+    Each key press requests the choices.
+    """
     lock = Lock()
-    until, values = 0.0, list[CompletionChoice]()
+    valid_until, values = 0.0, list[CompletionChoice]()
 
     def choices_from_cache() -> Sequence[CompletionChoice]:
-        nonlocal until, values
+        """Return the cached choices, or new ones if they are too old."""
+        nonlocal valid_until, values
         with lock:
-            if time.monotonic() >= until:
+            if time.monotonic() >= valid_until:
                 values = list(choices())
-                until = time.monotonic() + seconds
+                valid_until = time.monotonic() + seconds
             return values
 
     return choices_from_cache
@@ -82,15 +87,18 @@ def completer_of(
     find_paths: Found = find_nothing,
     of_servers: Complete = lambda _: iter(()),
 ) -> Complete:
-    """Return a completer. `choices` are arguments of commands, `find_paths` searches files.
+    """Return a function that yields the completions of the text before the cursor.
 
-    `of_servers` completes arguments of prompts, and resources after "@".
+    `choices` returns the arguments of a command, by its name. `directory` returns the directory
+    of file names, and `find_paths` searches the files of the workspace. `of_servers` completes
+    what MCP servers have: arguments of prompts, and resources after "@".
     """
-    among_directories = {
+    directory_commands = {
         command.name for command in commands if command.takes == DIRECTORY_ARGUMENT
     }
 
     def complete(before: str) -> Iterator[CompletionItem]:
+        """Yield the completions of `before`, the input up to the cursor."""
         if named := _FILE_NAME_PATTERN.search(before):
             quoted, plain = named[1], named[2]
             name = quoted if quoted is not None else plain
@@ -98,7 +106,7 @@ def completer_of(
             yield from of_servers(before)
         elif before.startswith("/") and "\n" not in before:
             head, space, rest = before.partition(" ")
-            if space and head[1:] in among_directories:
+            if space and head[1:] in directory_commands:
                 yield from _matching_choices(rest, choices.get(head[1:]))
                 yield from _directories(rest, directory())
             elif space:
@@ -113,11 +121,12 @@ def completer_of(
 
 
 def names_a_file(before: str) -> bool:
-    """Return True if the text ends with a file name after "@"."""
+    """Return whether the text before the cursor ends with "@" and a part of a file name."""
     return _FILE_NAME_PATTERN.search(before) is not None
 
 
 def _commands(before: str, commands: Iterable[NamedCommand]) -> Iterator[CompletionItem]:
+    """Yield the commands that begin with what is typed. `before` is the input with its "/"."""
     for command in commands:
         if command.name.startswith(before[1:].lower()):
             shown = cut(f"/{command.name} {command.takes}".rstrip(), _COMMAND_CELLS)
@@ -125,18 +134,20 @@ def _commands(before: str, commands: Iterable[NamedCommand]) -> Iterator[Complet
 
 
 def _matching_choices(arguments: str, choices: Choices | None) -> Iterator[CompletionItem]:
+    """Yield the choices that contain the typed text; nothing if the command has none."""
     if choices is None:
         return
-    wanted, left = arguments.casefold(), _MAX_OFFERS
+    typed, remaining = arguments.casefold(), _MAX_OFFERS
     for choice in choices():
-        if wanted in choice.word.casefold() or wanted in choice.also.casefold():
+        if typed in choice.word.casefold() or typed in choice.also.casefold():
             yield CompletionItem(choice.word, len(arguments), choice.about)
-            left -= 1
-            if not left:
+            remaining -= 1
+            if not remaining:
                 return
 
 
 def _directories(prefix: str, directory: str) -> Iterator[CompletionItem]:
+    """Yield the directories that begin with `prefix`, without those that cannot be typed."""
     folder, name = os.path.split(prefix)
     for item, _ in _matching_names(folder, name, directory, only_folders=True):
         if escape_name(item) == item:
@@ -146,11 +157,12 @@ def _directories(prefix: str, directory: str) -> Iterator[CompletionItem]:
 def _files(
     prefix: str, directory: str, find_paths: Found, *, quoted: bool
 ) -> Iterator[CompletionItem]:
-    """Yield files of the directory that is typed, then those found below."""
+    """Yield the matching files of the typed directory, then those that `find_paths` finds."""
     names = set[str]()
     folder, name = os.path.split(prefix)
     for item, is_folder in _matching_names(folder, name, directory):
-        names.add(path := os.path.join(folder, item))
+        path = os.path.join(folder, item)
+        names.add(path)
         if offer := _offer(path, prefix, quoted=quoted, is_folder=is_folder):
             yield offer
     if len(prefix) < _MIN_LETTERS or prefix.startswith(("/", "~", "../")):
@@ -166,14 +178,14 @@ def _files(
 def _matching_names(
     folder: str, name: str, directory: str, *, only_folders: bool = False
 ) -> Iterator[tuple[str, bool]]:
-    """Yield names with this start, and whether each is a directory."""
+    """Yield each name in `folder` that begins with `name`, and whether it is a directory."""
     try:
         path = os.path.join(directory, os.path.expanduser(unescape_name(folder)))
         with os.scandir(path) as entries:
             items = sorted(entries, key=lambda item: item.name)
     except (OSError, ValueError):
         return
-    left = _MAX_OFFERS
+    remaining = _MAX_OFFERS
     for item in items:
         if not escape_name(item.name).lower().startswith(name.lower()):
             continue
@@ -182,29 +194,32 @@ def _matching_names(
         if only_folders and not item.is_dir():
             continue
         yield item.name, item.is_dir()
-        left -= 1
-        if not left:
+        remaining -= 1
+        if not remaining:
             return
 
 
 def _offer(
     path: str, prefix: str, *, quoted: bool, is_folder: bool = False
 ) -> CompletionItem | None:
-    """Return the name as typed on one line, so that the tools understand it."""
+    """Return the completion of a path, in quotes if needed.
+
+    Return None if the path cannot be written in quotes.
+    """
     name = escape_name(path)
     end = "/" if is_folder else ""
     if not quoted and not re.search(r"\s", name) and not name.startswith(QUOTE_CHAR):
         return CompletionItem(name + end, len(prefix))
-    if QUOTE_CHAR in name:  # it cannot be written
+    if QUOTE_CHAR in name:  # such a name cannot be quoted
         return None
-    opened = "" if quoted else QUOTE_CHAR  # otherwise it would end at the space
+    opened = "" if quoted else QUOTE_CHAR  # without it, the name would end at the space
     return CompletionItem(
         f"{opened}{name}{end or QUOTE_CHAR}", len(prefix), shown=name + end
     )
 
 
 def _names_without_quotes(prefix: str, directory: str) -> Iterator[CompletionItem]:
-    """Yield names that need no quotes in a shell."""
+    """Yield completions of file names, but only of names that need no quotes in a shell."""
     folder, name = os.path.split(prefix)
     for item, is_folder in _matching_names(folder, name, directory):
         if _SHELL_SAFE.fullmatch(item):

@@ -1,4 +1,4 @@
-"""Completion at the prompt of a session: its commands and their arguments."""
+"""Makes the completers for the prompt of a session."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -25,14 +25,19 @@ from refold.views.escape import escape_to_one_line
 
 
 def session_completer(context: Callable[[], CommandContext]) -> Complete:
-    """Return a completer. `context` is called at each key: the session may change."""
-    of: Session | None = None
+    """Return a completer for the session of a context.
+
+    `context` is called at each key press, because the session may change.
+    """
+    current_session: Session | None = None
     offers = completer_of((), {}, os.getcwd)
 
     def complete(before: str) -> Iterator[CompletionItem]:
-        nonlocal of, offers
-        if (session := context().session) is not of:
-            of, offers = session, completer_for(session, directory)
+        """Yield the completions for the session that is open now, which may be another one."""
+        nonlocal current_session, offers
+        session = context().session
+        if session is not current_session:
+            current_session, offers = session, completer_for(session, directory)
         return offers(before)
 
     def directory() -> str:
@@ -47,9 +52,10 @@ def completer_for(
     lacks: Collection[Need] = (),
     find_paths: Found | None = None,
 ) -> Complete:
-    """Return a completer; `directory` returns where the session works now.
+    """Return a completer for `session`. `directory` returns the directory of the session.
 
-    `find_paths` searches its files, if the caller has them listed already.
+    `lacks` are features that the surface lacks. `find_paths` searches the files; a caller
+    passes it if it already has a list of them.
     """
     files = WorkspaceFiles(directory, lambda _: session.workspace.file_names())
     return completer_of(
@@ -62,7 +68,7 @@ def completer_for(
 
 
 def list_commands(session: Session, lacks: Collection[Need] = ()) -> list[NamedCommand]:
-    """List what can follow a slash: commands, templates, skills, prompts, plug-ins."""
+    """Return everything that can follow a slash: commands, templates, skills and so on."""
     table = [
         NamedCommand(c.name, c.about, c.takes) for c in commands() if c.needs not in lacks
     ]
@@ -84,11 +90,13 @@ def list_commands(session: Session, lacks: Collection[Need] = ()) -> list[NamedC
 
 
 def _choices(session: Session) -> Mapping[str, Choices]:
-    """Return the choices by command name, cached between keys."""
+    """Return the choices by command name, cached between key presses."""
     by_name = dict[str, Choices]()
     for command in commands():
         choices = cache_choices(partial(choices_of, command, session))
         by_name |= dict.fromkeys(command.names, choices)
-    helped = [CompletionChoice(name) for command in commands() for name in command.names]
-    by_name |= dict.fromkeys(("help", "?"), lambda: helped)
+    command_choices = [
+        CompletionChoice(name) for command in commands() for name in command.names
+    ]
+    by_name |= dict.fromkeys(("help", "?"), lambda: command_choices)
     return by_name

@@ -15,7 +15,10 @@ _NOT_HERE = "settings are changed in a terminal: refold config set {key} VALUE"
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Show all settings, or those of some keys or tables; `set` changes one of the user's."""
+    """Show all settings, or those that `arguments` name.
+
+    With the argument `set`, change a setting in the user's own settings file.
+    """
     words = arguments.split(None, 2)
     if words[:1] == ["set"]:
         _set(context, words[1:])
@@ -25,12 +28,13 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 def _set(context: CommandContext, words: list[str]) -> None:
+    """Save a setting for new sessions. Raises `BadInput` where there is no terminal."""
     match words:
         case [key, value]:
             if context.terminal is None:
                 raise BadInput(_NOT_HERE.format(key=key))
             is_model = key == "model" or key.startswith("models.")
-            doubt = context.session.models.doubt(value) if is_model else ""
+            warning = context.session.models.name_warning(value) if is_model else ""
             context.session.config.remember(key, value)
             context.show(
                 line(
@@ -38,27 +42,28 @@ def _set(context: CommandContext, words: list[str]) -> None:
                     "dim",
                 )
             )
-            if doubt:
-                context.show(line(escape_to_one_line(doubt), "warn"))
+            if warning:
+                context.show(line(escape_to_one_line(warning), "warn"))
         case _:
             raise BadInput("type /config set KEY VALUE; /config lists the keys")
 
 
 async def run_format(context: CommandContext, arguments: str) -> None:
+    """Show how the conversation is sent, or change it from the next turn."""
     name, _, save = arguments.partition(" ")
     if not arguments:
         context.show(
             line(f"The conversation is sent as {context.session.format or 'messages'}.")
         )
         return
-    forms: Mapping[str, Format] = {key: key for key in FORMAT_NAMES}
-    form = forms.get(name)
-    if form is None:
+    formats: Mapping[str, Format] = {key: key for key in FORMAT_NAMES}
+    format_ = formats.get(name)
+    if format_ is None:
         raise BadInput(f"{name!r} is not a format: {', '.join(FORMAT_NAMES)}")
     if save.strip() not in ("", "save"):
         raise BadInput(f"type /format {name}, or /format {name} save, not {arguments!r}")
-    await context.session.set_format(form)
-    context.show(line(f"From the next turn: {form}.", "dim"))
+    await context.session.set_format(format_)
+    context.show(line(f"From the next turn: {format_}.", "dim"))
     if save:
-        context.session.config.remember("backend.format", form)
-        context.show(line(f"The default of new sessions: {form}", "dim"))
+        context.session.config.remember("backend.format", format_)
+        context.show(line(f"The default of new sessions: {format_}", "dim"))

@@ -15,7 +15,8 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 async def continue_turn(session: Session) -> None:
-    """Have the session continue where its last turn ended."""
-    elsewhere = not session.owns_turns and not session.running
-    if session.idle or elsewhere:
+    """Continue the session without a new message, where its last turn ended."""
+    # a session whose turns another process runs, and none runs now
+    is_stopped_elsewhere = not session.owns_turns and not session.running
+    if session.idle or is_stopped_elsewhere:
         await session.send(Continue())

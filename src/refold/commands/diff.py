@@ -1,6 +1,6 @@
-"""/diff: the changes of files since the session began, file by file.
+"""/diff: show how files have changed since the session began.
 
-The comparison is with the first checkpoint, so changes by commands are included.
+Files are compared with the first checkpoint, so changes by commands are included.
 """
 
 import anyio
@@ -12,16 +12,16 @@ from refold.views.styled import line
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Show all changed files; with FILE, those whose path contains it."""
+    """Show all changed files, or only those whose path contains `arguments`."""
     changes = await context.session.workspace.diff()
     if not changes:
         context.show(line("No file has changed in this session."))
         return
-    wanted = [change for change in changes if arguments in change.path]
-    if not wanted:
+    matching = [change for change in changes if arguments in change.path]
+    if not matching:
         raise BadInput(f"no changed file has {arguments!r} in its path; /diff lists them")
     directory = context.session.view.session.directory
     width = context.look.width - 1
     await context.show_long(
-        await anyio.to_thread.run_sync(lambda: [*diff_report(wanted, width, directory)])
+        await anyio.to_thread.run_sync(lambda: [*diff_report(matching, width, directory)])
     )

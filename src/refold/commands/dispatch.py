@@ -1,7 +1,7 @@
-"""Runs what is typed as a command: a slash command, a template, or a skill.
+"""Runs a typed slash command, template or skill.
 
-The functions of slash commands are entry points: `entry_points.txt` has ours. Each is
-imported when it is typed, which keeps the start fast.
+The function of a slash command is an entry point of a package; `entry_points.txt` has refold's
+own. A command's module is imported when the command is first typed, to keep the start fast.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,18 +17,24 @@ from refold.commands import help
 from refold.commands.command_context import CommandContext
 from refold.commands.completion import CompletionChoice
 from refold.commands.session_lines import sentence
-from refold.commands.table import NEED_REASONS, SlashCommand, command_in, find
+from refold.commands.table import (
+    NEED_REASONS,
+    SlashCommand,
+    command_in,
+    command_name,
+    find,
+)
 from refold.errors import BadInput, RefoldError
 from refold.plugins import Plugin, find_plugins, find_unique, own_plugins
 from refold.views.escape import escape_to_one_line
 from refold.views.styled import line
 
 COMMANDS_GROUP = "refold.commands"  # the group of entry points
-Choose: TypeAlias = Callable[[Session], Iterable[CompletionChoice]]
+ChoicesOf: TypeAlias = Callable[[Session], Iterable[CompletionChoice]]
 
 
 class CommandRunner:
-    """Distinguishes commands from messages, and runs the commands of one surface."""
+    """Decides whether a typed text is a command or a message, and runs commands."""
 
     def __init__(self, context: CommandContext) -> None:
         self._context = context
@@ -37,12 +43,13 @@ class CommandRunner:
         return self._command_in(typed) is not None
 
     def is_immediate(self, typed: str) -> bool:
-        name = (command_in(typed) or ("",))[0]
-        command = find(name)
+        command = find(command_name(typed))
         return command is not None and command.at_once
 
     async def run(self, typed: str) -> None:
-        if (call := self._command_in(typed)) is None:
+        """Run the command that was typed, and show its error; do nothing for other text."""
+        call = self._command_in(typed)
+        if call is None:
             return
         try:
             await run_command(*self._resolve_alias(*call), self._context)
@@ -50,15 +57,22 @@ class CommandRunner:
             self._context.show(sentence(error))
 
     def _command_in(self, typed: str) -> tuple[str, str] | None:
-        """Parse a command; `@name slot=value …` of a template is one, too."""
+        """Return the name and the arguments of a typed command; None for a message.
+
+        A template can also be typed as `@name slot=value …`.
+        """
         if typed.lstrip().startswith("@"):
             typed = self._context.session.shortcuts.to_slash(typed) or typed
         return command_in(typed)
 
     def _resolve_alias(self, name: str, arguments: str) -> tuple[str, str]:
-        """Return the command of a user's alias (`command_aliases`), or what was typed."""
+        """Return the name and arguments of a command, with an alias of the user replaced.
+
+        A name that is not in the setting `command_aliases` is returned unchanged.
+        """
         aliases = self._context.session.settings.command_aliases
-        if find(name) is not None or (alias := aliases.get(name)) is None:
+        alias = aliases.get(name)
+        if alias is None or find(name) is not None:
             return name, arguments
         call = command_in(f"/{alias.removeprefix('/')} {arguments}".rstrip())
         if call is None or call[0] in aliases:
@@ -67,7 +81,10 @@ class CommandRunner:
 
 
 async def run_command(name: str, arguments: str, context: CommandContext) -> None:
-    """Run a command. Raises `BadInput` for an unknown one, with the nearest name."""
+    """Run the command `name`.
+
+    Raises `BadInput`, which suggests a similar name, if it is unknown.
+    """
     if (command := find(name)) is not None:
         if command.needs in context.lacks:
             raise BadInput(f"/{name} does not work here: {NEED_REASONS[command.needs]}.")
@@ -79,8 +96,8 @@ async def run_command(name: str, arguments: str, context: CommandContext) -> Non
                 text = await servers.expand(prompt, arguments)
                 await context.say(text, typed=f"/{name} {arguments}".rstrip())
                 return
-    if (brought := find_unique(find_plugins(COMMANDS_GROUP), name)) is not None:
-        await _run(brought, arguments, context)
+    if (plugin := find_unique(find_plugins(COMMANDS_GROUP), name)) is not None:
+        await _run(plugin, arguments, context)
         return
     shortcuts = context.session.shortcuts
     if shortcuts.find(name) is None:
@@ -94,7 +111,7 @@ async def run_command(name: str, arguments: str, context: CommandContext) -> Non
 async def _run(command: Plugin, arguments: str, context: CommandContext) -> None:
     """Call a command with its arguments, and show what it returns.
 
-    Our commands get the terminal, those of packages the session.
+    A command of refold gets the context, and a command of another package the session.
     """
     function = command.function()
     try:
@@ -103,7 +120,7 @@ async def _run(command: Plugin, arguments: str, context: CommandContext) -> None
             output = await output
     except RefoldError:
         raise
-    except Exception as error:  # its bug must not end the session
+    except Exception as error:  # a bug of the command must not end the session
         if command.ours:
             raise
         raise BadInput(
@@ -114,7 +131,7 @@ async def _run(command: Plugin, arguments: str, context: CommandContext) -> None
 
 
 def entry_point(command: SlashCommand) -> Plugin:
-    """Return the entry point of one of our commands."""
+    """Return the entry point of a command of refold."""
     plugin = find_unique(own_plugins(COMMANDS_GROUP), command.name)
     if plugin is None:
         raise LookupError(f"/{command.name} is not in entry_points.txt")
@@ -122,10 +139,14 @@ def entry_point(command: SlashCommand) -> Plugin:
 
 
 def choices_of(command: SlashCommand, session: Session) -> Iterable[CompletionChoice]:
-    """Return the arguments that may follow the command."""
+    """Return the arguments that may follow the command.
+
+    Besides the words of `command`, they come from a function in its module: `choices` for a
+    command whose function is `run`, and `choices_tag` for `run_tag`.
+    """
     module, _, function = entry_point(command).value.partition(":")
     choose = cast(
-        "Choose | None",
+        "ChoicesOf | None",
         getattr(import_module(module), function.replace("run", "choices", 1), None),
     )
     return (*map(CompletionChoice, command.words), *(choose(session) if choose else ()))
@@ -134,7 +155,10 @@ def choices_of(command: SlashCommand, session: Session) -> Iterable[CompletionCh
 async def _expand(
     context: CommandContext, shortcuts: Shortcuts, name: str, arguments: str
 ) -> str:
-    """Return the message of the template `/name rest`. Missing arguments are asked for."""
+    """Return the message of the template `name` with its arguments inserted.
+
+    The user is asked for missing arguments. Raises `BadInput` if the user types nothing.
+    """
     answers = dict[str, str]()
     for slot in shortcuts.missing(name, arguments):
         answers[slot] = await context.ask(f"{escape_to_one_line(slot)}:")

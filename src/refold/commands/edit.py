@@ -1,7 +1,7 @@
 """/edit: change a message of the conversation.
-/delete: delete one.
+/delete: delete a message.
 
-The session records it; `journal.state.message_edits` applies it to the conversation.
+The session records the change; `journal.state.message_edits` applies it to the conversation.
 """
 
 from refold.client.session import Session
@@ -11,11 +11,12 @@ from refold.views.styled import line
 
 
 async def run(context: CommandContext, arguments: str) -> None:
+    """Change message N of the conversation, in an editor if no text is given."""
     first, _, text = arguments.partition(" ")
     number = _number(first, "/edit N [TEXT]")
-    text = text.strip() or await _edit(context, _text(context.session, number))
+    text = text.strip() or await _edit(context, _message_text(context.session, number))
     if await context.session.edit_message(number, text):
-        _print(context, f"Message {number} is changed.")
+        _show_change(context, f"Message {number} is changed.")
     else:
         context.show(line("The message is unchanged.", "dim"))
 
@@ -23,10 +24,10 @@ async def run(context: CommandContext, arguments: str) -> None:
 async def run_delete(context: CommandContext, arguments: str) -> None:
     number = _number(arguments, "/delete N")
     await context.session.delete_message(number)
-    _print(context, f"Message {number} is deleted.")
+    _show_change(context, f"Message {number} is deleted.")
 
 
-def _print(context: CommandContext, text: str) -> None:
+def _show_change(context: CommandContext, text: str) -> None:
     undo = f"/rewind {context.session.view.seq} conversation"
     context.show(line(f"{text} To undo: {undo}", "good"))
 
@@ -37,8 +38,8 @@ def _number(text: str, usage: str) -> int:
     return int(text)
 
 
-def _text(session: Session, number: int) -> str:
-    """Return the message as it is now. Raises `BadInput` if there is none."""
+def _message_text(session: Session, number: int) -> str:
+    """Return the present text of message `number`. Raises `BadInput` if it does not exist."""
     conversation = session.view.conversation
     for message in conversation.user_messages:
         if message.seq == number:
@@ -52,9 +53,10 @@ def _text(session: Session, number: int) -> str:
 
 
 async def _edit(context: CommandContext, text: str) -> str:
-    """Let the user edit `text`."""
-    if (terminal := context.terminal) is None:
+    """Let the user edit `text`, and return it. Raises `BadInput` if the user leaves the editor."""
+    if context.terminal is None:
         raise BadInput("type /edit N TEXT: no editor can be opened from here")
-    if (typed := await terminal.edit_text(text, "message.md")) is None:
+    typed = await context.terminal.edit_text(text, "message.md")
+    if typed is None:
         raise BadInput("the message is unchanged")
     return typed

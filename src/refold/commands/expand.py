@@ -1,6 +1,6 @@
-"""/expand: in full what the screen shows only in part: a result, thinking or a message.
+"""/expand: show a result, thinking or a message in full, if the screen shows only a part.
 
-What the model got only in part is read from the journal's blobs.
+If the journal has only a part, too, the whole text is read from a blob beside it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,10 @@ _USAGE_HINT = (
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Show the newest result, or the Nth newest; the newest thinking or message."""
+    """Show the newest result in full, or the Nth newest.
+
+    With `thinking` or `message`, show the newest thinking or message.
+    """
     entries = await context.session.reports.entries()
     width = context.look.width - 1
     if arguments in ("thinking", "message"):
@@ -40,12 +43,12 @@ async def run(context: CommandContext, arguments: str) -> None:
     if number > len(ends):
         hint = f"there are {len(ends)}" if ends else "there is none yet"
         raise BadInput(f"there is no result {number} in this session: {hint}")
-    end = ends[-number]
+    end = ends[-number]  # the newest is the last
     await context.show_long(await _rows(end, _find_call(end.call_id, entries), context))
 
 
 def _texts(kind: str, entries: Sequence[Entry]) -> Iterator[str]:
-    """The texts of this kind, the newest first."""
+    """Yield the texts of `kind`, thinking or messages, the newest first."""
     for entry in reversed(entries):
         match entry.event:
             case events.ModelAnswered(message) if kind == "thinking":
@@ -61,15 +64,17 @@ def _texts(kind: str, entries: Sequence[Entry]) -> Iterator[str]:
 async def _rows(
     end: events.Ended, call: ToolCall | None, context: CommandContext
 ) -> list[Line]:
+    """Return rows with the call as a heading, and its whole result."""
     width = context.look.width - 1
-    about = context.session.view.session.directory
+    directory = context.session.view.session.directory
     head = full_label(call, context.session.tool(call.name)) if call else end.call_id
     text = await _text(end, context)
-    rows = await anyio.to_thread.run_sync(whole_rows, end, text, width, about)
+    rows = await anyio.to_thread.run_sync(whole_rows, end, text, width, directory)
     return [*(line(row, "strong") for row in break_lines(expand_tabs(head), width)), *rows]
 
 
 async def _text(end: events.Ended, context: CommandContext) -> str:
+    """Return the whole text of a result, from a blob if the journal has only a part."""
     if end.full_blob:
         try:
             return (await context.session.blob(end.full_blob)).decode(errors="replace")
@@ -79,6 +84,7 @@ async def _text(end: events.Ended, context: CommandContext) -> str:
 
 
 def _find_call(call_id: str, entries: Sequence[Entry]) -> ToolCall | None:
+    """Return the newest call with this id; None if the model made no such call."""
     for entry in reversed(entries):
         if isinstance(entry.event, events.ModelAnswered):
             for call in entry.event.message.calls:

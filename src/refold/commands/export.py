@@ -22,14 +22,15 @@ _COPIED_FORMATS = ("md", "text")
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Write the session to the named file; without a name, ask where it should go.
+    """Write the session to the named file, or ask for a place if none is named.
 
     The usage is `/export [md|html|tar|text|script] [FILE]`.
     """
     first, _, more = arguments.strip().partition(" ")
-    form, name = (
-        (first, more.strip()) if first in EXPORT_FORMATS else ("", arguments.strip())
-    )
+    if first in EXPORT_FORMATS:
+        form, name = first, more.strip()
+    else:
+        form, name = "", arguments.strip()
     if not form and name.isalnum():
         raise BadInput(
             f"{name!r} is none of {', '.join(EXPORT_FORMATS)}; for a file of that name, type ./{name}"
@@ -43,7 +44,7 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 async def _pick(context: CommandContext, form: str) -> None:
-    """Let the user choose the clipboard or a file, and the format."""
+    """Ask for the place (clipboard or file) and the format, and export the session."""
     items = (
         PickerItem(
             "clipboard", lambda _: line("copy it to the clipboard"), "copy clipboard",
@@ -63,17 +64,17 @@ async def _pick(context: CommandContext, form: str) -> None:
 
 
 async def _confirm(context: CommandContext, form: str) -> None:
+    """Ask whether to write a file with the default name, and write it if the user agrees."""
     name = _default_name(context, form)
-    if (
-        await context.ask(f"Write {escape_to_one_line(str(_path(context, name)))}?", "yn")
-        == "y"
-    ):
+    path = escape_to_one_line(str(_path(context, name)))
+    if await context.ask(f"Write {path}?", "yn") == "y":
         await _write(context, form, name)
     else:
         context.show(line("Nothing was written.", "dim"))
 
 
 async def _copy(context: CommandContext, form: str) -> None:
+    """Copy the session to the clipboard, in the format `form`, unless the user stops it."""
     reports, terminal = context.session.reports, context.terminal
     work = partial(reports.export_text, ExportChoice(form), on_piece=check_cancelled)
     text = await context.wait(partial(to_thread.run_sync, work))
@@ -82,7 +83,7 @@ async def _copy(context: CommandContext, form: str) -> None:
 
 
 async def _write(context: CommandContext, form: str, name: str) -> None:
-    """Write the file. An older one of the default name is overwritten."""
+    """Write the session to the file `name`. A file with the default name is overwritten."""
     path = _path(context, name)
     work = partial(
         context.session.reports.export,
@@ -94,7 +95,7 @@ async def _write(context: CommandContext, form: str, name: str) -> None:
     if (report := await context.wait(partial(to_thread.run_sync, work))) is not None:
         lacking = "".join(f"\nleft out: {damage}" for damage in report.damages)
         context.show(
-            line(f"{path}: {report.told}, {size_text(report.bytes)}{lacking}", "dim")
+            line(f"{path}: {report.summary}, {size_text(report.bytes)}{lacking}", "dim")
         )
 
 
@@ -103,5 +104,5 @@ def _default_name(context: CommandContext, form: str) -> str:
 
 
 def _path(context: CommandContext, name: str) -> Path:
-    """Return this path, relative to the session's directory."""
+    """Return the path of the file `name`, which may be relative to the session's directory."""
     return Path(context.session.workspace.directory) / Path(name).expanduser()

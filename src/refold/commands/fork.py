@@ -7,15 +7,15 @@ from refold.views.styled import line
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Copy all of the session, or up to an event."""
+    """Copy the session, or its part up to the given event, and continue in the copy."""
     if arguments and not (arguments.isdecimal() and int(arguments)):
         raise BadInput(f"type /fork, or /fork EVENT with its number, not {arguments!r}")
-    left = context.session.id
+    old_id = context.session.id
     copy_id = await context.session.fork(int(arguments) if arguments else None)
     notices = await context.switch(ResumeTarget(copy_id))
-    seq = context.session.view.session.forked[1]
+    _source, seq = context.session.view.session.forked
     context.show(
-        line(f"Forked at event {seq}. You are in the copy; {left} is unchanged.", "dim")
+        line(f"Forked at event {seq}. You are in the copy; {old_id} is unchanged.", "dim")
     )
     for notice in notices:
         context.show(line(notice, "warn"))

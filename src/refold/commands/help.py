@@ -1,4 +1,4 @@
-"""/help: commands and keys on one screen; all commands; or one command in detail."""
+"""/help: show commands and keys on one screen, list all commands, or explain one."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -30,7 +30,7 @@ _KEY_LINES = (
     ("!command", "run a shell command yourself"),
     ("#text", "save a note"),
 )
-# The same keys in fewer words, two to a row.
+# The same keys in fewer words, two in a row.
 _SHORT_KEYS = (
     ("Shift+Tab", "next mode"),
     ("Esc Esc", "points to rewind to"),
@@ -46,14 +46,15 @@ _SHORT_KEYS = (
     ("Tab", "complete"),
 )
 _AT_WORK = "While it works: Enter sends at the next step, Alt+Enter after this turn, Ctrl+C or Esc stops."
-_HALF_CELLS = 34  # of a key and its meaning, where two are in a row
-_TWO_COLUMNS = 60  # cells from which two are in a row
+_HALF_CELLS = 34  # for a key and its meaning, if two are in a row
+_TWO_COLUMNS = 60  # from this width on, two are in a row
 _MAX_LEFT_CELLS = 24  # of the left column, at most
 AT_ONCE = "While a turn runs, it runs at once."
 LATER_HINT = "While a turn runs, it waits until the turn is over."
 
 
 async def run(context: CommandContext, arguments: str) -> None:
+    """Show the short help, or for `keys`, `all` or a name the help about that."""
     own = context.session.shortcuts.infos()
     table = [command for command in commands() if command.needs not in context.lacks]
     has_keys = context.terminal is not None
@@ -71,7 +72,7 @@ async def run(context: CommandContext, arguments: str) -> None:
 def short_help(
     table: Sequence[SlashCommand], width: int, *, has_keys: bool = True
 ) -> Iterator[Line]:
-    """Yield one screen: the commands by group, the keys, and where to read more."""
+    """Yield the lines of one screen: commands by group, keys, and how to see more."""
     column_width = max(map(cells, GROUP_TITLES.values())) + 2
     for group, title in GROUP_TITLES.items():
         shown = [f"/{command.name}" for command in table if command.group == group]
@@ -91,10 +92,12 @@ def short_help(
 
 
 def _short_keys(width: int) -> Iterator[Line]:
+    """Yield the most useful keys, two in each row if there is space."""
     yield line("Keys", "strong")
     if width < 2 * _HALF_CELLS + 2:
         yield from _rows(_SHORT_KEYS, width)
     else:
+        # two keys in each row
         for left, right in zip(_SHORT_KEYS[::2], _SHORT_KEYS[1::2], strict=True):
             yield (*_key_cells(*left), *_key_cells(*right))
     yield line(_AT_WORK)
@@ -123,21 +126,17 @@ def full_help(
     *,
     has_keys: bool = True,
 ) -> Iterator[Line]:
-    """Yield a line per command, by group; then templates and skills, and the keys."""
+    """Yield a line for each command, by group, then for templates, skills and keys."""
     for group, title in GROUP_TITLES.items():
         rows = [(c.usage, c.about) for c in table if c.group == group]
         yield from _section(title, rows, width)
-    shown = [
-        (
-            cut(escape_to_one_line(f"{info.name} {info.usage}".strip()), _MAX_LEFT_CELLS),
-            cut(
-                escape_to_one_line(info.about),
-                max(width - _MAX_LEFT_CELLS - 4, _MAX_LEFT_CELLS),
-            ),
-        )
-        for info in shortcuts
-    ]
-    yield from _section("Templates and skills", shown, width)
+    about_cells = max(width - _MAX_LEFT_CELLS - 4, _MAX_LEFT_CELLS)
+    shortcut_rows = list[tuple[str, str]]()
+    for info in shortcuts:
+        usage = escape_to_one_line(f"{info.name} {info.usage}".strip())
+        about = cut(escape_to_one_line(info.about), about_cells)
+        shortcut_rows.append((cut(usage, _MAX_LEFT_CELLS), about))
+    yield from _section("Templates and skills", shortcut_rows, width)
     if has_keys:
         yield from _section("Keys", _KEY_LINES, width)
     yield line("/help NAME describes one command.", "dim")
@@ -157,16 +156,16 @@ def command_help(command: SlashCommand) -> Iterator[Line]:
 def topic_help(
     name: str, table: Sequence[SlashCommand], shortcuts: Sequence[ShortcutInfo]
 ) -> list[Line]:
-    """Return the help for this name. Raises `BadInput` if there is none."""
-    wanted = name.removeprefix("/").lower()
+    """Return the help for a command, template or skill. Raises `BadInput` for an unknown name."""
+    topic = name.removeprefix("/").lower()
     for command in table:
-        if wanted in command.names:
+        if topic in command.names:
             return list(command_help(command))
     for info in shortcuts:
-        if info.name == f"/{wanted}":
+        if info.name == f"/{topic}":
             usage = escape_to_one_line(f"{info.name} {info.usage}".strip())
             return [(("accent", usage),), line(f"  {escape_to_one_line(info.about)}")]
-    raise BadInput(unknown_command_error(wanted, (info.name for info in shortcuts)))
+    raise BadInput(unknown_command_error(topic, (info.name for info in shortcuts)))
 
 
 def unknown_command_error(name: str, shortcuts: Iterable[str]) -> str:
@@ -183,6 +182,7 @@ def unknown_command_error(name: str, shortcuts: Iterable[str]) -> str:
 
 
 def _section(title: str, rows: Sequence[tuple[str, str]], width: int) -> Iterator[Line]:
+    """Yield a title and rows of a word and its meaning; nothing without rows."""
     if not rows:
         return
     yield line(title, "strong")
@@ -190,6 +190,7 @@ def _section(title: str, rows: Sequence[tuple[str, str]], width: int) -> Iterato
 
 
 def _rows(rows: Sequence[tuple[str, str]], width: int) -> Iterator[Line]:
+    """Yield each row in two columns, or on two lines if the left text or the width does not fit."""
     column_width = min(max(cells(left) for left, _ in rows), _MAX_LEFT_CELLS)
     for left, about in rows:
         if width < _TWO_COLUMNS or cells(left) > column_width:

@@ -1,4 +1,4 @@
-"""/history: the conversation, with the numbers that /rewind takes."""
+"""/history: show the conversation, with the number of each message for /rewind."""
 
 import anyio
 
@@ -10,16 +10,16 @@ _EMPTY_TEXT = "There are no messages in this session yet."
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Show all messages; with N, from the Nth last message of the person."""
+    """Show all messages; with N, those from the Nth last message of the user on."""
     from refold.views.screen.history import message_lines
 
     last = number_in(arguments, "/history")
     entries = await context.session.reports.entries()
     width = min(context.look.width, 100) - 1 if context.look.wraps else 0
-    gone = context.session.workspace.rewound
+    rewound = context.session.workspace.rewound
     edits = dict(context.session.view.conversation.edits)
     rows = await anyio.to_thread.run_sync(
-        lambda: list(message_lines(entries, gone, last, width, edits))
+        lambda: list(message_lines(entries, rewound, last, width, edits))
     )
     if not rows:
         context.show(line(_EMPTY_TEXT))
@@ -28,7 +28,10 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 def number_in(arguments: str, command: str) -> int:
-    """Return the number that was typed, 0 for none. Raises `BadInput`."""
+    """Return the number in `arguments`; 0 if it is empty.
+
+    Raises `BadInput`, which names `command`, for anything else.
+    """
     if arguments and not (arguments.isascii() and arguments.isdecimal() and int(arguments)):
         raise BadInput(f"type {command}, or {command} N with a number, not {arguments!r}")
     return int(arguments or 0)

@@ -1,6 +1,7 @@
-"""The context of a slash command in a conversation of a host: from a page, or an editor.
+"""The context of a slash command that is typed on a page or in an editor.
 
-Documents are collected. `server.commands` and `acp.commands` ask the user.
+`HostedContext` collects the documents that a command shows. Its subclasses in `server.commands`
+and `acp.commands` ask the user.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -14,7 +15,7 @@ from refold.client.protocol import SendMessage, SetDirectory
 from refold.client.session import Session
 from refold.commands.command_context import CommandContext, Document, Look
 from refold.commands.dispatch import CommandRunner
-from refold.commands.table import Need, command_in, find
+from refold.commands.table import Need, command_name, find
 from refold.views.styled import Line, line
 
 T = TypeVar("T")
@@ -22,7 +23,7 @@ _LATER_TEXT = "A turn is running: type /{name} again when it has ended."
 
 
 class HostedContext:
-    """Implements `CommandContext` without `ask` and `pick`."""
+    """Implements `CommandContext`, except for `ask` and `pick`."""
 
     terminal = None
     lacks: Collection[Need] = ("terminal",)
@@ -54,9 +55,10 @@ class HostedContext:
         return await job()
 
     async def switch(self, target: ResumeTarget | None) -> Sequence[str]:
+        """Open the target; return its notices. A change of directory keeps the conversation."""
         if target is None:
-            wanted = NewConversation(workspace=self.session.view.session.directory)
-            self.conversation = await self._host.create(wanted)
+            draft = NewConversation(workspace=self.session.view.session.directory)
+            self.conversation = await self._host.create(draft)
         elif target.session:
             self.conversation = await self._host.open(target.session)
         else:
@@ -66,12 +68,12 @@ class HostedContext:
         return await self.conversation.notices()
 
     async def show_session(self) -> None:
-        """Do nothing: the client follows the documents of the conversation."""
+        """Do nothing, because the client already shows the conversation."""
 
 
 async def run_hosted_command(context: CommandContext, typed: str) -> None:
-    """Run a command. One that has to wait for the end of the turn is refused."""
-    runner, name = CommandRunner(context), (command_in(typed) or ("",))[0]
+    """Run a typed command. During a turn, refuse one that must wait for its end."""
+    runner, name = CommandRunner(context), command_name(typed)
     waits = find(name) is not None and not runner.is_immediate(typed)
     if waits and context.session.view.turn.seq:
         context.show(line(_LATER_TEXT.format(name=name), "warn"))

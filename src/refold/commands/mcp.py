@@ -1,4 +1,6 @@
-"""/mcp: the MCP servers of a session, their tools and what they log; restart them, log in, accept changes."""
+"""/mcp: show the MCP servers of a session, their tools and logs; restart them, log in, accept
+changed tools.
+"""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
@@ -31,10 +33,13 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 
 async def run(context: CommandContext, arguments: str) -> None:
+    """List the servers, show one, or do with one what the first word says."""
     servers = context.session.mcp
-    remote = servers.remote.servers if servers else ()
-    if servers is None or not (servers.statuses() or remote):
-        for notice in servers.notices() if servers else ():
+    if servers is None:
+        context.show(line(NO_SERVERS))
+        return
+    if not servers.statuses() and not servers.remote.servers:
+        for notice in servers.notices():
             context.show(line(escape_to_one_line(notice)))
         context.show(line(NO_SERVERS))
         return
@@ -43,9 +48,9 @@ async def run(context: CommandContext, arguments: str) -> None:
         if not arguments:
             return
     word, _, name = arguments.partition(" ")
-    if (act := _SERVER_ACTIONS.get(word)) is not None and name.strip():
-        name = name.strip()
-        _status(servers, name)
+    act, name = _SERVER_ACTIONS.get(word), name.strip()
+    if act is not None and name:
+        _find_status(servers, name)  # raises for an unknown name
         await act(context, servers, name)
     elif arguments:
         _show(context, servers, arguments)
@@ -54,34 +59,39 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 async def _pick_server(context: CommandContext, servers: "McpServers") -> str:
-    """Return the action and server that were picked, as typed after /mcp; "" for none."""
+    """Let the user pick a server and an action.
+
+    Return both as they would be typed after /mcp; "" if the user picks none.
+    """
     statuses = servers.statuses()
-    column_width = max(cells(one.config.name) for one in statuses)
+    column_width = max(cells(status.config.name) for status in statuses)
 
     def row(width: int, server: "ServerStatus") -> Line:
+        """Return the line for a server in a picker: its name, state and description."""
         name = f"{server.config.name}{' ' * (column_width - cells(server.config.name))}  "
         state = f"{'not connected yet' if server.state == 'waiting' else server.state}  "
         about = _server_text(server)
-        left = max(10, width - cells(name) - cells(state))
+        about_cells = max(10, width - cells(name) - cells(state))
         return (
-            ("plain", name), (_STATE_STYLES.get(server.state, "dim"), state), ("dim", cut(about, left)),
+            ("plain", name), (_STATE_STYLES.get(server.state, "dim"), state),
+            ("dim", cut(about, about_cells)),
         )  # fmt: skip
 
     items = (
-        PickerItem(one.config.name, partial(row, server=one), one.config.name)
-        for one in statuses
+        PickerItem(status.config.name, partial(row, server=status), status.config.name)
+        for status in statuses
     )
     name = await _pick_action(context, Picker("MCP servers", tuple(items)))
     if not name:
         return ""
-    one = next(status for status in statuses if status.config.name == name)
+    status = next(status for status in statuses if status.config.name == name)
     actions = {name: "its tools, prompts and resources", f"log {name}": "what it logged last",
                f"restart {name}": "connect to it again"}  # fmt: skip
-    if one.manifest.blocked_tools:
+    if status.manifest.blocked_tools:
         actions |= {
             f"accept {name}": "accept its changed tools, which the first entry shows"
         }
-    if one.config.transport != "stdio":
+    if status.config.transport != "stdio":
         actions |= {f"login {name}": "log in, in the browser", f"logout {name}": "delete its tokens"}  # fmt: skip
     items = (
         PickerItem(typed, partial(_action_row, typed, about), f"{typed} {about}")
@@ -96,14 +106,15 @@ def _action_row(typed: str, about: str, width: int) -> Line:
 
 
 async def _pick_action(context: CommandContext, picker: Picker) -> str:
+    """Let the user pick an item. Return its id, or "" if the user picks none."""
     picked = await context.pick(picker)
     return picked.selection.id if picked and picked.selection else ""
 
 
 def _server_text(status: "ServerStatus") -> str:
-    known = f"{status.manifest.counts}, " if status.manifest.known else ""
+    counts = f"{status.manifest.counts}, " if status.manifest.known else ""
     why = f"{escape_to_one_line(status.why)}, " if status.why else ""
-    return f"{known}{why}{_target(status.config)}"
+    return f"{counts}{why}{_target(status.config)}"
 
 
 def _target(server: "ServerConfig") -> str:
@@ -113,16 +124,18 @@ def _target(server: "ServerConfig") -> str:
 
 
 def _list(context: CommandContext, servers: "McpServers") -> None:
+    """Show all servers, and then those that the provider calls itself."""
     for status in servers.statuses():
         context.show(line(_state(status)))
-        known = f"{status.manifest.counts}, " if status.manifest.known else ""
-        context.show(line(f"    {known}{_target(status.config)}"))
+        counts = f"{status.manifest.counts}, " if status.manifest.known else ""
+        context.show(line(f"    {counts}{_target(status.config)}"))
     for config in servers.remote.servers:
         context.show(line(f"{config.name}  remote"))
         context.show(line(f"    the provider calls its tools, {_target(config)}"))
 
 
 def _state(status: "ServerStatus") -> str:
+    """Return the name and the state of a server as a line of text."""
     if status.state == "waiting":
         return f"{status.config.name}  not connected yet; your next message connects it"
     why = f": {status.why}" if status.why else ""
@@ -130,11 +143,15 @@ def _state(status: "ServerStatus") -> str:
 
 
 def _show(context: CommandContext, servers: "McpServers", name: str) -> None:
-    status = next((one for one in servers.statuses() if one.config.name == name), None)
-    if status is None and name in {one.name for one in servers.remote.servers}:
+    """Show a server with its tools, prompts, resources and blocked changes."""
+    status = next(
+        (status for status in servers.statuses() if status.config.name == name), None
+    )
+    remote_names = {config.name for config in servers.remote.servers}
+    if status is None and name in remote_names:
         context.show(line(f"{name} is in remote mode: only the provider knows its tools."))
         return
-    status = status or _status(servers, name)
+    status = status or _find_status(servers, name)
     context.show(line(_state(status)))
     for tool in status.manifest.usable:
         row = f"  {escape_to_one_line(tool.name)}  {escape_to_one_line(tool.description)}"
@@ -157,8 +174,8 @@ def _show(context: CommandContext, servers: "McpServers", name: str) -> None:
         context.show(line(f"/mcp accept {name} accepts them."))
 
 
-def _status(servers: "McpServers", name: str) -> "ServerStatus":
-    """Return the status of a server. Raises `BadInput` for an unknown name."""
+def _find_status(servers: "McpServers", name: str) -> "ServerStatus":
+    """Return the status of the server `name`. Raises `BadInput` for an unknown name."""
     statuses = servers.statuses()
     for status in statuses:
         if status.config.name == name:
@@ -175,6 +192,7 @@ async def _accept(context: CommandContext, servers: "McpServers", name: str) -> 
 
 
 async def _restart(context: CommandContext, servers: "McpServers", name: str) -> None:
+    """Restart a server, and show its new state, unless the user stops it."""
     status = await context.wait(partial(servers.connections.restart, name))
     if status is not None:
         context.show(line(_state(status)))
@@ -191,6 +209,7 @@ async def _log(context: CommandContext, servers: "McpServers", name: str) -> Non
 
 
 async def _log_in(context: CommandContext, servers: "McpServers", name: str) -> None:
+    """Show the page on which the user logs in; nothing if the user stops it."""
     page = await context.wait(partial(servers.connections.log_in, name))
     if page is not None:
         context.show(line(f"Log in on this page; {name} is connected when you have:"))
@@ -198,6 +217,7 @@ async def _log_in(context: CommandContext, servers: "McpServers", name: str) -> 
 
 
 async def _log_out(context: CommandContext, servers: "McpServers", name: str) -> None:
+    """Delete the tokens of a server, and say whether there were any."""
     had_login = await anyio.to_thread.run_sync(servers.connections.log_out, name)
     message = (
         f"The tokens of {name} are deleted here." if had_login else f"{name} has no login."

@@ -15,13 +15,16 @@ _OFF_TEXT = "memory is off: --no-memory was given, or memory = false is set"
 
 
 async def run(context: CommandContext, arguments: str) -> None:
+    """Show the notes, forget one, or learn notes from the conversation now."""
     action, _, more = arguments.partition(" ")
     match action:
         case "" | "show" if not more:
             _show(memory_of(context), context)
         case "forget" if more.strip():
-            gone = await anyio.to_thread.run_sync(memory_of(context).forget, more.strip())
-            for text in gone:
+            forgotten = await anyio.to_thread.run_sync(
+                memory_of(context).forget, more.strip()
+            )
+            for text in forgotten:
                 context.show(line(f"forgotten: {escape_to_one_line(text)}", "dim"))
         case "update" if not more:
             await _update(memory_of(context), context)
@@ -30,19 +33,22 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 def memory_of(context: CommandContext) -> ProjectNotes:
-    if (memory := context.session.memory) is None:
+    """Return the notes of the project. Raises `BadInput` if memory is off."""
+    memory = context.session.memory
+    if memory is None:
         raise BadInput(_OFF_TEXT)
     return memory
 
 
 def _show(memory: ProjectNotes, context: CommandContext) -> None:
+    """Show all notes, with a heading where the section or the owner changes."""
     notes = memory.notes()
     if not notes:
         context.show(line("There are no notes yet. A line that begins with # saves one."))
-    before = ("", "")
+    shown_section = ("", "")  # the owner and the name of the last heading
     for note in notes:
-        if (note.owner, note.line.section) != before:
-            before = (note.owner, note.line.section)
+        if (note.owner, note.line.section) != shown_section:
+            shown_section = (note.owner, note.line.section)
             about = " (about you)" if note.owner == "person" else ""
             context.show(
                 line(f"{escape_to_one_line(note.line.section) or 'Notes'}{about}", "strong")
@@ -57,6 +63,7 @@ def _note(note: ListedNote) -> Line:
 
 
 async def _update(memory: ProjectNotes, context: CommandContext) -> None:
+    """Learn notes from the conversation, and show what has changed, or why nothing has."""
     context.show(line("Reading the conversation …", "dim"))
     learned = await memory.learn()
     for change in learned.changes:

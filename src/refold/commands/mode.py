@@ -1,7 +1,7 @@
 """/mode: show or change what runs without asking.
 /approval: ask as usual, or run everything without asking.
 
-What a mode means is decided in `permissions`.
+`permissions` decides what a mode means.
 """
 
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ from refold.values.modes import MODE_MEANINGS, Mode
 from refold.values.similar_names import similar
 from refold.views.styled import line
 
-# without bypass, which must be asked for by name
+# without bypass, which the user must name
 _MODE_CYCLE: Sequence[Mode] = ("default", "accept-edits", "sandbox", "plan")
 
 
 async def run(context: CommandContext, arguments: str) -> None:
     if not arguments:
-        now = context.session.mode
+        current = context.session.mode
         for name in MODE_NAMES:
-            sign = "*" if name == now else " "
+            sign = "*" if name == current else " "
             context.show(line(f"{sign} {name:14}{MODE_MEANINGS[name]}"))
         return
     await change_mode(context, _parse_mode(arguments))
@@ -36,7 +36,9 @@ async def change_mode(context: CommandContext, mode: Mode) -> None:
 
 
 def _parse_mode(text: str) -> Mode:
-    if (mode := modes.MODE_NAMES.get(text)) is not None:
+    """Return the mode with this name. Raises `BadInput` with a similar name, if any."""
+    mode = modes.MODE_NAMES.get(text)
+    if mode is not None:
         return mode
     suggestions = similar(text, modes.MODE_NAMES, 1)
     hint = (
@@ -48,6 +50,7 @@ def _parse_mode(text: str) -> Mode:
 
 
 async def run_approval(context: CommandContext, arguments: str) -> None:
+    """Show or change whether calls are asked about: on is the mode default, off is bypass."""
     if not arguments:
         enabled = context.session.mode != "bypass"
         context.show(line(f"{'on' if enabled else 'off'} (/approval on|off changes it)"))
@@ -63,6 +66,12 @@ async def set_next_mode(session: Session) -> None:
 
 
 def mode_after(mode: Mode, *, sandboxed: bool) -> Mode:
-    """Return the next mode; mode sandbox is skipped where no sandbox works."""
-    modes: list[Mode] = [name for name in _MODE_CYCLE if sandboxed or name != "sandbox"]
-    return modes[(modes.index(mode) + 1) % len(modes)] if mode in modes else modes[0]
+    """Return the mode after `mode` in the cycle of modes that a key switches through.
+
+    Return the first mode of the cycle if `mode` is not in it. The mode sandbox is left out
+    unless a sandbox works (`sandboxed`).
+    """
+    cycle: list[Mode] = [name for name in _MODE_CYCLE if sandboxed or name != "sandbox"]
+    if mode not in cycle:
+        return cycle[0]
+    return cycle[(cycle.index(mode) + 1) % len(cycle)]

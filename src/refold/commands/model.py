@@ -1,6 +1,6 @@
 """/model: pick the model from a list, or change it by name.
 /effort: show or change the reasoning effort.
-/thinking: the same, in fewer words.
+/thinking: show or change the effort, in words such as on and off.
 """
 
 from collections.abc import Iterable
@@ -24,21 +24,22 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    session = context.session
-    wanted, save = split_save(arguments)
-    if wanted:
-        name = await choose(context, wanted)
-        if save:
-            session.config.remember("model", name)
-            context.show(line(DEFAULT_NOTE, "dim"))
+    """Use another model, with `save` as the default; without a name, let the user pick."""
+    model, save = split_save(arguments)
+    if not model:
+        await _pick(context)
         return
-    await _pick(context)
+    name = await choose(context, model)
+    if save:
+        context.session.config.remember("model", name)
+        context.show(line(DEFAULT_NOTE, "dim"))
 
 
 async def _pick(context: CommandContext) -> None:
-    """Let the user pick a model and an effort from a list."""
+    """Let the user pick a model and a reasoning effort from a list, and use them."""
     session = context.session
-    if not (offers := await session.models.list_offers()):
+    offers = await session.models.list_offers()
+    if not offers:
         raise BadInput("No provider has a key: refold auth login, or /model NAME")
     effort = session.effort
     picker = model_picker(offers, session.model, effort, EFFORT_NAMES)
@@ -51,42 +52,48 @@ async def _pick(context: CommandContext) -> None:
         )
     else:
         await choose(context, answer.selection.id)
-    turned = answer.dial.value if answer.dial else effort
-    wanted: Effort = next((level for level in get_args(Effort) if level == turned), "")
-    if wanted != effort:
-        await session.set_effort(wanted)
-        context.show(line(f"Effort from the next turn: {wanted or DEFAULT_EFFORT}", "dim"))
+    picked_effort = answer.dial.value if answer.dial else effort
+    new_effort: Effort = next(
+        (level for level in get_args(Effort) if level == picked_effort), ""
+    )
+    if new_effort != effort:
+        await session.set_effort(new_effort)
+        shown = new_effort or DEFAULT_EFFORT
+        context.show(line(f"Effort from the next turn: {shown}", "dim"))
 
 
 async def choose(context: CommandContext, model: str) -> str:
-    """Use this model from the next turn. Warn if it is not known."""
+    """Use `model` from the next turn on, and return its full name. Warn if it is unknown."""
     session = context.session
     name = await session.models.check(model)
-    doubt = session.models.doubt(name)
+    warning = session.models.name_warning(name)
     await session.set_model(name)
     context.show(line(f"From the next turn: {escape_to_one_line(name)}", "dim"))
-    if doubt:
-        context.show(line(escape_to_one_line(doubt), "warn"))
+    if warning:
+        context.show(line(escape_to_one_line(warning), "warn"))
     return name
 
 
 def split_save(arguments: str) -> tuple[str, bool]:
-    """Split off a last word `save`; return the rest, and whether it was there."""
-    wanted, _, last = arguments.rpartition(" ")
-    return (wanted.strip(), True) if wanted and last == "save" else (arguments, False)
+    """Return `arguments` without the last word if it is `save`, and whether it is."""
+    before, _, last = arguments.rpartition(" ")
+    if before and last == "save":
+        return before.strip(), True
+    return arguments, False
 
 
 async def run_effort(context: CommandContext, arguments: str) -> None:
-    now = context.session.effort
+    """Show the reasoning effort, or change it from the next turn."""
+    current = context.session.effort
     if not arguments:
         context.show(
-            line(f"{now or 'the default of the provider'} ({', '.join(EFFORT_NAMES)})")
+            line(f"{current or 'the default of the provider'} ({', '.join(EFFORT_NAMES)})")
         )
         return
-    wanted, save = split_save(arguments)
-    effort = next((e for e in get_args(Effort) if e == wanted), None)
+    level, save = split_save(arguments)
+    effort = next((e for e in get_args(Effort) if e == level), None)
     if not effort:
-        raise BadInput(f"{wanted!r} is not an effort: {', '.join(EFFORT_NAMES)}")
+        raise BadInput(f"{level!r} is not an effort: {', '.join(EFFORT_NAMES)}")
     await context.session.set_effort(effort)
     context.show(line(f"From the next turn: {effort}", "dim"))
     if save:
@@ -95,11 +102,12 @@ async def run_effort(context: CommandContext, arguments: str) -> None:
 
 
 async def run_thinking(context: CommandContext, arguments: str) -> None:
-    now = context.session.effort
+    """Show how much the model thinks, or change it, which sets the effort."""
+    current = context.session.effort
     if not arguments:
-        shown = (
-            "off" if now == "off" else f"on ({now or 'as much as the provider chooses'})"
-        )
+        shown = "off"
+        if current != "off":
+            shown = f"on ({current or 'as much as the provider chooses'})"
         context.show(line(f"{shown} (/thinking {'|'.join(THINKING_EFFORTS)} changes it)"))
         return
     if (effort := THINKING_EFFORTS.get(arguments)) is None:

@@ -1,6 +1,6 @@
-"""/permissions: the rules and recent refusals as a list, in which rules are added and changed.
+"""/permissions: list permission rules and recent refusals, and add or change rules.
 
-What a rule means is decided in `permissions`; `client.permissions` stores it.
+`permissions` decides what a rule means; `client.permissions` stores it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from refold.views.permission_list import (
     rule_id,
 )
 from refold.views.picker import Picker, PickerItem
-from refold.views.refusals import Refusal
+from refold.views.recent_refusals import Refusal
 from refold.views.styled import Line, Piece, line, plain_text
 from refold.views.wrap import wrap_words
 
@@ -39,6 +39,8 @@ _PLACE_NAMES: dict[RulePlace, str] = {
 
 
 class _NewRule(Struct, frozen=True):
+    """A kind of rule that the user can add: its verdict, and where it is stored."""
+
     verdict: Verdict
     place: RulePlace
 
@@ -47,7 +49,7 @@ class _NewRule(Struct, frozen=True):
         return f"{self.verdict} {self.place}"
 
 
-# Only an allow rule can be one of a session.
+# Only an allow rule can be granted for one session.
 _NEW_RULES = (
     _NewRule("allow", "session"),
     *(
@@ -59,6 +61,7 @@ _NEW_RULES = (
 
 
 async def run(context: CommandContext, arguments: str) -> None:
+    """Allow a rule for this session, or edit the rules; without a picker, list them."""
     action, _, rule = arguments.partition(" ")
     if action == "allow" and rule.strip():
         added = await context.session.permissions.allow(rule)
@@ -72,20 +75,23 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 async def _edit(context: CommandContext) -> None:
-    """Let the user change rules until they leave the list; on a page once."""
+    """Let the user add and change rules in a list, until the user leaves the list.
+
+    Outside of a terminal, the list is closed after one change.
+    """
     while True:
         rules = {rule_id(rule): rule for rule in context.session.permissions.placed_rules()}
         refusals = await context.session.permissions.refusals()
-        if not (id_ := await _pick(context, _picker(context, [*rules.values()], refusals))):
+        id_ = await _pick(context, _picker(context, [*rules.values()], refusals))
+        if not id_:
             return
         call = next((r.call for r in refusals if r.call.id == refused_call(id_)), None)
         try:
             if id_ in rules:
                 await _change(context, rules[id_])
             elif id_ == ADD_ID or call is not None:
-                await _add(
-                    context, context.session.permissions.exact_rule(call) if call else ""
-                )
+                rule_text = context.session.permissions.exact_rule(call) if call else ""
+                await _add(context, rule_text)
         except RefoldError as error:
             if context.terminal is None:
                 raise
@@ -95,6 +101,7 @@ async def _edit(context: CommandContext) -> None:
 
 
 async def _pick(context: CommandContext, picker: Picker) -> str:
+    """Return the id of the picked item; "" if the user picks none."""
     answer = await context.pick(picker)
     return answer.selection.id if answer and answer.selection else ""
 
@@ -102,11 +109,12 @@ async def _pick(context: CommandContext, picker: Picker) -> str:
 def _picker(
     context: CommandContext, rules: Sequence[PlacedRule], refusals: Sequence[Refusal]
 ) -> Picker:
+    """Return the list of rules and refused calls, with notes about the mode."""
     session, width = context.session, max(context.look.width - _NOTE_INDENT, 1)
     indent: Piece = ("plain", " " * _NOTE_INDENT)
     notes = [
         (indent, *row)
-        for note in _head(session)
+        for note in _mode_lines(session)
         for row in wrap_words(plain_text([note]), width, "dim")
     ]
     return permission_picker(
@@ -119,13 +127,14 @@ def _picker(
 
 
 async def _change(context: CommandContext, rule: PlacedRule) -> None:
-    """Edit or remove this rule. Asks all before it changes anything."""
+    """Let the user edit or remove `rule`.
+
+    All questions are asked before anything is changed.
+    """
     if rule.place in ("", "session"):
-        where = "ends with the session" if rule.place else "can be changed only there"
-        text = (
-            f"{escape_to_one_line(rule.text)} ({escape_to_one_line(rule.source)}) {where}."
-        )
-        context.show(line(text, "dim"))
+        reason = "ends with the session" if rule.place else "can be changed only there"
+        text = escape_to_one_line(f"{rule.text} ({rule.source})")
+        context.show(line(f"{text} {reason}.", "dim"))
         return
     match await _pick(context, _actions(rule)):
         case "edit":
@@ -144,6 +153,10 @@ async def _change(context: CommandContext, rule: PlacedRule) -> None:
 
 
 async def _add(context: CommandContext, text: str) -> None:
+    """Ask for the verdict, the place and the text of a new rule, and add it.
+
+    `text` is the initial text.
+    """
     # The settings of all folders are changed in a terminal only.
     offered = [new for new in _NEW_RULES if context.terminal or new.place != "user"]
     items = tuple(
@@ -151,15 +164,17 @@ async def _add(context: CommandContext, text: str) -> None:
     )
     picked = await _pick(context, Picker("New rule", items))
     chosen = next((new for new in offered if new.id == picked), None)
-    if chosen is None or not (
-        written := (await context.ask(_TEXT_PROMPT, text=text)).strip()
-    ):
+    if chosen is None:
+        return
+    written = (await context.ask(_TEXT_PROMPT, text=text)).strip()
+    if not written:
         return
     rule = PlacedRule(chosen.verdict, "", _PLACE_NAMES[chosen.place], chosen.place)
     _print_rule(context, rule, await context.session.permissions.change(rule, written))
 
 
 def _actions(rule: PlacedRule) -> Picker:
+    """Return the list of what can be done with a rule."""
     title = f"{rule.verdict} {escape_to_one_line(rule.text)}"
     return Picker(
         title, (_choice_item("edit", "edit it"), _choice_item("remove", "remove it"))
@@ -171,6 +186,7 @@ def _choice_item(id_: str, text: str) -> PickerItem:
 
 
 def _print_rule(context: CommandContext, rule: PlacedRule, new: str) -> None:
+    """Say from when the rule with the new text applies, and where it is stored."""
     when = "From the next turn" if context.session.view.turn.seq else "From now on"
     place = escape_to_one_line(rule.source)
     context.show(line(f"{when}: {rule.verdict} {escape_to_one_line(new)}  {place}", "dim"))
@@ -179,7 +195,7 @@ def _print_rule(context: CommandContext, rule: PlacedRule, new: str) -> None:
 
 
 def _list(context: CommandContext) -> None:
-    context.show(*_head(context.session))
+    context.show(*_mode_lines(context.session))
     rules = context.session.permissions.placed_rules()
     if not rules:
         context.show(line("There are no rules.", "dim"))
@@ -192,10 +208,13 @@ def _list(context: CommandContext) -> None:
         context.show(shown)
 
 
-def _head(session: Session) -> Iterator[Line]:
-    """Say what the mode means, and whether the next change asks."""
-    now = session.mode
-    yield line(f"The mode is {now}: {MODE_MEANINGS[now]}")
+def _mode_lines(session: Session) -> Iterator[Line]:
+    """Yield lines that say what the mode means.
+
+    A second line says if changes ask once the model has read text from outside.
+    """
+    mode = session.mode
+    yield line(f"The mode is {mode}: {MODE_MEANINGS[mode]}")
     match session.permissions.after_outside_text:
         case "asks now":
             yield line(f"{_ASKS_NOTE}, and it has read some.", "warn")

@@ -28,12 +28,16 @@ _NUMBER_PROMPT = "number to switch to, Enter to stay:"
 
 
 def choices(session: Session) -> Iterable[CompletionChoice]:
-    """Yield names or ids of sessions, which are also found by id and title."""
+    """Yield a completion for each session: its name, or its id if it has no name.
+
+    It is also found if its id or title is typed.
+    """
     for id_, name, title in session.catalogue.names() if session.is_saved else ():
         yield CompletionChoice(name or id_, title, f"{id_} {title}")
 
 
 async def run(context: CommandContext, arguments: str) -> None:
+    """Switch to the session that is named, to the newest, or to one that the user picks."""
     catalogue = context.session.catalogue
     if not arguments:
         picker = session_picker(await other_sessions(context), time.time())
@@ -42,13 +46,14 @@ async def run(context: CommandContext, arguments: str) -> None:
         if answer and answer.selection:
             await switch_to(context, answer.selection.id)
     elif arguments == LAST_SESSION:
-        await switch_to(context, (await other_sessions(context))[0].id)
+        newest, *_ = await other_sessions(context)
+        await switch_to(context, newest.id)
     else:
         await switch_to(context, await catalogue.find(arguments))
 
 
 async def switch_to_one(context: CommandContext, ids: Sequence[str]) -> None:
-    """Ask for a number in a list that was printed, and switch to that session."""
+    """Ask for the number of a session in the printed list `ids`, and switch to it."""
     typed = (await context.ask(_NUMBER_PROMPT)).strip()
     if not typed:
         return
@@ -58,14 +63,18 @@ async def switch_to_one(context: CommandContext, ids: Sequence[str]) -> None:
 
 
 async def switch_to(context: CommandContext, id_: str) -> None:
+    """Close this session, and open and show the session with the id `id_`.
+
+    Raises `BadInput` if it is this session.
+    """
     if id_ == context.session.id:
         raise BadInput(f"{id_} is this session")
-    left = context.session.view.session
+    old_session = context.session.view.session
     notices = await context.switch(ResumeTarget(id_))
     view = context.session.view
     called = escape_to_one_line(view.session.name or view.session.title or id_)
     context.show(line(f'Resumed "{called}".', "dim"))
-    if view.session.directory != left.directory:
+    if view.session.directory != old_session.directory:
         context.show(heading(context.session))
     for notice in notices:
         context.show(line(notice, "warn"))
@@ -73,14 +82,21 @@ async def switch_to(context: CommandContext, id_: str) -> None:
 
 
 async def other_sessions(context: CommandContext) -> Sequence[Card]:
-    """Return the other sessions of this directory, newest first."""
-    if not (sessions := await context.session.catalogue.sessions()):
+    """Return the other sessions of this directory, newest first.
+
+    Raises `BadInput` if there are none.
+    """
+    sessions = await context.session.catalogue.sessions()
+    if not sessions:
         raise BadInput("there is no other session of this directory")
     return sessions
 
 
 async def run_sessions(context: CommandContext, arguments: str) -> None:
-    """List the newest sessions; with words, those with them in name, title or tag."""
+    """List the newest sessions, and let the user switch to one.
+
+    With `arguments`, list those that have these words in their name, title or tags.
+    """
     picker = session_picker(await other_sessions(context), time.time())
     items = replace(picker, query=arguments).items
     if not items:
@@ -93,16 +109,17 @@ async def run_sessions(context: CommandContext, arguments: str) -> None:
 
 
 async def run_search(context: CommandContext, arguments: str) -> None:
+    """Show the sessions in which the words occur, and let the user switch to one."""
     if not arguments:
         raise BadInput("type /search WORDS, to search the sessions of this directory")
     groups = group_by_session(await context.session.catalogue.search(arguments, _MAX_ROWS))
     if not groups:
         context.show(line("Nothing was found in the sessions of this directory."))
         return
-    for number, of_one in enumerate(groups, start=1):
+    for number, hits in enumerate(groups, start=1):
         width = len(str(len(groups))) + 2
-        rows = hit_lines(of_one, context.look.width - width, bold=False)
+        rows = hit_lines(hits, context.look.width - width, bold=False)
         for index, row in enumerate(rows):
             head = f"{'' if index else number:<{width}}"
             context.show((("accent", head), ("dim" if index else "plain", row)))
-    await switch_to_one(context, [of_one[0].card.id for of_one in groups])
+    await switch_to_one(context, [hits[0].card.id for hits in groups])

@@ -29,21 +29,24 @@ NOTHING_TO_REWIND = (
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """Let the user pick a point; or rewind to before the named one."""
+    """Rewind to before the event that `arguments` name, or let the user pick one."""
     if not arguments:
         await _pick(context)
         return
     number, _, scope = arguments.partition(" ")
-    wanted = _REWIND_PARTS.get(scope.strip())
-    if not number.isdecimal() or wanted is None:
+    part = _REWIND_PARTS.get(scope.strip())
+    if not number.isdecimal() or part is None:
         raise BadInput(
             f"type /rewind, or /rewind N [conversation|files|both], not {arguments!r}"
         )
-    await rewind_to(context, int(number), wanted)
+    await rewind_to(context, int(number), part)
 
 
 async def _pick(context: CommandContext) -> None:
-    """Pick a point, and what to restore. On surfaces without lists, print the points."""
+    """Let the user pick a message and what to restore, and rewind to before the message.
+
+    On surfaces without lists, show the messages instead.
+    """
     points = await context.session.workspace.points()
     if points and context.look.picks:
         answer = await context.pick(point_picker(points))
@@ -58,6 +61,7 @@ async def _pick(context: CommandContext) -> None:
 
 
 async def rewind_to(context: CommandContext, seq: int, scope: RewindScope) -> None:
+    """Show what a rewind to before event `seq` would change, and rewind if the user agrees."""
     workspace = context.session.workspace
     if not workspace.checkpoints:
         await _rewind_conversation(context, seq, scope)
@@ -67,17 +71,26 @@ async def rewind_to(context: CommandContext, seq: int, scope: RewindScope) -> No
     if not (preview.plan.mark or preview.changes):
         context.show(line("Nothing would change.", "dim"))
         return
-    drift = await _ask_about_drift(context) if preview.drift else "refuse"
-    if drift == "refuse" and (preview.drift or await context.ask("Rewind?", "yn") != "y"):
+    drift: DriftRule = "refuse"
+    if preview.drift:
+        drift = await _ask_about_drift(context)
+        agrees = drift != "refuse"
+    else:
+        agrees = await context.ask("Rewind?", "yn") == "y"
+    if not agrees:
         context.show(line("Nothing was changed.", "dim"))
         return
     report = await workspace.rewind(seq, scope, drift=drift)
     part = "" if scope == "both" else f" {scope}"
-    way = f"/rewind {report.undo}{part}"
-    context.show(line(report_text(report, way), "good" if report.undo else "dim"))
+    undo_command = f"/rewind {report.undo}{part}"
+    context.show(line(report_text(report, undo_command), "good" if report.undo else "dim"))
 
 
 async def _ask_about_drift(context: CommandContext) -> DriftRule:
+    """Ask what to do with files that were changed outside of refold.
+
+    The result "refuse" means not to rewind.
+    """
     answer = await context.pick(drift_picker())
     match answer.selection.id if answer and answer.selection else "":
         case "keep":
@@ -91,9 +104,12 @@ async def _ask_about_drift(context: CommandContext) -> DriftRule:
 async def _rewind_conversation(
     context: CommandContext, seq: int, scope: RewindScope
 ) -> None:
-    """Rewind the conversation only, because there are no checkpoints."""
+    """Rewind the conversation without the files, if the user agrees.
+
+    This is for sessions without checkpoints of files.
+    """
     workspace = context.session.workspace
-    await workspace.preview(seq, scope)
+    await workspace.preview(seq, scope)  # raises if there is no such point
     context.show(
         line("Files are not checkpointed here: only the conversation is rewound.", "warn")
     )
@@ -110,6 +126,7 @@ async def _rewind_conversation(
 
 
 async def run_undo(context: CommandContext, arguments: str) -> None:
+    """Go back to before the last message, with the conversation and the files."""
     if arguments:
         raise BadInput("/undo takes no argument: /rewind N chooses the point")
     point = _last_point(context.session.view.checkpoints.points)
@@ -119,9 +136,13 @@ async def run_undo(context: CommandContext, arguments: str) -> None:
 
 
 def _last_point(points: Sequence[RewindTarget]) -> RewindTarget | None:
-    """Return the last message or rewind, of the conversation, the files or both."""
+    """Return the last message or rewind among `points`; None if there is none."""
     if not points:
         return None
     last = points[-1]
-    both = last.kind == "restored" and len(points) > 1 and points[-2].seq == last.seq - 1
-    return points[-2] if both and points[-2].kind == "rewound" else last
+    if len(points) > 1 and last.kind == "restored":
+        before = points[-2]
+        # a rewind of both has two points: one for the conversation, then one for the files
+        if before.kind == "rewound" and before.seq == last.seq - 1:
+            return before
+    return last

@@ -1,6 +1,6 @@
-"""Completions that MCP servers have: arguments of their prompts, and resources after "@".
+"""Completes arguments of MCP servers' prompts, and their resources after "@".
 
-Only servers that are connected are asked. `completion` completes everything else.
+Only connected servers are asked for completions. `completion` completes everything else.
 """
 
 import re
@@ -15,12 +15,15 @@ from refold.views.picker import CompletionItem
 if TYPE_CHECKING:
     from refold.app.mcp_servers import McpServers
 
+# @server:address at the end of the text, or only the beginning of the server's name
 _RESOURCE_PATTERN = re.compile(r"(?:^|[\s(\[])@(?:([A-Za-z0-9_-]+):)?([^\s\"]*)$")
+# a variable in the address of a resource, as in {name} or {+path}
 _VARIABLE_PATTERN = re.compile(r"\{\+?([A-Za-z0-9_.]+)\}")
 _MAX_OFFERS, _MAX_VALUE_CHARS = 50, 200
 
 
 def complete_from_servers(session: Session, before: str) -> Iterator[CompletionItem]:
+    """Yield completions for a prompt of an MCP server, or for a resource after "@"."""
     if session.mcp is None:
         return
     if before.startswith("/"):
@@ -32,11 +35,12 @@ def complete_from_servers(session: Session, before: str) -> Iterator[CompletionI
 
 
 def _arguments(servers: "McpServers", before: str) -> Iterator[CompletionItem]:
-    """Complete the argument of `/mcp__server__prompt` that is being typed."""
+    """Yield completions for the argument of `/mcp__server__prompt` that is being typed."""
     head, _, rest = before.partition(" ")
     prompt = next((p for p in servers.prompts() if f"/{p.name}" == head), None)
-    if prompt is None or not (names := prompt.remote.arguments):
+    if prompt is None or not prompt.remote.arguments:
         return
+    names = prompt.remote.arguments
     *words, value = rest.split(" ", len(names) - 1)
     argument = RemoteArgument(
         prompt.remote.name,
@@ -44,13 +48,15 @@ def _arguments(servers: "McpServers", before: str) -> Iterator[CompletionItem]:
         value,
         tuple(zip(names, words, strict=False)),
     )
-    last = len(words) == len(names) - 1
+    # only the last argument may contain spaces
+    is_last = len(words) == len(names) - 1
     for item in _values(servers, prompt.server, argument):
-        if last or " " not in item:
+        if is_last or " " not in item:
             yield CompletionItem(item, len(value))
 
 
 def _servers(servers: "McpServers", typed: str) -> Iterator[CompletionItem]:
+    """Yield the servers with resources whose names begin with the typed text."""
     for status in servers.statuses():
         offer, name = status.manifest.offer, status.config.name
         if (offer.resources or offer.templates) and name.startswith(typed):
@@ -58,18 +64,22 @@ def _servers(servers: "McpServers", typed: str) -> Iterator[CompletionItem]:
 
 
 def _resources(servers: "McpServers", server: str, typed: str) -> Iterator[CompletionItem]:
+    """Yield the resources of a server that begin with the typed text.
+
+    A template is offered up to its first variable, and within one, values are offered.
+    """
     status = next((s for s in servers.statuses() if s.config.name == server), None)
     if status is None:
         return
-    offer, left = status.manifest.offer, _MAX_OFFERS
+    offer, remaining = status.manifest.offer, _MAX_OFFERS
     for resource in offer.resources:
-        if left and resource.uri.startswith(typed) and _can_be_typed(resource.uri):
-            left -= 1
+        if remaining and resource.uri.startswith(typed) and _can_be_typed(resource.uri):
+            remaining -= 1
             yield CompletionItem(resource.uri, len(typed), escape_outside(resource.name))
     for template in offer.templates[:_MAX_OFFERS]:
-        begin = template.uri.partition("{")[0]
-        if begin.startswith(typed) and begin != typed and _can_be_typed(begin):
-            yield CompletionItem(begin, len(typed), escape_outside(template.uri))
+        prefix = template.uri.partition("{")[0]
+        if prefix.startswith(typed) and prefix != typed and _can_be_typed(prefix):
+            yield CompletionItem(prefix, len(typed), escape_outside(template.uri))
         elif (argument := open_variable(template.uri, typed)) is not None:
             for item in _values(servers, server, argument):
                 if _can_be_typed(item):
@@ -77,7 +87,11 @@ def _resources(servers: "McpServers", server: str, typed: str) -> Iterator[Compl
 
 
 def open_variable(template: str, typed: str) -> RemoteArgument | None:
-    """Return the variable of the template that ends what was typed; None if there is none."""
+    """Return the variable of the URI template `template` whose value is being typed.
+
+    Return None if `typed` does not end within a variable.
+    """
+    # parts that are typed as they stand alternate with names of variables
     parts, start = _VARIABLE_PATTERN.split(template), 0
     values = list[tuple[str, str]]()
     for literal, name, next_literal in zip(
@@ -97,7 +111,10 @@ def open_variable(template: str, typed: str) -> RemoteArgument | None:
 
 
 def _values(servers: "McpServers", server: str, argument: RemoteArgument) -> Iterator[str]:
-    """Yield values that can be shown and typed: they are text of another program."""
+    """Yield the values that a server suggests for an argument.
+
+    Values that are too long or not printable are left out, because the server is not trusted.
+    """
     for value in servers.connections.complete(server, argument)[:_MAX_OFFERS]:
         if value and len(value) <= _MAX_VALUE_CHARS and value.isprintable():
             yield value

@@ -1,4 +1,4 @@
-"""Lines about a session that commands and screens share: its model, how to resume it."""
+"""Makes lines about a session that commands and screens share, such as the heading."""
 
 import os
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from refold.views.styled import Line, line
 
 
 def heading(session: Session) -> Line:
-    """Return the line with model, directory, branch and mode."""
+    """Return a line with the session's model, directory, git branch and mode."""
     model = escape_to_one_line(session.model)
     folder = directory_name(session.view.session.directory)
     branch = escape_to_one_line(session.workspace.branch)
@@ -23,21 +23,21 @@ def heading(session: Session) -> Line:
 
 
 def has_interrupted_work(session: Session) -> bool:
-    """Return True if there is an unfinished turn, which would cost tokens to continue.
+    """Return whether the session has an unfinished turn that would cost tokens to continue.
 
-    A turn that waits for an answer of the person does not count: its question is put at
+    A turn that waits for an answer of the user does not count, because its question is shown at
     once.
     """
     return not session.idle and not session.running and not session.requests
 
 
 def is_cut_off(session: Session) -> bool:
-    """Return True if the process of an unfinished turn exited, and none runs it now."""
+    """Return whether the process of an unfinished turn exited, and no other runs it."""
     return has_interrupted_work(session) and session.owns_turns
 
 
 def cut_off_turn(session: Session, width: int) -> list[Line]:
-    """Return what the unfinished turn was doing when its process exited."""
+    """Return lines that say what the unfinished turn was doing when its process exited."""
     from refold.views.call_summary import label
     from refold.views.screen.history import cut_off_lines
 
@@ -47,21 +47,23 @@ def cut_off_turn(session: Session, width: int) -> list[Line]:
 
 
 def farewell(session: Session) -> Iterator[Line]:
-    """Yield the last lines: what ends with the session, and how to resume it."""
-    if session.owns_turns and (ends := session_end_notice(session.view)):
-        yield line(ends, "dim")
-    if session.view.session.title:
+    """Yield the lines to print at the end: what ends with the session, and how to resume it."""
+    if session.owns_turns and (notice := session_end_notice(session.view)):
+        yield line(notice, "dim")
+    if session.rejoin_command:
+        yield line(f"To join again: {session.rejoin_command}", "dim")
+    elif session.view.session.title:
         yield line(f"To resume: {resume_hint(session.view)}", "dim")
 
 
 def resume_hint(view: View) -> str:
-    """Return the command that resumes this session."""
+    """Return the command line that resumes this session, or two alternatives."""
     id_, directory = view.session.id, view.session.directory
     if not id_:
         return "refold -c"
-    # -c is about the directory where refold was started.
-    here = directory == _start_directory()
-    return f"refold -c   (or refold -r {id_})" if here else f"refold -r {id_}"
+    # -c looks for sessions of the directory in which refold was started.
+    is_start_directory = directory == _start_directory()
+    return f"refold -c   (or refold -r {id_})" if is_start_directory else f"refold -r {id_}"
 
 
 def sentence(error: RefoldError) -> Line:
@@ -69,20 +71,24 @@ def sentence(error: RefoldError) -> Line:
 
 
 def _start_directory() -> str:
+    """Return the current directory; "" if it was deleted."""
     try:
         return os.path.realpath(os.curdir)
-    except OSError:  # the directory is gone
+    except OSError:  # the directory was deleted
         return ""
 
 
 def directory_name(directory: str) -> str:
-    """Return a directory as people write it, fit for a screen; the address of one elsewhere."""
+    """Return the directory with "~" for the home; for a remote workspace, its address."""
     return escape_to_one_line(
         address_of_directory(directory) or _abbreviate_home(directory)
     )
 
 
 def _abbreviate_home(directory: str) -> str:
+    """Return the directory with "~" for the user's home at its beginning."""
     home = os.path.expanduser("~")
-    inside = directory == home or directory.startswith(home + os.sep)
-    return "~" + directory[len(home) :] if inside and len(home) > 1 else directory
+    is_in_home = directory == home or directory.startswith(home + os.sep)
+    if is_in_home and home != "/":
+        return "~" + directory[len(home) :]
+    return directory

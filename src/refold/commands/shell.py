@@ -1,7 +1,8 @@
-"""/shell, and `!command`: run a command of the user's own, in their shell.
+"""/shell and `!command`: run a command of the user in the user's shell.
 
-It needs no permission and runs outside the sandbox, so only a terminal has it. The command
-gets the terminal; its output is sent to the model with the next message.
+The command needs no permission and runs outside the sandbox, so it is available only in a
+terminal. It uses the terminal while it runs. Its output is sent to the model with the next
+message.
 """
 
 import os
@@ -14,22 +15,24 @@ from refold.views.shell_message import shell_message
 from refold.views.strip_escapes import render_lines
 from refold.views.styled import line
 
-_ALONE_HEAD = (
+_USAGE_TEXT = (
     "! runs a command in your own shell, as in !git status. Its output is sent to the "
     "model with your next message."
 )
-_TOLD_END = 8_000  # characters
-_FULL_SCREEN = "(It used the whole screen; its output was not kept.)"
+_MAX_END_CHARS = 8_000
+_FULL_SCREEN_NOTE = "(It used the whole screen; its output was not kept.)"
 
 
 def as_message(command: str, program_output: ProgramOutput) -> str:
-    """Return the command and its output, for the model."""
-    printed = _FULL_SCREEN if program_output.full_screen else _output_of(program_output)
+    """Return the command and its output as a message to the model."""
+    printed = (
+        _FULL_SCREEN_NOTE if program_output.full_screen else _output_of(program_output)
+    )
     return shell_message(command, printed, describe_exit_code(program_output.code))
 
 
 def describe_exit_code(code: int) -> str:
-    """Describe an exit code of Python's, which is negative for a signal."""
+    """Return a text about an exit code of `subprocess`, which is negative for a signal."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -39,12 +42,13 @@ def describe_exit_code(code: int) -> str:
 
 
 def _output_of(program_output: ProgramOutput) -> str:
+    """Return the output as text. If it is long, return only its start and its end."""
     if not program_output.dropped:
         text = render_lines(program_output.start + program_output.end).strip("\n")
-        if len(text) <= 2 * _TOLD_END:
+        if len(text) <= 2 * _MAX_END_CHARS:
             return text
-        left = len(text) - 2 * _TOLD_END
-        return _join_ends(text, text, f"{left:,} characters")
+        omitted_chars = len(text) - 2 * _MAX_END_CHARS
+        return _join_ends(text, text, f"{omitted_chars:,} characters")
     start, end = render_lines(program_output.start), render_lines(program_output.end)
     return _join_ends(
         start.lstrip("\n"), end.rstrip("\n"), f"about {program_output.dropped:,} bytes"
@@ -52,13 +56,14 @@ def _output_of(program_output: ProgramOutput) -> str:
 
 
 def _join_ends(start: str, end: str, amount: str) -> str:
-    return f"{start[:_TOLD_END]}\n[… {amount} left out …]\n{end[-_TOLD_END:]}"
+    return f"{start[:_MAX_END_CHARS]}\n[… {amount} left out …]\n{end[-_MAX_END_CHARS:]}"
 
 
 async def run(context: CommandContext, arguments: str) -> None:
+    """Run a command of the user in the user's shell, and record it with its output."""
     terminal = terminal_of(context, "/shell")
     if not arguments:
-        raise BadInput(_ALONE_HEAD)
+        raise BadInput(_USAGE_TEXT)
     if "\0" in arguments:
         raise BadInput("a command cannot contain a zero byte")
     if address := context.session.status.address:
@@ -67,10 +72,10 @@ async def run(context: CommandContext, arguments: str) -> None:
             "model to run it, or run it in a shell there"
         )
     directory = context.session.view.session.directory or "."
-    known = programs.Programs(os.environ, (directory,))
-    own = os.environ.get("SHELL", "")
-    program = own if own.startswith("/") else known.find(own) or "/bin/sh"
-    ran = await terminal.run_program((program, "-c", arguments))
-    await context.session.record_command(arguments, as_message(arguments, ran))
-    if ran.code and not ran.in_message:
-        context.show(line(describe_exit_code(ran.code), "warn"))
+    shell = os.environ.get("SHELL", "")
+    if not shell.startswith("/"):  # a name, or unset
+        shell = programs.Programs(os.environ, (directory,)).find(shell) or "/bin/sh"
+    output = await terminal.run_program((shell, "-c", arguments))
+    await context.session.record_command(arguments, as_message(arguments, output))
+    if output.code and not output.in_message:
+        context.show(line(describe_exit_code(output.code), "warn"))

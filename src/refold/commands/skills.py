@@ -20,6 +20,7 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 
 async def run(context: CommandContext, arguments: str) -> None:
+    """List the skills and templates, or show the text of one."""
     if (skills := context.session.skills) is None:
         raise BadInput("skills are off: skills = false is set")
     if arguments:
@@ -36,9 +37,10 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 def _offer_line(head: str, column_width: int, about: str, width: int) -> Line:
+    """Return the line for a skill or template. `head` is its name and its usage."""
     pad = column_width - cells(head) if column_width <= width // 2 else 0
-    left = max(width - cells(head) - pad - 4, 10)
+    about_cells = max(width - cells(head) - pad - 4, 10)
     return (
         ("accent", f"  {head}{'':{pad}}"),
-        *line(f"  {cut(escape_to_one_line(about), left)}", "dim"),
+        *line(f"  {cut(escape_to_one_line(about), about_cells)}", "dim"),
     )

@@ -21,6 +21,7 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 async def run_doctor(context: CommandContext, arguments: str) -> None:
+    """Check this installation with a second process, and show what it prints."""
     if arguments not in ("", "--offline"):
         raise BadInput(f"type /doctor, or /doctor --offline, not {arguments!r}")
     command = (sys.executable, "-P", "-m", "refold", "doctor", *arguments.split())
@@ -28,12 +29,12 @@ async def run_doctor(context: CommandContext, arguments: str) -> None:
 
 
 def _rows(context: CommandContext) -> list[tuple[str, str]]:
+    """Return the names and values to show."""
     session, view = context.session, context.session.view
     about, permissions = view.session, context.session.permissions
     name = f" ({escape_to_one_line(about.name)})" if about.name else ""
     effort = f", effort {about.effort}" if about.effort else ""
-    counts = len(permissions.rules), len(permissions.grants)
-    more = [
+    other_roots = [
         directory_name(root) for root in session.workspace.roots if root != about.directory
     ]
     state = "works" if permissions.facts().sandboxed else "does not work here, see /doctor"
@@ -44,16 +45,22 @@ def _rows(context: CommandContext) -> list[tuple[str, str]]:
         ("agent", escape_to_one_line(about.agent or "main")),
         ("mode", session.mode),
         ("sandbox", state),
-        ("rules", f"{counts[0]} from settings, {counts[1]} allowed for this session"),
-        ("directory", ", ".join([directory_name(about.directory), *more])),
+        (
+            "rules",
+            f"{len(permissions.rules)} from settings, "
+            f"{len(permissions.grants)} allowed for this session",
+        ),
+        ("directory", ", ".join([directory_name(about.directory), *other_roots])),
         ("checkpoints", "yes" if session.workspace.checkpoints else "no"),
         ("context", _context(view)),
     ]
 
 
 def _context(view: View) -> str:
+    """Return how full the context is, as text."""
     used, window = view.account.last_usage, view.conversation.system_prompt.window
-    if not (count := used.input + used.output):
+    count = used.input + used.output
+    if not count:
         return "nothing sent yet"
     unknown = f"{tokens(count)} tokens; the size of the window is unknown"
     return window_share(used, window) or unknown

@@ -1,6 +1,6 @@
-"""The slash commands, in the order of /help; help, completion, docs and tests read this table.
+"""The table of all slash commands, in the order of /help.
 
-`entry_points.txt` says where the function of each is; `commands.dispatch` calls it.
+`entry_points.txt` names the function of each; `commands.dispatch` calls it.
 """
 
 from collections.abc import Mapping
@@ -24,13 +24,13 @@ GROUP_TITLES: Mapping[Group, str] = {
     "terminal": "Terminal",
 }
 Need: TypeAlias = Literal["", "terminal", "sessions", "files"]
-# Why a command is left out where its need is not met.
+# The reason why a command is refused if its need is not met.
 NEED_REASONS: Mapping[Need, str] = {
     "terminal": "only `refold` in a terminal has it",
     "sessions": "your editor opens, copies and switches sessions",
     "files": "it writes a file where refold runs; the menu has the export",
 }
-EFFORT_NAMES: tuple[str, ...] = tuple(each for each in get_args(Effort) if each)
+EFFORT_NAMES: tuple[str, ...] = tuple(effort for effort in get_args(Effort) if effort)
 THINKING_EFFORTS: Mapping[str, Effort] = {
     "on": "medium",
     "off": "off",
@@ -38,7 +38,7 @@ THINKING_EFFORTS: Mapping[str, Effort] = {
     "max": "max",
 }
 MODE_NAMES: tuple[Mode, ...] = get_args(Mode)
-# Of a conversation for a CLI backend.
+# Formats of a conversation for a CLI backend.
 FORMAT_NAMES: tuple[Format, ...] = ("plain", "markdown", "json", "xml")
 THEME_NAMES = (
     "auto", "dark", "light", "dark-contrast", "light-contrast", "dark-daltonized",
@@ -47,10 +47,12 @@ THEME_NAMES = (
 
 
 class SlashCommand(Struct, frozen=True):
-    """A slash command. `words` may follow it; its module may add `choices`.
+    """A slash command. `takes` describes its arguments.
 
-    `at_once`: it runs at once while a turn runs; any other waits until the turn is over.
-    `more` is what /help NAME shows besides `about`; `needs` is what some surfaces lack.
+    `words` are possible arguments; a function `choices` in its module may return more. If
+    `at_once`, the command runs immediately, even during a turn; otherwise it waits until the
+    turn is over. /help NAME shows `about` and then `more`. `needs` is a feature that some
+    surfaces lack.
     """
 
     name: str
@@ -270,11 +272,17 @@ def _terminal() -> tuple[SlashCommand, ...]:
     )  # fmt: skip
 
 
-def command_in(typed: str) -> tuple[str, str] | None:
-    """Return the command's name and the rest, or None for a message to the model.
+def command_name(typed: str) -> str:
+    """Return the name of the command in `typed`, or "" for a message to the model."""
+    command = command_in(typed)
+    return command[0] if command else ""
 
-    `/etc/hosts is wrong` is a message; `exit`, `quit`, `clear` and `?` alone are. `#text`
-    is a note, `!command` a command of the person's own shell.
+
+def command_in(typed: str) -> tuple[str, str] | None:
+    """Return the name and the arguments of a typed command; None for a message to the model.
+
+    `/etc/hosts is wrong` is a message. `exit`, `quit`, `clear` and `?` are commands if nothing
+    follows them. `#text` means /note, and `!command` means /shell.
     """
     text = typed.strip()
     if text.startswith("!"):
@@ -292,9 +300,10 @@ def command_in(typed: str) -> tuple[str, str] | None:
 
 
 def find(name: str) -> SlashCommand | None:
+    """Return the command with this name or alias (without the slash), or None."""
     return next((command for command in commands() if name in command.names), None)
 
 
 def names() -> frozenset[str]:
-    """Return all names and aliases, without the slash."""
+    """Return the names and aliases of all commands, without the slash."""
     return frozenset(name for command in commands() for name in command.names)

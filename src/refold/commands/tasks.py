@@ -1,4 +1,4 @@
-"""/tasks: the task board of the project."""
+"""/tasks: show the task board of the project."""
 
 import anyio
 
@@ -9,12 +9,13 @@ from refold.views.task_list import count_line, task_lines, task_rows, with_names
 
 
 async def run(context: CommandContext, arguments: str) -> None:
+    """List the open tasks of the board, or all, or show one by its number."""
     board, width = context.session.workspace.tasks, context.look.width
     number = arguments.removeprefix("#")
     if number.isascii() and number.isdecimal():
         state = await anyio.to_thread.run_sync(board.read)
-        named = with_names([state.task(int(number))], context.session.view)
-        context.show(*task_lines(named[0], width))
+        (task,) = with_names([state.task(int(number))], context.session.view)
+        context.show(*task_lines(task, width))
         return
     if arguments not in ("", "all"):
         raise BadInput(f"type /tasks, /tasks all or /tasks NUMBER, not /tasks {arguments}")

@@ -1,4 +1,4 @@
-"""/teams: the team of the session, whether the agent may lead one, and mail to a member."""
+"""/teams: show the session's team, let the agent lead one or not, or message a member."""
 
 from refold.client.protocol import MailTeammate, SwitchTeams
 from refold.commands.command_context import CommandContext
@@ -9,10 +9,11 @@ from refold.views.styled import line
 
 
 async def run(context: CommandContext, arguments: str) -> None:
+    """Show the team, let the agent lead one or not, or send a message to a teammate."""
     session = context.session
     if arguments in ("on", "off"):
-        new = await session.send(SwitchTeams(arguments == "on"))
-        when = "from the next turn on" if new else "already"
+        has_changed = await session.send(SwitchTeams(arguments == "on"))
+        when = "from the next turn on" if has_changed else "already"
         context.show(line(f"Teams are {arguments} {when}.", "dim"))
         return
     teammate, _, text = arguments.partition(" ")

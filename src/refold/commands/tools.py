@@ -1,6 +1,6 @@
-"""/tools: the tools of this session, and whether a call of each would run without asking.
+"""/tools: list the tools of this session, and whether their calls run without asking.
 
-Which tools an agent has is decided in `agents.profile`, what runs without asking in `permissions`.
+`agents.profile` decides which tools an agent has, `permissions` what runs without asking.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ def choices(session: Session) -> Iterable[CompletionChoice]:
 
 
 async def run(context: CommandContext, arguments: str) -> None:
-    """List all tools; or show one, with its description."""
+    """List all tools, or show the named tool with its description."""
     tools, permissions = context.session.reports.next_tools(), context.session.permissions
     if arguments:
         match = next(
@@ -37,19 +37,22 @@ async def run(context: CommandContext, arguments: str) -> None:
         context.show(_row(match, len(arguments), permissions))
         context.show(line(visible(match.description.strip())))
         return
-    for title, some in (
+    for title, tools_of_kind in (
         ("Tools with their schemas in the context:", tools.active),
         ("Tools that the model loads when it needs them:", tools.deferred),
     ):
-        if some:
+        if tools_of_kind:
             context.show(line(title, "strong"))
-        width = max((cells(escape_to_one_line(tool.name)) for tool in some), default=0)
-        for tool in some:
+        width = max(
+            (cells(escape_to_one_line(tool.name)) for tool in tools_of_kind), default=0
+        )
+        for tool in tools_of_kind:
             context.show(_row(tool, width, permissions))
             context.show(*_rules_for(tool, permissions))
 
 
 def _row(tool: Tool, column_width: int, permissions: Permissions) -> Line:
+    """Return the line for a tool: its name, its effect, and whether it asks."""
     name = escape_to_one_line(tool.name)
     verdict = describe_outcome(tool, permissions)
     styles: dict[str, Style] = {_FREE_STATE: "good", _PLANNING_STATE: "bad"}
@@ -61,7 +64,7 @@ def _row(tool: Tool, column_width: int, permissions: Permissions) -> Line:
 
 
 def _rules_for(tool: Tool, permissions: Permissions) -> Sequence[Line]:
-    """Return the rules that name this tool."""
+    """Return a line for each permission rule that names this tool."""
     return [
         line(f"      {rule.verdict} {escape_to_one_line(str(rule))}", "dim")
         for rule in permissions.rules_about(tool)
@@ -69,7 +72,7 @@ def _rules_for(tool: Tool, permissions: Permissions) -> Sequence[Line]:
 
 
 def describe_outcome(tool: Tool, permissions: Permissions) -> str:
-    """Describe what happens to a call that no rule names, in the present mode."""
+    """Return a text about what happens to a call of `tool` that no rule matches."""
     mode, commands = permissions.mode, permissions.runs_commands(tool)
     if tool.effect in (Effect.LOOK, Effect.SELF) or mode == "bypass":
         return _FREE_STATE

@@ -25,6 +25,7 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 async def run_background(context: CommandContext, arguments: str) -> None:
+    """List what runs in the background, or move the running command there."""
     if arguments == "move":  # the result of the call names the command
         await context.session.send(MoveToBackground())
         return
@@ -32,8 +33,8 @@ async def run_background(context: CommandContext, arguments: str) -> None:
         raise BadInput(
             f"type /background, not /background {arguments}: /stop NAME stops one"
         )
-    family = context.session.view.children
-    background_jobs = tuple(job for job in family.running if job.born.background)
+    children = context.session.view.children
+    background_jobs = tuple(job for job in children.running if job.born.background)
     commands = context.session.view.background.running
     if not (background_jobs or commands):
         context.show(line("Nothing runs in the background."))
@@ -48,12 +49,15 @@ async def run_background(context: CommandContext, arguments: str) -> None:
     if not background_jobs:
         return
     moved = await context.session.reports.child_progress()
-    only = replace(family, children=background_jobs)
-    context.show(*child_lines(only, moved, context.look.width))
+    in_background = replace(children, children=background_jobs)
+    context.show(*child_lines(in_background, moved, context.look.width))
 
 
 async def run_stop(context: CommandContext, arguments: str) -> None:
-    """Stop a subagent or command; without a name, all subagents. The turn continues."""
+    """Stop the named subagent or background command, or all subagents if none is named.
+
+    The turn continues.
+    """
     name = arguments.strip()
     commands = [job.name for job in context.session.view.background.running]
     if name in commands:
@@ -70,7 +74,8 @@ async def run_stop(context: CommandContext, arguments: str) -> None:
         raise BadInput(hint if shown else "nothing is running that could be stopped")
     if not running:
         raise BadInput(_unknown_subagent_text(commands))
-    if all(job.stopped for job in children if name in ("", job.name)):
+    to_stop = [job for job in children if name in ("", job.name)]
+    if all(job.stopped for job in to_stop):
         context.show(line("It is being stopped already.", "dim"))
         return
     await context.session.stop(name)
@@ -79,6 +84,7 @@ async def run_stop(context: CommandContext, arguments: str) -> None:
 
 
 def _unknown_subagent_text(commands: Sequence[str]) -> str:
+    """Return the error if no subagent runs, with the commands that can be stopped."""
     if not commands:
         return "no subagent is running"
     verb = "run" if len(commands) > 1 else "runs"

@@ -1,7 +1,7 @@
-"""Finds files of the workspace by parts of their names: `@enparser` finds engine/parser.py.
+"""Finds files of the workspace by parts of their paths: `@enparser` finds engine/parser.py.
 
-They are listed in the background. A list is valid for some seconds and is searched in
-pieces, so that no key waits for all of it.
+The files are listed in a background thread. The list is made again after some seconds. It
+consists of pieces, so that a search can begin before it is complete.
 """
 
 import re
@@ -15,19 +15,21 @@ from refold.client.workspace import file_names
 
 _FRESH_SECONDS = 10.0  # after which the files are listed again
 _OFFER_SECONDS = 1.0  # for which a completion waits for the first list
-_MOST_FILES = 200_000
+_MAX_FILES = 200_000
 _PIECE_NAMES = 2_000  # names that are searched at once
 _MAX_OFFERS = 50
 _MIN_SIMILARITY = 75  # of 100: the score of a mistyped name
-# Listed last: they are rarely meant.
+# Files that are listed last, because they are rarely meant.
 _RARELY_NAMED = re.compile(
     r"(?:^|/)(?:\.|(?:__pycache__|node_modules)/)|\.(?:pyc|o|class)$"
 )
 
 
 class WorkspaceFiles:
-    """Lists the files of a directory. `directory` returns its path, and is called for each
-    list. `names` yields the names of the files in it.
+    """Lists the files of a directory, and searches the list.
+
+    `directory` returns the path of the directory, which may change between searches. `names`
+    yields the paths of all files below it.
     """
 
     def __init__(
@@ -37,31 +39,39 @@ class WorkspaceFiles:
     ) -> None:
         self._directory, self._names = directory, names
         self._news = Condition()
-        self._of, self._at = "", 0.0
+        self._listed_directory, self._listed_at = "", 0.0
         self._pieces: tuple[tuple[str, ...], ...] = ()
         self._listing = False
 
     def find(self, query: str) -> Sequence[str]:
-        """Return the best matches first. Call it in a thread; the first call waits."""
+        """Return the files that match `query`, the best first.
+
+        Call this in a thread, because the first call waits some time for the list.
+        """
         pieces = self._current_pieces()
         best = nsmallest(_MAX_OFFERS, _matching_paths(query, pieces))
         return [path for *_, path in best] or _similar_names(query, pieces)
 
     def _current_pieces(self) -> Sequence[Sequence[str]]:
+        """Return the present list, in pieces. If it is old, start a thread that lists again."""
         directory = self._directory()
         with self._news:
-            moved = directory != self._of
-            old = time.monotonic() - self._at > _FRESH_SECONDS
+            moved = directory != self._listed_directory
+            old = time.monotonic() - self._listed_at > _FRESH_SECONDS
             if (moved or old) and not self._listing:
                 self._listing = True
                 if moved:
-                    self._of, self._pieces = directory, ()
+                    self._listed_directory, self._pieces = directory, ()
                 Thread(target=self._list, args=(directory,), daemon=True).start()
             if not self._pieces:
                 self._news.wait_for(lambda: not self._listing, _OFFER_SECONDS)
             return self._pieces
 
     def _list(self, directory: str) -> None:
+        """List the files.
+
+        As soon as the new list is longer than the old one, it replaces it.
+        """
         new = list[tuple[str, ...]]()
         with suppress(OSError):
             for piece in _pieces(self._names(directory)):
@@ -70,19 +80,21 @@ class WorkspaceFiles:
                     if len(new) > len(self._pieces):
                         self._pieces = tuple(new)
         with self._news:
-            self._pieces, self._at, self._listing = tuple(new), time.monotonic(), False
+            self._pieces, self._listed_at = tuple(new), time.monotonic()
+            self._listing = False
             self._news.notify_all()
 
 
 def _pieces(names: Iterator[str]) -> Iterator[tuple[str, ...]]:
-    piece, left = list[str](), _MOST_FILES
+    """Yield the first `_MAX_FILES` names in tuples of `_PIECE_NAMES`."""
+    piece, remaining = list[str](), _MAX_FILES
     for name in names:
         piece.append(name)
-        left -= 1
-        if len(piece) == _PIECE_NAMES or not left:
+        remaining -= 1
+        if len(piece) == _PIECE_NAMES or not remaining:
             yield tuple(piece)
             piece = []
-            if not left:
+            if not remaining:
                 return
     if piece:
         yield tuple(piece)
@@ -91,29 +103,35 @@ def _pieces(names: Iterator[str]) -> Iterator[tuple[str, ...]]:
 def _matching_paths(
     query: str, pieces: Iterable[Sequence[str]]
 ) -> Iterator[tuple[bool, int, float, int, str]]:
-    """Yield paths with these characters in this order, each with its rank."""
+    """Yield a sort key for each path that contains the characters of `query` in their order.
+
+    The smallest key is the best match. A key consists of: whether such files are rarely named,
+    the rank, the negative similarity, the length of the path, and the path.
+    """
     from rapidfuzz import fuzz
 
     letters = [re.escape(letter) for letter in query.lower() if not letter.isspace()]
-    order = re.compile("".join(f"[^{x}\n]*{x}" for x in letters), re.IGNORECASE)
+    # each letter after any characters that differ from it
+    pattern = re.compile("".join(f"[^{x}\n]*{x}" for x in letters), re.IGNORECASE)
     whole = query.lower()
     for piece in pieces:
         for path in piece:
-            if order.match(path):
+            if pattern.match(path):
                 low = path.lower()
                 name = low[low.rfind("/") + 1 :]
-                place = _rank(whole, name, low)
+                rank = _rank(whole, name, low)
                 likeness = fuzz.ratio(whole, name)
-                if place == _SCATTERED_RANK:
+                if rank == _SCATTERED_RANK:
                     likeness += fuzz.partial_ratio(whole, low)
-                last = _RARELY_NAMED.search(low) is not None
-                yield last, place, -likeness, len(path), path
+                is_rarely_named = _RARELY_NAMED.search(low) is not None
+                yield is_rarely_named, rank, -likeness, len(path), path
 
 
 _SCATTERED_RANK = 3
 
 
 def _rank(query: str, name: str, path: str) -> int:
+    """Return how well a path matches `query`, as a number; 0 is best."""
     if name.startswith(query):
         return 0
     if query in name:
@@ -122,7 +140,7 @@ def _rank(query: str, name: str, path: str) -> int:
 
 
 def _similar_names(query: str, pieces: Iterable[Sequence[str]]) -> Sequence[str]:
-    """Return similar names if no path has these characters: one may be mistyped."""
+    """Return paths with names similar to `query`, which may contain a typing error."""
     from rapidfuzz import fuzz, process
 
     matches = list[tuple[float, str]]()

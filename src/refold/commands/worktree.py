@@ -1,6 +1,6 @@
 """/worktree: list the git worktrees of this repository, enter, leave or remove one.
 
-The handle makes and removes them; what is not committed is removed only after a yes.
+The session creates and removes worktrees. Uncommitted work is removed only if the user agrees.
 """
 
 from refold.client.protocol import EnterWorktree, LeaveWorktree, RemoveWorktree
@@ -19,17 +19,18 @@ _NONE_NOTE = "There are no worktrees besides this one. /worktree NAME makes one.
 
 
 async def run(context: CommandContext, arguments: str) -> None:
+    """List, leave, remove or enter a worktree; any other single word names one to enter."""
     word, _, name = arguments.partition(" ")
     name = name.strip()
     match word:
         case "" | "list" if not name:
             await _list(context)
         case "leave" if not name:
-            left = context.session.view.session.worktree
+            left_worktree = context.session.view.session.worktree
             await context.session.send(LeaveWorktree())
             context.show(heading(context.session))
-            if left is not None:
-                notice = f"The worktree {directory_name(left.tree)} is kept."
+            if left_worktree is not None:
+                notice = f"The worktree {directory_name(left_worktree.tree)} is kept."
                 context.show(line(notice, "dim"))
         case "remove":
             await _remove(context, name)
@@ -42,18 +43,18 @@ async def run(context: CommandContext, arguments: str) -> None:
 
 
 async def _enter(context: CommandContext, name: str) -> None:
-    before = {
-        tree.directory
-        for tree, _ in await context.session.workspace.worktree.list_worktrees()
-    }
+    """Switch the session to the worktree `name`, which is created if it does not exist."""
+    worktrees = await context.session.workspace.worktree.list_worktrees()
+    earlier_directories = {tree.directory for tree, _state in worktrees}
     await context.session.send(EnterWorktree(name))
     context.show(heading(context.session))
     entered = context.session.view.session.worktree
-    if entered is not None and entered.tree not in before:
+    if entered is not None and entered.tree not in earlier_directories:
         context.show(line(_NEW_NOTE, "dim"))
 
 
 async def _list(context: CommandContext) -> None:
+    """List the worktrees, each with its branch and what its removal would lose."""
     entered = context.session.view.session.worktree
     worktrees = await context.session.workspace.worktree.list_worktrees()
     for tree, state in worktrees:
@@ -66,6 +67,7 @@ async def _list(context: CommandContext) -> None:
 
 
 async def _remove(context: CommandContext, name: str) -> None:
+    """Remove a worktree, and ask before something is lost."""
     old = context.session.view.session.worktree
     try:
         await context.session.send(RemoveWorktree(name))

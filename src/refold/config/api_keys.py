@@ -1,9 +1,9 @@
-"""The sources of a provider's key, and the order in which they are tried.
+"""Finds the API key of a provider.
 
-First the key of a tenant, on a worker, then the environment, then the `key_command` of the
-settings, then the keyring of the operating system, then `credentials.toml`. The command and the keyring may take long and ask the
-user something, so each is used once, when the key is needed. `credentials` and `keyring`
-store keys.
+The sources are tried in this order: on a worker, the key of the tenant; environment variables;
+the program in the setting `key_command`; the keyring of the operating system; the file
+`credentials.toml`. The program and the keyring may be slow or ask the user, so they are used
+only when a key is needed, and once for each key. `credentials` and `keyring` store keys.
 """
 
 import os
@@ -33,7 +33,11 @@ _QUOTE_CHARS = "\"'`“”‘’"
 
 
 class TenantKey(Struct, frozen=True, omit_defaults=True):
-    """`base_url` is the address of the provider or of a gateway; "": the usual one."""
+    """A key with which the model calls of a tenant are paid.
+
+    `base_url` is the address of the provider or of a gateway; "" means the provider's usual
+    address.
+    """
 
     key: str
     base_url: str = ""
@@ -43,23 +47,27 @@ class TenantKey(Struct, frozen=True, omit_defaults=True):
 
 
 class FoundKey(Struct, frozen=True):
-    """A key, and where it was found."""
+    """The API key of a provider, and the source in which it was found."""
 
     key: str
     source: Source
-    variable: str = ""  # in the environment
+    variable: str = ""  # environment variable
 
     @property
     def text_for_wire(self) -> str:
-        """The key as it is passed to a wire; "" if the wire reads it from the environment."""
+        """The key to pass to a client; "" if the client reads it from the environment."""
         return "" if self.source == "environment" else self.key
 
     def __repr__(self) -> str:
-        return f"Held({self.source})"
+        return f"FoundKey({self.source})"
 
 
 class Keys:
-    """Finds the keys of providers. `learn` is called with each key read after the start, to mask it."""
+    """Finds the keys of providers.
+
+    `find` calls `learn` with each key that it reads from a program, the keyring or the file, so
+    that the key is masked in all output.
+    """
 
     def __init__(
         self,
@@ -70,17 +78,20 @@ class Keys:
         tenant_keys: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._own, self._environ, self._stored = providers, environ, stored_keys
-        self._of_tenant = tenant_keys
+        self._tenant_keys = tenant_keys
         self._learn, self._lock = learn, Lock()
         self._found: dict[str, FoundKey] = {}
         self.trouble = ""  # the error of the last access to the keyring
 
     def uses_key(self, spec: ProviderSpec) -> bool:
-        """Whether a key has any effect for this provider."""
+        """Whether calls of this provider may need a key."""
         return bool(spec.key_env) or spec.name in self._own or spec.name in self._stored
 
     def has_known_key(self, spec: ProviderSpec) -> bool:
-        """Whether a key is known to exist, without asking a program or the keyring."""
+        """Whether a source other than the keyring has a key, or a `key_command` is set.
+
+        No program is run, and the keyring is not used.
+        """
         return bool(
             self.of_tenant(spec)
             or self.in_environment(spec)
@@ -89,15 +100,15 @@ class Keys:
         )
 
     def needs_key_store(self, spec: ProviderSpec) -> bool:
-        """Whether only a program or the keyring can tell if there is a key."""
+        """Whether only the `key_command` or the keyring can tell if a key exists."""
         if spec.name in self._found or self.of_tenant(spec) or self.in_environment(spec):
             return False
         return bool(self.command(spec)) or self._may_be_in_keyring(spec)
 
     def find(self, spec: ProviderSpec) -> FoundKey | None:
-        """The key. May block for long: call it in a worker thread.
+        """Return the key, or None if no source has one. Raises `BadInput` if a source fails.
 
-        Raises `BadInput` if a source fails that may have the key.
+        A program or the keyring may take long, so call this in a worker thread.
         """
         if key := self.of_tenant(spec) or self.in_environment(spec):
             return key
@@ -109,10 +120,11 @@ class Keys:
             return key
 
     def of_tenant(self, spec: ProviderSpec) -> FoundKey | None:
-        key = self._of_tenant.get(spec.name)
+        key = self._tenant_keys.get(spec.name)
         return FoundKey(key, "tenant") if key else None
 
     def in_environment(self, spec: ProviderSpec) -> FoundKey | None:
+        """Return the key in the first set variable of this provider, or None."""
         for name in spec.secret_envs:
             if value := self._environ.get(name, "").strip():
                 return FoundKey(value, "environment", name)
@@ -123,18 +135,24 @@ class Keys:
         return FoundKey(key, "file") if key else None
 
     def command(self, spec: ProviderSpec) -> tuple[str, ...]:
-        """The program that prints the key; () if none is set."""
+        """Return the `key_command` of this provider; () if none is set."""
         own = self._own.get(spec.name)
         return own.key_command if own else ()
 
     def find_quietly(self, spec: ProviderSpec) -> FoundKey | None:
-        """Like `find`, for many providers in a row: a keyring that failed is not asked again."""
+        """Return the key like `find`, but do not use the keyring again after it has failed.
+
+        Call this instead of `find` if keys of many providers are needed.
+        """
         if self.trouble and not self.command(spec):
             return self.in_environment(spec) or self.in_file(spec)
         return self.find(spec)
 
     def first_in_keyring(self, specs: Iterable[ProviderSpec]) -> ProviderSpec | None:
-        """The first provider with a key in the keyring. A failure ends the search."""
+        """Return the first provider with a key in the keyring; None if there is none.
+
+        The search ends when the keyring fails.
+        """
         if keyring.is_installed():
             with suppress(BadInput):
                 return next((spec for spec in specs if keyring.get(spec.name)), None)
@@ -144,6 +162,10 @@ class Keys:
         return self.uses_key(spec) and keyring.is_installed()
 
     def _search(self, spec: ProviderSpec) -> FoundKey | None:
+        """Return the key from the `key_command`, the keyring or the file, in this order.
+
+        Return None if none of them has a key.
+        """
         if command := self.command(spec):
             return FoundKey(_run_command(command, self._environ), "key_command")
         if key := self._in_keyring(spec) or self.in_file(spec):
@@ -156,6 +178,10 @@ class Keys:
         return None
 
     def _in_keyring(self, spec: ProviderSpec) -> FoundKey | None:
+        """Return the key in the keyring, or None.
+
+        If the keyring fails, set `trouble` to the reason.
+        """
         self.trouble = ""
         if not self._may_be_in_keyring(spec):
             return None
@@ -168,7 +194,7 @@ class Keys:
 
 
 def key_problem(key: str) -> str:
-    """What is wrong with `key`, without quoting it; "" if nothing is."""
+    """Return what is wrong with `key`, without quoting it; "" if nothing is wrong."""
     if not key.strip():
         return "it is blank"
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in key):
@@ -181,14 +207,13 @@ def key_problem(key: str) -> str:
         return "it contains a space"
     if not key.isascii():
         return "it contains a character that no key has"
-    return (
-        f"it is longer than {_MAX_KEY_CHARS} characters"
-        if len(key) > _MAX_KEY_CHARS
-        else ""
-    )
+    if len(key) > _MAX_KEY_CHARS:
+        return f"it is longer than {_MAX_KEY_CHARS} characters"
+    return ""
 
 
 def _run_command(command: tuple[str, ...], environ: Mapping[str, str]) -> str:
+    """Return the key that a `key_command` prints. Raises `BadInput` if it is not a key."""
     key = run_key_command(command, environ)
     if problem := key_problem(key):
         raise BadInput(
@@ -197,14 +222,18 @@ def _run_command(command: tuple[str, ...], environ: Mapping[str, str]) -> str:
     return key
 
 
-MAX_COMMAND_SECONDS = 30.0  # seconds; a person may have to unlock something
-_MAX_ERROR_CHARS = 1000  # characters of standard error in a message
+MAX_COMMAND_SECONDS = 30.0  # a person may have to unlock something
+_MAX_ERROR_CHARS = 1000  # of standard error in a message
 
 
 def run_key_command(
     command: Sequence[str], environ: Mapping[str, str], within: float = MAX_COMMAND_SECONDS
 ) -> str:
-    """The first line that the command prints. Raises `BadInput` that names the program."""
+    """Run a `key_command`, and return the first line that it prints: the key.
+
+    Raises `BadInput` if the command fails, prints no key, or takes longer than `within`
+    seconds.
+    """
     program = command[0]
     home = environ.get("HOME", "")
     try:
@@ -215,7 +244,8 @@ def run_key_command(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            start_new_session=True,  # no terminal for prompts, and a process group to kill
+            # No terminal for prompts, and a process group that can be killed.
+            start_new_session=True,
         )
     except OSError as error:
         why = reason_of(error)
@@ -228,10 +258,11 @@ def run_key_command(
             raise BadInput(
                 f"the key_command {program!r} returned no key within {within:g} s"
             ) from error
-        except BaseException:  # Ctrl+C
+        except BaseException:  # also on Ctrl+C
             _kill_group(started)
             raise
-    key = (output.decode("utf-8", "replace").splitlines() or [""])[0].strip()
+    lines = output.decode("utf-8", "replace").splitlines()
+    key = lines[0].strip() if lines else ""
     reason = _failure_text(err.decode("utf-8", "replace"), key)
     if started.returncode:
         raise BadInput(
@@ -250,14 +281,18 @@ def _find_program(program: str, environ: Mapping[str, str]) -> str:
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """End the program with all that it has started, even if it has ended itself."""
+    """Kill the programs in the process group of `process`, even if `process` has exited."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
 
 def _failure_text(text: str, key: str) -> str:
-    """The error output on one line, masked because some programs print secrets there."""
+    """Return ": " and the error output `text` on one line; "" if `text` is blank.
+
+    Secrets and `key` are masked in the output.
+    """
     masked = Redactor((key,)).mask(text.encode()).decode("utf-8", "replace")
-    masked = masked.replace(key, SECRET_MASK) if key else masked
+    if key:
+        masked = masked.replace(key, SECRET_MASK)
     line = " ".join(masked.split())[-_MAX_ERROR_CHARS:]
     return f": {line}" if line else ""

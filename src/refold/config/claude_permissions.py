@@ -1,7 +1,11 @@
-"""The permission rules of Claude Code for a folder, as rules of ours.
+"""Reads the permission rules of Claude Code for a folder, and converts them to rules of refold.
 
-Its deny rules count at once: they only forbid. The others count when the user imports them.
-`permissions.claude_rules` converts a rule; `trusted_folders` stores what was imported.
+Deny rules of Claude Code apply at once. Its allow and ask rules apply when the user imports
+them. `permissions.claude_rules` converts a rule; `trusted_folders` stores what was imported.
+
+Deny rules apply even in a folder that is not trusted, because they can only forbid calls. Ask
+rules wait for the import, because they would win over the user's own allow rules. A file that
+cannot be read is reported, but does not keep refold from starting.
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,7 +29,10 @@ _DENY_KEY = "permissions.deny"
 
 
 class ClaudeRules(Struct, frozen=True):
-    """Converted rules. `notes` say what was left out or changed, and in which file."""
+    """The rules of Claude Code for a folder, converted to rules of refold.
+
+    `notes` are sentences about rules that were left out or changed; each names the file.
+    """
 
     rules: Mapping[Verdict, tuple[str, ...]]
     notes: tuple[str, ...] = ()
@@ -35,11 +42,15 @@ class ClaudeRules(Struct, frozen=True):
 
     @property
     def sha256(self) -> str:
-        """A hash that changes with the rules."""
+        """The SHA-256 of the rules."""
         return sha256(msgspec.json.encode(self.rules)).hexdigest()
 
     def lines(self, ending: Mapping[Verdict, str] | None = None) -> Iterator[str]:
-        """A line for each rule, safe for a screen. `ending` says for each verdict what counts."""
+        """Yield a line for each rule, safe for a screen.
+
+        `ending` maps each verdict to a text, which is appended in brackets to the lines of its
+        rules.
+        """
         for verdict, texts in self.rules.items():
             after = f"  ({ending[verdict]})" if ending else ""
             yield from (
@@ -48,14 +59,20 @@ class ClaudeRules(Struct, frozen=True):
 
 
 def rules_of_folder(folder: str) -> ClaudeRules:
-    """The rules of the files in `folder`, a real path. Raises `BadInput`."""
+    """Return the rules of Claude Code in `folder`, a real path.
+
+    Raises `BadInput` if a file of rules is invalid or unreadable.
+    """
     return rules_of_files(
         read_small_files(folder, CLAUDE_DIRECTORY, CLAUDE_FILES, lambda _: False)
     )
 
 
 def rules_of_files(files: Mapping[str, bytes]) -> ClaudeRules:
-    """The rules of these files, by their names. Raises `BadInput`."""
+    """Return the rules in `files`, which maps the name of each file to its content.
+
+    Raises `BadInput` for an invalid file.
+    """
     rules: dict[Verdict, tuple[str, ...]] = {"allow": (), "ask": (), "deny": ()}
     notes = list[str]()
     for name, content in files.items():
@@ -65,7 +82,10 @@ def rules_of_files(files: Mapping[str, bytes]) -> ClaudeRules:
 
 
 def deny_layer(folder: str, problems: list[str]) -> Layer:
-    """The deny rules of Claude Code in `folder`. An unreadable file is a problem."""
+    """Yield the deny rules of Claude Code in `folder`.
+
+    A file that cannot be read or parsed is skipped, and the error is added to `problems`.
+    """
     for name in CLAUDE_FILES:
         try:
             files = read_small_files(folder, CLAUDE_DIRECTORY, (name,), lambda _: False)
@@ -78,6 +98,10 @@ def deny_layer(folder: str, problems: list[str]) -> Layer:
 
 
 def _permissions(name: str, content: bytes) -> Mapping[str, object]:
+    """Return the object `permissions` of Claude Code's file `name`; {} if it has none.
+
+    Raises `BadInput` if the content is not an object of this form.
+    """
     try:
         document = msgspec.json.decode(content, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -91,14 +115,17 @@ def _permissions(name: str, content: bytes) -> Mapping[str, object]:
 def _take_valid(
     imported: ImportedRules, rules: dict[Verdict, tuple[str, ...]]
 ) -> Iterator[str]:
-    """Add the rules that name existing tools to `rules`; yield a note about each other rule."""
-    yield from imported.left
+    """Add those imported rules to `rules` that name existing tools.
+
+    Yield a note about each rule and setting of Claude Code that is not imported.
+    """
+    yield from imported.remarks
     by_verdict: dict[Verdict, tuple[str, ...]] = {
         "allow": imported.allow, "ask": imported.ask, "deny": imported.deny,
     }  # fmt: skip
     for verdict, texts in by_verdict.items():
         for text in texts:
-            if not _names_a_tool(parse(text, "deny").tool):
+            if not _is_tool_name(parse(text, "deny").tool):
                 yield f"{text!r} was left out: there is no such tool here"
             elif text not in rules[verdict]:
                 rules[verdict] = (*rules[verdict], text)
@@ -108,7 +135,8 @@ def _take_valid(
         yield f"the directory {path!r} was not imported: add it with --add-dir"
 
 
-def _names_a_tool(name: str) -> bool:
+def _is_tool_name(name: str) -> bool:
+    """Return whether a rule with this name is about a built-in tool, or maybe one elsewhere."""
     from refold.tools.builtin import builtin
 
     return is_elsewhere(name) or any(

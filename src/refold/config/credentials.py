@@ -1,4 +1,4 @@
-"""Stores the user's API keys in a file that only the user can read. Never in a project.
+"""Stores the user's API keys in a file that only the user can read, outside of projects.
 
 `api_keys` decides which of several keys is used.
 """
@@ -11,22 +11,31 @@ from refold.place.private_files import file_lock, write
 
 
 def read(file: Path) -> dict[str, str]:
-    """Keys by provider name. Raises `BadInput` if others can read the file."""
+    """Return the keys in `file`, by provider name.
+
+    Raises `BadInput` if other users can read the file.
+    """
     return _parse(file, _text(file))
 
 
 def store(file: Path, provider: str, key: str) -> None:
-    """Add or replace one key. Raises `BadInput` if the file cannot be written."""
+    """Add or replace the key of one provider.
+
+    Raises `BadInput` if the file cannot be written.
+    """
     _change(file, provider, key)
 
 
 def remove(file: Path, provider: str) -> bool:
-    """Remove a key; False if there was none. Raises `BadInput` as `store` does."""
+    """Remove the key of `provider`. Return False if the file has no key of it.
+
+    Raises `BadInput` if the file cannot be written.
+    """
     return _change(file, provider, None)
 
 
 def exposure_warning(file: Path) -> str:
-    """A warning if other users can read the directory of the file, or ""."""
+    """Return a warning if other users have access to the directory of `file`, otherwise ""."""
     try:
         bits = file.parent.stat().st_mode & 0o077
     except FileNotFoundError:
@@ -35,13 +44,17 @@ def exposure_warning(file: Path) -> str:
 
 
 def quote_toml(text: str) -> str:
-    """`text` as a TOML string: like JSON, except for DEL and non-ASCII characters."""
+    """Return `text` as a TOML string. Only DEL is escaped differently from JSON."""
     import json
 
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _text(file: Path) -> str:
+    """Return the content of the file of keys; "" if it does not exist.
+
+    Raises `BadInput` if it cannot be read, or if other users can read it.
+    """
     try:
         if file.stat().st_mode & 0o077:
             raise BadInput(f"{file} holds keys and others can read it: chmod 600 {file}")
@@ -53,6 +66,7 @@ def _text(file: Path) -> str:
 
 
 def _parse(file: Path, text: str) -> dict[str, str]:
+    """Return the keys by provider. Values that are not strings are left out."""
     if not text:
         return {}
     import tomllib
@@ -65,9 +79,13 @@ def _parse(file: Path, text: str) -> dict[str, str]:
 
 
 def _change(file: Path, provider: str, key: str | None) -> bool:
+    """Set the key, or remove it if `key` is None.
+
+    Return whether the file had a key of `provider` before.
+    """
     if key is None and not file.exists():
         return False
-    file = file.resolve()  # a link to it stays one
+    file = file.resolve()  # so that a link stays a link
     try:
         with file_lock(file):
             before = _text(file)
@@ -77,7 +95,9 @@ def _change(file: Path, provider: str, key: str | None) -> bool:
                 return False
             after = _change_line(before, provider, key)
             new_keys = keys if key is None else keys | {provider: key}
-            if not _holds(after, new_keys):  # a change of lines cannot repair it
+            if not _has_exactly(
+                after, new_keys
+            ):  # changing one line cannot repair the file
                 after = "".join(
                     f"{quote_toml(n)} = {quote_toml(v)}\n" for n, v in new_keys.items()
                 )
@@ -90,7 +110,7 @@ def _change(file: Path, provider: str, key: str | None) -> bool:
 
 
 def _change_line(text: str, provider: str, key: str | None) -> str:
-    """`text` with one line changed, and the rest unchanged."""
+    """Return `text` with the line of `provider` replaced or added; removed if `key` is None."""
     line = "" if key is None else f"{quote_toml(provider)} = {quote_toml(key)}\n"
     names = "|".join(re.escape(n) for n in (provider, f'"{provider}"', f"'{provider}'"))
     match = re.search(rf"^[ \t]*(?:{names})[ \t]*=.*\n?", text, re.MULTILINE)
@@ -102,7 +122,8 @@ def _change_line(text: str, provider: str, key: str | None) -> str:
     return above + line + text[end:]
 
 
-def _holds(text: str, keys: dict[str, str]) -> bool:
+def _has_exactly(text: str, keys: dict[str, str]) -> bool:
+    """Return whether the strings in the TOML `text` are `keys`; False if it is invalid."""
     import tomllib
 
     try:

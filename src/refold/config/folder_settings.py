@@ -24,9 +24,10 @@ from refold.views.escape import escape_to_one_line
 
 
 class FolderSettings(Struct, frozen=True):
-    """The settings, and notices about those of the folder itself.
+    """The settings that apply in a folder, and the settings files and texts in the folder.
 
-    `texts` would instruct the model, but they are outside of trusted folders.
+    `texts` are the texts for the model that are ignored, because the user has not trusted their
+    folder.
     """
 
     loaded: Loaded
@@ -40,20 +41,21 @@ class FolderSettings(Struct, frozen=True):
 
     @property
     def limits_of_flags(self) -> RunLimits:
-        """The limits that come from flags."""
+        """The limits and rules that were set by flags."""
         return limits_from_flags(self.loaded)
 
     @property
     def reason_ignored(self) -> str:
-        """The ignored settings and the reason; "" if there are none."""
+        """Sentences that say which settings are ignored, and why; "" if none are ignored."""
         ignored = reason_settings_ignored(self.project, self.state)
         return "; ".join(filter(None, (ignored, *self.loaded.unknown)))
 
 
 def reason_settings_ignored(source: Project, state: State, name: str = "") -> str:
-    """The ignored settings of a folder and the reason; "" if there are none.
+    """Return a sentence that says which settings of a folder are ignored, and why; "" if none.
 
-    `name`: the file of agents that this start names, whose settings apply.
+    `name` is the file of agents that the command line names, or "". It is never ignored, so the
+    sentence does not mention it.
     """
     if name:
         source = without_agents(source, os.path.realpath(os.path.expanduser(name)))
@@ -84,9 +86,10 @@ def load_folder_settings(
     trust: bool = False,
     managed: Path = MANAGED_FILE,
 ) -> FolderSettings:
-    """Load every layer. With `trust` the folder's own settings apply to this start.
+    """Return the settings of all layers for a session in `directory`.
 
-    Raises `BadInput`, but never because of files in an untrusted folder.
+    With `trust` the settings of the folder itself apply to this start, even if the user has not
+    trusted it. Raises `BadInput`, but never because of files in an untrusted folder.
     """
     folders = TrustedFolders(paths.folders)
     source, state = project_and_trust(directory, paths, trust=trust)
@@ -104,9 +107,10 @@ def load_folder_settings(
 
 
 def claude_deny_layer(folder: str, problems: list[str]) -> Layer:
-    """The deny rules of Claude Code in `folder`, which count without trust."""
+    """Yield the deny rules of Claude Code in `folder`, which apply without trust."""
     if os.path.lexists(os.path.join(folder, ".claude")):
-        from refold.config.claude_permissions import deny_layer  # of few folders
+        # Imported late: few folders have them.
+        from refold.config.claude_permissions import deny_layer
 
         yield from deny_layer(folder, problems)
 
@@ -114,8 +118,10 @@ def claude_deny_layer(folder: str, problems: list[str]) -> Layer:
 def project_and_trust(
     directory: Path, paths: Paths, *, trust: bool = False
 ) -> tuple[Project, State]:
-    """The files of the folder, and whether they count; with `trust` they do for this start.
-    Raises `BadInput` if `trust` is set and a file is invalid.
+    """Read the settings files of the folder. Return them, and whether the user trusts them.
+
+    With `trust` the files count as trusted for this start. Raises `BadInput` if `trust` is set
+    and a file is invalid.
     """
     source = read_project(directory, paths.settings)
     if trust and source.problem:
@@ -125,11 +131,13 @@ def project_and_trust(
 
 
 def untrusted_texts(directory: Path | str, folders: TrustedFolders) -> FolderTexts:
-    """Texts that would instruct the model, but are ignored without trust."""
+    """Return the texts for the model that are ignored, because their folder is not trusted."""
     folder = texts(directory)
     trusted = folders.find_trusted_above(os.path.realpath(directory), folder.root)
-    new = (t for t in folder.found if not (trusted and below(t.folder, trusted)))
-    return FolderTexts(folder.root, tuple(new))
+    if not trusted:
+        return folder
+    untrusted = (text for text in folder.found if not below(text.folder, trusted))
+    return FolderTexts(folder.root, tuple(untrusted))
 
 
 _MODE, _STEPS = "permission_mode", "limits.steps"
@@ -137,7 +145,7 @@ _DOLLARS, _TOKENS = "budget.dollars", "budget.tokens"
 
 
 def limits_from_flags(loaded: Loaded) -> RunLimits:
-    """The settings that come from flags, without those of any other layer."""
+    """Return the limits and rules that were set by flags, without those of other layers."""
     settings = loaded.settings
     flagged = {key for key, origin in loaded.origins.items() if is_flag(origin.origin)}
     rules = settings.permissions
@@ -153,7 +161,7 @@ def limits_from_flags(loaded: Loaded) -> RunLimits:
 
 
 def to_flags(limits: RunLimits) -> dict[str, object]:
-    """The limits in the form that `load_folder_settings` accepts."""
+    """Return the limits as the parameter `flags` of `load_folder_settings`."""
     return {
         "permissions.allow": limits.allow,
         "permissions.ask": limits.ask,
@@ -166,6 +174,7 @@ def to_flags(limits: RunLimits) -> dict[str, object]:
 
 
 def _rules_from_flags(rules: Sequence[str | RuleWithCases]) -> tuple[str, ...]:
+    """Return the rules whose source is a flag. A rule without a source is from no flag."""
     return tuple(
         rule.rule
         for rule in rules

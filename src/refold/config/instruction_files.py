@@ -1,15 +1,16 @@
-"""Reads all files of a trusted folder that instruct the model, to compare them with what is trusted.
+"""Reads all files of a trusted folder that instruct the model.
 
-It has one list for all kinds: files like AGENTS.md with their imports, skills, templates,
-commands, presets, agents, and the notes of the folder. The packages that use the texts parse them;
-`trusted_versions` says which version counts.
+They are compared with the versions that the user has trusted. This module knows all kinds:
+files like AGENTS.md with their imports, skills, templates, commands, presets, agents, and the
+notes of the folder. The packages that use the texts parse them. `trusted_versions` decides
+which version of a text is used.
 
-Every reader of such a text passes it through one function (`values.text.TrustedText`).
-Otherwise a command could change a skill or an agent for the next session. Names in the record are
-relative to the trusted folder, so a worktree uses the versions of its repository. A change
-counts as seen only if the question about its call showed it: a command does not show the new
-content, and `!git pull` brings the text of others. Files that refold never reads, such as
-`.pre-commit-config.yaml`, have no versions, because tools run the bytes on the disk.
+All code that reads a text for the model passes it through `values.text.TrustedText`, because a
+command may have changed the file. Names in the record of trusted versions are relative to the
+trusted folder, so a worktree uses the versions of its repository. A change of a file counts as
+seen by the user only if the permission question showed the new content; the question about a
+command does not show it. Files that refold never reads, such as `.pre-commit-config.yaml`, have
+no versions, because tools run the bytes on the disk.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ from refold.values.path_names import below
 from refold.values.text import TrustedText
 
 _TEXT_SUFFIXES = (".md", ".yml", ".yaml")
-_MAX_FILE_BYTES = 256 * 1024  # of one file; the same as of a skill
+_MAX_FILE_BYTES = 256 * 1024  # of one file; the same as for a skill
 _MAX_FILES = 2_000
 _MAX_FOLDERS = 20_000  # searched below a folder
 _MAX_SKILL_DEPTH = 5  # folders within a folder of skills
@@ -33,37 +34,41 @@ _SKIP_DIRECTORIES = frozenset(("node_modules", "__pycache__", "venv", "site-pack
 
 
 def read_applicable(
-    directory: str, root: str, trusted: str, home: str, text: TrustedText
+    directory: str, root: str, trusted: str, home: str, compare: TrustedText
 ) -> None:
-    """Pass the instructions that apply in `directory` to `text`. All are real paths."""
+    """Call `compare` with each text that instructs a model which works in `directory`.
+
+    The texts are in `directory` and in those of its parents, up to `root`, that are in the
+    folder `trusted`. All paths are real.
+    """
     folders = [folder for folder in folder_chain(directory, root) if below(folder, trusted)]
-    _read(folders, root, home, text)
+    _read_folders(folders, root, home, compare)
 
 
-def read_all(root: str, trusted: str, home: str, text: TrustedText) -> None:
-    """Like `read_applicable`, for the trusted folder and every folder below it."""
-    _read(folders_below(trusted), root, home, text)
+def read_all(root: str, trusted: str, home: str, compare: TrustedText) -> None:
+    """Call `compare` with each text for the model in `trusted` and the folders below it."""
+    _read_folders(folders_below(trusted), root, home, compare)
 
 
-def read_files(paths: Iterable[str], root: str, home: str, text: TrustedText) -> None:
-    """Like `read_applicable`, for these files of any kind."""
+def read_files(paths: Iterable[str], root: str, home: str, compare: TrustedText) -> None:
+    """Call `compare` with the text of each of these files, of whatever kind it is."""
     for path in paths:
         if os.path.basename(path) in _FILE_BASENAMES:
-            read([InstructionFile(path, root)], home, _secret_reason, text)
+            read([InstructionFile(path, root)], home, _secret_reason, compare)
         else:
-            _read_file(path, root, text)
+            _read_file(path, root, compare)
 
 
 def folders_below(top: str) -> Iterator[str]:
-    """`top` and the folders below it that belong to the same repository."""
-    waiting, count = [top], 0
-    while waiting and count < _MAX_FOLDERS:
-        folder = waiting.pop()
+    """Yield `top` and the folders below it that belong to the git repository of `top`."""
+    unread, count = [top], 0
+    while unread and count < _MAX_FOLDERS:
+        folder = unread.pop()
         count += 1
         yield folder
         try:
             with os.scandir(folder) as entries:
-                waiting += [
+                unread += [
                     entry.path
                     for entry in entries
                     if entry.name[:1] != "."
@@ -76,20 +81,26 @@ def folders_below(top: str) -> Iterator[str]:
 
 
 def instruction_file(folder: str) -> tuple[str, ...]:
-    """The file of instructions that applies in this folder: the first that exists, or none."""
+    """Return a tuple with the path of the first file of instructions in this folder.
+
+    Return () if the folder has none.
+    """
     paths = (os.path.join(folder, name) for name in FILE_NAMES)
     return tuple(path for path in paths if os.path.lexists(path))[:1]
 
 
 def is_instruction_file(path: str) -> bool:
-    """Whether a file of this path instructs the model by its name, and not only if imported."""
+    """Whether a file instructs the model because of its path, without being imported."""
     return path.endswith(_PATH_ENDS) or any(
         f"/{folder}/" in path and path.endswith(_TEXT_SUFFIXES) for folder in TEXT_FOLDERS
     )
 
 
 def text_at(path: str, root: str, sha256: str) -> str | None:
-    """The text of a file, if its content still has this hash."""
+    """Return the text of a file, or None if its content does not have the hash `sha256`.
+
+    None is returned, too, if the file cannot be read or may contain secrets.
+    """
     try:
         content = content_at(path, root, _MAX_FILE_BYTES)
         if hashlib.sha256(content.data).hexdigest() != sha256 or _secret_reason(path):
@@ -103,33 +114,39 @@ _FILE_BASENAMES = frozenset(map(os.path.basename, FILE_NAMES))
 _PATH_ENDS = tuple(f"/{name}" for name in (*FILE_NAMES, *TEXT_FILES))
 
 
-def _read(folders: Iterable[str], root: str, home: str, text: TrustedText) -> None:
+def _read_folders(
+    folders: Iterable[str], root: str, home: str, compare: TrustedText
+) -> None:
+    """Call `compare` with each instruction file, and with up to `_MAX_FILES` other texts."""
     count = 0
     for folder in folders:
         instructions = [InstructionFile(path, root) for path in instruction_file(folder)]
-        read(instructions, home, _secret_reason, text)
+        read(instructions, home, _secret_reason, compare)
         for path in _other_texts(folder):
             count += 1
             if count > _MAX_FILES:
                 return
-            _read_file(path, root, text)
+            _read_file(path, root, compare)
 
 
-def _read_file(path: str, root: str, text: TrustedText) -> None:
+def _read_file(path: str, root: str, compare: TrustedText) -> None:
+    """Call `compare` with the text of a file, unless it is too large, secret or unreadable."""
     real = os.path.realpath(path)
     try:
         content = content_at(real, root, _MAX_FILE_BYTES)
         if content.size <= _MAX_FILE_BYTES and not _secret_reason(real):
-            text(real, text_of(content))
+            compare(real, text_of(content))
     except (FileNotFoundError, Unreadable):
-        return  # its users report that
+        return  # the code that uses the file reports that
 
 
 def _secret_reason(real: str) -> str:
+    """Return why the file must not be sent to a model; "" if it may be sent."""
     return "it may contain secrets" if is_protected(real, Facts(), writes=False) else ""
 
 
 def _other_texts(folder: str) -> Iterator[str]:
+    """Yield the paths of the folder's other texts for the model, such as skills and prompts."""
     yield from (os.path.join(folder, name) for name in TEXT_FILES)
     for name in TEXT_FOLDERS:
         top = os.path.join(folder, name)
@@ -138,7 +155,10 @@ def _other_texts(folder: str) -> Iterator[str]:
 
 
 def _texts_below(top: str) -> Iterator[str]:
-    """The texts below `top`. Folders may be links; the limit of depth ends a cycle."""
+    """Yield the paths of the text files below `top`.
+
+    Links to folders are followed. A limit of depth ends a cycle of links.
+    """
     for folder, names, files in os.walk(top, followlinks=True):
         depth = os.path.relpath(folder, top).count(os.sep) + 1
         names[:] = sorted(n for n in names if n[:1] != "." and depth < _MAX_SKILL_DEPTH)

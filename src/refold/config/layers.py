@@ -1,7 +1,8 @@
-"""Reads the layers of settings, key by key, with the place where each is written.
+"""Reads the layers of settings: files, environment variables and flags.
 
-Files, environment and flags are parsed here, but not checked: `load` checks values and
-decides which layer wins; `folder_settings` decides which files of a folder count.
+Each setting keeps the place where it is written. This module does not check values: `load`
+checks them and decides which layer wins. `folder_settings` decides which files of a folder
+apply.
 """
 
 import re
@@ -29,6 +30,7 @@ _NOT_SETTINGS = frozenset(
         "REFOLD_BUCKET",
         "REFOLD_CLUSTER_KEY",
         "REFOLD_HOME",
+        "REFOLD_IMAGE",
         "REFOLD_MODELS",
         "REFOLD_NATS",
         "REFOLD_NO_BACKGROUND",
@@ -37,6 +39,7 @@ _NOT_SETTINGS = frozenset(
         "REFOLD_SESSIONS",
         "REFOLD_TEMPORAL",
         "REFOLD_TENANT",
+        "REFOLD_TOKEN",
     }
 )
 _LIST_SETTINGS = (
@@ -48,16 +51,16 @@ _LIST_SETTINGS = (
 
 
 class Origin(Struct, frozen=True):
-    """A value, and where it was written: "user /home/x/.config/refold/config.toml"."""
+    """The value of a setting, and the place where it is written."""
 
     value: object
     origin: str
-    text: str = ""  # of the file, if it is from one
-    path: tuple[str, ...] = ()  # of the setting in it
+    text: str = ""  # the text of its file, if it has one
+    path: tuple[str, ...] = ()  # the path of the setting in the file
 
     @property
     def line(self) -> int:
-        """The line in the file; 0 without one. Computed when it is first used."""
+        """The number of the line in the file; 0 if the value is not from a file."""
         if not self.text:
             return 0
         from refold.config.toml_text import line_of, lines_of
@@ -66,26 +69,26 @@ class Origin(Struct, frozen=True):
 
     @property
     def error_prefix(self) -> str:
-        """The place and a colon, to begin an error; "" for a value from the command line."""
+        """The beginning of an error message: the place and ": ", or "" for the command line."""
         return "" if self.origin == COMMAND_LINE else f"{self.place}: "
 
     @property
     def place(self) -> str:
-        """The origin as it begins an error; for a file its name and line."""
+        """The origin for an error message. For a file it is the name and the line."""
         owner, _, file = self.origin.partition(" ")
         return self._with_line(file) if owner in _LAYER_OWNERS else self.origin
 
     @property
     def where(self) -> str:
-        """The whole origin as shown in a list, with the line in a file."""
+        """The origin for a list of settings: the layer, the file and the line."""
         return self._with_line(self.origin)
 
     def _with_line(self, text: str) -> str:
-        return f"{text}:{line}" if (line := self.line) else text
+        return f"{text}:{self.line}" if self.line else text
 
 
 def is_flag(origin: str) -> bool:
-    """Whether a value comes from the command line, or from a profile that it chose."""
+    """Whether a value was set on the command line, or by a profile chosen there."""
     return origin == COMMAND_LINE or origin.endswith(f" ({COMMAND_LINE})")
 
 
@@ -94,8 +97,9 @@ BYTE_ORDER_MARK = "\ufeff"  # some editors write it first
 
 
 def from_file(file: Path, owner: str) -> Layer:
+    """Return the settings in a file; () if it does not exist. Raises `BadInput`."""
     text = text_of(file)
-    if not text and file.exists():  # like a file whose content was lost
+    if not text and file.exists():  # it is treated like a file whose content was lost
         raise BadInput(
             f"{file} is empty, so refold cannot know which rules you set: restore the file, or "
             "delete it to start without settings"
@@ -104,7 +108,10 @@ def from_file(file: Path, owner: str) -> Layer:
 
 
 def text_of(file: Path) -> str:
-    """The content of the file, unchanged; "" if there is none. Raises `BadInput`."""
+    """Return the content of the file, unchanged; "" if it does not exist.
+
+    Raises `BadInput` if it cannot be read.
+    """
     try:
         if file.exists() and not file.is_file():
             raise BadInput(f"the settings in {file} cannot be read: it is not a file")
@@ -122,8 +129,11 @@ def text_of(file: Path) -> str:
 
 
 def from_text(text: str, name: str, origin: str) -> Layer:
-    """The settings in a text of TOML. Raises `BadInput` that begins with `name`."""
-    import tomllib  # imported only if there is a file
+    """Return the settings in a TOML text.
+
+    Raises `BadInput` if the text is not valid TOML; the error begins with `name`.
+    """
+    import tomllib  # imported late: only if a file exists
 
     text = text.removeprefix(BYTE_ORDER_MARK)
     try:
@@ -137,18 +147,20 @@ def from_text(text: str, name: str, origin: str) -> Layer:
 
 
 def from_environment(environ: Mapping[str, str]) -> Layer:
-    # Other agents' name for it. It comes first, so that any other spelling wins.
+    """Yield a setting for each environment variable like REFOLD_A__B, which sets `a.b`."""
+    # Other agents use this variable, too. It comes first, so that a variable of refold wins.
     if model := environ.get(SHARED_MODEL, ""):
         yield "models.main", Origin(model, f"{VARIABLE_LAYER} {SHARED_MODEL}")
     for name, text in sorted(environ.items()):
         if name.startswith(_VARIABLE_PREFIX) and name not in _NOT_SETTINGS and text:
             key = name.removeprefix(_VARIABLE_PREFIX).lower().replace("__", ".")
-            several = key.startswith("permissions.") or key in _LIST_SETTINGS
-            value = tuple(_split(text)) if several else text
+            is_list = key.startswith("permissions.") or key in _LIST_SETTINGS
+            value = tuple(_split(text)) if is_list else text
             yield key, Origin(value, f"{VARIABLE_LAYER} {name}")
 
 
 def from_flags(flags: Mapping[str, object]) -> Layer:
+    """Yield the settings of the flags that were given."""
     for key, value in flags.items():
         if value is not None and value != ():
             yield key, Origin(value, COMMAND_LINE)
@@ -160,14 +172,18 @@ def join_key(*parts: str) -> str:
 
 
 def parts_of(key: str) -> list[str]:
+    """Return the parts of a dotted key without their quotes; [] for an invalid key."""
     return [part.strip('"') for part in re.findall(r'"[^"]*"|[^."]+', key)]
 
 
 def _split(text: str) -> list[str]:
-    """Split at commas, except those within the brackets of a rule."""
-    depth, parts = 0, [""]
+    """Split `text` at commas, but not at those within the brackets of a rule."""
+    depth, parts = 0, [""]  # the number of open brackets
     for letter in text:
-        depth += (letter == "(") - (letter == ")" and depth > 0)
+        if letter == "(":
+            depth += 1
+        elif letter == ")" and depth:
+            depth -= 1
         if letter == "," and not depth:
             parts.append("")
         else:
@@ -178,6 +194,7 @@ def _split(text: str) -> list[str]:
 def _flatten(
     table: Mapping[str, Any], before: tuple[str, ...] = ()
 ) -> Iterable[tuple[tuple[str, ...], object]]:
+    """Yield the path and the value of each setting in nested tables."""
     for name, value in table.items():
         if isinstance(value, dict) and value:
             yield from _flatten(cast("dict[str, Any]", value), (*before, name))
@@ -186,25 +203,28 @@ def _flatten(
 
 
 def _toml_error(name: str, text: str, error: Exception) -> str:
-    """The error, with the position that `tomllib` puts at its end."""
+    """Return a sentence about an error of `tomllib`. It begins with `name` and the position."""
+    # The message ends with "(at line 1, column 2)" or "(at end of document)".
     message = str(error)
-    reason, _, place = message.partition(" (at ")
-    if match := re.fullmatch(r"line (\d+), column (\d+)\)", place):
+    reason, _, position = message.partition(" (at ")
+    if match := re.fullmatch(r"line (\d+), column (\d+)\)", position):
         line, column = int(match[1]), int(match[2])
-    elif place:  # the end of the text
+    elif position:
         line, column = text.count("\n") + 1, len(text) - text.rfind("\n")
     else:
         return f"{name} is not valid TOML: {message}"
     return f"{name}:{line}:{column}: this is not valid TOML: {reason}"
 
 
-SETTINGS_SOURCE = "settings"  # the source of a rule that came from no file and no flag
+# The source of a rule that is neither from a file nor from a flag.
+SETTINGS_SOURCE = "settings"
 
 
 def rules_of(permissions: Permissions, place: str = "") -> tuple[Rule, ...]:
-    """Parse the rules. Raises `BadInput` if one is invalid or breaks its examples.
+    """Return all rules of `permissions`, parsed.
 
-    It begins with `place`, or else with the source of the rule.
+    Raises `BadInput` if a rule is invalid or contradicts its examples. The error begins with
+    `place`, or with the source of the rule if `place` is "".
     """
     pairs: list[tuple[Verdict, RuleWithCases | str]] = [
         *(("deny", rule) for rule in permissions.deny),
@@ -215,22 +235,27 @@ def rules_of(permissions: Permissions, place: str = "") -> tuple[Rule, ...]:
 
 
 def rules_with_source(items: Iterable[object], origin: Origin) -> tuple[RuleWithCases, ...]:
-    """Rules, each with its source."""
+    """Return the rules `items`, with the place in `origin` as the source of each."""
     return tuple(_rule_with_source(rule, origin) for rule in items)
 
 
 def _rule(verdict: Verdict, item: RuleWithCases | str, place: str) -> Rule:
+    """Return the rule, parsed and checked against its examples. Raises `BadInput`."""
     written = RuleWithCases(rule=item) if isinstance(item, str) else item
     source = written.source or SETTINGS_SOURCE
     try:
         rule = parse(written.rule, verdict, source)
     except BadInput as error:
-        before = f"{place}: " if place else Origin(None, source).error_prefix
-        raise BadInput(f"{before}{error}") from error
+        prefix = f"{place}: " if place else Origin(None, source).error_prefix
+        raise BadInput(f"{prefix}{error}") from error
     return check_examples(replace(rule, match=written.match, not_match=written.not_match))
 
 
 def _rule_with_source(item: object, origin: Origin) -> RuleWithCases:
+    """Return the rule with the place in `origin` as its source, unless it has one already.
+
+    `item` is a text, a rule, or a table of a file, which must have no source.
+    """
     if isinstance(item, str):
         return RuleWithCases(rule=item, source=origin.origin)
     if isinstance(item, RuleWithCases):

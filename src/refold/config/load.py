@@ -1,14 +1,15 @@
-"""Combines the layers of settings: later ones win, key by key.
+"""Combines the layers of settings, key by key; later layers win.
 
-These are the defaults, the user's file, the project's files, the environment, flags, and
-last the file of the machine's administrator; permission rules of all layers add up. An
-invalid setting is an error with its place and value, and never skipped. `folder_settings`
-decides whether a project's files count.
+The layers are the defaults, the user's file, the project's files, the environment, flags, and
+last the file of the machine's administrator. Permission rules of all layers are combined. An
+invalid setting raises an error that names its place and value. `folder_settings` decides
+whether a project's files apply.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from msgspec.inspect import Type
 
 
-# Other names that users know from elsewhere, or from the command line.
+# Names that users know from other agents, or from the command line.
 _KEY_SYNONYMS = {"model": "models.main"}
 # Tables whose entries the user names.
 _TABLE_TYPES: dict[str, type[Struct]] = {
@@ -51,7 +52,7 @@ _TABLE_TYPES: dict[str, type[Struct]] = {
     "prices": Override,
     "commands": ProgramSettings,
 }
-# Names that settings had before. A file with one of them gets an error with the new name.
+# Former names of settings. A file with one of them gets an error with the new name.
 RENAMED_SETTINGS: Mapping[str, str] = MappingProxyType({
     "log": "log_level", "fallback": "fallback_models", "notify": "notify_seconds",
     "children": "subagents", "children.depth": "subagents.max_depth",
@@ -76,19 +77,20 @@ RENAMED_SETTINGS: Mapping[str, str] = MappingProxyType({
     "backend.window": "backend.window_messages",
 })  # fmt: skip
 _RULES_PREFIX = "permissions."
-_NO_UTF8 = r"[\ud800-\udfff]"  # bytes of a variable or flag that are not UTF-8
-_MAX_VALUE_CHARS = 300  # letters of a value in an error
+# Surrogates: Python decodes bytes of a variable or flag that are not UTF-8 to them.
+_NO_UTF8 = r"[\ud800-\udfff]"
+_MAX_VALUE_CHARS = 300  # of a value in an error
 
 
 class UnknownSetting(BadInput):
-    """Raised for a name that no setting has."""
+    """Raised for a key that does not name a setting."""
 
 
 class Loaded(Struct, frozen=True):
-    """The settings, and the origin of each value that is not the default.
+    """The settings, and the origin of each value that some layer sets.
 
     `unknown` are sentences about what was skipped: environment variables that name no setting,
-    rules of another agent that cannot be read.
+    and rules of another agent that cannot be read.
     """
 
     settings: Settings
@@ -103,10 +105,11 @@ def load(
     between: Sequence[Layer] = (),
     managed: Path = MANAGED_FILE,
 ) -> Loaded:
-    """Read every layer. Raises `BadInput` for the first error.
+    """Return the settings of all layers. Raises `BadInput` for the first error.
 
-    The layers `between` win over the user's file and nothing else. A variable that names no
-    setting is skipped: it may belong to another program, or be a secret for a server.
+    The layers `between` win over the user's file; environment, flags and `managed` win over
+    them. An environment variable that names no setting is skipped, because another program may
+    use it.
     """
     known, unknown = _split_variables(environ)
     layers = layers_of(file, known, flags, between, managed)
@@ -116,7 +119,10 @@ def load(
 def _split_variables(
     environ: Mapping[str, str],
 ) -> tuple[Mapping[str, str], tuple[str, ...]]:
-    """The variables that name a setting, and a sentence for each of the others."""
+    """Return `environ` without variables that begin with REFOLD_ but name no setting.
+
+    The second value has a sentence about each of these variables.
+    """
     unknown = dict[str, str]()
     for name in environ:
         if name.startswith("REFOLD_"):
@@ -125,7 +131,7 @@ def _split_variables(
             except UnknownSetting as error:
                 unknown[name] = str(error)
             except BadInput:
-                pass  # its layer reports it
+                pass  # the layer of the variable reports it
     if not unknown:
         return environ, ()
     known = {name: text for name, text in environ.items() if name not in unknown}
@@ -139,7 +145,7 @@ def layers_of(
     between: Sequence[Layer] = (),
     managed: Path = MANAGED_FILE,
 ) -> tuple[Callable[[], Layer], ...]:
-    """The layers that `load` reads, in order, each read when it is called."""
+    """Return a function for each layer, which reads it. Later layers win."""
     return (
         lambda: from_file(file, "user"),
         *(partial(_identity, layer) for layer in between),
@@ -150,9 +156,9 @@ def layers_of(
 
 
 def combine(layers: Iterable[Layer]) -> Loaded:
-    """The combined settings of these layers.
+    """Return the settings of these layers, combined.
 
-    Rules that contradict their own examples are an error.
+    Raises `BadInput` for an invalid setting, and for a rule that contradicts its examples.
     """
     origins: dict[str, Origin] = {}
     for key, origin in settings_in_order(layers):
@@ -163,39 +169,49 @@ def combine(layers: Iterable[Layer]) -> Loaded:
         origins[key] = origin
     settings = msgspec.convert(_to_tables(origins), Settings, strict=False)
     if settings.budget.dollars and _DOLLARS in origins and _TOKENS not in origins:
-        # A limit in dollars was chosen: the default in tokens must not replace it if the
-        # price is unknown. `engine.policies.budget` refuses such a model.
+        # If a limit in dollars was chosen, the default limit in tokens must not replace it
+        # when the price is unknown. `engine.policies.budget` refuses a model without price.
         settings = replace(settings, budget=replace(settings.budget, tokens=0))
     rules_of(settings.permissions)
     return Loaded(settings, origins)
 
 
 def settings_in_order(layers: Iterable[Layer]) -> Layer:
-    """Yield each setting of all layers, checked, including those of the security profile."""
-    lists = [list(check_layer(layer)) for layer in layers]
-    if any(key == "security_profile" for layer in lists for key, _ in layer):
+    """Check and yield all settings of all layers, and those of the chosen security profile."""
+    checked_layers = [list(check_layer(layer)) for layer in layers]
+    keys = {key for layer in checked_layers for key, _ in layer}
+    if "security_profile" in keys:
         from refold.config.security_profiles import with_profile
 
-        lists = [list(check_layer(layer)) for layer in with_profile(lists)]
-    for layer in lists:
+        with_layers = with_profile(checked_layers)
+        checked_layers = [list(check_layer(layer)) for layer in with_layers]
+    for layer in checked_layers:
         yield from layer
 
 
 def check_layer(layer: Layer) -> Layer:
-    """Yield each setting of a layer, checked. Raises `BadInput`, also for unknown tables."""
+    """Check and yield each setting of a layer.
+
+    Raises `BadInput` if one is invalid or unknown.
+    """
     for raw, origin in layer:
         if origin.value == {} and is_table(canonical_key(raw)):
-            continue
-        key, counts = check(raw, origin)
+            continue  # an empty table sets nothing
+        key, checked = check(raw, origin)
         if key.startswith(_RULES_PREFIX):
             name = key.removeprefix(_RULES_PREFIX)
-            items = cast("tuple[RuleWithCases, ...]", counts.value)
-            rules_of(Permissions(**{name: items}), counts.place)
-        yield key, counts
+            items = cast("tuple[RuleWithCases, ...]", checked.value)
+            rules_of(Permissions(**{name: items}), checked.place)
+        yield key, checked
 
 
 def check(raw: str, origin: Origin) -> tuple[str, Origin]:
-    """The canonical key and the converted value. Raises `BadInput`."""
+    """Check a setting, and return its canonical key and its value, which `origin` has.
+
+    `raw` is the key as it was written. The name of a mode is replaced by its canonical name,
+    and rules get their source; other values are unchanged. Raises `BadInput` for an unknown key
+    or an invalid value.
+    """
     key = canonical_key(raw)
     if key == "permission_mode" and isinstance(origin.value, str):
         origin = replace(origin, value=MODE_NAMES.get(origin.value, origin.value))
@@ -206,22 +222,22 @@ def check(raw: str, origin: Origin) -> tuple[str, Origin]:
 
 
 def flatten(settings: Struct, before: str = "") -> dict[str, object]:
-    """Every setting by its dotted key."""
+    """Return every setting by its dotted key. `before` is put before each key."""
     result: dict[str, object] = {}
     for name in settings.__struct_fields__:
         value = getattr(settings, name)
         if isinstance(value, Struct):
             result |= flatten(value, f"{before}{name}.")
         elif name in _TABLE_TYPES:
-            for key, inner in cast("dict[str, Struct]", value).items():
-                result |= flatten(inner, f"{before}{name}.{join_key(key)}.")
+            for key, entry in cast("dict[str, Struct]", value).items():
+                result |= flatten(entry, f"{before}{name}.{join_key(key)}.")
         else:
             result[f"{before}{name}"] = value
     return result
 
 
 def canonical_key(raw: str) -> str:
-    """The canonical form of a key: names of providers and programs in lower case."""
+    """Return the key with the names of providers and programs in lower case."""
     parts = parts_of(_KEY_SYNONYMS.get(raw, raw))
     if not parts:
         return raw
@@ -231,7 +247,10 @@ def canonical_key(raw: str) -> str:
 
 
 def defaults_of(key: str) -> dict[str, object]:
-    """The defaults of the provider, price or program of this key."""
+    """Return the default settings of the provider, price or program that `key` names.
+
+    Return {} for any other key.
+    """
     parts = parts_of(key)
     if len(parts) < 2 or parts[0] not in _TABLE_TYPES:
         return {}
@@ -239,100 +258,115 @@ def defaults_of(key: str) -> dict[str, object]:
 
 
 def defining_class(key: str) -> tuple[type[Struct], str]:
-    """The class that defines `key`, and its name there."""
+    """Return the class that defines the setting `key`, and the key within that class."""
     parts = parts_of(key) or [key]
+    # The second part is a name that the user chose, as in `providers.mine.base_url`.
     if parts[0] in _TABLE_TYPES and len(parts) >= 3:
         return _TABLE_TYPES[parts[0]], join_key(*parts[2:])
     return Settings, key
 
 
 def default_of(key: str) -> object:
-    """The default of the setting `key`; "" where there is none."""
-    whole, asked = defining_class(key)
-    return flatten(whole()).get(asked, "")
+    """Return the default of the setting `key`; "" if it has none."""
+    class_, name = defining_class(key)
+    return flatten(class_()).get(name, "")
 
 
 def is_table(key: str) -> bool:
-    """Whether `key` is a table, which may be empty."""
-    if key in _TABLE_TYPES or (
-        key.partition(".")[0] in _TABLE_TYPES and len(parts_of(key)) == 2
-    ):
+    """Whether `key` names a table of settings, which may be empty."""
+    if key in _TABLE_TYPES:
         return True
-    whole, asked = defining_class(key)
-    known = flatten(whole())
-    return known.get(asked) == {} or any(name.startswith(f"{asked}.") for name in known)
+    if key.partition(".")[0] in _TABLE_TYPES and len(parts_of(key)) == 2:
+        return True
+    class_, table = defining_class(key)
+    known = flatten(class_())
+    return known.get(table) == {} or any(name.startswith(f"{table}.") for name in known)
 
 
 def _check(key: str, entry: Origin, raw: str) -> None:
-    """Convert one value alone, so that an error can name it and its place."""
-    whole, asked = defining_class(key)
-    known = flatten(whole())
-    if asked not in known and (parts_of(asked) or [""])[0] not in known:  # a table within
-        tables = {name.rpartition(".")[0] for name in known if entry.value == {}}
-        from difflib import get_close_matches
+    """Raise `BadInput` if there is no setting `key`, or if its value is invalid.
 
-        if asked in RENAMED_SETTINGS:
-            now = _written_name(RENAMED_SETTINGS[asked], entry)
-            raise UnknownSetting(
-                f"{entry.error_prefix}the setting {raw!r} was renamed to {now!r}"
-            )
-        settings = [name for name, value in known.items() if value != {}]
-        suggestions = get_close_matches(
-            asked, tables or [*_KEY_SYNONYMS, *settings], 1, 0.5
-        )
-        suggestions = [_written_name(name, entry) for name in suggestions]
-        hint = (
-            f"did you mean {suggestions[0]!r}?"
-            if suggestions
-            else "refold config show lists all"
-        )
-        if inside := [name for name in known if name.startswith(f"{asked}.")]:
-            hint = f"it is a table of settings, such as {inside[0]}"
-        raise UnknownSetting(
-            f"{entry.error_prefix}there is no setting {_shorten(repr(raw))}; {hint}"
-        )
-    texts = (raw, *_items(entry.value))
-    texts = (text for text in texts if isinstance(text, str) and not text.isascii())
-    if any(re.search(_NO_UTF8, text) for text in texts):
+    The error names the value and its place. `raw` is the key as it was written.
+    """
+    class_, name = defining_class(key)
+    known = flatten(class_())
+    # The user chooses the names in a table such as `model_aliases`.
+    table = (parts_of(name) or [""])[0]
+    if name not in known and table not in known:
+        raise _unknown_setting(name, known, entry, raw)
+    texts = [text for text in (raw, *_items(entry.value)) if isinstance(text, str)]
+    if any(re.search(_NO_UTF8, text) for text in texts if not text.isascii()):
         raise BadInput(
             f"{entry.error_prefix}the setting {_shorten(repr(raw)[1:-1])} cannot be "
             f"{_shorten(repr(entry.value))}: that is not UTF-8"
         )
     try:
-        msgspec.convert(_to_tables({asked: entry}), whole, strict=False)
+        msgspec.convert(_to_tables({name: entry}), class_, strict=False)
     except msgspec.ValidationError as error:
-        problem = _choices_hint(whole, asked) or _shorten(str(error).split(" - at ")[0])
+        problem = _choices_hint(class_, name) or _shorten(str(error).split(" - at ")[0])
         raise BadInput(
             f"{entry.error_prefix}the setting {raw} cannot be {_shorten(repr(entry.value))}: {problem}"
         ) from error
 
 
+def _unknown_setting(
+    name: str, known: Mapping[str, object], entry: Origin, raw: str
+) -> UnknownSetting:
+    """Return the error for a setting `name` that is not in `known`.
+
+    It has a hint to a similar one. `raw` is the key as it was written.
+    """
+    from difflib import get_close_matches
+
+    if name in RENAMED_SETTINGS:
+        new_name = _written_name(RENAMED_SETTINGS[name], entry)
+        return UnknownSetting(
+            f"{entry.error_prefix}the setting {raw!r} was renamed to {new_name!r}"
+        )
+    if entry.value == {}:  # an empty table
+        candidates = list({key.rpartition(".")[0] for key in known})
+    else:
+        settings = [key for key, value in known.items() if value != {}]
+        candidates = [*_KEY_SYNONYMS, *settings]
+    if inside := [key for key in known if key.startswith(f"{name}.")]:
+        hint = f"it is a table of settings, such as {inside[0]}"
+    elif similar := get_close_matches(name, candidates, 1, 0.5):
+        hint = f"did you mean {_written_name(similar[0], entry)!r}?"
+    else:
+        hint = "refold config show lists all"
+    return UnknownSetting(
+        f"{entry.error_prefix}there is no setting {_shorten(repr(raw))}; {hint}"
+    )
+
+
 def _written_name(key: str, entry: Origin) -> str:
-    """The key, or its environment variable if `entry` is from the environment."""
-    variable = entry.origin.startswith(VARIABLE_LAYER)
-    return "REFOLD_" + key.upper().replace(".", "__") if variable else key
+    """Return `key`, or its environment variable if `entry` was set by one."""
+    if entry.origin.startswith(VARIABLE_LAYER):
+        return "REFOLD_" + key.upper().replace(".", "__")
+    return key
 
 
-def _choices_hint(whole: type[Struct], key: str) -> str:
-
-    may = choices(whole, parts_of(key))
-    return f"it can be {', '.join(map(repr, may))}" if may else ""
+def _choices_hint(class_: type[Struct], key: str) -> str:
+    """Return a sentence that lists the values of the setting; "" if it has no fixed values."""
+    allowed = choices(class_, parts_of(key))
+    return f"it can be {', '.join(map(repr, allowed))}" if allowed else ""
 
 
 def _shorten(text: str) -> str:
-    """Shorten a value for an error: it may be a whole file."""
+    """Return `text`, shortened for an error message, because it may be a whole file."""
     return shorten(text, _MAX_VALUE_CHARS)
 
 
 def _to_tables(origins: Mapping[str, Origin]) -> dict[str, Any]:
-    whole: dict[str, Any] = {}
+    """Return the values as nested tables: `a.b.c` becomes the key `c` in table `b` of `a`."""
+    top: dict[str, Any] = {}
     for key, origin in origins.items():
-        *above, name = parts_of(key) or [key]
-        inside = whole
-        for part in above:
-            inside = inside.setdefault(part, {})
-        inside[name] = origin.value
-    return whole
+        *table_names, name = parts_of(key) or [key]
+        table = top
+        for table_name in table_names:
+            table = table.setdefault(table_name, {})
+        table[name] = origin.value
+    return top
 
 
 def _identity(layer: Layer) -> Layer:
@@ -340,22 +374,22 @@ def _identity(layer: Layer) -> Layer:
 
 
 def _items(value: object) -> tuple[object, ...]:
-    return (
-        tuple(cast("Iterable[object]", value))
-        if isinstance(value, list | tuple)
-        else (value,)
-    )
+    """Return the items of a list as a tuple; a single value becomes a tuple of one item."""
+    if isinstance(value, list | tuple):
+        return tuple(cast("Iterable[object]", value))
+    return (value,)
 
 
-def choices(whole: "type[Struct]", path: Sequence[str]) -> tuple[str, ...]:
-    """The choices of the setting at this path in the class `whole`, or ()."""
+def choices(class_: "type[Struct]", path: Sequence[str]) -> tuple[str, ...]:
+    """Return the values that the setting at `path` in `class_` permits; () if not listed."""
     import msgspec.inspect as inspect
 
-    kind = _type_at(inspect.type_info(whole), path)
+    kind = _type_at(inspect.type_info(class_), path)
     return tuple(dict.fromkeys(_values(kind))) if kind is not None else ()
 
 
 def _type_at(kind: "Type", path: Sequence[str]) -> "Type | None":
+    """Return the type of the setting at `path` in `kind`; None if it does not exist."""
     import msgspec.inspect as inspect
 
     for name in path:
@@ -372,6 +406,7 @@ def _type_at(kind: "Type", path: Sequence[str]) -> "Type | None":
 
 
 def _values(kind: "Type") -> tuple[str, ...]:
+    """Return the values that the type permits; () if it permits any text or number."""
     import msgspec.inspect as inspect
 
     match kind:
@@ -380,9 +415,11 @@ def _values(kind: "Type") -> tuple[str, ...]:
         case inspect.BoolType():
             return ("true", "false")
         case inspect.UnionType(types):
-            # A choice or any text means any text.
-            sets = [_values(one) for one in types]
-            return tuple(value for values in sets for value in values) if all(sets) else ()
+            choices_by_type = [_values(type_) for type_ in types]
+            # A setting with choices that also takes any text has no list of choices.
+            if not all(choices_by_type):
+                return ()
+            return tuple(chain.from_iterable(choices_by_type))
         case inspect.Metadata(inner):
             return _values(inner)
         case _:

@@ -1,9 +1,9 @@
-"""Stores the tokens of MCP servers like API keys: in a private file, the keyring, or sealed rows.
+"""Stores the tokens of logins at MCP servers: in a private file, the keyring or a database.
 
-The file is beside that of the keys. A token stays where its login put it. The workers of a tenant, and who logs in
-for them, have the keys of the rows (`REFOLD_CLUSTER_KEY`), which all of them share.
-Each token that is read or written is masked from then on. `mcp.grants` defines the stored
-data.
+A renewed token stays in the store that the login used. Rows of the database are sealed:
+encrypted with keys (`REFOLD_CLUSTER_KEY`) that the tenant's workers and the process of the
+login have. Each token that is read or written is masked in all later output. `mcp.grants`
+defines the stored data.
 """
 
 from collections.abc import Callable, Generator
@@ -26,22 +26,29 @@ if TYPE_CHECKING:
     from refold.cluster.tenant_secrets import TenantSecrets
 
 _TOKENS_FILE = "mcp_tokens.toml"
-_IN_KEYRING = "keyring"  # in the file, for an entry in the keyring
-_RENEWAL_LOCK = "renewal of mcp tokens"  # of no session: their ids have no space
+_IN_KEYRING = "keyring"  # the value in the file for a token that is stored in the keyring
+# A lock name that is not a session, because session ids have no space.
+_RENEWAL_LOCK = "renewal of mcp tokens"
 _MAX_LOCK_SECONDS, _LOCK_RETRY_SECONDS = 60, 0.2
 
 
 class GrantPlace(GrantStore, Protocol):
-    """A store of logins. `place` says where they are."""
+    """A store of logins at MCP servers. `place` says, for users, where they are stored."""
 
     @property
-    def place(self) -> str: ...
+    def place(self) -> str:
+        """Where the logins are stored, for users."""
+        ...
 
 
 def grant_store(
     paths: Paths, learn: Callable[..., None], *, in_keyring: bool | None = None
 ) -> GrantPlace:
-    """The store of this installation. `in_keyring` None: where a former login is."""
+    """Return the store of logins of this installation: a file, the keyring or the database.
+
+    If `in_keyring` is None, a new login replaces the former one of its server, in the file or
+    in the keyring. `learn` is called with each secret that is read or written.
+    """
     if paths.cluster_key is None:
         return StoredGrants(paths, learn, in_keyring=in_keyring)
     if in_keyring:
@@ -52,7 +59,10 @@ def grant_store(
 
 
 class StoredGrants:
-    """Stored logins. `learn` is called with each secret read or written. Use it in a thread."""
+    """The logins in a file or the keyring. The methods block, so call them in a thread.
+
+    `learn` is called with each secret that is read or written.
+    """
 
     def __init__(
         self, paths: Paths, learn: Callable[..., None], *, in_keyring: bool | None = None
@@ -65,7 +75,10 @@ class StoredGrants:
         return "in the keyring" if self._in_keyring else f"in {self.file}"
 
     def read(self, name: str, url: str) -> Grant | None:
-        """The stored login, if any. Raises `BadInput` if others can read the file."""
+        """Return the stored login, or None if there is none.
+
+        Raises `BadInput` if other users can read the file, or if the keyring fails.
+        """
         entry = _entry(name, url)
         text = credentials.read(self.file).get(entry, "")
         if text == _IN_KEYRING:
@@ -73,11 +86,12 @@ class StoredGrants:
         return _decode(name, text, self._learn) if text else None
 
     def write(self, name: str, url: str, grant: Grant) -> None:
-        """Store a login. Raises `BadInput`."""
-        _mask(grant, self._learn)
+        """Store a login. Raises `BadInput` if it cannot be stored."""
+        _mask_secrets(grant, self._learn)
         entry, text = _entry(name, url), msgspec.json.encode(grant).decode()
         was_in_keyring = credentials.read(self.file).get(entry, "") == _IN_KEYRING
-        if was_in_keyring if self._in_keyring is None else self._in_keyring:
+        in_keyring = was_in_keyring if self._in_keyring is None else self._in_keyring
+        if in_keyring:
             keyring.store_key(entry, text)
             text = _IN_KEYRING
         elif was_in_keyring:
@@ -85,19 +99,22 @@ class StoredGrants:
         credentials.store(self.file, entry, text)
 
     def remove(self, name: str, url: str) -> bool:
-        """Remove a login; False if there was none. Raises `BadInput`."""
+        """Remove a login. Return False if none is stored. Raises `BadInput` if this fails."""
         entry = _entry(name, url)
         if credentials.read(self.file).get(entry) == _IN_KEYRING:
             keyring.remove(entry)
         return credentials.remove(self.file, entry)
 
     def lock(self) -> AbstractContextManager[None]:
-        # Not the lock of the file, which `write` takes.
+        # This is not the lock of the file, which `write` takes.
         return file_lock(self.file.with_suffix(".renewing"))
 
 
 class TenantGrants:
-    """The logins of a tenant, which all of its workers use. Use it in a thread."""
+    """The logins of a tenant in the database, which all workers of the tenant use.
+
+    The methods block, so call them in a thread.
+    """
 
     def __init__(self, paths: Paths, learn: Callable[..., None]) -> None:
         self._paths, self._learn = paths, learn
@@ -112,7 +129,7 @@ class TenantGrants:
         return _decode(name, text, self._learn) if text else None
 
     def write(self, name: str, url: str, grant: Grant) -> None:
-        _mask(grant, self._learn)
+        _mask_secrets(grant, self._learn)
         self._secrets.write(_entry(name, url), msgspec.json.encode(grant).decode())
 
     def remove(self, name: str, url: str) -> bool:
@@ -122,18 +139,22 @@ class TenantGrants:
 
     @contextmanager
     def lock(self) -> Generator[None]:
-        """Wait until no other worker of the tenant renews tokens."""
+        """In the block, hold the lock of the tenant's workers for the renewal of tokens.
+
+        Raises `OSError` if another worker holds it for too long.
+        """
         owner = object()
-        anyio.run(self._lock, owner)
+        anyio.run(self._acquire_lock, owner)
         try:
             yield
         finally:
             anyio.run(self._database.unlock, _RENEWAL_LOCK, owner)
 
-    async def _lock(self, owner: object) -> None:
+    async def _acquire_lock(self, owner: object) -> None:
+        """Take the lock. Raises `OSError` if another worker holds it for too long."""
         try:
             with anyio.fail_after(_MAX_LOCK_SECONDS):
-                while not await self._database.lock(_RENEWAL_LOCK, owner):  # noqa: ASYNC110 - of another machine
+                while not await self._database.lock(_RENEWAL_LOCK, owner):  # noqa: ASYNC110 - another machine may have the lock
                     await anyio.sleep(_LOCK_RETRY_SECONDS)
         except TimeoutError as error:
             raise OSError(
@@ -146,6 +167,10 @@ class TenantGrants:
 
 
 def _decode(name: str, text: str, learn: Callable[..., None]) -> Grant:
+    """Return the login stored as `text`, after calling `learn` with its secrets.
+
+    Raises `BadInput` if it cannot be read.
+    """
     try:
         grant = msgspec.json.decode(text, type=Grant)
     except msgspec.MsgspecError as error:
@@ -153,14 +178,17 @@ def _decode(name: str, text: str, learn: Callable[..., None]) -> Grant:
             f"the stored login of the MCP server {name} cannot be read: run "
             f"`refold mcp login {name}`"
         ) from error
-    _mask(grant, learn)
+    _mask_secrets(grant, learn)
     return grant
 
 
-def _mask(grant: Grant, learn: Callable[..., None]) -> None:
+def _mask_secrets(grant: Grant, learn: Callable[..., None]) -> None:
     learn(*filter(None, (grant.access, grant.refresh, grant.client_secret)))
 
 
 def _entry(name: str, url: str) -> str:
-    """The name of an entry. An address may hold a key, so the name has only its hash."""
+    """Return the name under which the login at a server is stored.
+
+    It has a hash of `url` instead of `url`, which may contain a key.
+    """
     return f"mcp {name} {sha256(url.encode(errors='surrogatepass')).hexdigest()[:16]}"

@@ -1,7 +1,9 @@
-"""Where refold's own files are: settings, sessions, models, logs. Never in a workspace.
+"""The directories of refold's own files: settings, sessions, models, logs.
 
-`REFOLD_HOME` moves all of them into one directory. Without it they are where the XDG base
-directory specification puts them.
+None is in a workspace.
+
+If `REFOLD_HOME` is set, all of them are in that directory. Otherwise they are where the XDG
+base directory specification says.
 """
 
 import os
@@ -12,9 +14,9 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 
-# In the directory of a project: its MCP servers.
+# In the directory of a project: the file of its MCP servers.
 MCP_FILES = (".mcp.json", "mcp_servers.json")
-# And its hooks.
+# In the directory of a project: the file of its hooks.
 HOOK_FILES = (".refold/hooks.json", ".claude/settings.json", ".claude/settings.local.json")
 DEFAULT_TENANT = "default"
 
@@ -24,16 +26,21 @@ class Paths(Struct, frozen=True):
     data: Path  # sessions/, models/
     state: Path  # logs, input history
     sessions: str = ""  # the URL of a database that has the sessions instead of `data`
-    tenant: str = DEFAULT_TENANT  # whose sessions in that database are seen
+    tenant: str = DEFAULT_TENANT  # the tenant whose sessions in that database are used
     bucket: str = ""  # s3://BUCKET/PREFIX, which has the blobs of that database
-    cluster_key: Path | None = None  # a file: seals the secrets of tenants in that database
-    tenant_keys: Path | None = None  # a directory: keys of providers for each tenant
+    # A file with the key for the secrets of tenants in that database.
+    cluster_key: Path | None = None
+    # A directory with the keys of providers for each tenant.
+    tenant_keys: Path | None = None
 
     @property
     def own(self) -> tuple[str, ...]:
-        """What no command reads and every mode asks about, with links followed."""
-        theirs = (self.config, self.data, self.state, self.cluster_key, self.tenant_keys)
-        return tuple(dict.fromkeys(os.path.realpath(path) for path in theirs if path))
+        """The real paths of refold's private files.
+
+        No command of an agent can read them, and other access needs a question in every mode.
+        """
+        private = (self.config, self.data, self.state, self.cluster_key, self.tenant_keys)
+        return tuple(dict.fromkeys(os.path.realpath(path) for path in private if path))
 
     @property
     def settings(self) -> Path:
@@ -45,32 +52,32 @@ class Paths(Struct, frozen=True):
 
     @property
     def server(self) -> Path:
-        """The server's files; workspaces of conversations are in `workspaces`."""
+        """The directory of the server's files; its `workspaces` are those of conversations."""
         return self.state / "server"
 
     @property
     def measured_size(self) -> Path:
-        """The size of refold's files, as `app.storage_quota` measured it last."""
+        """The file in which `app.storage_quota` stores the size of refold's files."""
         return self.state / "storage.json"
 
     @property
     def checkpoints(self) -> Path:
-        """The snapshots of all workspaces."""
+        """The directory with the snapshots of all workspaces."""
         return self.data / "checkpoints"
 
     @property
     def places(self) -> Path:
-        """The directories that stand for workspaces elsewhere."""
+        """The directory with a subdirectory for each workspace on another machine."""
         return self.data / "places"
 
     @property
     def clones(self) -> Path:
-        """The clones of `--clone`, with their patches."""
+        """The directory with the clones that `--clone` makes, and with their patches."""
         return self.data / "clones"
 
     @property
     def place_program(self) -> Path:
-        """A cache: the program that is sent to workspaces elsewhere."""
+        """The directory that caches the program to run on the machines of remote workspaces."""
         return self.data / "place-program"
 
     @property
@@ -79,7 +86,10 @@ class Paths(Struct, frozen=True):
 
 
 def paths(environ: Mapping[str, str]) -> Paths:
-    """The directories of refold; creates none. Raises `BadInput` without HOME."""
+    """Return the paths of refold's directories, without creating any.
+
+    Raises `BadInput` if a directory depends on HOME and HOME is not usable.
+    """
     sessions = environ.get("REFOLD_SESSIONS", "")
     tenant = environ.get("REFOLD_TENANT") or DEFAULT_TENANT
     bucket = environ.get("REFOLD_BUCKET", "")
@@ -103,7 +113,7 @@ def paths(environ: Mapping[str, str]) -> Paths:
 
 
 def login_name() -> str:
-    """The login name of this process's user; "" if there is none."""
+    """Return the login name of this process's user; "" if it is unknown."""
     from pwd import getpwuid  # missing on some systems
 
     try:
@@ -113,10 +123,10 @@ def login_name() -> str:
 
 
 def user_trees(paths: Paths, roots: Sequence[str]) -> tuple[str, ...]:
-    """Directories of refold that contain the user's files, for a session with these `roots`.
+    """Return the real paths of directories of refold that contain files of the user.
 
-    They are the worktrees, and the clone of this session or the workspace that the server created
-    for it, but not those of others. Links are followed.
+    `roots` are the directories of a session. The result has the directory of all worktrees, and
+    the clone or server workspace of this session, but not those of other sessions.
     """
     folders = [
         os.path.realpath(path) for path in (paths.server / "workspaces", paths.clones)
@@ -126,7 +136,7 @@ def user_trees(paths: Paths, roots: Sequence[str]) -> tuple[str, ...]:
 
 
 def home(environ: Mapping[str, str]) -> str:
-    """The user's home directory, links followed."""
+    """Return the real path of the user's home directory."""
     import pwd  # only needed without HOME
 
     try:
@@ -137,6 +147,10 @@ def home(environ: Mapping[str, str]) -> str:
 
 
 def _xdg(environ: Mapping[str, str], name: str, below_home: str) -> Path:
+    """Return refold's directory in the one that the variable `name` names.
+
+    If it contains no absolute path, the directory is in `below_home` of the user's home.
+    """
     path = environ.get(name, "")
     if path.startswith("/"):
         return Path(path) / "refold"
@@ -155,7 +169,7 @@ def _xdg(environ: Mapping[str, str], name: str, below_home: str) -> Path:
 
 
 def current_directory() -> Path:
-    """The current directory. Raises `BadInput` if it no longer exists."""
+    """Return the current directory. Raises `BadInput` if it no longer exists."""
     try:
         return Path.cwd()
     except FileNotFoundError as error:

@@ -1,8 +1,8 @@
-"""Reads the settings and texts of a folder with caution: another user may have written them.
+"""Reads the settings files and texts of a folder, which another user may have written.
 
-They are read once, and that content is shown, trusted and used. They may set little:
-nothing that sends a key elsewhere, runs a program or loosens the sandbox.
-`folder_settings` decides whether they count.
+Each file is read once, and the content that was read is shown, trusted and used. A project may
+set only a few settings, and none that sends a key elsewhere, runs a program or loosens the
+sandbox. `folder_settings` decides whether the files apply.
 """
 
 import os
@@ -28,13 +28,13 @@ from refold.values.printable_names import escape_name
 from refold.views.escape import escape_to_one_line
 
 PROJECT_DIRECTORY = ".refold"
-_MAX_DOTS = 500  # on a line; for a key of thousands of parts `tomllib` takes minutes
+_MAX_DOTS = 500  # on a line; `tomllib` takes minutes for a key of thousands of parts
 _FILE_OWNERS = {"config.toml": "project", "config.local.toml": "project-local"}
 TOOLS_DIRECTORY = f"{PROJECT_DIRECTORY}/tools"  # files of tools
 AGENT_FILES = ("agents.toml", "agents.yaml", "agents.json")  # `declared` reads them
-# Other programs have files of these names, too.
+# Other programs have files with these names, too. Files with agents have one of these lines.
 _AGENTS_PATTERN = rb'(?m)^\s*\[agents\.|^agents\s*:|^\s*\{?\s*"agents"\s*:'
-# Settings with any value.
+# Settings that a project may set to any value.
 _FREE_SETTINGS = frozenset({
     "models.main", "models.small", "models.big", "models.judge", "python.rlm_model", "effort",
     "fallback_models",
@@ -43,7 +43,7 @@ _FREE_SETTINGS = frozenset({
     "limits.repeated_calls", "limits.repeated_searches", "limits.refused_responses", "limits.result_chars", "limits.output_tokens",
     "preset", "instructions",
 })  # fmt: skip
-# Settings with only these values.
+# Settings that a project may set only to these values.
 _BOUND_SETTINGS: Mapping[str, tuple[object, ...]] = {
     "permission_mode": ("default", "accept-edits", "plan", "rules-only"),
     "sandbox.profile": ("read-only",),
@@ -59,9 +59,10 @@ _SETTING_REASONS = {
 
 
 class ProjectFile(Struct, frozen=True):
-    """`name` is as in ".refold/config.toml". `settings` are checked.
+    """A file of a project, with a name like ".refold/config.toml".
 
-    A file of MCP servers has its content instead.
+    A settings file has checked `settings`. A file of MCP servers, agents, tools or hooks has
+    its `content` instead.
     """
 
     name: str
@@ -71,7 +72,10 @@ class ProjectFile(Struct, frozen=True):
 
 
 class Project(Struct, frozen=True):
-    """`problem` says, in one sentence, why the files cannot be used; "" if they can."""
+    """The settings files of a project.
+
+    `problem` is a sentence that says why they cannot be used, or "".
+    """
 
     folder: str  # links followed
     files: tuple[ProjectFile, ...] = ()
@@ -87,9 +91,10 @@ class Project(Struct, frozen=True):
 
 
 def read_project(directory: Path, user_file: Path) -> Project:
-    """The settings files in `directory`. `user_file`, the user's file, is not one of them.
+    """Read the settings files in `directory`, except `user_file`, the user's own file.
 
-    A folder cannot cause an error here: links are not followed and pipes not waited for.
+    Never raises an exception: an unusable file becomes the `problem` of the result. Links are
+    not followed, and pipes are not read.
     """
     folder = os.path.realpath(directory)
     try:
@@ -99,19 +104,19 @@ def read_project(directory: Path, user_file: Path) -> Project:
 
 
 def content_lines(source: Project) -> tuple[str, ...]:
-    """The content of the files, a line for each setting, safe to display."""
+    """Return the content of the files as lines, one for each setting, safe to display."""
     lines = list[str]()
     for file in source.files:
         lines.append(f"{escape_to_one_line(file.name)}:")
         rows = [line for key, o in file.settings for line in _setting_lines(key, o.value)]
         if file.name in MCP_FILES:
-            from refold.mcp.servers import describe_file as servers_in_words
+            from refold.mcp.servers import describe_file as server_lines
             from refold.mcp.servers import read as read_servers
 
-            words = servers_in_words(read_servers(file.content, file.name))
-            rows = [escape_to_one_line(line) for line in words]
+            servers = read_servers(file.content, file.name)
+            rows = [escape_to_one_line(line) for line in server_lines(servers)]
         elif file.name in HOOK_FILES:
-            from refold.hooks.configuration import hook_lines as hooks_in_words
+            from refold.hooks.configuration import hook_lines
             from refold.hooks.configuration import read as read_hooks
 
             hooks = read_hooks(
@@ -120,7 +125,7 @@ def content_lines(source: Project) -> tuple[str, ...]:
                 trusted_with_all=False,
                 of_claude=not file.name.startswith(PROJECT_DIRECTORY),
             )
-            rows = [escape_to_one_line(line) for line in hooks_in_words(hooks)]
+            rows = [escape_to_one_line(line) for line in hook_lines(hooks)]
         elif file.content:
             rows = [
                 escape_to_one_line(line)
@@ -131,99 +136,104 @@ def content_lines(source: Project) -> tuple[str, ...]:
 
 
 def _files(folder: str, user_file: Path) -> Iterator[ProjectFile]:
-    def is_own(status: os.stat_result) -> bool:
-        """Whether this folder is refold's own home."""
+    """Yield the files of a project: settings, MCP servers, hooks, agents and their tools."""
+
+    def is_users_own(status: os.stat_result) -> bool:
         with suppress(OSError):
             return os.path.samestat(status, user_file.stat())
         return False
 
-    for called, content in read_small_files(
-        folder, PROJECT_DIRECTORY, tuple(_FILE_OWNERS), is_own
-    ).items():
-        yield parse_file(
-            called, _FILE_OWNERS[called.removeprefix(f"{PROJECT_DIRECTORY}/")], content
-        )
+    settings = read_small_files(
+        folder, PROJECT_DIRECTORY, tuple(_FILE_OWNERS), is_users_own
+    )
+    for path, content in settings.items():
+        yield parse_file(path, _FILE_OWNERS[os.path.basename(path)], content)
     if folder == os.path.realpath(user_file.parent):
-        return  # those files are the user's own
-    for called, content in read_small_files(folder, ".", MCP_FILES, is_own).items():
-        name, mark = called.removeprefix("./"), sha256(content).hexdigest()
-        yield ProjectFile(name, mark, content=content)
-    yield from _hook_files(folder, is_own)
+        return  # the files are the user's own
+    servers = read_small_files(folder, ".", MCP_FILES, is_users_own)
+    for path, content in servers.items():
+        yield _content_file(path, content)
+    yield from _hook_files(folder, is_users_own)
     agents = list[ProjectFile]()
     for top in (PROJECT_DIRECTORY, "."):
-        for called, content in read_small_files(folder, top, AGENT_FILES, is_own).items():
+        contents = read_small_files(folder, top, AGENT_FILES, is_users_own)
+        for path, content in contents.items():
             if top == PROJECT_DIRECTORY or re.search(_AGENTS_PATTERN, content):
-                name = os.path.normpath(called)
-                agents.append(
-                    ProjectFile(name, sha256(content).hexdigest(), content=content)
-                )
+                agents.append(_content_file(path, content))
     yield from agents
     if agents:
-        yield from _tool_files(folder, is_own)
+        yield from _tool_files(folder, is_users_own)
+
+
+def _content_file(path: str, content: bytes) -> ProjectFile:
+    name = os.path.normpath(path)
+    return ProjectFile(name, sha256(content).hexdigest(), content=content)
 
 
 def _tool_files(
-    folder: str, is_own: Callable[[os.stat_result], bool]
+    folder: str, is_users_own: Callable[[os.stat_result], bool]
 ) -> Iterator[ProjectFile]:
-    """The JSON files of tools that agents of this folder can name."""
+    """Yield the JSON files of the folder that define tools for its agents."""
     with suppress(OSError):
         entries = sorted(os.listdir(os.path.join(folder, TOOLS_DIRECTORY)))
         names = tuple(name for name in entries if name.endswith(".json"))[:_MAX_FILES]
-        for called, content in read_small_files(
-            folder, TOOLS_DIRECTORY, names, is_own
-        ).items():
-            yield ProjectFile(called, sha256(content).hexdigest(), content=content)
+        contents = read_small_files(folder, TOOLS_DIRECTORY, names, is_users_own)
+        for path, content in contents.items():
+            yield _content_file(path, content)
 
 
 def _hook_files(
-    folder: str, is_own: Callable[[os.stat_result], bool]
+    folder: str, is_users_own: Callable[[os.stat_result], bool]
 ) -> Iterator[ProjectFile]:
-    """Files with hooks, checked: an invalid one may be meant to refuse something."""
+    """Yield the files with hooks. Raises `BadInput` for an invalid file.
+
+    An invalid hook is an error, because a hook may be there to refuse calls.
+    """
     for name in HOOK_FILES:
         top, _, file = name.partition("/")
-        for called, content in read_small_files(folder, top, (file,), is_own).items():
+        contents = read_small_files(folder, top, (file,), is_users_own)
+        for path, content in contents.items():
             if top == PROJECT_DIRECTORY or re.search(rb'"hooks"\s*:', content):
                 from refold.hooks.configuration import read as read_hooks
 
-                theirs = top != PROJECT_DIRECTORY
-                read_hooks(content, called, trusted_with_all=False, of_claude=theirs)
-                yield ProjectFile(called, sha256(content).hexdigest(), content=content)
+                of_claude = top != PROJECT_DIRECTORY
+                read_hooks(content, path, trusted_with_all=False, of_claude=of_claude)
+                yield _content_file(path, content)
 
 
 def hook_files_in(source: Project) -> dict[str, bytes]:
-    """The files of hooks, by name."""
+    """Return the content of the files of hooks, by name."""
     return {f.name: f.content for f in source.files if f.name in HOOK_FILES}
 
 
 def has_agent_file(directory: Path, config: Path) -> bool:
-    """Whether there is a file of agents in one of the usual places."""
+    """Whether `directory`, its `.refold`, or `config` has a file of agents."""
     tops = (directory, directory / ".refold", config)
     return any(os.path.lexists(top / name) for top in tops for name in AGENT_FILES)
 
 
 def agents_in(source: Project) -> dict[str, bytes]:
-    """The files of agents, by name, in order of precedence."""
-    places = ("", PROJECT_DIRECTORY)
-    return {
-        f.name: f.content
-        for f in source.files
-        if os.path.dirname(f.name) in places and os.path.basename(f.name) in AGENT_FILES
-    }
+    """Return the content of the files of agents, by name, in order of precedence."""
+    names = {*AGENT_FILES, *(f"{PROJECT_DIRECTORY}/{name}" for name in AGENT_FILES)}
+    return {file.name: file.content for file in source.files if file.name in names}
 
 
-def without_agents(source: Project, agents: str) -> Project:
-    """The folder without this file of agents, and without the tools that only it names."""
-    files = [f for f in source.files if os.path.join(source.folder, f.name) != agents]
-    left = Project(source.folder, tuple(files), source.problem)
-    if agents_in(left):
-        return left
-    tools = tools_in(left)
+def without_agents(source: Project, agent_file: str) -> Project:
+    """Return the project without `agent_file`.
+
+    If no other file of agents remains, the files of tools are left out, too.
+    """
+    files = [f for f in source.files if os.path.join(source.folder, f.name) != agent_file]
+    remaining = Project(source.folder, tuple(files), source.problem)
+    if agents_in(remaining):
+        return remaining
+    tools = tools_in(remaining)
     files = [f for f in files if f.name not in tools]
     return Project(source.folder, tuple(files), source.problem)
 
 
 def tools_in(project: Project) -> dict[str, bytes]:
-    """The files of tools, by name."""
+    """Return the content of the files of tools, by name."""
     return {
         f.name: f.content
         for f in project.files
@@ -232,7 +242,10 @@ def tools_in(project: Project) -> dict[str, bytes]:
 
 
 def parse_file(label: str, owner: str, content: bytes) -> ProjectFile:
-    """Parse such a file. Raises `BadInput` for invalid or forbidden content."""
+    """Parse a settings file of a project.
+
+    Raises `BadInput` for invalid or forbidden content.
+    """
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -247,16 +260,16 @@ def parse_file(label: str, owner: str, content: bytes) -> ProjectFile:
 
 
 def check_allowed(key: str, origin: Origin) -> tuple[str, Origin]:
-    """Return the setting if a project may have it. Raises `BadInput`."""
+    """Return the setting if a project may set it, otherwise raise `BadInput`."""
     if key in _FREE_SETTINGS:
         return key, origin
-    bound = _BOUND_SETTINGS.get(key, ())
-    if origin.value in bound:
+    permitted_values = _BOUND_SETTINGS.get(key, ())
+    if origin.value in permitted_values:
         return key, origin
-    if bound:
-        may = " or ".join(str(value).lower() for value in bound)
+    if permitted_values:
+        permitted = " or ".join(str(value).lower() for value in permitted_values)
         raise BadInput(
-            f"{origin.error_prefix}a project may set {key} to {may} only, and not to "
+            f"{origin.error_prefix}a project may set {key} to {permitted} only, and not to "
             f"{_value_text(origin.value)}: write it into your own settings if you want it"
         )
     raise BadInput(
@@ -266,9 +279,10 @@ def check_allowed(key: str, origin: Origin) -> tuple[str, Origin]:
 
 
 def _setting_lines(key: str, value: object) -> Iterator[str]:
-    if before := _SETTING_REASONS.get(key):
+    """Yield a line for a setting, or a line for each of its rules."""
+    if effect := _SETTING_REASONS.get(key):
         rules = cast("tuple[RuleWithCases, ...]", value)
-        yield from (before + escape_to_one_line(item.rule) for item in rules)
+        yield from (effect + escape_to_one_line(item.rule) for item in rules)
     else:
         yield f"{key} = {escape_to_one_line(_value_text(value))}"
 
@@ -288,7 +302,10 @@ _MAX_NAMES = 8
 
 
 class FolderText(Struct, frozen=True):
-    """A file of a folder. `folder` is its real path; `about` says how long it is."""
+    """A file with text for the model.
+
+    `folder` is the real path of the folder to which it applies, `about` the length as text.
+    """
 
     folder: str
     called: str
@@ -296,21 +313,21 @@ class FolderText(Struct, frozen=True):
 
 
 class FolderTexts(Struct, frozen=True):
-    """All texts of a folder, and `root`: its repository, or the folder itself."""
+    """All texts for the model in a folder. `root` is its repository, or the folder itself."""
 
     root: str
     found: tuple[FolderText, ...] = ()
 
     @property
     def names(self) -> str:
-        """Some of the names, for a sentence."""
+        """The first few names, and the number of the others, for a sentence."""
         named = ", ".join(text.called for text in self.found[:_MAX_NAMES])
         more = len(self.found) - _MAX_NAMES
         return f"{named} and {more} more" if more > 0 else named
 
 
 def texts(directory: str | os.PathLike[str]) -> FolderTexts:
-    """The texts of a folder. The content of a folder cannot make it raise."""
+    """Return the texts for the model in a folder. Never raises an error."""
     real = os.path.realpath(directory)
     root = root_of(real)
     result = list[FolderText]()
@@ -323,12 +340,12 @@ def texts(directory: str | os.PathLike[str]) -> FolderTexts:
 
 
 def describe_texts(folder: FolderTexts) -> tuple[str, ...]:
-    """A line for each text, safe to display."""
+    """Return a line for each text, safe to display."""
     return tuple(f"{text.called} ({text.about})" for text in folder.found)
 
 
 def _folder(path: str, directory: str, root: str) -> str:
-    """The folder for which the file counts: for .refold/x that is the parent of .refold."""
+    """Return the folder to which the file at `path` applies: F for F/.refold/x."""
     folders = folder_chain(directory, root)
     folder: str = os.path.dirname(path)
     while folder not in folders:
@@ -337,6 +354,7 @@ def _folder(path: str, directory: str, root: str) -> str:
 
 
 def _other_texts(folder: str, directory: str) -> Iterator[FolderText]:
+    """Yield all texts of a folder except files of instructions: skills, for example."""
     for name in TEXT_FILES:
         path = os.path.join(folder, name)
         if os.path.lexists(path):
@@ -345,11 +363,12 @@ def _other_texts(folder: str, directory: str) -> Iterator[FolderText]:
         path = os.path.join(folder, name)
         try:
             with os.scandir(path) as entries:
-                many = sum(1 for e in islice(entries, _MAX_FILES) if e.name[:1] != ".")
+                names = [entry.name for entry in islice(entries, _MAX_FILES)]
         except OSError:
             continue
-        if many:
-            about = f"{_MAX_FILES} or more" if many == _MAX_FILES else str(many)
+        count = sum(not name.startswith(".") for name in names)
+        if count:
+            about = f"{_MAX_FILES} or more" if count == _MAX_FILES else str(count)
             yield FolderText(folder, _display_name(path, directory), f"{about} in it")
 
 
@@ -364,10 +383,10 @@ def _size(path: str) -> str:
         return "cannot be read"
 
 
-# Reading small files: no link is followed, no pipe waited for, and nothing large read.
-# Every failure is one sentence.
+# Reading small files: links are not followed, pipes are not read, and large files are
+# refused. Every failure is one sentence.
 
-MAX_SETTINGS_BYTES = 64 * 1024  # settings are short, and a person has to read them
+MAX_SETTINGS_BYTES = 64 * 1024  # settings are short, and a person must read them
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -377,9 +396,10 @@ def read_small_files(
     names: tuple[str, ...],
     skip: Callable[[os.stat_result], bool],
 ) -> dict[str, bytes]:
-    """The content of the files `names` in `folder`/`directory`, by "directory/name".
+    """Read the files `names` in `folder`/`directory`, and return them by "directory/name".
 
-    `folder` is a real path. Raises `BadInput` for a file that cannot be read.
+    `folder` is a real path. A missing file, and a file for which `skip` is true, are left out.
+    Raises `BadInput` for a file that cannot be read.
     """
     files = dict[str, bytes]()
     with suppress(_NoSuchFile):
@@ -391,15 +411,18 @@ def read_small_files(
         try:
             for name in names:
                 with suppress(_NoSuchFile):
-                    called = f"{directory}/{name}"
-                    files[called] = _content(name, below, called, skip)
+                    path = f"{directory}/{name}"
+                    files[path] = _read_entry(name, below, path, skip)
         finally:
             os.close(below)
     return files
 
 
 def read_small_file(path: str) -> bytes:
-    """Like `read_small_files`, for one file that the user named. Links are followed."""
+    """Return the content of a file that the user named. Links are followed.
+
+    Raises `BadInput` if it cannot be read.
+    """
     try:
         opened = os.open(path, _READ_FLAGS & ~os.O_NOFOLLOW)
     except OSError as error:
@@ -415,17 +438,20 @@ class _NoSuchFile(Exception):
 
 
 def _open_directory(name: str, parent: int | None, label: str) -> int:
+    """Open a directory without following a link, and return its descriptor.
+
+    Raises `_NoSuchFile`, or `BadInput` that begins with `label`.
+    """
     try:
         return os.open(name, _READ_FLAGS | os.O_DIRECTORY, dir_fd=parent)
     except FileNotFoundError as error:
         raise _NoSuchFile from error
     except OSError as error:
-        raise _unreadable_error(
-            label, _special_kind(name, parent) or reason_of(error)
-        ) from error
+        reason = _special_kind(name, parent) or reason_of(error)
+        raise _unreadable_error(label, reason) from error
 
 
-def _content(
+def _read_entry(
     name: str, parent: int, label: str, skip: Callable[[os.stat_result], bool]
 ) -> bytes:
     try:
@@ -433,11 +459,10 @@ def _content(
     except FileNotFoundError as error:
         raise _NoSuchFile from error
     except OSError as error:
-        raise _unreadable_error(
-            label, _special_kind(name, parent) or reason_of(error)
-        ) from error
+        reason = _special_kind(name, parent) or reason_of(error)
+        raise _unreadable_error(label, reason) from error
     try:
-        if skip(os.fstat(opened)):
+        if skip(os.fstat(opened)):  # it counts as missing
             raise _NoSuchFile
         return _read_whole(opened, label)
     finally:
@@ -447,21 +472,21 @@ def _content(
 def _read_whole(descriptor: int, label: str) -> bytes:
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise _unreadable_error(label, "it is not a file")
-    pieces, left = list[bytes](), MAX_SETTINGS_BYTES + 1
+    content = bytearray()
     try:
-        while left and (piece := os.read(descriptor, left)):
-            pieces.append(piece)
-            left -= len(piece)
+        # One byte more than permitted shows that the file is too large.
+        while piece := os.read(descriptor, MAX_SETTINGS_BYTES + 1 - len(content)):
+            content += piece
     except OSError as error:
         raise _unreadable_error(label, reason_of(error)) from error
-    if not left:
-        raise _unreadable_error(
-            label, f"it is larger than {MAX_SETTINGS_BYTES // 1024} KiB"
-        )
-    return b"".join(pieces)
+    if len(content) > MAX_SETTINGS_BYTES:
+        size = f"{MAX_SETTINGS_BYTES // 1024} KiB"
+        raise _unreadable_error(label, f"it is larger than {size}")
+    return bytes(content)
 
 
 def _special_kind(name: str, parent: int | None) -> str:
+    """Return a text that says that the file is a link or a socket; "" if it is neither."""
     with suppress(OSError):
         mode = os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode
         if stat.S_ISLNK(mode):

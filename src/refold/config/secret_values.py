@@ -1,9 +1,9 @@
 """Decides which values of variables and settings are secret, and masks them in text.
 
-In this order: what the user marked in `secret_variables`, our own credentials, text of a
-well-known kind of secret (`session.secret_patterns`), and the value of a variable whose
-name says secret, unless it is a word, a path, or a part of the paths that a session works
-with.
+These values are secret: variables that the user lists in `secret_variables`, refold's own
+credentials, texts that match a pattern in `session.secret_patterns`, and the values of
+variables with a secret name, such as API_KEY. The value of a variable with a secret name is not
+secret if it is a word, a path, or a part of the session's paths.
 """
 
 import os
@@ -23,7 +23,7 @@ _SECRET_NAME = re.compile(
     r"|[_.-](?:PASS|PWD|PASSPHRASE|PAT)$|^(?:PGPASSWORD|SSHPASS)$",
     re.IGNORECASE,
 )
-# Headers that are secret by other names.
+# Headers that are secret although their names do not say so.
 _SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "cookie"})
 _MAX_WORD_CHARS = 14  # letters
 _WORD_PATTERN = re.compile(r"[a-z]+|[A-Z]+|[A-Z][a-z]+")
@@ -39,7 +39,10 @@ _NAMED_VALUE = re.compile(r"(-{0,2}([\w.-]+)(?:=|: ?(?!//)))(.+)", re.DOTALL)
 
 
 def masks_of(environ: Mapping[str, str], places: Paths | None) -> Redactor:
-    """The masks of known secrets. It does not raise: unreadable keys cannot be shown anyway."""
+    """Return a redactor that masks the secrets in `environ` and the stored keys.
+
+    If the stored keys cannot be read, only the secrets in `environ` are masked.
+    """
     values = list(secrets_by_name(environ.items(), ()))
     if places is not None:
         with suppress(BadInput):
@@ -55,21 +58,22 @@ def is_secret(name: str) -> bool:
 def secrets_by_name(
     variables: Iterable[tuple[str, str]], directories: Iterable[str]
 ) -> Iterator[str]:
-    """The values of variables whose name says secret. `directories` are those of a session.
+    """Yield the values of those variables and headers that have secret names.
 
-    Of a header like `Authorization: Bearer …`, the last word counts, too.
+    For a header like `Authorization: Bearer …` its last word is yielded, too. A value that is a
+    part of the path of one of `directories` is left out.
     """
-    around = tuple(directories)
+    paths = tuple(directories)
     for name, value in variables:
         if not (is_secret(name) or name.lower() in _SECRET_HEADERS):
             continue
         for text in dict.fromkeys((value, value.rpartition(" ")[2])):
-            if _can_be_secret(text) and not any(text in path for path in around):
+            if _can_be_secret(text) and not any(text in path for path in paths):
                 yield text
 
 
 def passwords_in(values: Iterable[str]) -> Iterator[str]:
-    """The passwords in addresses (`scheme://user:password@host`)."""
+    """Yield the passwords in addresses (`scheme://user:password@host`)."""
     for value in values:
         for login in _LOGIN_PATTERN.findall(value):
             password = login.partition(":")[2]
@@ -78,7 +82,7 @@ def passwords_in(values: Iterable[str]) -> Iterator[str]:
 
 
 def _can_be_secret(value: str) -> bool:
-    """Whether a value is long enough, and neither a word nor a path."""
+    """Whether the value is long enough for a secret, and neither a word nor a path."""
     if len(value) < MIN_SECRET_CHARS or _is_word(value):
         return False
     if value.startswith(("~/", "./", "../", "file:")):
@@ -88,7 +92,7 @@ def _can_be_secret(value: str) -> bool:
 
 
 def _is_word(value: str) -> bool:
-    """Whether the value looks like a word: one case, not long, and pronounceable."""
+    """Whether the value looks like a word: all in one case, short and pronounceable."""
     speakable = not _UNSPEAKABLE_PART.search(value)
     return (
         len(value) <= _MAX_WORD_CHARS and bool(_WORD_PATTERN.fullmatch(value)) and speakable
@@ -96,10 +100,10 @@ def _is_word(value: str) -> bool:
 
 
 def may_be_secret(name: str, value: str, masks: Redactor) -> bool:
-    """Whether a variable should not go to another program unless the user said so.
+    """Whether a variable may hold a secret, so that passing it on needs the user's consent.
 
-    Wider than `is_secret`, which masks what is shown: names that only suggest a secret
-    count, and credentials in the value or in an address.
+    Unlike `is_secret`, this is also true for a name that only suggests a secret, and for a
+    value that contains credentials.
     """
     content = value.encode("utf-8", "replace")
     return bool(
@@ -111,14 +115,18 @@ def may_be_secret(name: str, value: str, masks: Redactor) -> bool:
 
 
 def clean(text: str, masks: Redactor) -> str:
-    """`text` without secrets, whatever bytes it was decoded from."""
+    """Return `text` with its secrets masked.
+
+    Characters that UTF-8 cannot encode are replaced.
+    """
     return masks.mask(text.encode("utf-8", "replace")).decode("utf-8", "replace")
 
 
 def command_without_secrets(command: Iterable[str], masks: Redactor) -> str:
-    """A command that other persons may see: without values whose names suggest a secret, such as
-    those of options, headers and variables, without keys, and without logins and queries of
-    addresses.
+    """Return the command in a form that other people may see.
+
+    Keys are masked, and so are values of options, headers and variables whose names suggest a
+    secret. Addresses lose their user, password and query.
     """
     from refold.values.key_shapes import looks_like_key  # only where servers are listed
 
@@ -141,12 +149,12 @@ def command_without_secrets(command: Iterable[str], masks: Redactor) -> str:
 
 
 def address_without_secrets(address: str) -> str:
-    """An address without its user, password and query."""
+    """Return an address without its user, password and query."""
     return _QUERY_PATTERN.sub(r"\1…", _USER_PATTERN.sub("", address))
 
 
 def without_secrets(key: str, value: object, masks: Redactor) -> object:
-    """The value of a setting without secrets."""
+    """Return the value of the setting `key` with its secrets masked."""
     match value:
         case str():
             if is_secret(key):

@@ -1,11 +1,9 @@
-"""Security profiles: a mode, a sandbox and rules under one name, as a layer of settings.
+"""Security profiles: each sets a mode, a sandbox and permission rules under one name.
 
-A profile only sets what a user could set one by one. It counts in the layer that chooses
-it, so a later layer still wins. `config.load` combines the layers.
-
-Below all layers, one old line of a settings file would override a profile; above all of
-them, a profile would override the administrator. Only the profile that was chosen last is
-expanded, because rules add up. A project cannot choose one.
+A profile contains only settings that a user could also set one by one. Its settings belong to
+the layer that chooses the profile: they win over earlier layers, and later layers, such as the
+administrator's, win over them. If several layers choose a profile, only the last choice
+applies. A project cannot choose one. `config.load` combines the layers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,7 +13,7 @@ from refold.config.layers import Origin
 
 PROFILE_SETTING = "security_profile"
 
-# Files that may hold a key or a password.
+# Files that may contain a key or a password.
 _SECRET_FILES = (
     "read_file(**/.env)",
     "read_file(**/.env.*)",
@@ -56,17 +54,19 @@ SECURITY_PROFILES: Mapping[str, Mapping[str, object]] = MappingProxyType({
 def with_profile(
     layers: Iterable[Iterable[tuple[str, Origin]]],
 ) -> list[list[tuple[str, Origin]]]:
-    """The checked layers, with the settings of the profile that was chosen last.
+    """Return the layers, with the settings of the security profile that was chosen last.
 
-    These come first in the layer that chose it: its own settings win over them, and they
-    win over earlier layers.
+    The settings of the profile are put first in the layer that chose it. So the other settings
+    of that layer win over them, and they win over earlier layers.
     """
     lists = [list(layer) for layer in layers]
-    chosen = [(n, origin) for n, layer in enumerate(lists) for key, origin in layer
-              if key == PROFILE_SETTING]  # fmt: skip
-    if chosen and (settings := SECURITY_PROFILES.get(str(chosen[-1][1].value))):
-        place, by = chosen[-1]
-        lists[place] = [*_settings(settings, by), *lists[place]]
+    for layer in reversed(lists):
+        choices = [origin for key, origin in layer if key == PROFILE_SETTING]
+        if choices:
+            chosen = choices[-1]
+            profile = SECURITY_PROFILES.get(str(chosen.value), {})
+            layer[:0] = _settings(profile, chosen)
+            break
     return lists
 
 

@@ -1,7 +1,6 @@
-"""Sets or removes one setting in a settings file; never writes an invalid file.
+"""Sets or removes one setting in a settings file, and never writes an invalid file.
 
-A project's file that was trusted before stays trusted: the user who changed it knows what
-it contains.
+If the user trusted a project's file, it stays trusted after this change.
 """
 
 import tomllib
@@ -33,7 +32,10 @@ _FILE_NAMES = {"project": "config.toml", "project-local": "config.local.toml"}
 
 
 class SettingsFile(Struct, frozen=True):
-    """A settings file of the user. `folder` is the working directory."""
+    """A settings file that the user can change: their own, or one of a project.
+
+    `folder` is the working directory.
+    """
 
     path: Path
     owner: SettingsOwner
@@ -42,7 +44,7 @@ class SettingsFile(Struct, frozen=True):
 
     @property
     def display_name(self) -> str:
-        """The name of the file for messages."""
+        """The name of the file to show in messages."""
         return (
             str(self.path)
             if self.owner == "user"
@@ -50,18 +52,19 @@ class SettingsFile(Struct, frozen=True):
         )
 
     def check(self, text: str) -> None:
-        """Raise `BadInput` for the first error in `text`."""
+        """Raise `BadInput` if `text` would be invalid as the content of the file."""
         if self.owner == "user":
             combine([from_text(text, self.display_name, f"user {self.path}")])
         else:
             parse_file(self.display_name, self.owner, text.encode())
 
     def text(self) -> str:
-        """The content; "" if there is no file. Raises `BadInput`."""
+        """Return the content; "" if the file does not exist. Raises `BadInput`."""
         return text_of(self.path)
 
 
 def file_of(owner: SettingsOwner, folder: Path, paths: Paths) -> SettingsFile:
+    """Return the settings file of the owner: the user's own, or one in the project `folder`."""
     if owner == "user":
         return SettingsFile(paths.settings, owner, folder, paths)
     return SettingsFile(
@@ -70,8 +73,11 @@ def file_of(owner: SettingsOwner, folder: Path, paths: Paths) -> SettingsFile:
 
 
 def set_value(file: SettingsFile, key: str, text: str) -> object:
-    """Set `key` to the value of `text`, and return that value. Raises `BadInput`."""
-    from refold.config.toml_edit import set_key  # tomlkit takes 30 ms
+    """Convert `text` to the type of the setting `key`, store and return it.
+
+    Raises `BadInput`.
+    """
+    from refold.config.toml_edit import set_key  # imported late: tomlkit takes 30 ms
 
     value = _convert(key, text)
     if file.owner != "user":
@@ -82,14 +88,20 @@ def set_value(file: SettingsFile, key: str, text: str) -> object:
 
 
 def unset(file: SettingsFile, key: str) -> bool:
-    """Remove the setting. False if it was not set. Raises `BadInput`."""
+    """Remove the setting `key`. Return False if it was not set.
+
+    Raises `BadInput` if the file is invalid or cannot be written.
+    """
     from refold.config.toml_edit import unset_key
 
     return _change(file, key, unset_key)
 
 
 def replace_text(file: SettingsFile, text: str, *, instead: str) -> None:
-    """Replace the text `instead` by `text`, if all of it is valid. Raises `BadInput`."""
+    """Replace the content `instead` of the file with `text`.
+
+    Raises `BadInput` if `text` is invalid, or if the file no longer contains `instead`.
+    """
     file.check(text)
     with _file_lock(file):
         if file.text() != instead:
@@ -98,7 +110,7 @@ def replace_text(file: SettingsFile, text: str, *, instead: str) -> None:
 
 
 def remember(paths: Paths, key: str, value: str) -> None:
-    """Set one of the user's own settings. Raises `BadInput` that names it."""
+    """Set `key` in the user's own settings file. Raises `BadInput` that names the setting."""
     try:
         set_value(file_of("user", Path(), paths), key, value)
     except BadInput as error:
@@ -106,21 +118,26 @@ def remember(paths: Paths, key: str, value: str) -> None:
 
 
 def change_rule(paths: Paths, verdict: Verdict, old: str, new: str) -> None:
-    """Replace a permission rule of the user's own settings. Raises `BadInput`.
+    """Replace the permission rule `old` in the user's own settings file. Raises `BadInput`.
 
-    An empty `old` adds the new one, an empty `new` removes the old one.
+    An empty `old` adds the rule `new`, and an empty `new` removes the rule `old`.
     """
     from refold.config.toml_edit import set_key, unset_key
 
     file = file_of("user", Path(), paths)
 
     def change(before: str, path: tuple[str, ...]) -> str:
+        """Return the text `before` with the rule replaced in the list at `path`.
+
+        Raises `BadInput` if a comment would be lost.
+        """
         table: object = tomllib.loads(before)
         for name in path:
             table = cast("dict[str, object]", table).get(name, {})
         rules = with_rule(cast("list[object]", table or []), old, new)
         after = set_key(before, path, rules) if rules else unset_key(before, path)
-        if after.count("#") - new.count("#") < before.count("#") - old.count("#"):
+        marks_before = before.count("#") - old.count("#")
+        if after.count("#") - new.count("#") < marks_before:
             raise BadInput(
                 "a comment among the rules would be lost: change it with refold config edit"
             )
@@ -133,7 +150,10 @@ def change_rule(paths: Paths, verdict: Verdict, old: str, new: str) -> None:
 def _change(
     file: SettingsFile, key: str, change: Callable[[str, tuple[str, ...]], str]
 ) -> bool:
-    """Change the file. Return True if its text differs now."""
+    """Replace the text of the file by `change(text, path)`. Return whether this changed it.
+
+    `path` is the path of the setting `key` in the file.
+    """
     with _file_lock(file):
         whole = file.text()
         before = whole.removeprefix(BYTE_ORDER_MARK)
@@ -149,7 +169,7 @@ def _change(
 
 @contextmanager
 def _file_lock(file: SettingsFile) -> Generator[None]:
-    """One lock for all files, outside of any project."""
+    """Hold the lock that all settings files share."""
     try:
         with file_lock(file.places.settings):
             yield
@@ -158,6 +178,7 @@ def _file_lock(file: SettingsFile) -> Generator[None]:
 
 
 def _write(file: SettingsFile, text: str) -> None:
+    """Write the file. Trust the project again, if it was trusted or had no settings."""
     if file.owner == "user":
         # An empty file counts as damaged.
         write(file.path, text or "# No setting is set.\n")
@@ -168,15 +189,15 @@ def _write(file: SettingsFile, text: str) -> None:
         )
     folders = TrustedFolders(file.places.folders)
     before = read_project(file.folder, file.places.settings)
-    counted = folders.state(before) in ("trusted", "nothing")
+    was_trusted = folders.state(before) in ("trusted", "nothing")
     write(file.path, text)
     after = read_project(file.folder, file.places.settings)
-    if counted and not after.problem:
+    if was_trusted and not after.problem:
         folders.trust(after)
 
 
 def _convert(key: str, text: str) -> object:
-    """Convert the value to the type of the setting."""
+    """Return `text` converted to the type of the setting `key`. Raises `BadInput`."""
     value: object = text
     if text.lstrip().startswith(("[", "{")):
         try:
@@ -196,7 +217,10 @@ def _convert(key: str, text: str) -> object:
 
 
 def _path_as_written(file: SettingsFile, text: str, key: str) -> tuple[str, ...]:
-    """The path of the setting as it is spelled in the file; if it is not there, as in `key`."""
+    """Return the path of the setting as the file spells it.
+
+    If the file does not have the setting, the path is spelled as in `key`.
+    """
     wanted = canonical_key(key)
     written = from_text(text, file.display_name, "")
     same = (origin.path for name, origin in written if canonical_key(name) == wanted)

@@ -1,7 +1,7 @@
-"""Reports the value of each setting in every layer, and every problem.
+"""Reports the value of each setting in every layer, and all invalid settings.
 
-`load` stops at the first error, because a start must not guess. Here all errors are
-collected, and the other settings still count.
+`load` raises the first error, because a session must not start with guessed settings. This
+report collects all errors, and shows the valid settings.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -39,7 +39,11 @@ from refold.views.settings_list import LayerValue, Setting, setting_lines
 
 
 class SettingOrigins(Struct, frozen=True):
-    """`chain` has the values of a key in order; the last wins, but all rules count."""
+    """All settings of a folder, with the layers that set them.
+
+    `chain` lists the values of each key in the order of the layers. The last value wins; of
+    permission rules, all apply.
+    """
 
     settings: Settings
     chain: Mapping[str, tuple[Origin, ...]]
@@ -49,7 +53,7 @@ class SettingOrigins(Struct, frozen=True):
 
     @property
     def values(self) -> dict[str, object]:
-        """Every setting, by its key."""
+        """The values of all settings, by their keys."""
         return flatten(self.settings)
 
 
@@ -60,7 +64,10 @@ def origins_report(
     flags: Mapping[str, object] | None = None,
     managed: Path = MANAGED_FILE,
 ) -> SettingOrigins:
-    """All settings of `directory` with their origins. No content makes it raise."""
+    """Return all settings that apply in `directory`, with their origins.
+
+    Never raises `BadInput`.
+    """
     problems = list[str]()
     folders = TrustedFolders(paths.folders)
     source = read_project(directory, paths.settings)
@@ -78,13 +85,14 @@ def origins_report(
     ]
     chain: dict[str, tuple[Origin, ...]] = {}
     for key, origin in settings_in_order(layers):
-        # A table of names that the user chose is shown as one setting.
+        # A table whose names the user chose is shown as one setting.
         shown = table if (table := key.partition(".")[0]) in _NAME_TABLES else key
         chain[shown] = (*chain.get(shown, ()), origin)
     return SettingOrigins(combine(layers).settings, chain, tuple(problems), source, state)
 
 
 def _state(folders: TrustedFolders, source: Project, problems: list[str]) -> State:
+    """Return the user's decision; "nothing", and add a problem, if it is unreadable."""
     try:
         return folders.state(source)
     except BadInput as error:
@@ -95,7 +103,7 @@ def _state(folders: TrustedFolders, source: Project, problems: list[str]) -> Sta
 def _valid_settings(
     read_layer: Callable[[], Layer], problems: list[str]
 ) -> Iterator[tuple[str, Origin]]:
-    """The valid part of a layer; each error is added to the problems."""
+    """Yield the valid settings of a layer. Add an error for each invalid one to `problems`."""
     try:
         pairs = list(read_layer())
     except BadInput as error:
@@ -119,9 +127,9 @@ async def report_lines(
     flags: Mapping[str, object],
     keys: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """Lines with the settings and the problems, for a session with these flags.
+    """Return lines that show the settings and problems of a session with these flags.
 
-    Raises `BadInput` for an unknown key.
+    With `keys`, only those settings are shown. Raises `BadInput` for an unknown key.
     """
 
     def report() -> tuple[str, ...]:
@@ -136,7 +144,10 @@ async def report_lines(
 def settings_without_secrets(
     origins: SettingOrigins, masks: Redactor, keys: tuple[str, ...] = ()
 ) -> tuple[Setting, ...]:
-    """The settings of `keys`, or all, without secrets. Raises `BadInput` if unknown."""
+    """Return the settings that `keys` name, or all settings, with their secrets masked.
+
+    Raises `BadInput` for an unknown key.
+    """
     values = origins.values
     wanted = [item for key in keys for item in settings_of_key(key, values).items()]
     shown = wanted if keys else values.items()
@@ -150,7 +161,10 @@ def problems(origins: SettingOrigins, masks: Redactor) -> tuple[str, ...]:
 
 
 def settings_of_key(key: str, values: Mapping[str, object]) -> Mapping[str, object]:
-    """The settings that `key` names: one, or those of a table."""
+    """Return the setting that `key` names, or all settings of the table that it names.
+
+    Raises `BadInput` for an unknown key.
+    """
     wanted = canonical_key(key)
     values_with_defaults = {**defaults_of(wanted), **values}
     if wanted in values_with_defaults:
@@ -175,27 +189,27 @@ def settings_of_key(key: str, values: Mapping[str, object]) -> Mapping[str, obje
 
 
 def _setting(key: str, value: object, origins: SettingOrigins, masks: Redactor) -> Setting:
-    says = origins.chain.get(key, ())
-    adds = key.startswith("permissions.")
-    written = [LayerValue(_value_text(key, item.value, masks), item.where) for item in says]
-    default = None if adds else default_of(key)
-    first = (
-        ()
-        if default is None
-        else (LayerValue(_value_text(key, default, masks), "default"),)
-    )
-    return Setting(key, _value_text(key, value, masks), (*first, *written), adds)
+    """Return a setting with its default, if any, and its value in each layer."""
+    values = list[LayerValue]()
+    rules_add_up = key.startswith("permissions.")
+    default = None if rules_add_up else default_of(key)
+    if default is not None:
+        values.append(LayerValue(_value_text(key, default, masks), "default"))
+    for origin in origins.chain.get(key, ()):
+        values.append(LayerValue(_value_text(key, origin.value, masks), origin.where))
+    return Setting(key, _value_text(key, value, masks), tuple(values), rules_add_up)
 
 
 def _value_text(key: str, value: object, masks: Redactor) -> str:
+    """Return the value as TOML, with secrets masked, and rules without their sources."""
     plain = msgspec.to_builtins(value)
     if key.startswith("permissions."):
-        plain = [_rule(item) for item in plain]
+        plain = [_rule_without_source(item) for item in plain]
     return value_in_toml(without_secrets(key, plain, masks))
 
 
-def _rule(rule: "dict[str, object] | str") -> object:
-    """A rule without its source, which is printed separately, and without empty examples."""
+def _rule_without_source(rule: "dict[str, object] | str") -> object:
+    """Return a rule without its source and without empty lists of examples."""
     if isinstance(rule, str):
         return rule
     parts = {name: rule[name] for name in ("rule", "match", "not_match") if rule.get(name)}

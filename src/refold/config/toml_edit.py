@@ -1,6 +1,7 @@
-"""Changes one key of a TOML text and leaves the rest as it is: comments, order, line ends.
+"""Changes one key of a TOML text and leaves the rest unchanged: comments, order, line ends.
 
-`tomlkit` parses and writes. `tomllib` then reads the result: nothing else may have changed.
+`tomlkit` changes the text. Then `tomllib` parses the result, to check that no other key has
+changed.
 """
 
 import re
@@ -21,9 +22,9 @@ _BY_HAND = "refold config edit opens it"
 
 
 def set_key(text: str, path: Names, value: object) -> str:
-    """`text` with `path` set to `value`.
+    """Return `text` with `path` set to `value`.
 
-    Raises `BadInput` if it can only be edited by hand.
+    Raises `BadInput` if the text has a form that can only be edited by hand.
     """
     wanted = tomllib.loads(text)
     _table_around(wanted, path)[path[-1]] = value
@@ -32,7 +33,7 @@ def set_key(text: str, path: Names, value: object) -> str:
 
 
 def unset_key(text: str, path: Names) -> str:
-    """`text` with `path` unset. Raises `BadInput` if it can only be edited by hand."""
+    """Return `text` without the key at `path`. Raises `BadInput` like `set_key`."""
     wanted = tomllib.loads(text)
     if _table_around(wanted, path).pop(path[-1], None) is None:
         return text
@@ -40,6 +41,7 @@ def unset_key(text: str, path: Names) -> str:
 
 
 def _table_around(document: dict[str, Any], path: Names) -> dict[str, Any]:
+    """Return the table for the last name of `path`. Tables that are missing are added."""
     for name in path[:-1]:
         inner = document.setdefault(name, {})
         if not isinstance(inner, dict):
@@ -56,6 +58,10 @@ def _edit(
     new_document: dict[str, Any],
     change: Callable[[TOMLDocument], None],
 ) -> str:
+    """Return `text` after `change` was applied to its document.
+
+    Raises `BadInput` if the result does not have the content of `new_document`.
+    """
     line_end = "\r\n" if "\r\n" in text else "\n"
     try:
         whole = text if not text or text.endswith("\n") else text + line_end
@@ -70,7 +76,7 @@ def _edit(
             new_document
         ):
             return after
-    except (TOMLKitError, ValueError):  # tomlkit cannot write a valid value here
+    except (TOMLKitError, ValueError):  # tomlkit cannot write a valid value at this place
         pass
     raise BadInput(
         f"{'.'.join(path)} is written there in a form that can only be edited by hand: "
@@ -79,6 +85,10 @@ def _edit(
 
 
 def _set(document: TOMLDocument, path: Names, value: Item) -> None:
+    """Set the value at `path`, where it is written now or in a new place.
+
+    Raises `ValueError` if a table is there.
+    """
     around, rest = _enclosing_table(document, path)
     name, written = rest[0], around.get(rest[0])
     if isinstance(written, InlineTable):
@@ -101,6 +111,10 @@ def _set(document: TOMLDocument, path: Names, value: Item) -> None:
 
 
 def _remove(document: TOMLDocument, path: Names) -> None:
+    """Remove the value at `path`.
+
+    Raises `ValueError` for a table with content, unless it is an inline table.
+    """
     around, rest = _enclosing_table(document, path)
     name, written = rest[0], around[rest[0]]
     if len(rest) > 1:
@@ -112,7 +126,7 @@ def _remove(document: TOMLDocument, path: Names) -> None:
     ):
         raise ValueError(f"{name} is a table")
     elif isinstance(around, OutOfOrderTableProxy):
-        # It would remove a table with its comments when the last key goes.
+        # With the last key of a table, tomlkit would also remove the table and its comments.
         parts = _tables_at(document.body, path[:-1])
         del next(part for part in parts if name in part)[name]
     else:
@@ -130,7 +144,7 @@ def _tables_at(body: list[tuple[Key | None, Item]], path: Names) -> Iterator[Tab
 
 
 def _enclosing_table(document: TOMLDocument, path: Names) -> tuple[Any, Names]:
-    """The innermost table around `path` that is not inline, and the path in it."""
+    """Return the innermost table around `path` that is not inline, and the path in it."""
     around: Any = document
     for depth, name in enumerate(path[:-1]):
         inner = around.get(name)
@@ -141,6 +155,7 @@ def _enclosing_table(document: TOMLDocument, path: Names) -> tuple[Any, Names]:
 
 
 def _new_table(path: Names, value: Item) -> Table:
+    """Return a table that has `value` at `path`. The tables around it get no own header."""
     *outer, last = path
     new = table()
     new[last] = value
@@ -153,7 +168,10 @@ def _new_table(path: Names, value: Item) -> Table:
 def _insert(
     body: list[tuple[Key | None, Item]], path: Names, value: Item, *, at_top: bool = False
 ) -> None:
-    """Insert after the last key: `tomlkit` would insert after the next table's comment."""
+    """Insert a key with `value` after the last key of `body`.
+
+    With `at_top`, if there is no key, insert it after the comment at the top of the file.
+    """
     index = 0
     for place, (name, item) in enumerate(body):
         if name is not None and (name.is_dotted() or not isinstance(item, Table | AoT)):
@@ -165,7 +183,10 @@ def _insert(
 
 
 def _header_end(body: list[tuple[Key | None, Item]]) -> int:
-    """The index after the comment at the top that ends with a blank line or the file."""
+    """Return the index after the comment at the top of the file; 0 if there is none.
+
+    The comment counts only if a blank line or the end of the file follows it.
+    """
     end = 0
     while end < len(body) and isinstance(body[end][1], Comment):
         end += 1
@@ -173,10 +194,11 @@ def _header_end(body: list[tuple[Key | None, Item]]) -> int:
 
 
 def _without_empty_tables(tables: dict[str, Any]) -> dict[str, Any]:
-    inner = {
-        name: _without_empty_tables(cast("dict[str, Any]", value))
-        if isinstance(value, dict)
-        else value
-        for name, value in tables.items()
-    }
-    return {name: value for name, value in inner.items() if value != {}}
+    """Return a copy of the table without tables that have no value in them."""
+    result = dict[str, Any]()
+    for name, value in tables.items():
+        if isinstance(value, dict):
+            value = _without_empty_tables(cast("dict[str, Any]", value))
+        if value != {}:
+            result[name] = value
+    return result

@@ -1,6 +1,6 @@
-"""The line of each key of a TOML text, and values as TOML. `toml_edit` changes a text.
+"""Finds the line of each key of a TOML text, and writes values as TOML.
 
-A text must be valid TOML: `tomllib` checks that.
+The text must be valid TOML; this module does not check it. `toml_edit` changes a text.
 """
 
 import re
@@ -29,7 +29,10 @@ _VALUE_PIECE = re.compile(
 
 
 def _statements(text: str) -> Iterator[tuple[Names, int]]:
-    """The path of each table and key, and its offset. Ends early at invalid TOML."""
+    """Yield the path of each table and key, and its offset in the text.
+
+    Stop at invalid TOML.
+    """
     index, around = 0, cast("Names", ())
     while (index := _match_end(_BLANK_LINES, text, index)) < len(text):
         head = _TABLE_START.match(text, index)
@@ -37,17 +40,17 @@ def _statements(text: str) -> Iterator[tuple[Names, int]]:
         if name is None:
             return
         if head:
-            path = around = _names(name[0])
+            path = around = _parse_key(name[0])
             end = name.end()
         else:
-            path = (*around, *_names(name[0]))
+            path = (*around, *_parse_key(name[0]))
             end = _value_end(text, _match_end(_EQUALS_SIGN, text, name.end()))
         yield path, index
         index = _match_end(_REST_OF_LINE, text, end)
 
 
 def lines_of(text: str) -> dict[Names, int]:
-    """The first line of each key and table."""
+    """Return the number of the first line of each key and table, by its path."""
     lines: dict[Names, int] = {}
     line, before = 1, 0
     for path, start in _statements(text):
@@ -59,7 +62,10 @@ def lines_of(text: str) -> dict[Names, int]:
 
 
 def line_of(lines: dict[Names, int], path: Sequence[str]) -> int:
-    """The line of the key, or of the table or value that contains it; 0: unknown."""
+    """Return the line of the key at `path`, or of the table or value that contains it.
+
+    Return 0 if the line is unknown.
+    """
     for length in range(len(path), 0, -1):
         if line := lines.get(tuple(path[:length])):
             return line
@@ -71,7 +77,8 @@ def _match_end(pattern: re.Pattern[str], text: str, start: int) -> int:
     return match.end() if match else start
 
 
-def _names(key: str) -> Names:
+def _parse_key(key: str) -> Names:
+    """Return the names in a key: `a."b.c"` has `a` and `b.c`."""
     inside: Any = tomllib.loads(f"{key} = 0")
     names = list[str]()
     while isinstance(inside, dict):
@@ -81,6 +88,10 @@ def _names(key: str) -> Names:
 
 
 def _value_end(text: str, index: int) -> int:
+    """Return the index at which the value at `index` ends.
+
+    It ends before the first line end or comment that is outside of brackets.
+    """
     depth = 0
     while piece := _VALUE_PIECE.match(text, index):
         if not depth and piece.lastgroup in ("line", "comment"):
@@ -95,6 +106,10 @@ def as_toml(document: Mapping[str, Any]) -> str:
 
 
 def _table(table: Mapping[str, Any], name: tuple[str, ...]) -> Iterator[str]:
+    """Yield the lines of a table: its values first, then the tables in it.
+
+    It has a header unless it has no name, or has nothing but tables.
+    """
     plain = {k: v for k, v in table.items() if not isinstance(v, dict)}
     if name and (plain or not table):
         yield f"[{'.'.join(map(name_in_toml, name))}]"
@@ -110,6 +125,7 @@ def name_in_toml(key: str) -> str:
 
 
 def value_in_toml(value: object) -> str:
+    """Return the value as TOML, on one line."""
     match value:
         case str():
             return quote_toml(value)
@@ -124,4 +140,4 @@ def value_in_toml(value: object) -> str:
             pairs = cast("dict[str, object]", value).items()
             return f"{{{', '.join(f'{name_in_toml(k)} = {value_in_toml(v)}' for k, v in pairs)}}}"
         case _:
-            return repr(value)  # of numbers, inf and nan too
+            return repr(value)  # also of inf and nan

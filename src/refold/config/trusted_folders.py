@@ -1,8 +1,9 @@
-"""Stores what the user decided about folders: their trust, and what is allowed there.
+"""Stores whether the user trusts a folder, and what the user allows in it.
 
-It is stored beside the user's settings, never in a workspace. Trust in settings covers
-what was shown: changed settings do not count until they are shown again. Trust in texts
-for the model covers the folder: they change daily and cannot loosen anything.
+The file is beside the user's settings file, never in a workspace. Trust in the settings of a
+folder covers only the content that was shown: after a change they do not apply until they are
+shown again. Trust in the texts for the model covers the folder, because texts change often and
+cannot loosen anything.
 """
 
 import os
@@ -31,13 +32,19 @@ _RULE_VERDICTS: tuple[Verdict, ...] = ("allow", "ask", "deny")
 
 
 class TrustedFolders:
-    """`file` is created when needed. All methods may raise `BadInput`."""
+    """The user's decisions about folders, stored in `file`.
+
+    The file is created when the first decision is stored. All methods may raise `BadInput`.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def state(self, source: Project) -> State:
-        """Whether the settings of a folder count: only if "trusted"."""
+        """Return whether the user trusts the settings of a folder.
+
+        They apply only if the result is "trusted".
+        """
         if source.problem:
             return "unusable"
         if not source.files:
@@ -49,7 +56,7 @@ class TrustedFolders:
         return "trusted" if entry.get("shown") == source.hashes else "changed"
 
     def trust(self, source: Project) -> None:
-        """Trust these settings, which the user has seen."""
+        """Store that the user trusts these settings, which the user has seen."""
         if source.problem:
             raise BadInput(source.problem)
 
@@ -59,7 +66,7 @@ class TrustedFolders:
         self._change(source.folder, change)
 
     def trust_texts(self, folder: Path | str) -> None:
-        """Trust the texts of this folder: instructions, prompts, skills."""
+        """Store that the user trusts the texts for the model in this folder."""
 
         def change(entry: _Document) -> None:
             entry["trusted"] = True
@@ -67,16 +74,19 @@ class TrustedFolders:
         self._change(os.path.realpath(folder), change)
 
     def find_trusted_above(self, directory: str, root: str) -> str:
-        """The outermost trusted folder from `root` down to `directory`; "" if none.
+        """Return the outermost trusted folder from `root` down to `directory`; "" if none.
 
-        Both are real paths. Texts in and below that folder may be sent to a model.
+        Both arguments are real paths. Texts in and below the result may be sent to a model.
         """
         trusted = self.folders_by_path()
         inside = (path for path in trusted if below(directory, path) and below(path, root))
         return min(inside, key=len, default="")
 
     def distrust(self, folder: Path | str) -> bool:
-        """Remove the trust; False if there was none. Rules for the folder stay."""
+        """Remove the user's trust in a folder. Return False if it was not trusted.
+
+        Permission rules for the folder stay.
+        """
         real = os.path.realpath(folder)
         if not self._entry(real).get("trusted"):
             return False
@@ -89,7 +99,7 @@ class TrustedFolders:
         return True
 
     def folders_by_path(self) -> dict[str, dict[str, str]]:
-        """The trusted folders, each with the files that were shown, by their sha256."""
+        """Return the trusted folders, each with the SHA-256 of each shown settings file."""
         names = self._folders(self._read())
         entries = {name: self._entry(name) for name in names}
         return {name: _hashes_of(e) for name, e in entries.items() if e.get("trusted")}
@@ -99,7 +109,10 @@ class TrustedFolders:
         self.add(folder, {"allow": rules})
 
     def add(self, folder: Path | str, rules: _Verdicts) -> None:
-        """Store rules of every kind for this folder, by "allow", "ask" and "deny"."""
+        """Store permission rules for this folder, in addition to those it has.
+
+        `rules` has the keys "allow", "ask" and "deny".
+        """
         for verdict, texts in rules.items():
             self._check(verdict, texts)
 
@@ -113,12 +126,15 @@ class TrustedFolders:
         self._change(os.path.realpath(folder), change)
 
     def import_rules(self, folder: Path | str, rules: _Verdicts, sha256: str) -> None:
-        """Store rules of another agent, whose files have rules with this hash."""
+        """Store rules of another agent program for this folder.
+
+        `sha256` is the hash of all rules of that program, for `has_shown_rules`.
+        """
         self.add(folder, rules)
         self.note_rules_shown(folder, sha256)
 
     def note_rules_shown(self, folder: Path | str, sha256: str) -> None:
-        """Record that the user has decided about the rules of another agent with this hash."""
+        """Record that the user has decided about the rules with this hash."""
 
         def change(entry: _Document) -> None:
             entry["rules_shown"] = sha256
@@ -126,12 +142,13 @@ class TrustedFolders:
         self._change(os.path.realpath(folder), change)
 
     def has_shown_rules(self, folder: Path | str, sha256: str) -> bool:
+        """Whether the user has decided about the rules with this hash."""
         return self._entry(os.path.realpath(folder)).get("rules_shown") == sha256
 
     def change_rule(self, folder: Path | str, verdict: Verdict, old: str, new: str) -> None:
-        """Replace a rule for this folder. Raises `BadInput`.
+        """Replace the rule `old` for this folder. Raises `BadInput`.
 
-        An empty `old` adds the new one, an empty `new` removes the old one.
+        An empty `old` adds the rule `new`, and an empty `new` removes the rule `old`.
         """
         self._check(verdict, (new,) if new else ())
 
@@ -143,7 +160,10 @@ class TrustedFolders:
         self._change(os.path.realpath(folder), change)
 
     def allow_variables(self, folder: Path | str, marks: Iterable[str]) -> None:
-        """Allow variables, as `variable_mark`s, for servers of this folder's files."""
+        """Allow variables of the environment for MCP servers that this folder's files define.
+
+        Each mark stands for one variable of one server (`mcp.servers.variable_mark`).
+        """
 
         def change(entry: _Document) -> None:
             before = _texts(entry, "variables")
@@ -152,11 +172,11 @@ class TrustedFolders:
         self._change(os.path.realpath(folder), change)
 
     def variables(self, folder: Path | str) -> frozenset[str]:
-        """The marks of the variables that the user allowed in this folder."""
+        """Return the marks of the variables that the user allowed in this folder."""
         return frozenset(_texts(self._entry(os.path.realpath(folder)), "variables"))
 
     def allow_namespaces(self, folder: Path | str) -> None:
-        """Allow namespaces for commands in this folder, if the settings enable them."""
+        """Store that commands in this folder may make namespaces, if the settings enable it."""
 
         def change(entry: _Document) -> None:
             entry["user_namespaces"] = True
@@ -167,7 +187,7 @@ class TrustedFolders:
         return self._entry(os.path.realpath(folder)).get("user_namespaces") is True
 
     def layer(self, folder: Path | str) -> Layer:
-        """The rules that the user set for this folder, as a layer."""
+        """Yield the stored permission rules for this folder, as a layer of settings."""
         entry = self._entry(os.path.realpath(folder))
         for verdict in _RULE_VERDICTS:
             if texts := _texts(entry, verdict):
@@ -175,6 +195,7 @@ class TrustedFolders:
                 yield f"permissions.{verdict}", Origin(texts, ALWAYS_CHOICE)
 
     def _check(self, verdict: Verdict, texts: Iterable[str]) -> None:
+        """Raise `BadInput` if one of these rules is invalid."""
         for text in texts:
             try:
                 parse(text, verdict, ALWAYS_CHOICE)
@@ -182,33 +203,40 @@ class TrustedFolders:
                 raise BadInput(f"{self._file}: {error}") from error
 
     def _entry(self, folder: str) -> _Document:
+        """Return what is stored about the folder; {} if there is nothing."""
         entry = self._folders(self._read()).get(folder, {})
         if not isinstance(entry, dict):
             raise BadInput(f"{self._file}: folders.{folder!r} is not a table")
         return cast("_Document", entry)
 
     def _folders(self, document: _Document) -> _Document:
+        """Return the entries of all folders in the document; {} if there are none."""
         table = document.get("folders", {})
         if not isinstance(table, dict):
             raise BadInput(f"{self._file}: folders is not a table")
         return cast("_Document", table)
 
     def _read(self) -> _Document:
+        """Return the content of the file; {} if it does not exist.
+
+        Raises `BadInput` if it is damaged, or if other users can change it.
+        """
         try:
             about = self._file.stat()
-        except OSError:  # it is missing, or `read_decisions` reports the error
+        except OSError:  # the file is missing, or `read_decisions` reports the error
             about = None
-        if about and (about.st_mode & 0o022 or about.st_uid not in (os.geteuid(), 0)):
+        if about and _may_be_changed_by_others(about):
             raise BadInput(
                 f"{self._file} says what may run without asking, and other users can change it: "
                 f"make it yours and chmod 600 {self._file}"
             )
-        return (
-            read_decisions(self._file, _MAX_RECORD_BYTES, _parse_toml, _DAMAGED_RECORD)
-            or {}
+        document = read_decisions(
+            self._file, _MAX_RECORD_BYTES, _parse_toml, _DAMAGED_RECORD
         )
+        return {} if document is None else document
 
     def _change(self, folder: str, change: Callable[[_Document], None]) -> None:
+        """Change the entry of a folder in the file. An entry that becomes empty is deleted."""
         try:
             folder.encode()
         except UnicodeEncodeError as error:
@@ -234,26 +262,35 @@ class TrustedFolders:
 
 
 def with_rule(items: Iterable[object], old: str, new: str) -> list[object]:
-    """Replace a rule in a list of rules, each of which may be a table with examples.
+    """Return the list of rules with `old` replaced by `new`.
 
-    An empty `old` adds the new one, an empty `new` removes the old one. Raises `BadInput`
-    if the old one is not there any more.
+    A rule may be a table with examples. An empty `old` adds the rule `new`, and an empty `new`
+    removes the rule `old`. Raises `BadInput` if the list does not have the rule `old`.
     """
-    result, is_there = list[object](), not old
+    result, has_old = list[object](), False
     for item in items:
         table = cast("_Document", item) if isinstance(item, dict) else {"rule": item}
-        if str(table.get("rule")).strip() != old:
+        if not old or str(table.get("rule")).strip() != old:
             result.append(cast("object", item))
             continue
-        is_there = True
+        has_old = True
         if new:
+            # Examples of the old rule stay.
             result.append({**table, "rule": new} if len(table) > 1 else new)
-    if not is_there:
+    if old and not has_old:
         raise BadInput(f"the rule {old!r} was changed by another program in the meantime")
-    return result if old or new in result else [*result, new]
+    if not old and new not in result:
+        result.append(new)
+    return result
+
+
+def _may_be_changed_by_others(status: os.stat_result) -> bool:
+    """Whether a user other than root and this process's user may write to the file."""
+    return bool(status.st_mode & 0o022) or status.st_uid not in (os.geteuid(), 0)
 
 
 def _parse_toml(content: bytes) -> _Document:
+    """Return the content as a table. Raises `ValueError` that says what is invalid."""
     import tomllib  # imported only if there is a file
 
     try:
@@ -264,8 +301,9 @@ def _parse_toml(content: bytes) -> _Document:
         raise ValueError("it is not UTF-8") from error
 
 
-def _texts(entry: _Document, verdict: str) -> tuple[str, ...]:
-    texts = entry.get(verdict, ())
+def _texts(entry: _Document, key: str) -> tuple[str, ...]:
+    """Return the strings in the list at `key`; () if there is no list."""
+    texts = entry.get(key, ())
     if not isinstance(texts, list | tuple):
         return ()
     return tuple(t for t in cast("list[object]", texts) if isinstance(t, str))

@@ -1,8 +1,8 @@
-"""The versions of a folder's instructions that the user has trusted.
+"""Stores the versions of a folder's texts for the model that the user has trusted.
 
-Trust covers a folder, and a command may change the files in it. So the bytes that were there when
-the folder was trusted are stored in the data directory, and they are sent until the user
-has seen the change. `instruction_files` reads the files; `client.folder_trust` shows
+The user trusts a folder, and later a command may change the files in it. So the content at the
+time of trust is stored in the data directory. This version is sent to the model until the user
+has seen the change. `instruction_files` reads the files, and `client.folder_trust` shows
 changes.
 """
 
@@ -28,9 +28,10 @@ _MAX_NOTICES = 8
 
 
 class TextVersion(Struct, frozen=True):
-    """A file that instructs the model. `trusted` is the version the user knows, or None.
+    """A file that instructs the model.
 
-    `declined`: the user has seen the change, and keeps the trusted version.
+    `trusted` is the version that the user trusts, or None. `now` is the present text. If
+    `declined`, the user has seen `now` and declined it, so `trusted` stays in use.
     """
 
     path: str
@@ -40,8 +41,10 @@ class TextVersion(Struct, frozen=True):
 
 
 class _Record(Struct, frozen=True):
-    """The stored record: texts by their paths in the folder, and hashes of changes that the
-    user declined.
+    """The stored record of a folder.
+
+    `files` has the trusted texts, by their paths in the folder. `declined` has the hashes of
+    the versions that the user declined.
     """
 
     folder: str
@@ -50,11 +53,11 @@ class _Record(Struct, frozen=True):
 
 
 class TrustedVersions:
-    """The versions of the trusted folder `folder`.
+    """The trusted versions of the texts in the trusted folder `folder`.
 
-    If none are recorded, the files are trusted as they are read. `base` is the folder with
-    the files if it differs: the same folder in a worktree. With `present`, files count as
-    they are, and changes are only listed.
+    If no versions are recorded, the present files are trusted. `base` is the folder that has
+    the files: `folder`, or the corresponding folder of a worktree. With `present`, the present
+    content is sent to the model, and changes are only listed.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class TrustedVersions:
     ) -> None:
         self._folder, self._file = folder, _record_file(data, folder)
         self._base, self._present = base or folder, present
-        self._first = dict[str, str]()
+        self._first_texts = dict[str, str]()
         self._changes = dict[str, TextVersion]()
         self._record = self._read()
 
@@ -72,62 +75,67 @@ class TrustedVersions:
 
     @property
     def changes(self) -> Sequence[TextVersion]:
-        """The files already read that differ from the versions that the user knows."""
+        """The files, of those read so far, that differ from their trusted versions."""
         return tuple(self._changes.values())
 
     @property
     def paths(self) -> Sequence[str]:
-        """The files with a trusted version."""
+        """The paths of the files that have a trusted version."""
         files = self._record.files if self._record else ()
         return tuple(os.path.normpath(os.path.join(self._base, path)) for path in files)
 
     def text_to_send(self, real: str, now: str) -> str | None:
-        """The version to send instead of the text `now`; None if the user has trusted none."""
+        """Return the version of a file to send to the model; None if no version is trusted.
+
+        `real` is the real path of the file, and `now` its present text. If no versions are
+        recorded yet, this is `now`.
+        """
         now = _normalize(now)
-        own = clean(os.path.relpath(real, self._folder))
-        recorded = self._record is not None and own in self._record.files
-        name = own if recorded else clean(os.path.relpath(real, self._base))
+        name = self._recorded_name(real)
         if self._record is None:
-            self._first[name] = now
+            self._first_texts[name] = now
             return now
-        known = self._record.files.get(name)
-        if known != now:
-            declined = self._record.declined.get(name) == _hash(now)
-            self._changes[real] = TextVersion(real, known, now, declined)
+        trusted = self._record.files.get(name)
+        if trusted != now:
+            is_declined = self._record.declined.get(name) == _hash(now)
+            self._changes[real] = TextVersion(real, trusted, now, is_declined)
         else:
             self._changes.pop(real, None)
-        return now if self._present else known
+        return now if self._present else trusted
 
     def notices(self, directory: str, but: Collection[str] = ()) -> tuple[str, ...]:
-        """A sentence about each change, with the path relative to `directory`.
+        """Return a sentence about each changed file, with its path relative to `directory`.
 
-        Changes of the paths in `but` are left out.
+        The paths in `but` are left out.
         """
         news = (change for change in self.changes if change.path not in but)
         lines = [self._notice(change, directory) for change in news]
         more = len(lines) - _MAX_NOTICES
-        if more > 1:
-            rest = f"{more} more files of instructions have changed: `refold trust add` shows them"
-            return (*lines[:_MAX_NOTICES], rest)
+        if more > 1:  # a sentence about a single file would be no shorter than its notice
+            last_line = f"{more} more files of instructions have changed: `refold trust add` shows them"
+            return (*lines[:_MAX_NOTICES], last_line)
         return tuple(lines)
 
     def record_first(self) -> None:
-        """Record the files as trusted, after they were read for the first time."""
+        """Record the files that were read as trusted.
+
+        Do nothing if there is a record already.
+        """
         if self._record is None:
             chars_left, files = _MAX_RECORDED_CHARS, dict[str, str]()
-            for name, text in self._first.items():
+            for name, text in self._first_texts.items():
                 if len(text) <= chars_left:
                     files[name] = text
                     chars_left -= len(text)
             self._write(lambda _: _Record(self._folder, files))
 
     def accept(self, changes: Sequence[TextVersion]) -> None:
-        """Trust these changes, which the user has seen."""
+        """Record the changed files as trusted, because the user has seen the changes."""
         new = {self._name(item.path): _normalize(item.now) for item in changes}
 
         def change(record: _Record) -> _Record:
-            left = {name: h for name, h in record.declined.items() if name not in new}
-            return _Record(self._folder, record.files | new, left)
+            declined = {n: hash_ for n, hash_ in record.declined.items() if n not in new}
+            return _Record(self._folder, record.files | new, declined)
 
         self._write(change)
         for item in changes:
@@ -138,10 +146,21 @@ class TrustedVersions:
         hashes = {self._name(change.path): _hash(change.now) for change in changes}
         self._write(lambda r: _Record(self._folder, r.files, r.declined | hashes))
 
+    def _recorded_name(self, real: str) -> str:
+        """Return the path of a file relative to the trusted folder, as the record has it.
+
+        If the record has no file at this path, return the path relative to the base.
+        """
+        name = self._name(real)
+        if self._record is not None and name in self._record.files:
+            return name
+        return clean(os.path.relpath(real, self._base))
+
     def _name(self, real: str) -> str:
         return clean(os.path.relpath(real, self._folder))
 
     def _notice(self, change: TextVersion, directory: str) -> str:
+        """Return a sentence about a changed file: which version is used, and how to see it."""
         called = escape_name(os.path.relpath(change.path, directory))
         since = "is new" if change.trusted is None else "changed"
         if self._present:
@@ -159,6 +178,10 @@ class TrustedVersions:
         )
 
     def _read(self) -> _Record | None:
+        """Return the stored record; None if there is none.
+
+        Raises `BadInput` if it is unreadable.
+        """
         try:
             data, size = read_regular(self._file, _MAX_RECORD_BYTES, follow=False)
         except FileNotFoundError:
@@ -176,7 +199,10 @@ class TrustedVersions:
             ) from error
 
     def _write(self, change: Callable[[_Record], _Record]) -> None:
-        """Change the current record, which another process may have written meanwhile."""
+        """Apply `change` to the stored record, and write the result.
+
+        The record is read again before, because another process may have changed it.
+        """
         try:
             with file_lock(self._file):
                 record = change(self._read() or _Record(self._folder, {}))
@@ -187,13 +213,13 @@ class TrustedVersions:
 
 
 def forget_versions(data: Path, folder: str) -> None:
-    """Remove the record of a distrusted folder. If trusted again, its files then count."""
+    """Remove the record of a folder that the user no longer trusts."""
     with suppress(OSError):
         _record_file(data, folder).unlink(missing_ok=True)
 
 
 def _normalize(text: str) -> str:
-    """The text without differences that come from how a file is opened."""
+    """Return `text` without differences of line ends and byte order marks."""
     return clean(text.removeprefix("\ufeff").replace("\r\n", "\n"))
 
 

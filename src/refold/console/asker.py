@@ -1,7 +1,8 @@
-"""Asks the pending questions of a session, and cancels those that are answered elsewhere.
+"""Asks the user the pending questions of a session one by one, in order of arrival.
 
-One question at a time, in the order in which they arose. The first answer wins, from here or from
-another client; if the time limit for questions passes, the answer counts as a no.
+The first answer counts, whether it is from this terminal or from another client. A question
+that another client answers is cancelled here. A question that is not answered within the time
+limit counts as answered with no.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -36,7 +37,10 @@ AskOne: TypeAlias = Callable[[Menu, Line], Awaitable[str | Key]]
 
 
 class Asker:
-    """Asks the questions. `send_draft` sends a message typed at a question."""
+    """Asks the pending questions of `session`.
+
+    `send_draft` is called with a message that the user types instead of an answer.
+    """
 
     def __init__(
         self,
@@ -47,44 +51,51 @@ class Asker:
     ) -> None:
         self._session, self._printer, self._reader = session, printer, reader
         self._send_draft = send_draft
-        self._put: tuple[str, anyio.CancelScope] | None = None
+        self._open_question: tuple[str, anyio.CancelScope] | None = None
         # The answer to the open question, from any client.
         self._answered: events.Answered | ChildAnswered | None = None
-        self._preferred = ""  # the subagent whose questions come first
-        self.chosen_mode: Mode | None = None  # together with an answer
+        self._preferred = ""  # the subagent whose questions are asked first
+        self.chosen_mode: Mode | None = None  # chosen together with an answer
 
     def next_question(self) -> Permission | Questions | None:
-        """Return the question to put next."""
+        """Return the next question to ask, or None if no question is pending."""
         open_requests = [
-            r for r in self._session.requests if isinstance(r, Permission | Questions)
+            request
+            for request in self._session.requests
+            if isinstance(request, Permission | Questions)
         ]
-        ahead = (request for request in open_requests if self._is_preferred(request.id))
-        return next(ahead, open_requests[0] if open_requests else None)
+        preferred = [request for request in open_requests if self._is_preferred(request.id)]
+        return next(iter(preferred or open_requests), None)
 
     def prefer_subagent(self, node: str) -> None:
-        """Put this subagent's questions first, and now if it has one."""
+        """Ask the questions of the subagent `node` first from now on.
+
+        If it has one, the question of another agent that is open now is postponed.
+        """
         self._preferred = node
-        if self._put is None or self._is_preferred(self._put[0]):
+        if self._open_question is None:
             return
-        if any(self._is_preferred(request.id) for request in self._session.requests):
-            self._put[1].cancel()
+        call_id, scope = self._open_question
+        has_question = any(self._is_preferred(item.id) for item in self._session.requests)
+        if has_question and not self._is_preferred(call_id):
+            scope.cancel()
 
     def _is_preferred(self, call_id: str) -> bool:
         return bool(self._preferred) and call_id.startswith(f"{self._preferred}/")
 
     @property
     def has_undecided_calls(self) -> bool:
-        """Whether other calls of the same response may still become questions."""
+        """Whether calls of the current response may still cause permission questions."""
         return any(call.stage == "called" for call in self._session.view.conversation.calls)
 
     def is_open(self, call_id: str) -> bool:
         return any(request.id == call_id for request in self._session.requests)
 
     def on_event(self, entry: Entry) -> None:
-        """Cancel the open question if this event answers it."""
-        if self._put is None:
+        """Cancel the open question if `entry` is an answer to it."""
+        if self._open_question is None:
             return
-        call_id, scope = self._put
+        call_id, scope = self._open_question
         match entry.event:
             case events.Answered(id_) | ChildAnswered(id_) if id_ == call_id:
                 self._answered = entry.event
@@ -94,51 +105,54 @@ class Asker:
             scope.cancel()
 
     async def put_question(self, request: Permission | Questions) -> Sequence[str]:
-        """Ask, send the answer, and print the result.
+        """Ask the question, send the answer to the session, and print the result.
 
-        Returns the ids of the calls that were decided on.
+        Return the ids of the calls that the answer decides.
         """
         answer = self._answered = None
         with anyio.CancelScope() as scope:
-            self._put = (request.id, scope)
+            self._open_question = (request.id, scope)
             try:
                 async with self._session.show_question(request.id, request.call.hash):
                     answer = await self._ask(request)
             except BaseExceptionGroup as group:
                 raise first(group) from group
             finally:
-                self._put = None
+                self._open_question = None
         is_sent = answer is not None and await permission.send_answer(
             answer, request, self._session
         )
-        if is_sent and answer:
-            self._printer.print_nested_lines(
-                [(("good" if answer.allowed else "warn", answer.said),)]
-            )
-        else:
+        if answer is None or not is_sent:
             self._printer.print_nested_lines([(("warn", self._end_reason()),)])
-        if is_sent and answer and answer.mode:
-            self.chosen_mode = answer.mode
-        if is_sent and answer and answer.words:
-            await self._send_draft(DraftMessage(answer.words))
-        others = answer.also if answer else ()
-        return [request.id, *(other.id for other in others)]
+        else:
+            style = "good" if answer.allowed else "warn"
+            self._printer.print_nested_lines([((style, answer.printed_text),)])
+            if answer.mode:
+                self.chosen_mode = answer.mode
+            if answer.words:
+                await self._send_draft(DraftMessage(answer.words))
+        also_decided = answer.also if answer else ()
+        return [request.id, *(other.id for other in also_decided)]
 
     async def _ask(self, request: Permission | Questions) -> permission.PermissionAnswer:
+        """Return the user's answer, or an earlier approval that also allows this call."""
         if isinstance(request, Questions):
             ask_one = partial(permission.choose, self._reader, self._send_draft)
-            if isinstance(form := request.questions[0].form, Form):
+            form = request.questions[0].form  # a form is asked alone
+            if isinstance(form, Form):
                 return await self._ask_form(form, request.who, ask_one)
             return await _ask_questions(
                 request, self._printer, ask_one, arrows=self._reader.has_line_editor
             )
-        if (yes := permission.find_earlier_approval(request, self._session)) is not None:
-            return yes
+        approval = permission.find_earlier_approval(request, self._session)
+        if approval is not None:
+            return approval
         return await permission.ask(
             request, self._session, self._printer, self._reader, self._send_draft
         )
 
     async def _ask_form(self, form: Form, asker: str, ask_one: AskOne) -> PermissionAnswer:
+        """Ask for the fields of a form. If the user leaves it, the answer stops the turn."""
         from refold.console.form_prompt import FormPrompt, answer_line
 
         self._printer.ensure_blank_line()
@@ -149,19 +163,22 @@ class Asker:
         return PermissionAnswer(True, answer_line(form, answer), answers=(answer.encode(),))
 
     def _end_reason(self) -> str:
-        late = self._session.timeout_reason
-        if self._answered is not None and self._answered.reason == late:
-            return f"no: {late}"
-        gone = isinstance(self._answered, ChildAnswered) and self._answered.withdrawn
-        return "no longer asked" if gone else "answered elsewhere"
+        """Return why the open question was cancelled before the user answered it here."""
+        timeout_reason = self._session.timeout_reason
+        if self._answered is not None and self._answered.reason == timeout_reason:
+            return f"no: {timeout_reason}"
+        is_withdrawn = (
+            isinstance(self._answered, ChildAnswered) and self._answered.withdrawn
+        )
+        return "no longer asked" if is_withdrawn else "answered elsewhere"
 
 
-# Questions of the model to the person: options by arrows or number, or text. Each question
-# gets an answer, possibly empty, and all answers are sent together.
+# Questions of the model to the user, answered by arrow keys, a number, or text. Each
+# question gets an answer, possibly empty, and all answers are sent together.
 async def _ask_questions(
     questions: Questions, printer: Printer, ask_one: AskOne, *, arrows: bool
 ) -> PermissionAnswer:
-    """Put the questions one by one. Ctrl+C stops the turn.
+    """Ask a model's questions one by one, and return the answers. Ctrl+C stops the turn.
 
     With `arrows`, a menu shows the options, so they are not printed.
     """
@@ -178,7 +195,7 @@ async def _ask_questions(
         if answer is None:
             return PermissionAnswer(False, "stopped", stop=True)
         answers.append(answer)
-        if number < len(questions.questions):  # the sender shows the last answer
+        if number < len(questions.questions):  # the caller prints the last answer
             printer.print_nested_lines([(("good" if answer else "dim", _to_text(answer)),)])
     return PermissionAnswer(
         True, _to_text(answers[-1]) if answers else "", answers=tuple(answers)
@@ -188,6 +205,10 @@ async def _ask_questions(
 async def _ask_question(
     question: AskedQuestion, menu: Menu, printer: Printer, ask_one: AskOne
 ) -> str | None:
+    """Ask until the answer is valid, and return it.
+
+    Return "" if the user gives no answer, and None if the turn must stop.
+    """
     hint = "" if menu.choices else f"{answer_hint(question)}\n"
     prompt: Line = (("dim", hint), ("person", "answer › "))
     while True:

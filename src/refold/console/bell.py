@@ -1,7 +1,8 @@
-"""Notifies a user who looks elsewhere: by the bell, a terminal sequence, or the desktop.
+"""Notifies a user who is not looking at the terminal.
 
-The display `line` sends notifications, `status` rings the bell, and `plain` does nothing, because its
-terminal may print whatever is sent. Text of a model is escaped first. `work` decides when to notify.
+With the display `line`, a notification is sent to the terminal or the desktop. With `status`,
+the bell rings. With `plain`, nothing happens, because the terminal may show control sequences
+as text. Text of a model is escaped first. The module `work` decides when to notify.
 """
 
 import math
@@ -18,17 +19,18 @@ from refold.views.wrap import cut
 BELL_CHAR = "\x07"
 _STRING_END = "\x1b\\"
 _NOTICE_TITLE = "refold"
-_MAX_CELLS = 120  # of a notice
-_NOTICE_SECONDS = 2.0  # seconds for the desktop to take a notice
+_MAX_CELLS = 120  # the width of a notice
+_NOTICE_SECONDS = 2.0  # for the desktop to accept a notice
 
 
 def notice_sequence(
     environ: Mapping[str, str], text: str, display: Display = "line"
 ) -> str:
-    """Return what to send to the terminal: the bell, and a notice before it if supported.
+    """Return the control sequences that notify the user of `text`: a notice and the bell.
 
-    OSC 9 is iTerm2's, OSC 99 kitty's, OSC 777 came from urxvt and is VTE's. No notice is
-    sent through tmux or screen: they would need a wrapper to pass it on.
+    Return the bell alone for the display `status`, in tmux or screen, and for a terminal of
+    which no sequence for notices is known; "" for the display `plain`. iTerm2 supports OSC 9,
+    kitty OSC 99, and urxvt and VTE OSC 777.
     """
     if display == "plain":
         return ""
@@ -46,7 +48,7 @@ def notice_sequence(
 
 
 async def show_desktop_notice(environ: Mapping[str, str], text: str) -> None:
-    """Show a notice on the desktop, if there is a display and `notify-send`."""
+    """Show a notice on the desktop. Do nothing without a display or `notify-send`."""
     if not (environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY")):
         return
     program = programs.Programs(environ).find("notify-send")
@@ -54,23 +56,23 @@ async def show_desktop_notice(environ: Mapping[str, str], text: str) -> None:
         notice = cut(escape_to_one_line(text), _MAX_CELLS)
         with suppress(OSError, programs.TimedOut):
             words = (program, f"--app-name={_NOTICE_TITLE}", "--", _NOTICE_TITLE, notice)
-            with CancelScope(shield=True):  # the turn may end before it is shown
+            with CancelScope(shield=True):  # the turn may end before the notice is shown
                 await to_thread.run_sync(programs.run, words, _NOTICE_SECONDS)
 
 
 class Bell:
-    """Decides whether the person has been idle so long that a notice is due.
+    """Decides whether a notice is due, because the user has pressed no key for some time.
 
-    `after` is that time in seconds; 0 means never. A key press restarts it.
+    `after` is this time in seconds; with 0, a notice is never due.
     """
 
     def __init__(self, clock: Callable[[], float], after: float) -> None:
         self._clock, self._after = clock, after
-        self._seen = math.inf
+        self._last_key_at = math.inf
 
     def note_key(self) -> None:
-        self._seen = self._clock()
+        self._last_key_at = self._clock()
 
     @property
     def is_due(self) -> bool:
-        return bool(self._after) and self._clock() - self._seen >= self._after
+        return bool(self._after) and self._clock() - self._last_key_at >= self._after

@@ -1,7 +1,7 @@
-"""What this terminal supports, and the styles on it.
+"""Detects what the terminal supports, and defines the control sequences of styles on it.
 
-The default theme uses the 16 colours that the user's terminal defines. Nothing here moves the cursor:
-`printer` does, and only if `moves` is true.
+The default theme uses the 16 colours that the user's terminal defines. `printer` moves the
+cursor, and only if the capability `moves` is true.
 """
 
 import os
@@ -47,8 +47,9 @@ _SGR_CODES: Mapping[Style, str] = {
     "selected": "7",
     "border": "2",
 }
-_FILLED_STYLES = ("added_word", "gone_word", "selected")  # blanks of these are seen too
-_MIN_COLUMNS = 20  # in narrower terminals, lines are broken by the terminal
+# in these styles, blanks are visible, too
+_FILLED_STYLES = ("added_word", "gone_word", "selected")
+_MIN_COLUMNS = 20  # in a narrower terminal, the terminal itself breaks lines
 _DEFAULT_COLUMNS = 80
 # Terminals that reflow old lines. xterm cuts them, and the Linux console never resizes.
 _REFLOW_VARIABLES = (
@@ -74,10 +75,11 @@ _LINK_TERMS = (
     "wezterm",
     "rio",
 )
-_MIN_VTE_VERSION = 5000  # 0.50, of 2017; the one before crashed on some
+_MIN_VTE_VERSION = 5000  # version 0.50 of 2017; some earlier versions crashed
 
 
 def _style_codes(theme: str = "auto", colors: int = 16) -> dict[Style, str]:
+    """Return the sequence that begins each style, in this theme and number of colours."""
     themed: dict[Style, str] = {
         style: colours.to_theme(codes, theme, colors) for style, codes in _SGR_CODES.items()
     }
@@ -85,12 +87,14 @@ def _style_codes(theme: str = "auto", colors: int = 16) -> dict[Style, str]:
 
 
 class TerminalCapabilities(Struct, frozen=True):
-    """What a terminal can do. `moves`: the cursor can move, so a line can be redrawn.
+    """The capabilities of a terminal.
 
-    `signs`: it has more than ASCII. `text_width` is the present width of text in cells, `height`
-    the number of rows; 0 if unknown. `width` is the real width; 0 if it is `text_width`.
-    `style_sequences` begin a style and `reset_sequence` ends it. `cursor_up_sequence` is "" if
-    the terminal cannot move up. `reflows`: a new width reflows old lines.
+    `moves` is true if the cursor can move, so that a line can be redrawn. `signs` is true if it
+    shows more characters than ASCII. `reflows` is true if the terminal wraps old lines again
+    when its width changes. `text_width` returns the width for text in cells. `width` returns
+    the width of the terminal, or 0 if it equals `text_width`. `height` returns the number of
+    rows, or 0 if it is unknown. `style_sequences` begin a style, and `reset_sequence` ends it.
+    `cursor_up_sequence` is "" if the cursor cannot move up.
     """
 
     color: bool = False
@@ -105,11 +109,15 @@ class TerminalCapabilities(Struct, frozen=True):
     erase_line_sequence: str = "\r\x1b[K"
     cursor_up_sequence: str = ""
     reflows: bool = False
-    encoding: str = ""  # "": as Python detected it
-    mono: bool = False  # styled without colours: bold, and the like
-    links: bool = False  # text may carry a link
+    encoding: str = ""  # "" means as Python detected it
+    mono: bool = False  # styles without colours, such as bold
+    links: bool = False  # text may contain links
 
     def paint(self, style: PieceStyle, text: str) -> str:
+        """Return the text with the sequences of its style, or as it is without colours.
+
+        A blank text is painted only in a style that has a background.
+        """
         if isinstance(style, Link):
             shown = self.paint("link", text)
             return to_link(style.url, shown) if self.links else shown
@@ -121,7 +129,7 @@ class TerminalCapabilities(Struct, frozen=True):
         return f"{begin}{text}{self.reset_sequence}" if begin else text
 
     def sign(self, name: str) -> str:
-        """Return a small sign, or its replacement where only ASCII is shown."""
+        """Return the sign `name`, or its replacement if only ASCII is shown."""
         pretty, plain = _SIGN_SETS[name]
         return pretty if self.signs else plain
 
@@ -143,34 +151,45 @@ def detect_capabilities(
     display: str = "auto",
     theme: str = "auto",
 ) -> TerminalCapabilities:
-    """Return the capabilities. `display` is a display or `auto`; a pipe gets plain text."""
+    """Return the capabilities of the terminal `output`. If it is a pipe, text is plain.
+
+    `display` is a display or `auto`. `color` None means to detect whether to use colours.
+    """
     encoding = _encoding(output, environ)
     if not output.isatty():
-        painted = colours.uses_colors(environ, has_colors=False) if color is None else color
-        return TerminalCapabilities(painted, signs=_can_encode(encoding), encoding=encoding)
-    known = None if is_dumb(environ) else read_terminfo(environ["TERM"])
-    shown = choose_display(display, environ, known)
-    longer = 0 if is_unicode_encoding(encoding) else MAX_CUT_CELLS
+        has_color = (
+            colours.uses_colors(environ, has_colors=False) if color is None else color
+        )
+        return TerminalCapabilities(
+            has_color, signs=_can_encode(encoding), encoding=encoding
+        )
+    terminfo = None if is_dumb(environ) else read_terminfo(environ["TERM"])
+    chosen_display = choose_display(display, environ, terminfo)
+    reserved_cells = 0 if is_unicode_encoding(encoding) else MAX_CUT_CELLS
     text = TerminalCapabilities(
-        signs=False,  # a screen reader would read them aloud, one by one
-        text_width=lambda: max(_width(output, environ) - longer, _MIN_COLUMNS),
+        signs=False,  # a screen reader would read each of them aloud
+        text_width=lambda: max(_width(output, environ) - reserved_cells, _MIN_COLUMNS),
         height=lambda: _height(output),
         width=lambda: _width(output, environ),
         encoding=encoding,
     )
-    if shown == "plain":
+    if chosen_display == "plain":
         return text
     if color is None:
         color = colours.uses_colors(environ, has_colors=not is_dumb(environ))
-    if known is not None and not known.colors and not colours.are_colors_forced(environ):
+    if (
+        terminfo is not None
+        and not terminfo.colors
+        and not colours.are_colors_forced(environ)
+    ):
         theme = "mono"
     moving = replace(
-        text, color=color, moves=True, display=shown, signs=_can_encode(encoding),
+        text, color=color, moves=True, display=chosen_display, signs=_can_encode(encoding),
         mono=theme == "mono",
     )  # fmt: skip
     reflows = any(environ.get(name) for name in _REFLOW_VARIABLES)
-    if shown == "line" or known is None:
-        colors = colours.color_count(environ, known)
+    if chosen_display == "line" or terminfo is None:
+        colors = colours.color_count(environ, terminfo)
         return replace(
             moving,
             style_sequences=_style_codes(theme, colors),
@@ -180,33 +199,34 @@ def detect_capabilities(
         )
     sequences = {
         style: colours.terminfo_sequences(
-            colours.to_theme(codes, theme, known.colors), known
+            colours.to_theme(codes, theme, terminfo.colors), terminfo
         )
         for style, codes in _SGR_CODES.items()
     }
     return replace(
         moving,
         style_sequences={style: begin for style, begin in sequences.items() if begin},
-        reset_sequence=known.reset,
-        erase_line_sequence=known.back,
-        cursor_up_sequence=known.up,
+        reset_sequence=terminfo.reset,
+        erase_line_sequence=terminfo.back,
+        cursor_up_sequence=terminfo.up,
         reflows=reflows,
     )
 
 
 def _encoding(output: TextIO, environ: Mapping[str, str]) -> str:
-    """Return the encoding of the stream; ASCII if that was set explicitly.
+    """Return the encoding of `output`; ASCII if the environment chooses the locale C.
 
-    Python treats the locale C as UTF-8, because it is the default if none is set. If the
-    environment sets it, the terminal may take UTF-8 bytes for control codes.
+    Python would use UTF-8 in the locale C. But if the user has chosen C, the terminal may
+    interpret bytes of UTF-8 as control codes.
     """
-    encoding = output.encoding or "utf-8"  # in memory any text is possible
+    encoding = output.encoding or "utf-8"  # a stream in memory can contain any text
     locale = next(filter(None, map(environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), "")
     chosen = environ.get("PYTHONIOENCODING") or environ.get("PYTHONUTF8")
     return "ascii" if locale in ("C", "POSIX") and not chosen else encoding
 
 
 def _can_encode(encoding: str) -> bool:
+    """Return whether the encoding has the signs that refold prints."""
     try:
         "›●└∴⠋".encode(encoding)
     except (UnicodeEncodeError, LookupError):
@@ -215,31 +235,31 @@ def _can_encode(encoding: str) -> bool:
 
 
 def _width(output: TextIO, environ: Mapping[str, str]) -> int:
-    """Return the terminal's width, or COLUMNS if the terminal reports none."""
+    """Return the width that the terminal reports, or else COLUMNS, or else a default."""
     try:
         columns = os.get_terminal_size(output.fileno()).columns
     except (OSError, ValueError, AttributeError):
         columns = 0
     text = environ.get("COLUMNS", "")
-    return (
-        columns
-        or (int(text) if text.isdecimal() and len(text) < 5 else 0)
-        or _DEFAULT_COLUMNS
-    )
+    if not columns and text.isdecimal() and len(text) < 5:
+        columns = int(text)
+    return columns or _DEFAULT_COLUMNS
 
 
 def _height(output: TextIO) -> int:
+    """Return the number of rows of the terminal, or 0 if it is unknown."""
     try:
         return os.get_terminal_size(output.fileno()).lines
     except (OSError, ValueError, AttributeError):
         return 0
 
 
-# Which terminals are known to support links in text, and how one is written. The order is
-# OSC 8 (gist.github.com/egmontkob/eb114294efbcd5adb1944c9f3cb5feda). A terminal without it
-# may print it, and inside tmux or screen the outer terminal is unknown: so only known
-# terminals get it. `views.markdown.spans` has made the address harmless.
+# Links in text use OSC 8 (gist.github.com/egmontkob/eb114294efbcd5adb1944c9f3cb5feda). A
+# terminal without support may print the sequence, and inside tmux or screen the outer
+# terminal is unknown, so only known terminals get it. `views.markdown.spans` has made the
+# address harmless.
 def supports_links(environ: Mapping[str, str]) -> bool:
+    """Return whether this terminal is known to show a text as a link."""
     term = environ.get("TERM", "")
     if term.startswith(("tmux", "screen")) or environ.get("TMUX") or environ.get("STY"):
         return False
@@ -255,16 +275,19 @@ def supports_links(environ: Mapping[str, str]) -> bool:
 
 
 def to_link(url: str, text: str) -> str:
-    """Return linked text. The rows of one link share an id, and light up together."""
+    """Return `text` as a link to `url`, in a terminal sequence.
+
+    Rows with the same `url` share an id, so that the terminal highlights them together.
+    """
     name = f"{zlib.crc32(url.encode()):x}"
     return f"\x1b]8;id={name};{url}\x1b\\{text}\x1b]8;;\x1b\\"
 
 
-# Which display a terminal gets. `plain` is text and newlines. `status` can erase one line,
-# with codes from terminfo. `line` is for prompt_toolkit, which writes the same codes to
-# every terminal.
+# The choice of the display for a terminal. `plain` is text and newlines. `status` can erase
+# one line, with codes from terminfo. `line` is for prompt_toolkit, which writes the same
+# codes to every terminal.
 def is_dumb(environ: Mapping[str, str]) -> bool:
-    """Return True if the terminal's name says that it can only show text."""
+    """Return whether TERM names a terminal that supports no control sequences."""
     return environ.get("TERM", "") in _DUMB_TERMS
 
 
@@ -273,8 +296,8 @@ def choose_display(
 ) -> Display:
     """Return the display for the setting `display`, which may be `auto`.
 
-    A name without a terminfo entry is that of a new terminal on a remote host: all of those
-    understand xterm's codes.
+    A terminal without a terminfo entry is treated like xterm, because it is usually a new
+    terminal whose entry is missing on this host.
     """
     if display == "status":
         return "status" if terminfo is not None and terminfo.back else "plain"

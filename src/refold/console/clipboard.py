@@ -1,8 +1,9 @@
-"""Images for messages: those that a message names, and those of the desktop's clipboard.
+"""Loads images for messages, and copies text to the clipboard.
 
-The clipboard is read by the program that the desktop has for it. The input shows a label for its
-image, which is sent with a message that still contains the label. Text is not read here, because the
-terminal pastes it. Text is copied to the clipboard by the terminal, or by tmux.
+An image is in a file that a message names, or on the clipboard of the desktop, which a desktop
+program reads. The input line shows a label for the image. The image is sent with the message if
+the label is still in it. The terminal itself pastes text. It also copies text to the clipboard,
+unless tmux does.
 """
 
 import base64
@@ -19,12 +20,12 @@ from refold.console.printer import Printer
 from refold.errors import BadInput
 from refold.views.escape import escape_to_one_line, visible
 
-_MAX_COPIED_CHARS = 100_000  # that a terminal is asked to take
-_READ_SECONDS = 5.0  # seconds for the program to answer
+_MAX_COPIED_CHARS = 100_000  # the limit for copying through a terminal
+_READ_SECONDS = 5.0  # for the program to answer
 _WAYLAND_COMMAND = ("wl-paste", "--no-newline", "--type", "image/png")
 _X11_COMMAND = ("xclip", "-selection", "clipboard", "-target", "image/png", "-out")
 _MAC_COMMAND = ("pngpaste", "-")
-# -w, of tmux 3.2: also to the clipboard of the terminal that shows tmux.
+# -w, since tmux 3.2, also copies to the clipboard of the terminal that shows tmux.
 _TMUX_COMMANDS = (("load-buffer", "-w", "-"), ("load-buffer", "-"))
 _TERMINAL_HINT = "Sent to the clipboard, if your terminal allows OSC 52."
 _TMUX_HINT = "Copied: tmux pastes it with its prefix and ]."
@@ -32,20 +33,23 @@ _FILE_HINT = "name a file instead, as @image.png"
 
 
 def copy_sequence(text: str) -> str:
-    """Return the sequence that puts this text on the terminal's clipboard (OSC 52)."""
+    """Return the sequence (OSC 52) that makes the terminal copy `text` to the clipboard."""
     code = base64.b64encode(text[:_MAX_COPIED_CHARS].encode(errors="replace")).decode()
     return f"\x1b]52;c;{code}\x07"
 
 
 class Clipboard:
-    """Images taken from the clipboard since the start, by their labels."""
+    """The images that were taken from the clipboard in this process, by their labels."""
 
     def __init__(self, environ: Mapping[str, str], platform: str = sys.platform) -> None:
         self._environ, self._platform = environ, platform
         self._taken = dict[str, ImageData]()
 
     async def take_image(self) -> str:
-        """Keep the image that is on the clipboard; return its label. Raises `BadInput`."""
+        """Take the image on the clipboard, and return its label.
+
+        Raises `BadInput` if there is no image, or if it cannot be read.
+        """
         content = await anyio.to_thread.run_sync(self._read_image)
         number = len(self._taken) + 1
         label = f"[image {number}]"
@@ -53,22 +57,27 @@ class Clipboard:
         return label
 
     async def copy_text(self, text: str) -> tuple[str, str]:
-        """Return the sequence to write to the terminal, and a hint. In tmux, copy the text."""
+        """Copy the text to the clipboard.
+
+        Return the sequence that the caller must send to the terminal for this, and a hint for
+        the user. If tmux accepts the text, the sequence is "".
+        """
         copied = ""
         if len(text) > _MAX_COPIED_CHARS:
             copied = f"Only the first {_MAX_COPIED_CHARS:,} of {len(text):,} characters: "
-        if self._environ.get("TMUX") and await anyio.to_thread.run_sync(
-            self._load_tmux_buffer, text
-        ):
+        in_tmux = bool(self._environ.get("TMUX"))
+        if in_tmux and await anyio.to_thread.run_sync(self._load_tmux_buffer, text):
             return "", copied + _TMUX_HINT
         return copy_sequence(text), copied + _TERMINAL_HINT
 
     def images_in(self, text: str) -> tuple[ImageData, ...]:
-        """Return the images whose labels are in this text."""
+        """Return the images whose labels occur in `text`."""
         return tuple(image for label, image in self._taken.items() if label in text)
 
     def _load_tmux_buffer(self, text: str) -> bool:
-        if not (program := programs.Programs(self._environ).find("tmux")):
+        """Copy the text to a buffer of tmux. Return False if tmux does not accept it."""
+        program = programs.Programs(self._environ).find("tmux")
+        if not program:
             return False
         environ = programs.without_loader_variables(self._environ)
         for arguments in _TMUX_COMMANDS:
@@ -86,17 +95,19 @@ class Clipboard:
         return False
 
     def _read_image(self) -> bytes:
+        """Return the image on the clipboard as PNG. Raises `BadInput` if there is none."""
         commands = list(self._commands())
         if not commands:
             raise BadInput(f"no clipboard can be reached from here: {_FILE_HINT}")
-        known = programs.Programs(self._environ)
-        for name, *rest in commands:
-            if program := known.find(name):
-                return self._read_output((program, *rest))
+        installed = programs.Programs(self._environ)
+        for name, *arguments in commands:
+            if program := installed.find(name):
+                return self._read_output((program, *arguments))
         names = " or ".join(name for name, *_ in commands)
         raise BadInput(f"reading an image from the clipboard needs {names}: {_FILE_HINT}")
 
     def _commands(self) -> Iterator[tuple[str, ...]]:
+        """Yield the commands that can read an image on this platform and its displays."""
         if self._platform == "darwin":
             yield _MAC_COMMAND
         if self._environ.get("WAYLAND_DISPLAY"):
@@ -105,6 +116,7 @@ class Clipboard:
             yield _X11_COMMAND
 
     def _read_output(self, command: tuple[str, ...]) -> bytes:
+        """Return the image that the command prints. Raises `BadInput` if there is none."""
         try:
             result = programs.run(
                 command, _READ_SECONDS, env=programs.without_loader_variables(self._environ)

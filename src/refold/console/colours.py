@@ -1,7 +1,7 @@
-"""Colours: whether the terminal has any, those of each theme, and their terminal sequences.
+"""Decides whether to use colours, and converts styles to the colours of a theme.
 
-`capabilities` has a style as ECMA-48 codes ("1;34"). They are converted here to the theme and the
-terminal's own sequences.
+`capabilities` defines a style as ECMA-48 codes, such as "1;34". This module converts the codes
+to those of the theme, and to the sequences of the terminal.
 """
 
 from collections.abc import Iterable, Mapping
@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from refold.console.terminfo import Terminfo
 
 _OFF_VALUES = ("", "0", "false")
-# Of the 256, by the sixteen: black, red, green, yellow, blue, magenta, cyan, white.
-# The contrast is at least 4.5 (WCAG AA), on #1e1e1e or white; 7 (AAA) for high contrast.
-# The daltonized ones tell added from deleted by blue and orange.
+# For each theme, colours of the 256 for black, red, green, yellow, blue, magenta, cyan, white. The
+# contrast is at least 4.5 (WCAG AA), on #1e1e1e or white; 7 (AAA) for high contrast. The
+# daltonized palettes distinguish added from deleted by blue and orange.
 COLOR_PALETTES: Mapping[str, tuple[int, ...]] = {
     "dark": (246, 210, 114, 221, 111, 176, 80, 255),
     "light": (243, 124, 28, 94, 25, 90, 24, 235),
@@ -20,7 +20,7 @@ COLOR_PALETTES: Mapping[str, tuple[int, ...]] = {
     "dark-daltonized": (246, 208, 75, 229, 147, 218, 123, 255),
     "light-daltonized": (243, 130, 25, 58, 18, 90, 24, 235),
 }
-# The same replacements for sixteen colours, where the palette cannot be chosen from.
+# The same replacements for terminals with sixteen colours, whose palette cannot be chosen.
 _DALTONIZED_PALETTES: Mapping[str, Mapping[int, int]] = {
     "dark-daltonized": {1: 3, 2: 4, 3: 5},
     "light-daltonized": {2: 4},
@@ -30,7 +30,7 @@ _BRIGHT_COLORS = 16
 
 
 def uses_colors(environ: Mapping[str, str], *, has_colors: bool) -> bool:
-    """Return whether to use colours; `has_colors` says that the terminal has them."""
+    """Return whether to use colours. `has_colors` says whether the terminal has them."""
     if environ.get("NO_COLOR") or environ.get("CLICOLOR") == "0":
         return False
     if environ.get("FORCE_COLOR") in ("0", "false"):
@@ -39,6 +39,7 @@ def uses_colors(environ: Mapping[str, str], *, has_colors: bool) -> bool:
 
 
 def are_colors_forced(environ: Mapping[str, str]) -> bool:
+    """Return whether an environment variable asks for colours even without a terminal."""
     return any(
         environ.get(name, "") not in _OFF_VALUES
         for name in ("FORCE_COLOR", "CLICOLOR_FORCE")
@@ -46,7 +47,7 @@ def are_colors_forced(environ: Mapping[str, str]) -> bool:
 
 
 def color_count(environ: Mapping[str, str], terminfo: Terminfo | None) -> int:
-    """Return the number of colours, from terminfo or else from the environment."""
+    """Return how many colours the terminal has, from terminfo or else the environment."""
     if environ.get("COLORTERM") in ("truecolor", "24bit"):
         return _MANY_COLORS
     if terminfo is not None:
@@ -55,12 +56,15 @@ def color_count(environ: Mapping[str, str], terminfo: Terminfo | None) -> int:
 
 
 def to_theme(codes: str, theme: str, colors: int) -> str:
-    """Return the codes of a style in the theme. `auto` does not change them."""
+    """Return the codes of a style, with the colours of the theme.
+
+    The theme `auto` changes nothing. Return "" if the theme leaves out all codes.
+    """
     if theme == "auto" or not codes:
         return codes
     if theme == "mono":
         return ";".join(part for part in split_codes(codes) if not _is_color(part))
-    if codes == "2" and colors >= _MANY_COLORS:  # terminals differ in how dim that is
+    if codes == "2" and colors >= _MANY_COLORS:  # terminals differ in how dim this is
         return f"38;5;{COLOR_PALETTES[theme][0]}"
     if theme.endswith("-contrast"):
         codes = ";".join(part for part in split_codes(codes) if part != "2")
@@ -70,39 +74,50 @@ def to_theme(codes: str, theme: str, colors: int) -> str:
 
 
 def terminfo_sequences(codes: str, terminfo: Terminfo) -> str:
-    """Return the terminal's own sequences for the codes it supports."""
+    """Return the sequences from terminfo for those of `codes` that the terminal supports."""
     sequence = ""
     for part in split_codes(codes):
-        if (number := foreground_number(part)) is None:
+        number = foreground_number(part)
+        if number is None:
             sequence += terminfo.marks.get(part, "")
         elif terminfo.inks:
-            sequence += terminfo.inks[number if number < terminfo.colors else number % 8]
+            if (
+                number >= terminfo.colors
+            ):  # a bright colour, where only the 8 dark ones exist
+                number %= 8
+            sequence += terminfo.inks[number]
     return sequence
 
 
 def split_codes(codes: str) -> Iterable[str]:
-    """Split the codes; the three numbers of a 256-colour code stay together."""
-    left = codes.split(";")
-    while left:
-        take = 3 if left[0] in ("38", "48") and left[1:2] == ["5"] else 1
-        yield ";".join(left[:take])
-        left = left[take:]
+    """Yield the single codes; the three numbers of a 256-colour code are one code."""
+    numbers = codes.split(";")
+    while numbers:
+        size = 3 if numbers[0] in ("38", "48") and numbers[1:2] == ["5"] else 1
+        yield ";".join(numbers[:size])
+        numbers = numbers[size:]
 
 
 def _is_color(part: str) -> bool:
+    """Return whether the code sets a foreground or background colour."""
     return foreground_number(part) is not None or (len(part) > 1 and part[0] == "4")
 
 
 def foreground_number(part: str) -> int | None:
-    """Return the number of the foreground colour that the code sets, or None."""
+    """Return the number of the foreground colour that `part` sets; None if it sets none."""
     if part.startswith("38;5;"):
         return int(part.rpartition(";")[2])
+    # 30 to 37, and the bright colours 90 to 97
     if len(part) == 2 and part[0] in "39" and part[1] in "01234567":
         return int(part[1]) + (8 if part[0] == "9" else 0)
     return None
 
 
 def _to_theme_color(part: str, theme: str, colors: int) -> str:
+    """Return the code for the colour of the theme if `part` sets one of the 16 basic colours.
+
+    Any other code is returned unchanged.
+    """
     number = foreground_number(part)
     if number is None or number >= _BRIGHT_COLORS:
         return part

@@ -1,7 +1,7 @@
-"""The context of a slash command at a terminal, shown by lines or on the full screen.
+"""The context of slash commands that are typed in the line terminal or the full screen.
 
-It draws documents with a printer and asks with a reader. `terminal.terminal` and
-`tui.screen_context` decide how a message is sent and a turn is shown.
+`ConsoleContext` draws documents with a printer, and asks questions with a reader. Its
+subclasses in `terminal.terminal` and `tui.host` send messages and show turns.
 """
 
 import os
@@ -28,15 +28,20 @@ from refold.views.picker import OnMove, Picker, Search
 from refold.views.styled import Line, line
 
 T = TypeVar("T")
-# Runs in the background of the session; it gets a function that prints a line.
+# Runs in the background of the session. It gets a function that prints a line.
 BackgroundWork: TypeAlias = Callable[[Callable[[str], None]], Coroutine[Any, Any, None]]
 
 
 async def do_no_background_work(_: Callable[[str], None]) -> None:
-    """Return at once: there is no background work."""
+    """Do nothing, because this display needs no work in the background."""
 
 
 class ConsoleContext:
+    """Implements `CommandContext` with a printer and a reader.
+
+    `lacks` are the features that commands may need and this display does not have.
+    """
+
     lacks: Collection[Need] = ()
 
     def __init__(self, session: Session, printer: Printer, reader: DialogReader) -> None:
@@ -70,15 +75,15 @@ class ConsoleContext:
         await show_rows(rows, self.printer)
 
     async def ask(self, prompt: str, keys: str = "", text: str = "") -> str:
+        """Ask for a line, or for one of `keys`. Return "" if the user gives no answer."""
         if keys:
             asked = line(f"{prompt} {'/'.join(keys)} ", "strong")
             key = await self._reader.read_choice(asked, keys)
             return key if isinstance(key, str) else ""
         typed = await self._reader.read_line(line(f"{prompt} ", "strong"), text)
         text = typed if isinstance(typed, str) else ""
-        if (
-            text.strip() and self._reader.has_line_editor
-        ):  # the line is gone from the screen
+        # a line editor has erased the line from the screen
+        if text.strip() and self._reader.has_line_editor:
             self.printer.print_text(f"{prompt} {visible(text.strip())}", "dim")
         return text
 
@@ -93,6 +98,7 @@ class ConsoleContext:
         return await self.job.wait(job)
 
     async def switch(self, target: ResumeTarget | None) -> Sequence[str]:
+        """Open `target`, or a new session if it is None. Return notices for the user."""
         if target is None:
             session, notices = await self.session.new(), ()
         else:
@@ -104,7 +110,10 @@ class ConsoleContext:
         return notices
 
     async def _ask_for_trust(self, rows: Sequence[str], question: str) -> bool:
-        """Show the rows and ask whether the folder is trusted. Raises without an answer."""
+        """Show `rows`, ask `question`, and return whether the answer is yes.
+
+        Raises `BadInput` if the user cancels.
+        """
         self.printer.ensure_blank_line()
         for row in rows:
             self.printer.print_text(row)
@@ -113,31 +122,32 @@ class ConsoleContext:
             raise BadInput("Cancelled: the session stays where it is.")
         if key == "y":
             return True
-        namespaces = question == NAMESPACES_QUESTION
-        self.printer.print_text(
-            "Its commands make none."
-            if namespaces
-            else "Its settings and instructions are ignored.",
-            "dim",
-        )
+        if question == NAMESPACES_QUESTION:
+            self.printer.print_text("Its commands make none.", "dim")
+        else:
+            self.printer.print_text("Its settings and instructions are ignored.", "dim")
         return False
 
-    # Features that only a terminal has: `TerminalFeatures`.
+    # The following methods implement `TerminalFeatures`, which only a terminal has.
 
     @property
     def has_colours(self) -> bool:
         return self.printer.capabilities.color
 
     def use_theme(self, theme: str) -> Callable[[], None]:
-        before = self.printer.capabilities
+        """Use a theme, or change nothing for "". Return a function that restores the present
+        one.
+        """
+        old_capabilities = self.printer.capabilities
         if theme:
             self.printer.set_theme(theme, os.environ)
-        return partial(self.printer.set_capabilities, before)
+        return partial(self.printer.set_capabilities, old_capabilities)
 
     def use_vi_keys(self, enabled: bool | None) -> bool | None:
         return self._reader.use_vi_keys(enabled)
 
     async def edit_text(self, text: str, name: str) -> str | None:
+        """Let the user edit a text. Return None if the user leaves its prompt."""
         from refold.console.editor import editor_command
 
         if command := editor_command(os.environ):
@@ -158,17 +168,17 @@ class ConsoleContext:
 
 
 class CancellableJob:
-    """Work of a command outside any turn, until it is done or Ctrl+C cancels it."""
+    """Runs work of a slash command outside of a turn; Ctrl+C can cancel it."""
 
     def __init__(self, printer: Printer, reader: DialogReader) -> None:
         self._printer, self._reader = printer, reader
         self._scope: anyio.CancelScope | None = None
 
     async def wait(self, function: Callable[[], Awaitable[T]]) -> T | None:
-        """Wait for the work. If it was stopped, print that, and return None.
+        """Return the result of `function`; if it was cancelled, print that and return None.
 
-        Work in a thread stops where it calls `anyio.from_thread.check_cancelled`; until
-        then it is waited for.
+        A function that works in a thread is cancelled only where it calls
+        `anyio.from_thread.check_cancelled`.
         """
         try:
             with self._reader.suppress_echo(), anyio.CancelScope() as self._scope:
@@ -180,7 +190,7 @@ class CancellableJob:
         return None
 
     def stop(self) -> bool:
-        """Cancel the job after Ctrl+C. Return False if none runs."""
+        """Cancel the running work. Return False if none runs."""
         if self._scope is None:
             return False
         self._scope.cancel()

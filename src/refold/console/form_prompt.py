@@ -1,8 +1,8 @@
-"""Fills in a form of an MCP server with the user, or asks whether to open an address.
+"""Lets the user fill in a form of an MCP server, or asks whether to open an address.
 
-The whole form is shown with its defaults, and nothing is sent before Enter is pressed at it. Each
-value is checked as it is typed. Declining and cancelling are different answers, and an address is
-opened only by the choice that says so.
+The whole form is shown with its defaults, and is sent only when the user presses Enter. Each
+value is checked when it is typed. The answer can be to accept, decline or cancel. An address is
+opened only if the user chooses to open it.
 """
 
 import os
@@ -34,6 +34,7 @@ _PAGE_MENU = Menu(
 )
 _UNSHOWN_MENU = Menu((_DECLINE_CHOICE,), _LEAVE_WORD)
 _FORM_MENU = Menu(leave=_LEAVE_WORD, free_text=True)
+# the number of a field, as in 2, or with a value, as in 2=text
 _FIELD_PATTERN = re.compile(r"(\d{1,3})(?:\s*[=:]\s*(.*))?", re.DOTALL)
 _DECLINE_WORDS = ("d", "decline")
 
@@ -41,7 +42,7 @@ Choose = Callable[[Menu, Line], Awaitable[str | Key]]
 
 
 class FormPrompt:
-    """One form at a terminal. `ask` returns the answer, or None to stop the turn."""
+    """Asks the user to fill in one form. `ask` returns the answer, or None to stop the turn."""
 
     def __init__(
         self, form: Form, printer: Printer, reader: DialogReader, choose: Choose
@@ -49,15 +50,18 @@ class FormPrompt:
         self._form, self._printer = form, printer
         self._reader, self._choose = reader, choose
         self._content: dict[str, FormValue] = form.defaults
-        self._opened: subprocess.Popen[bytes] | None = None  # held, or Python would warn
+        # kept, because Python warns about a process that is forgotten while it runs
+        self._browser: subprocess.Popen[bytes] | None = None
 
     async def ask(self) -> FormAnswer | None:
+        """Ask until the form is sent, declined or cancelled. None means: stop the turn."""
         self._printer.print_lines(
             form_lines(self._form, self._content, self._printer.free_columns)
         )
         if self._form.problem or self._form.url:
             return await self._ask_about_page()
-        # Only the first question came by itself; later ones answer what the user typed.
+        # Only the first question appears unexpectedly; later ones respond to the user's
+        # input.
         typed = await self._choose(_FORM_MENU, self._form_prompt())
         while True:
             match typed:
@@ -72,12 +76,16 @@ class FormPrompt:
             typed = await self._reader.read_line(self._form_prompt())
 
     async def _ask_about_page(self) -> FormAnswer | None:
+        """Ask whether to open the address of the form.
+
+        If the form cannot be shown, ask whether to decline it.
+        """
         match await self._choose(_UNSHOWN_MENU if self._form.problem else _PAGE_MENU, ()):
             case "o":
-                # Not removed here: the browser reads it later.
-                way = Path(mkdtemp(prefix="refold-")) / "open.html"
-                self._opened = open_page(self._form.url, way, os.environ)
-                if self._opened is None:
+                # The file is not deleted here, because the browser reads it later.
+                redirect_file = Path(mkdtemp(prefix="refold-")) / "open.html"
+                self._browser = open_page(self._form.url, redirect_file, os.environ)
+                if self._browser is None:
                     self._printer.print_text(NO_BROWSER, "warn")
                 return FormAnswer("accept")
             case "c":
@@ -95,6 +103,7 @@ class FormPrompt:
         return [n for n, f in fields if f.required and f.name not in self._content]
 
     def _form_prompt(self) -> Line:
+        """Return the prompt, and above it a hint that says what Enter does now."""
         missing = len(self._missing_numbers())
         fields = "1 field" if missing == 1 else f"{missing} fields"
         enter = f"Enter fills in what is needed ({fields})" if missing else "Enter sends it"
@@ -107,28 +116,35 @@ class FormPrompt:
         )
 
     async def _handle_line(self, text: str) -> FormAction | None:
-        """Handle a line typed at the form. None: ask again."""
+        """Handle a line that was typed at the form. Return the action, or None to ask again."""
         if text.lower() in _DECLINE_WORDS:
             return "decline"
         if not text:
             return await self._send()
-        number = _FIELD_PATTERN.fullmatch(text)
-        if number is None or not 1 <= int(number[1]) <= len(self._form.fields):
+        match = _FIELD_PATTERN.fullmatch(text)
+        number = int(match[1]) if match else 0
+        if match is None or not 1 <= number <= len(self._form.fields):
             count = len(self._form.fields)
-            use = f"type its number, 1 to {count}" if count else "Enter accepts, d declines"
-            self._printer.print_text(
-                f"{escape_to_one_line(text)!r} is not a field: {use}", "warn"
+            advice = (
+                f"type its number, 1 to {count}" if count else "Enter accepts, d declines"
             )
-        elif number[2] is None:
-            await self._ask_for_value(int(number[1]))
-            self._show(int(number[1]))
-        elif self._store_value(self._form.fields[int(number[1]) - 1], number[2]):
-            self._show(int(number[1]))
+            self._printer.print_text(
+                f"{escape_to_one_line(text)!r} is not a field: {advice}", "warn"
+            )
+        elif match[2] is None:
+            await self._ask_for_value(number)
+            self._show(number)
+        elif self._store_value(self._form.fields[number - 1], match[2]):
+            self._show(number)
         return None
 
     async def _send(self) -> FormAction | None:
-        """Send the form, or ask for the missing fields first and show it once more."""
-        if not (missing := self._missing_numbers()):
+        """Return "accept" if the form is complete.
+
+        Otherwise ask for the missing values, show the form again, and return None.
+        """
+        missing = self._missing_numbers()
+        if not missing:
             return "accept"
         for number in missing:
             if not await self._ask_for_value(number):
@@ -137,7 +153,10 @@ class FormPrompt:
         return None
 
     async def _ask_for_value(self, number: int) -> bool:
-        """Ask for one value until it is valid. Return False if the user went back."""
+        """Ask for the value of field `number` until it is valid.
+
+        Return False if the user goes back.
+        """
         field = self._form.fields[number - 1]
         self._printer.print_lines(choice_lines(field, self._printer.free_columns))
         hint = field_hint(field) if not field.options else "a number or a name"
@@ -159,7 +178,10 @@ class FormPrompt:
                     return False
 
     def _store_value(self, field: FormField, typed: str) -> bool:
-        """Store the value, or print what is wrong with it."""
+        """Store the typed value if it is valid, otherwise print why not.
+
+        Return whether it is.
+        """
         try:
             value = parse_field(field, typed)
         except ValueError as error:
@@ -175,7 +197,10 @@ class FormPrompt:
         return True
 
     def _show(self, *numbers: int) -> None:
-        """Draw the whole form again if the display can, otherwise print these fields."""
+        """Draw the form again in its place.
+
+        If the display cannot, print the fields `numbers`.
+        """
         width = self._printer.free_columns
         if self._reader.erase_question():
             self._printer.print_lines(form_lines(self._form, self._content, width))
@@ -193,15 +218,15 @@ def answer_line(form: Form, answer: FormAnswer) -> str:
         return "declined" if answer.action == "decline" else "cancelled"
     if form.url or not form.fields:
         return "accepted"
-    return (
-        f"sent: {_values_text(form.fields, answer.content)}"
-        if answer.content
-        else "sent, empty"
-    )
+    if not answer.content:
+        return "sent, empty"
+    return f"sent: {_values_text(form.fields, answer.content)}"
 
 
 def _values_text(fields: tuple[FormField, ...], content: Mapping[str, FormValue]) -> str:
-    contents = ((f, content[f.name]) for f in fields if f.name in content)
-    return escape_to_one_line(
-        ", ".join(f"{f.label}: {shown_value(f, v)}" for f, v in contents)
-    )
+    texts = [
+        f"{field.label}: {shown_value(field, content[field.name])}"
+        for field in fields
+        if field.name in content
+    ]
+    return escape_to_one_line(", ".join(texts))

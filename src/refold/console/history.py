@@ -1,7 +1,7 @@
-"""The history of typed lines: saved over runs, and used for suggestions.
+"""The history of typed lines, which is saved in a file and used for suggestions.
 
-Several processes write the same file: each appends whole entries, and none overwrites those of
-another. A line that seems to contain a key is available in this session only and is not saved.
+Several processes share the file: each appends complete entries. A line that seems to contain a
+key is not saved, and is available only in this process.
 """
 
 import fcntl
@@ -18,8 +18,8 @@ from prompt_toolkit.history import History, InMemoryHistory
 
 from refold.safe_open import create_file, open_checked
 
-_MAX_ENTRY_CHARS = 10_000  # of an entry
-_MAX_FILE_BYTES = 1_000_000  # beyond that size the older half is dropped
+_MAX_ENTRY_CHARS = 10_000  # the length of an entry
+_MAX_FILE_BYTES = 1_000_000  # if the file is larger, its older half is dropped
 
 
 def open_history(
@@ -27,56 +27,73 @@ def open_history(
     restore_pastes: Callable[[str], str],
     mask_secrets: Callable[[str], str],
 ) -> History:
-    """Return the history in this file: entries have their pastes, and no secrets."""
+    """Return the history in the file `path`. If it cannot be written, the history is not saved.
+
+    Entries are saved with pasted text expanded by `restore_pastes`, and without secrets.
+    """
     if path is None:
         return InMemoryHistory()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         os.close(open_checked(path, os.O_WRONLY | os.O_CREAT))
-    except OSError:  # the disk is full or read-only: history is a convenience
+    except OSError:  # the disk is full or read-only; the history is only a convenience
         return InMemoryHistory()
     return _FileHistory(path, restore_pastes, mask_secrets)
 
 
 class _FileHistory(History):
-    """A history file: for each entry its time, then its lines, each after a plus sign."""
+    """A history file.
+
+    An entry is a line with the time, and its lines, each after a plus sign.
+    """
 
     def __init__(
-        self, path: Path, whole: Callable[[str], str], mask: Callable[[str], str]
+        self,
+        path: Path,
+        restore_pastes: Callable[[str], str],
+        mask_secrets: Callable[[str], str],
     ) -> None:
         super().__init__()
-        self._path, self._whole, self._masked = path, whole, mask
+        self._path = path
+        self._restore_pastes, self._mask_secrets = restore_pastes, mask_secrets
 
     def load_history_strings(self) -> Iterable[str]:
+        """Return the entries, newest first; none if the file cannot be read."""
         try:
             return reversed(_parse_entries(self._read_bounded()))
         except OSError:
             return ()
 
     def store_string(self, string: str) -> None:
-        if len(text := self._whole(string)) > _MAX_ENTRY_CHARS:
+        """Append an entry with its secrets masked. An entry that is too long is not stored."""
+        text = self._restore_pastes(string)
+        if len(text) > _MAX_ENTRY_CHARS:
             return
-        lines = "".join(f"+{line}\n" for line in self._masked(text).split("\n"))
+        lines = "".join(f"+{line}\n" for line in self._mask_secrets(text).split("\n"))
         when = time.strftime("%Y-%m-%d %H:%M:%S")
         entry = f"\n# {when}\n{lines}".encode(errors="replace")
         try:
             with _open_locked(self._path) as file:
                 os.write(file, entry)
-        except OSError:  # it is still available in this session
+        except OSError:  # the line is still available in this session
             return
 
     def _read_bounded(self) -> bytes:
+        """Return the content of the file.
+
+        If the file is too large, reduce it to its newer half.
+        """
         with _open_locked(self._path) as file:
             size = os.fstat(file).st_size
             content = os.pread(file, size, 0)
             if size <= _MAX_FILE_BYTES:
                 return content
             newer = content[size - _MAX_FILE_BYTES // 2 :]
-            newer = newer[newer.find(b"\n\n") + 1 :]
-            half = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-            half.unlink(missing_ok=True)
-            create_file(half, newer)
-            half.replace(self._path)
+            newer = newer[newer.find(b"\n\n") + 1 :]  # begin with a complete entry
+            newer_file = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+            newer_file.unlink(missing_ok=True)
+            create_file(newer_file, newer)
+            newer_file.replace(self._path)
             return newer
 
 
@@ -84,6 +101,9 @@ class HistorySuggester(AutoSuggest):
     """Suggests the rest of the newest line that begins like the typed text."""
 
     def get_suggestion(self, buffer: Buffer, document: Document) -> Suggestion | None:
+        """Return the rest of the first line of the newest entry that begins with the text, or
+        None.
+        """
         typed = document.text
         if len(typed) < 2 or "\n" in typed or not document.is_cursor_at_the_end:
             return None
@@ -97,16 +117,17 @@ class HistorySuggester(AutoSuggest):
 
 @contextmanager
 def _open_locked(path: Path) -> Generator[int]:
-    """Open the file to read and append, locked against other refold processes."""
+    """Open the file for reading and appending, and lock it against other refold processes."""
     while True:
         file = open_checked(path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             try:
-                same = os.path.samestat(os.fstat(file), path.lstat())
+                # another process may have replaced the file before it was locked
+                is_same_file = os.path.samestat(os.fstat(file), path.lstat())
             except FileNotFoundError:
-                same = False
-            if same:
+                is_same_file = False
+            if is_same_file:
                 yield file
                 return
         finally:
@@ -114,7 +135,7 @@ def _open_locked(path: Path) -> Generator[int]:
 
 
 def _parse_entries(content: bytes) -> list[str]:
-    """Return the entries, oldest first. One cut off by a crash ends at the next one."""
+    """Return the entries, oldest first. An incomplete entry ends where the next one begins."""
     entries = list[str]()
     lines = list[str]()
     for line in [*content.decode(errors="replace").split("\n"), ""]:

@@ -1,8 +1,8 @@
-"""Editing keys of both displays that prompt_toolkit lacks, or binds differently.
+"""Binds editing keys that prompt_toolkit lacks or binds differently, for both displays.
 
-Most act on a whole letter (grapheme): an emoji of several characters, or a letter with
-marks. They apply where the next letter has several characters, and at the ends of lines.
-Letters of every language belong to words.
+Most of these keys act on a whole grapheme: an emoji of several characters, or a letter with
+combining marks. These bindings apply only beside a grapheme of several characters, and at the
+ends of lines. Words consist of letters of every language.
 """
 
 import re
@@ -31,10 +31,10 @@ from prompt_toolkit.keys import Keys
 
 from refold.views.wrap import letters
 
-_LETTER_CHARS = 64  # no letter has more
+_LETTER_CHARS = 64  # no grapheme is longer
 _WORD_PATTERNS = ("_FIND_WORD_RE", "_FIND_CURRENT_WORD_RE",
           "_FIND_CURRENT_WORD_INCLUDE_TRAILING_WHITESPACE_RE")  # fmt: skip
-_typing = emacs_mode | vi_insert_mode
+_is_typing = emacs_mode | vi_insert_mode
 
 
 @Condition
@@ -59,12 +59,13 @@ def _is_at_line_start() -> bool:
     return get_app().current_buffer.document.char_before_cursor == "\n"
 
 
+# The keys are bound only where prompt_toolkit would move by one character, or stop.
 _wide_after = _is_before_cluster | _is_at_line_end
 _wide_before = _is_after_cluster | _is_at_line_start
 
 
 def add_letter_keys(keys: KeyBindings) -> None:
-    """Add the arrows, Backspace and Delete, and vi's `h`, `l`, `x`, `X`, `s`, `r`, `cw`."""
+    """Bind the arrows, Backspace, Delete, and vi's `h`, `l`, `x`, `X`, `s`, `r` and `cw`."""
     _match_words_of_all_languages()
     _add_moves(keys)
     _add_deletions(keys)
@@ -73,26 +74,29 @@ def add_letter_keys(keys: KeyBindings) -> None:
 
 
 def keep_cursor_between_letters(app: Application[Any]) -> None:
-    """Keep the cursor of `app` between letters after each key, never within one."""
-    came_from = [0]
+    """After each key, move the cursor to the edge of a grapheme if it is within one."""
+    old_position = 0
 
     def begin(_: KeyProcessor) -> None:
-        came_from[0] = app.current_buffer.cursor_position
+        nonlocal old_position
+        old_position = app.current_buffer.cursor_position
 
     def end(_: KeyProcessor) -> None:
         buffer = app.current_buffer
         start, after = _letter_around(buffer)
-        if start < buffer.cursor_position < after:
-            last = buffer.text[after : after + 1] in ("", "\n") and vi_navigation_mode()
-            ahead = buffer.cursor_position > came_from[0] and not last
-            buffer.cursor_position = after if ahead else start
+        if not start < buffer.cursor_position < after:
+            return
+        has_moved_right = buffer.cursor_position > old_position
+        # in vi's normal mode, the cursor stays on the last grapheme of a line
+        is_last = buffer.text[after : after + 1] in ("", "\n") and vi_navigation_mode()
+        buffer.cursor_position = after if has_moved_right and not is_last else start
 
     app.key_processor.before_key_press += begin
     app.key_processor.after_key_press += end
 
 
 def _match_words_of_all_languages() -> None:
-    """Patch prompt_toolkit's patterns, which know English letters only."""
+    """Make prompt_toolkit's patterns match words of all languages, not only English."""
     for name in _WORD_PATTERNS:
         pattern: str = getattr(document, name).pattern
         letters_of_all = pattern.replace("a-zA-Z0-9_", r"\w\u0300-\u036f")
@@ -100,14 +104,15 @@ def _match_words_of_all_languages() -> None:
 
 
 def _add_moves(keys: KeyBindings) -> None:
+    """Bind the keys that move by one letter, even if it has several characters."""
     text_object = create_text_object_decorator(keys)
 
-    @keys.add("left", filter=_wide_before & _typing)
+    @keys.add("left", filter=_wide_before & _is_typing)
     @keys.add("c-b", filter=_wide_before & emacs_mode)
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.cursor_position -= _chars_before(event)
 
-    @keys.add("right", filter=_wide_after & _typing)
+    @keys.add("right", filter=_wide_after & _is_typing)
     @keys.add("c-f", filter=_wide_after & emacs_mode)
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.cursor_position += _chars_after(event)
@@ -124,14 +129,16 @@ def _add_moves(keys: KeyBindings) -> None:
 
 
 def _add_deletions(keys: KeyBindings) -> None:
-    @keys.add("backspace", filter=_wide_before & _typing & ~has_selection)
+    """Bind the keys that delete one letter. In vi's normal mode, the clipboard gets it."""
+
+    @keys.add("backspace", filter=_wide_before & _is_typing & ~has_selection)
     @keys.add("X", filter=_is_after_cluster & vi_navigation_mode)
     def _(event: KeyPressEvent) -> None:
         deleted = event.current_buffer.delete_before_cursor(_chars_before(event))
         if vi_navigation_mode():
             event.app.clipboard.set_text(deleted)
 
-    @keys.add("delete", filter=_wide_after & _typing & ~has_selection)
+    @keys.add("delete", filter=_wide_after & _is_typing & ~has_selection)
     @keys.add("c-d", filter=_wide_after & emacs_mode & ~has_selection)
     @keys.add("x", filter=_is_before_cluster & vi_navigation_mode)
     @keys.add("s", filter=_is_before_cluster & vi_navigation_mode)
@@ -148,6 +155,7 @@ def _add_vi_changes(keys: KeyBindings) -> None:
     def _(event: KeyPressEvent) -> None:
         buffer, line = event.current_buffer, event.current_buffer.document.current_line
         chars, column = _chars_after(event), buffer.document.cursor_position_col
+        # vi replaces nothing if the line has fewer letters than the repeat count
         if event.arg <= len(line) - column and column + chars <= len(line):
             buffer.delete(chars)
             buffer.insert_text(event.data * event.arg)
@@ -156,7 +164,7 @@ def _add_vi_changes(keys: KeyBindings) -> None:
     @keys.add("c", "w", filter=vi_navigation_mode)
     @keys.add("c", "W", filter=vi_navigation_mode)
     def _(event: KeyPressEvent) -> None:
-        """Move to the end of the word, without the blanks after it."""
+        """Delete the word for vi's `cw`, without the blanks after it, and begin to insert."""
         doc, whole = event.current_buffer.document, event.data == "W"
         if doc.current_char.isspace():
             end = doc.find_next_word_beginning(event.arg, WORD=whole)
@@ -168,7 +176,10 @@ def _add_vi_changes(keys: KeyBindings) -> None:
 
 
 def _add_registers(keys: KeyBindings) -> None:
-    """Bind registers: prompt_toolkit reads their name from the wrong key, and fails."""
+    """Bind vi's operators with registers, because those of prompt_toolkit raise an error.
+
+    They read the name of the register from the wrong key.
+    """
     for key in "cdy":
 
         @keys.add('"', Keys.Any, key, filter=vi_navigation_mode)
@@ -176,11 +187,11 @@ def _add_registers(keys: KeyBindings) -> None:
             register = event.key_sequence[1].data
 
             def operate(event: KeyPressEvent, text_object: TextObject) -> None:
-                left, taken = text_object.cut(event.current_buffer)
+                remaining, cut_data = text_object.cut(event.current_buffer)
                 if register in vi_register_names:
-                    event.app.vi_state.named_registers[register] = taken
+                    event.app.vi_state.named_registers[register] = cut_data
                 if key != "y":
-                    event.current_buffer.document = left
+                    event.current_buffer.document = remaining
                 if key == "c":
                     event.app.vi_state.input_mode = InputMode.INSERT
 
@@ -189,7 +200,10 @@ def _add_registers(keys: KeyBindings) -> None:
 
 
 def _letter_around(buffer: Buffer) -> tuple[int, int]:
-    """Return where the letter at the cursor begins and ends."""
+    """Return the start and the end of the grapheme around the cursor.
+
+    If the characters beside the cursor are ASCII, both are the position of the cursor.
+    """
     text, position = buffer.text, buffer.cursor_position
     if text[max(position - 1, 0) : position + 1].isascii():
         return position, position
@@ -202,14 +216,20 @@ def _letter_around(buffer: Buffer) -> tuple[int, int]:
 
 
 def _length_after(text: str, position: int) -> int:
-    """Return how many characters the letter at `position` has; 0: the text ends there."""
+    """Return the number of characters in the grapheme at `position`; 0 at the end of the text."""
     rest = text[position : position + _LETTER_CHARS]
     if not rest or rest[0] == "\n":
         return len(rest[:1])
-    return len(next(iter(letters(rest.split("\n")[0])))[0])
+    line, _, _ = rest.partition("\n")
+    letter, _width = next(iter(letters(line)))
+    return len(letter)
 
 
 def _length_before(text: str, position: int) -> int:
+    """Return the number of characters in the grapheme before `position`.
+
+    Return 1 for the line break before a line, and 0 at the start of the text.
+    """
     start = max(position - _LETTER_CHARS, text.rfind("\n", 0, position) + 1)
     if start >= position:
         return min(position, 1)
@@ -218,7 +238,7 @@ def _length_before(text: str, position: int) -> int:
 
 
 def _chars_after(event: KeyPressEvent) -> int:
-    """Return how many characters the next letters have, as many as the key's count."""
+    """Return the number of characters in the next N graphemes; N is the key's repeat count."""
     text, start = event.current_buffer.text, event.current_buffer.cursor_position
     position = start
     for _ in range(min(event.arg, len(text) - start)):
@@ -227,6 +247,7 @@ def _chars_after(event: KeyPressEvent) -> int:
 
 
 def _chars_before(event: KeyPressEvent) -> int:
+    """Return the number of characters in the last N graphemes; N is the key's repeat count."""
     text, start = event.current_buffer.text, event.current_buffer.cursor_position
     position = start
     for _ in range(min(event.arg, start)):

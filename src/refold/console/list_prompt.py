@@ -1,6 +1,7 @@
-"""Lets the user pick from a list: typing narrows it; without cursor movement, by number.
+"""Lets the user pick an item from a list.
 
-`views.picker` decides what is shown and what a key does. The caller has the list and uses the result.
+Typing filters the list. If the terminal cannot move the cursor, the user types the number of an
+item. `views.picker` decides what is shown and what a key does.
 """
 
 import anyio
@@ -21,7 +22,7 @@ from refold.views.picker import (
 )
 from refold.views.styled import line
 
-MAX_LIST_NUMBERS = 20  # of a numbered list
+MAX_LIST_NUMBERS = 20  # in a numbered list
 _NUMBER_PROMPT = "number, or words to search for; Enter to leave: "
 
 
@@ -32,10 +33,11 @@ async def pick(
     search: Search | None = None,
     on_move: OnMove | None = None,
 ) -> Picker | None:
-    """Return the list with the choice made, or None if the person left.
+    """Let the user pick an item.
 
-    `search` may take its time: it is called in a thread. `on_move` is called with each
-    newly selected item if the list is drawn; it may change the theme.
+    Return the list with the item selected; None if the user leaves. `search` finds further
+    items for the typed text, and is called in a thread. `on_move` is called with each newly
+    selected item, if the list is drawn.
     """
     if not isinstance(reader, ListReader):
         return await _pick_by_number(printer, reader, picker, search)
@@ -46,6 +48,10 @@ async def pick(
 async def _pick_by_number(
     printer: Printer, reader: DialogReader, picker: Picker, search: Search | None
 ) -> Picker | None:
+    """Ask for the number of an item, or for words that narrow the list.
+
+    Return None if the answer is empty or a key.
+    """
     shown = picker.choices[:MAX_LIST_NUMBERS]
     while True:
         for row in rows_with_numbers(shown, printer.free_columns):
@@ -56,19 +62,20 @@ async def _pick_by_number(
         words = answer.strip()
         if words.isascii() and words.isdecimal() and 1 <= int(words) <= len(shown):
             return with_selection(picker, shown[int(words) - 1].id)
-        fits = await _find_items(picker, words, search)
-        if len(fits) == 1:
-            return with_selection(picker, fits[0].id)
-        if not fits:
+        matches = await _find_items(picker, words, search)
+        if len(matches) == 1:
+            return with_selection(picker, matches[0].id)
+        if not matches:
             printer.print_text(f"Nothing matches {escape_to_one_line(words)!r}.", "dim")
-        shown = fits[:MAX_LIST_NUMBERS] or shown
+        shown = matches[:MAX_LIST_NUMBERS] or shown
 
 
 async def _find_items(
     picker: Picker, text: str, search: Search | None
 ) -> tuple[PickerItem, ...]:
-    asked = with_query(replace(picker, query=""), text)
+    """Return the items that match `text`, also by hidden text if there is a `search`."""
+    narrowed = with_query(replace(picker, query=""), text)
     if search is None:
-        return asked.items
+        return narrowed.items
     ids = await anyio.to_thread.run_sync(search, text)
-    return with_matches(asked, text, ids).items
+    return with_matches(narrowed, text, ids).items

@@ -1,7 +1,7 @@
-"""Opens a page in the user's browser, without showing its address to other users.
+"""Opens a page in the user's browser, and hides its address from other users.
 
-It starts a program and waits for nothing. `cli.serve` opens the page of its server with it,
-`cli.mcp_login` the page of an authorization server, and `form_prompt` an address of an MCP server.
+`cli.serve` opens the page of its server, `cli.mcp_login` that of an authorization server, and
+`form_prompt` an address of an MCP server.
 """
 
 import subprocess
@@ -19,14 +19,15 @@ _REDIRECT_PAGE = '<!doctype html><meta http-equiv="refresh" content="0; url={lin
 def open_page(
     link: str, redirect_file: Path, environ: Mapping[str, str]
 ) -> subprocess.Popen[bytes] | None:
-    """Open the link. Return None if no program for that was found; then show `NO_BROWSER`.
+    """Open `link` in the browser, and return the started process without waiting for it.
 
-    Other users can see the arguments of a program, and the link contains a key. So the
-    browser gets `redirect_file`, which redirects to it and only its owner can read.
+    Return None if there is no program that opens links; the caller then shows `NO_BROWSER`. The
+    link may contain a key, and other users can see the arguments of programs. So the program
+    gets `redirect_file`, a private page that redirects to the link.
     """
-    known = Programs(environ)
+    installed = Programs(environ)
     for name in (environ.get("BROWSER", ""), "xdg-open", "open", "wslview"):
-        if name and (program := known.find(name)):
+        if name and (program := installed.find(name)):
             redirect_file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             redirect_file.unlink(missing_ok=True)
             create_file(redirect_file, _REDIRECT_PAGE.format(link=escape(link)).encode())

@@ -1,4 +1,4 @@
-"""Long output: through the user's pager if there is a terminal, printed otherwise."""
+"""Shows long output in the user's pager, or prints it if there is no terminal."""
 
 import os
 import shlex
@@ -18,13 +18,11 @@ _COLOR_PAGERS = ("most", "ov", "moar", "moor", "bat")
 
 
 async def show_rows(rows: Sequence[Line], printer: Printer) -> None:
-    """Show rows in the pager, or print them if they fit or there is no terminal."""
-    can = printer.capabilities.moves and os.isatty(0) and os.isatty(1)
-    command = (
-        pager_command(os.environ)
-        if can and len(rows) >= printer.capabilities.height()
-        else ()
-    )
+    """Show rows in the pager. Print them if they fit on the screen or without a terminal."""
+    can_page = printer.capabilities.moves and os.isatty(0) and os.isatty(1)
+    command: tuple[str, ...] = ()
+    if can_page and len(rows) >= printer.capabilities.height():
+        command = pager_command(os.environ)
     if command:
         await _run_pager(rows, command, printer)
     else:
@@ -32,13 +30,15 @@ async def show_rows(rows: Sequence[Line], printer: Printer) -> None:
 
 
 def pager_command(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the pager's command: $PAGER, or less if it is installed."""
+    """Return the command of the pager: $PAGER, or `less`; () if neither exists."""
     text = environ.get("PAGER", "").strip()
     try:
         words = tuple(shlex.split(text))
     except ValueError as error:
         raise RefoldError(f"$PAGER is not a command: {error}") from error
-    return words or (("less", "-R") if _programs().find("less") else ())
+    if words:
+        return words
+    return ("less", "-R") if _programs().find("less") else ()
 
 
 def _programs() -> Programs:
@@ -46,26 +46,32 @@ def _programs() -> Programs:
 
 
 def _shows_colors(command: Sequence[str], less: str) -> bool:
+    """Return whether the pager shows colours.
+
+    `less` does so only with the option -R or -r, which may also be in $LESS; the argument
+    `less` is the value of this variable.
+    """
     name = Path(command[0]).name
     if name != "less":
         return name in _COLOR_PAGERS
     return any("r" in word.lower() for word in (less, *command[1:]))
 
 
+def _without_style(_style: object, text: str) -> str:
+    return text
+
+
 async def _run_pager(
     rows: Sequence[Line], command: Sequence[str], printer: Printer
 ) -> None:
-    """Page harmless text with our colours; the pager has the terminal until it ends."""
-    # As git does: colours are passed through, and a text that fits needs no key.
+    """Run the pager with `rows` as its input, and wait until it exits."""
+    # The same options as git's: colours are passed through, and a text that fits needs no
+    # key.
     environ = {"LESS": "FRX", **programs.without_loader_variables(os.environ)}
-    painted = _shows_colors(command, environ["LESS"])
-    text = "".join(
-        "".join(
-            printer.capabilities.paint(*piece) if painted else piece[1] for piece in row
-        )
-        + "\n"
-        for row in rows
-    )
+    has_colors = _shows_colors(command, environ["LESS"])
+    paint = printer.capabilities.paint if has_colors else _without_style
+    lines = ("".join(paint(style, text) for style, text in row) for row in rows)
+    text = "".join(f"{row_text}\n" for row_text in lines)
     printer.start_line()
     printer.clear_status()
     try:
@@ -78,7 +84,7 @@ async def _run_pager(
                 await running.stdin.send(text.encode(errors="replace"))
                 await running.stdin.aclose()
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass  # the pager was left before it had read everything
+                pass  # the user left the pager before it had read everything
             await running.wait()
     except OSError as error:
         raise RefoldError(f"{command[0]} could not be started: {error}") from error

@@ -1,6 +1,6 @@
-"""The permission question before a call: shows the call in full and reads one key as the answer.
+"""Asks for permission before a call: shows the whole call, and reads one key as the answer.
 
-If the question is answered by another client, the caller cancels `ask`.
+If another client answers the question, the caller cancels `ask`.
 """
 
 import re
@@ -36,12 +36,13 @@ _ALL_MENU = Menu(
     (Choice("y", "all of them, once", widens=True), Choice("n", "none of them, and why")),
     "one by one",
 )
-_AMENDED_CHOICES = "ysae"
-_MAX_CHOICES = 8  # rows of the choices
+_AMENDED_CHOICES = "ysae"  # choices that may have a message for the model
+_MAX_CHOICES = 8  # each takes a row
+# the `and` between two rules, as in `bash(ls) and edit_file(a)`
 _BETWEEN_RULES = re.compile(r"(?<=\)) and (?=\w+\()")
 _NARROW_CHOICES = "ynv"  # choices that grant no more than this call needs
 
-# A mode that would not ask: the key of the choice, and the answer.
+# Modes that would not ask: the label of the choice, and the answer after "yes, and".
 _EASIER_MODES: Mapping[Mode, tuple[str, str]] = {
     "accept-edits": ("accept edits from here on", "edits run without asking"),
     "sandbox": ("mode sandbox from here on", "sandboxed commands run without asking"),
@@ -52,15 +53,17 @@ SendDraft: TypeAlias = Callable[[DraftMessage], Awaitable[None]]
 
 
 class PermissionAnswer(Struct, frozen=True):
+    """The answer to a permission question, with the rules and the mode that it sets."""
+
     allowed: bool
-    said: str  # what is printed of it
+    printed_text: str  # the text that is printed for it
     reason: str = ""
     grant: Literal["", "session", "always"] = ""
-    rules: tuple[str, ...] = ()  # what is granted
-    mode: Mode | None = None  # that follows a yes
+    rules: tuple[str, ...] = ()  # the rules that it grants
+    mode: Mode | None = None  # the mode that follows a yes
     answers: tuple[str, ...] = ()
     stop: bool = False
-    also: tuple[Permission, ...] = ()  # other questions that this answers too
+    also: tuple[Permission, ...] = ()  # other questions that this answers, too
     words: str = ""  # a message for the model
 
 
@@ -71,7 +74,10 @@ async def ask(
     reader: DialogReader,
     send_draft: SendDraft,
 ) -> PermissionAnswer:
-    """Ask until one of the choices is taken."""
+    """Ask for permission until the user has answered, and return the answer.
+
+    `send_draft` is called with a message that the user types instead of an answer.
+    """
     question = _Question(
         request, session, printer, partial(choose, reader, send_draft), reader
     )
@@ -86,14 +92,19 @@ async def ask(
 async def choose(
     reader: DialogReader, send_draft: SendDraft, menu: Menu, prompt: Line = ()
 ) -> str | Key:
-    """Ask until a choice is made; drafts typed meanwhile are sent, and it asks again."""
-    while isinstance(answer := await reader.choose(menu, prompt), DraftMessage):
+    """Return the id of the choice that the user makes in `menu`, or a key such as Esc.
+
+    If the user sends a message instead, call `send_draft` with it, and ask again.
+    """
+    while True:
+        answer = await reader.choose(menu, prompt)
+        if not isinstance(answer, DraftMessage):
+            return answer
         await send_draft(answer)
-    return answer
 
 
 def find_earlier_approval(request: Permission, session: Session) -> PermissionAnswer | None:
-    """Return a yes if an earlier answer allows this call by now."""
+    """Return the answer yes if an earlier answer also allows this call, otherwise None."""
     if not session.permissions.runs_unasked(request):
         return None
     call = session.unmasked_call(request.call.call)
@@ -104,7 +115,10 @@ def find_earlier_approval(request: Permission, session: Session) -> PermissionAn
 async def send_answer(
     answer: PermissionAnswer, request: Permission | Questions, session: Session
 ) -> bool:
-    """Send the answer. Return False if another client was faster or the call changed."""
+    """Send the answer to the session.
+
+    Return False if another client has already answered, or if the call has changed.
+    """
     if answer.stop:
         return await session.interrupt(reason=STOP_TEXT)
     is_sent = await session.answer(
@@ -123,9 +137,9 @@ async def send_answer(
 
 
 def _related_requests(request: Permission, session: Session) -> list[Permission]:
-    """Return the open questions that may be decided together with this one, in order.
+    """Return the open permission requests that one answer may decide, including `request`.
 
-    They are of the same agent, and not asked in every mode.
+    They are from the same agent. Calls that must be allowed one by one (`once`) are left out.
     """
     asked = (
         permission for permission in session.requests if isinstance(permission, Permission)
@@ -151,7 +165,7 @@ def _call_to_approve(request: Permission, session: Session) -> CallToApprove:
 
 
 class _Question:
-    """The question about one call, and its choices."""
+    """Asks whether one call may run, and computes the choices."""
 
     def __init__(
         self,
@@ -164,34 +178,48 @@ class _Question:
         self._request, self._session, self.choose = request, session, choose
         self._who = child_label(request.who, session.view.children)
         self._permissions = session.permissions
-        self._asked = _call_to_approve(request, session)
+        self._call = _call_to_approve(request, session)
         self._printer, self._reader = printer, reader
         self._rule_sets = list(self._permissions.rule_sets(request))
         self._is_once = request.call.once
-        height = printer.capabilities.height()
-        others = bool(request.who) + _MAX_CHOICES
-        self._most = max_call_lines(max(height - others, 1) if height else 0)
-        self._folded = is_folded(self._asked, printer.free_columns, max_lines=self._most)
-        self._easier: Mode | None = self._permissions.easier_mode(request)
+        height = printer.capabilities.height()  # 0 if it is not known
+        other_rows = _MAX_CHOICES + (1 if request.who else 0)  # choices, and the subagent
+        self._max_lines = max_call_lines(max(height - other_rows, 1) if height else 0)
+        self._folded = is_folded(
+            self._call, printer.free_columns, max_lines=self._max_lines
+        )
+        self._easier_mode: Mode | None = self._permissions.easier_mode(request)
         related = _related_requests(request, session)
         self._together = related if request in related and len(related) > 1 else ()
 
     @property
     def keys(self) -> str:
-        grants = "sar" if len(self._rule_sets) > 1 else "sa" if self._rule_sets else ""
-        return "".join((
-            "y", grants, "" if self._is_once else "w", "e" if self._easier else "", "n",
-            "o" if self._together else "", "v" if self._folded else "",
-        ))  # fmt: skip
+        """The keys of the choices for this call, in the order in which they are shown."""
+        keys = "y"
+        if self._rule_sets:
+            keys += "sa"
+        if len(self._rule_sets) > 1:
+            keys += "r"
+        if not self._is_once:
+            keys += "w"
+        if self._easier_mode:
+            keys += "e"
+        keys += "n"
+        if self._together:
+            keys += "o"
+        if self._folded:
+            keys += "v"
+        return keys
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """The rules that "session" and "always" add."""
+        """The permission rules that the choices "session" and "always" add."""
         return self._rule_sets[0] if self._rule_sets else ()
 
     @property
     def menu(self) -> Menu:
-        labels = _choice_labels(self.rules, self._easier, len(self._together))
+        """The menu of choices for this call. Esc means no, and stops the turn."""
+        labels = _choice_labels(self.rules, self._easier_mode, len(self._together))
         return Menu(
             tuple(
                 Choice(key, labels[key], key not in _NARROW_CHOICES) for key in self.keys
@@ -202,7 +230,7 @@ class _Question:
 
     def show(self, *, whole: bool = False) -> None:
         self._printer.print_lines(subagent_lines(self._who))
-        self._show_call(self._asked, 0 if whole else self._most)
+        self._show_call(self._call, 0 if whole else self._max_lines)
 
     def _show_call(self, call: CallToApprove, max_lines: int) -> None:
         self._printer.print_lines(
@@ -210,7 +238,7 @@ class _Question:
         )
 
     async def answer(self, key: str | Key) -> PermissionAnswer | None:
-        """Return the answer that this key gives, or None to ask again."""
+        """Return the answer for the pressed key, or None to ask again."""
         match key:
             case "y":
                 return PermissionAnswer(True, "yes, once")
@@ -223,22 +251,27 @@ class _Question:
                 return await _ask_refusal(self._reader)
             case "o" if self._together:
                 return await self._ask_about_all(self._together)
-            case "e" if self._easier:
-                text = f"yes, and {_EASIER_MODES[self._easier][1]} from here on"
-                return PermissionAnswer(True, text, mode=self._easier)
+            case "e" if self._easier_mode:
+                _label, consequence = _EASIER_MODES[self._easier_mode]
+                text = f"yes, and {consequence} from here on"
+                return PermissionAnswer(True, text, mode=self._easier_mode)
             case Key():
                 return PermissionAnswer(False, "stopped", stop=True)
             case _:
                 return await self._handle_other_choice(key)
 
     async def _handle_other_choice(self, key: str) -> PermissionAnswer | None:
+        """Carry out a choice that has no answer of its own. Return None to ask again."""
         if key.startswith(AMEND_MARK):
             return await self._ask_for_message(key.removeprefix(AMEND_MARK))
         await self._change_view(key)
         return None
 
     async def _ask_for_message(self, choice: str) -> PermissionAnswer | None:
-        """Return the answer of a choice with a message for the model; None: ask again."""
+        """Ask for a message to the model, and return it with the answer of `choice`.
+
+        Return None to ask again.
+        """
         if choice == "n":
             return await _ask_refusal(self._reader)
         if choice not in _AMENDED_CHOICES:
@@ -246,30 +279,33 @@ class _Question:
         match await self._reader.read_line(line("and tell the model: ", "dim")):
             case str(words):
                 answer = await self.answer(choice)
-                return answer and replace(answer, words=words.strip())
+                if answer is None:
+                    return None
+                return replace(answer, words=words.strip())
             case Key.ESC:
                 return None
             case _:
                 return PermissionAnswer(False, "stopped", stop=True)
 
     async def _change_view(self, key: str) -> None:
+        """Let the user write a rule, offer other rules, or show the whole call."""
         match key:
             case "w":
                 await self._write_rule()
-            case "r":
+            case "r":  # offer the next rules
                 self._rule_sets = [*self._rule_sets[1:], self._rule_sets[0]]
             case _:
                 self.show(whole=True)
 
     async def _write_rule(self) -> None:
-        """Let the person edit the rules that `s` and `a` add; report unusable ones."""
-        edits = self._reader.can_edit_text
-        text = _rule_names(self.rules) or f"{self._asked.call.name}("
+        """Let the user edit the rules that the keys `s` and `a` add, until they are usable."""
+        can_edit = self._reader.can_edit_text
+        text = _rule_names(self.rules) or f"{self._call.call.name}("
         while True:
             prompt = line(
-                "rule: " if edits else f"rule ({escape_to_one_line(text)}): ", "dim"
+                "rule: " if can_edit else f"rule ({escape_to_one_line(text)}): ", "dim"
             )
-            match await self._reader.read_line(prompt, text if edits else ""):
+            match await self._reader.read_line(prompt, text if can_edit else ""):
                 case str(written) if written.strip():
                     text = written.strip()
                 case _:
@@ -280,14 +316,17 @@ class _Question:
             except RefoldError as error:
                 self._printer.print_text(escape_to_one_line(str(error)), "warn")
                 continue
-            others = (others for others in self._rule_sets if others != rules)
+            others = (rule_set for rule_set in self._rule_sets if rule_set != rules)
             self._rule_sets = [rules, *others]
             return
 
     async def _ask_about_all(
         self, permissions: Sequence[Permission]
     ) -> PermissionAnswer | None:
-        """Show all these calls in full, and take one answer. None: one by one."""
+        """Show all these calls in full, and return one answer to all of them.
+
+        Return None if the user wants to answer them one by one.
+        """
         for number, permission in enumerate(permissions, 1):
             self._printer.ensure_blank_line()
             self._printer.print_text(f"{number} of {len(permissions)}", "dim")
@@ -301,10 +340,15 @@ class _Question:
                     text = f"yes to all {len(permissions)}, once"
                     return PermissionAnswer(True, text, also=others)
                 case "n":
-                    if (no := await _ask_refusal(self._reader)) is None:
+                    refusal = await _ask_refusal(self._reader)
+                    if refusal is None:
                         continue
-                    text = no.said.replace("no", f"no to all {len(permissions)}", 1)
-                    return no if no.stop else replace(no, said=text, also=others)
+                    if refusal.stop:
+                        return refusal
+                    text = refusal.printed_text.replace(
+                        "no", f"no to all {len(permissions)}", 1
+                    )
+                    return replace(refusal, printed_text=text, also=others)
                 case Key.CTRL_C | Key.CTRL_D:
                     return PermissionAnswer(False, "stopped", stop=True)
                 case Key.ESC:
@@ -314,7 +358,10 @@ class _Question:
                     pass
 
     async def _confirm_always(self) -> PermissionAnswer | None:
-        """Show the rules again, with the file they are saved in, and ask."""
+        """Show the rules and the file in which they will be saved, and ask for confirmation.
+
+        Return None to ask the question about the call again.
+        """
         path = escape_to_one_line(self._permissions.rules_file)
         self._printer.print_text(f"Always allowed in this folder, in {path}:", "dim")
         for rule in self.rules:
@@ -332,7 +379,7 @@ class _Question:
 
 
 async def _ask_refusal(reader: DialogReader) -> PermissionAnswer | None:
-    """Return a refusal with its reason, or None if the person went back."""
+    """Ask why the user refuses. Return the refusal, or None if the user goes back."""
     prompt = line("why not? (Enter for no reason) ", "dim")
     match await reader.read_line(prompt):
         case str(words):
@@ -352,6 +399,7 @@ def _rule_names(rules: Sequence[str]) -> str:
 def _choice_labels(
     rules: Sequence[str], easier: Mode | None, together: int
 ) -> Mapping[str, str]:
+    """Return the labels of choices by key. `together` is how many calls `o` decides."""
     return {
         "y": "once",
         "s": f"this session: {_rule_names(rules)}",

@@ -1,7 +1,7 @@
-"""Shows a plan to the user, who approves, edits or rejects it, or sends it back with feedback.
+"""Shows a plan to the user, who approves, edits or rejects it, or returns it with feedback.
 
-The session gets the answer, and the next turn carries it out. If another client answers meanwhile,
-the question is cancelled.
+The answer is sent to the session, whose next turn carries out an approved plan. If another
+client answers first, the question is cancelled.
 """
 
 import os
@@ -28,73 +28,83 @@ _WAITS_HINT = "The plan waits: /execute approves it, /plan shows it again, a mes
 
 
 class PlanVerdict(Struct, frozen=True):
-    """An answer to a plan. `text` is the plan as edited, `feedback` what is wrong with it.
+    """The user's answer to a plan.
 
-    `mode` is the next mode; "" for the one before the plan.
+    `text` is the edited plan, and `feedback` what the user wants changed. `mode` is the mode to
+    continue in; "" means the mode before plan mode.
     """
 
     approved: bool
-    said: str
+    printed_text: str
     text: str = ""
     feedback: str = ""
     mode: ModeAfterPlan = ""
 
 
 class PlanQueue:
-    """Decides which plan of a session to show before the next prompt."""
+    """Selects the pending plan to ask about before the next prompt."""
 
     def __init__(self) -> None:
-        self._later = 0  # the plan that was postponed
-        self._now = False  # or asked for again
+        self._postponed_seq = 0  # of the plan that was postponed
+        self._is_requested = False  # whether the user wants to see the plan again
 
     def show_again(self) -> None:
-        self._now = True
+        self._is_requested = True
 
     def postpone(self, plan: Plan) -> None:
-        self._later = plan.seq
+        self._postponed_seq = plan.seq
 
     def next_plan(self, session: Session) -> Plan | None:
-        if self._now:
-            self._now = False
+        """Return the plan to ask about now, or None.
+
+        A postponed plan is returned only if the user asks for it.
+        """
+        if self._is_requested:
+            self._is_requested = False
             return session.plan
         due = (r.plan for r in session.requests if isinstance(r, PlanToJudge))
-        return next((plan for plan in due if plan.seq != self._later), None)
+        return next((plan for plan in due if plan.seq != self._postponed_seq), None)
 
 
 async def ask_about_plan(
     plan: Plan, session: Session, printer: Printer, reader: DialogReader
 ) -> bool:
-    """Show the plan and ask. Return False if it is postponed."""
-    verdict, answered = None, False
+    """Show the plan, ask about it, and send the answer to the session.
+
+    Return True if the plan was answered, here or by another client. Return False if the user
+    postpones it, or sends a message instead.
+    """
+    verdict, answered_elsewhere = None, False
     with anyio.CancelScope() as scope:
 
         def on_event(entry: Entry) -> None:
-            nonlocal answered
-            if isinstance(entry.event, events.PlanAnswered) and (
-                entry.event.plan == plan.seq
-            ):
-                answered = True
-                scope.cancel()
+            nonlocal answered_elsewhere
+            match entry.event:
+                case events.PlanAnswered(plan=seq) if seq == plan.seq:
+                    answered_elsewhere = True
+                    scope.cancel()
+                case _:
+                    pass
 
-        leave = session.on_event(on_event)
+        stop_listening = session.on_event(on_event)
         try:
-            before = session.permissions.mode_after_planning
-            verdict = await _ask_for_verdict(plan, before, printer, reader)
+            mode_before = session.permissions.mode_after_planning
+            verdict = await _ask_for_verdict(plan, mode_before, printer, reader)
         finally:
-            leave()
+            stop_listening()
     if isinstance(verdict, DraftMessage):
         when = "next" if verdict.later else "now"
         images = load_named_images(verdict.words, session, printer)
         await session.say(verdict.words, when=when, images=images)
         return False
-    if verdict is None and not answered:
+    if verdict is None and not answered_elsewhere:
         printer.print_text(_WAITS_HINT, "dim")
         return False
     if verdict is None or not await _send_verdict(verdict, plan, session):
         printer.print_nested_lines([(("warn", "answered elsewhere"),)])
     else:
         printer.print_nested_lines(
-            [(("good" if verdict.approved else "warn", verdict.said),)]
+            [(("good" if verdict.approved else "warn", verdict.printed_text),)]
         )
     return True
 
@@ -110,17 +120,22 @@ async def _send_verdict(verdict: PlanVerdict, plan: Plan, session: Session) -> b
 
 
 async def _ask_for_verdict(
-    plan: Plan, before: Mode, printer: Printer, reader: DialogReader
+    plan: Plan, mode_before: Mode, printer: Printer, reader: DialogReader
 ) -> PlanVerdict | DraftMessage | None:
-    """Ask about a plan; `before` is the mode before it. Edits need an explicit choice."""
+    """Ask about a plan, and return the answer.
+
+    Return None if the user postpones it, and the message if the user sends one instead.
+    `mode_before` is the mode before planning. If it is default or accept-edits, the menu offers
+    both: to ask before each edit, and to accept edits without asking.
+    """
     text = plan.text
     _show_plan(plan.title, text, printer)
-    asks = before in ("default", "accept-edits")
+    asks_for_edits = mode_before in ("default", "accept-edits")
     while True:
-        match await reader.choose(_menu("" if asks else before)):
+        match await reader.choose(_menu("" if asks_for_edits else mode_before)):
             case "y":
-                mode = "default" if asks else ""
-                return _approval(plan, text, mode, mode or before)
+                mode = "default" if asks_for_edits else ""
+                return _approval(plan, text, mode, mode or mode_before)
             case "a":
                 return _approval(plan, text, "accept-edits", "accept-edits")
             case "e":
@@ -142,9 +157,12 @@ async def _ask_for_verdict(
                 return None
 
 
-def _menu(stays: Mode | Literal[""]) -> Menu:
-    """Return the choices. `stays` is the mode to keep, if edits do not ask in it."""
-    yes = f"approve, in mode {stays}" if stays else "approve, ask for each edit"
+def _menu(kept_mode: Mode | Literal[""]) -> Menu:
+    """Return the choices for a plan. The first one approves it and continues in `kept_mode`.
+
+    If `kept_mode` is "", it continues in the mode that asks before each edit.
+    """
+    yes = f"approve, in mode {kept_mode}" if kept_mode else "approve, ask for each edit"
     choices = (
         Choice("y", yes), Choice("a", "approve, accept edits", widens=True),
         Choice("e", "edit"), Choice("f", "feedback"), Choice("n", "reject"),
@@ -152,23 +170,26 @@ def _menu(stays: Mode | Literal[""]) -> Menu:
     return Menu(choices, "later", send_leaves=True)
 
 
-def _approval(plan: Plan, text: str, mode: ModeAfterPlan, follows: Mode) -> PlanVerdict:
+def _approval(plan: Plan, text: str, mode: ModeAfterPlan, next_mode: Mode) -> PlanVerdict:
     changed = text != plan.text
-    label = f"approved{', as you edited it' if changed else ''}, in mode {follows}"
+    label = f"approved{', as you edited it' if changed else ''}, in mode {next_mode}"
     return PlanVerdict(True, label, text if changed else "", mode=mode)
 
 
 def _show_plan(title: str, text: str, printer: Printer) -> None:
     printer.ensure_blank_line()
-    first = next((row.strip("# \t") for row in text.splitlines() if row.strip("# \t")), "")
-    named = f": {escape_to_one_line(title)}" if title != first else ""
-    printer.print_line((("warn", "? "), ("strong", f"The plan{named}")))
+    rows = (row.strip("# \t") for row in text.splitlines())
+    first_row = next(filter(None, rows), "")
+    # a title that is also the first row of the plan is shown once
+    title_text = f": {escape_to_one_line(title)}" if title != first_row else ""
+    printer.print_line((("warn", "? "), ("strong", f"The plan{title_text}")))
     printer.ensure_blank_line()
     print_markdown(text, printer)
     printer.ensure_blank_line()
 
 
 async def _edit_plan(text: str, printer: Printer, reader: DialogReader) -> str | None:
+    """Let the user edit the plan. Return the new text, or None if the user cancels."""
     try:
         if command := editor_command(os.environ):
             printer.print_text(f"in {escape_to_one_line(command[0])} …", "dim")
@@ -184,6 +205,9 @@ async def _edit_plan(text: str, printer: Printer, reader: DialogReader) -> str |
 
 
 async def _ask_for_feedback(reader: DialogReader) -> str | None:
+    """Return what the user wants to be different, or None if nothing was typed."""
     prompt: Line = (("dim", "what should be different?\n"), ("person", "feedback › "))
     typed = await reader.read_line(prompt)
-    return typed.strip() or None if isinstance(typed, str) else None
+    if isinstance(typed, str) and typed.strip():
+        return typed.strip()
+    return None

@@ -1,9 +1,9 @@
-"""Writes to the terminal: lines that stay, and a status that is erased.
+"""Prints lines to the terminal, and draws a status below them that can be erased.
 
-Append-only: a printed line is never changed. The status has one row, or several if the cursor can
-move up; it is drawn only at the start of a line and erased before anything else is printed. A line
-editor may stand below: everything is printed above it, a row at a time. Callers escape the text
-first.
+A printed line is never changed. The status has one row, or several if the cursor can move up.
+It is drawn only at the start of a line, and erased before anything else is printed. If a line
+editor is open, everything is printed above it. Callers must escape control characters in the
+text.
 """
 
 import re
@@ -21,35 +21,46 @@ from refold.console.capabilities import TerminalCapabilities, detect_capabilitie
 from refold.views.styled import Line, Piece, Style, join_pieces
 from refold.views.wrap import cells, cut, with_stable_width, wrap_line
 
-_FIRST_COLUMN = re.compile(r"(?:\* | ) *\S+(?: \S+)*  +")  # of a list
-_FAR_IN = 16  # cells: text that starts there is a second column
+_FIRST_COLUMN = re.compile(r"(?:\* | ) *\S+(?: \S+)*  +")  # the first column of a list
+_SECOND_COLUMN_CELLS = 16  # text that starts this far to the right is a second column
 
 
 class EditorBelow(Protocol):
-    """A line editor below the output. It draws the status, too."""
+    """A line editor that is open below the printed lines. It also draws the status."""
 
-    def erase(self) -> None: ...
-    def draw(self) -> None: ...
-    def show_status(self, rows: tuple[Line, ...]) -> None: ...
+    def erase(self) -> None:
+        """Erase the editor, so that lines can be printed."""
+        ...
+
+    def draw(self) -> None:
+        """Draw the editor again, below the printed lines."""
+        ...
+
+    def show_status(self, rows: tuple[Line, ...]) -> None:
+        """Show these rows as the status; () shows none."""
+        ...
 
 
 class Printer:
+    """Prints styled text to the terminal, and shows a status below it."""
+
     def __init__(self, output: TextIO, capabilities: TerminalCapabilities) -> None:
         self.capabilities = capabilities
         self._out = output
-        self._at_start, self._after_gap = True, True
-        self.written = 0  # how often a status was replaced by lasting text
-        self._status = tuple[str, ...]()  # its rows,
-        self._drawn = tuple[int, ...]()  # and the cells of each
+        self._at_start = True  # the cursor is at the start of a line
+        self._after_gap = True  # the line above is empty
+        self.written = 0  # the number of times that lasting text replaced a status
+        self._status = tuple[str, ...]()  # the drawn rows of the status
+        self._status_widths = tuple[int, ...]()  # the width of each of them
         self._editor: EditorBelow | None = None
-        self._begun = list[Piece]()  # a row that has to be complete before it is printed
+        self._unfinished_row = list[Piece]()  # an incomplete row, which is not printed yet
 
     @property
     def free_columns(self) -> int:
         return self.capabilities.text_width()
 
     def set_theme(self, theme: str, environ: Mapping[str, str]) -> None:
-        """Use the colours of this theme from now on, if colours are used at all."""
+        """Use the colours of this theme from now on. Do nothing if no colours are used."""
         capabilities = self.capabilities
         self.set_capabilities(
             detect_capabilities(
@@ -62,24 +73,29 @@ class Printer:
         )
 
     def set_capabilities(self, capabilities: TerminalCapabilities) -> None:
-        """Replace the capabilities, for example after a change of colours."""
+        """Replace the capabilities of the terminal, for example after a change of colours."""
         self.capabilities = capabilities
 
     @property
     def is_at_line_start(self) -> bool:
-        """Whether the cursor is at the start of a line."""
+        """True if the cursor is at the start of a line."""
         return self._at_start
 
     def print_pieces(self, pieces: Iterable[Piece]) -> None:
-        """Print text at the cursor, without starting a line."""
-        whole = join_pieces(pieces)
+        """Print styled pieces of text at the cursor, without starting a new line."""
+        all_pieces = join_pieces(pieces)
         if self._editor is not None:
-            whole, self._begun = _split_last_row([*self._begun, *whole])
-            self._at_start = self._at_start and not self._begun
-        if text := "".join(text for _, text in whole):
-            self._write("".join(self.capabilities.paint(*piece) for piece in whole), text)
+            all_pieces, self._unfinished_row = _split_last_row(
+                [*self._unfinished_row, *all_pieces]
+            )
+            self._at_start = self._at_start and not self._unfinished_row
+        if text := "".join(text for _, text in all_pieces):
+            self._write(
+                "".join(self.capabilities.paint(*piece) for piece in all_pieces), text
+            )
 
     def print_line(self, line: Line) -> None:
+        """Print a line on rows of its own. It is wrapped if the terminal's cursor can move."""
         self.start_line()
         width = self.free_columns if self.capabilities.moves else sys.maxsize
         indent = _indent("".join(text for _, text in line), width)
@@ -90,7 +106,7 @@ class Printer:
             self.print_line(line)
 
     def print_nested_lines(self, lines: Iterable[Line]) -> None:
-        """Print indented lines that belong to the one above."""
+        """Print lines indented, because they belong to the line above."""
         sign = self.capabilities.sign("result")
         for index, line in enumerate(lines):
             self.print_line((("dim", "    " if index else f"  {sign} "), *line))
@@ -99,15 +115,15 @@ class Printer:
         self.print_line(((style, text),))
 
     def start_line(self) -> None:
-        """Move to the start of a line."""
-        if self._begun:
+        """Start a new line unless the cursor is at the start of one."""
+        if self._unfinished_row:
             self.print_pieces((("plain", "\n"),))
         elif not self._at_start:
             self._write("\n", "\n")
 
     @contextmanager
     def print_above(self, editor: EditorBelow) -> Generator[None]:
-        """Print above this editor, which is open until the block ends."""
+        """In the block, print above `editor`, which is open below."""
         self.start_line()
         self.clear_status()
         self._editor = editor
@@ -115,28 +131,29 @@ class Printer:
             yield
         finally:
             self._editor = None
-            begun, self._begun = self._begun, []
-            self.print_pieces(begun)
+            unfinished_row, self._unfinished_row = self._unfinished_row, []
+            self.print_pieces(unfinished_row)
 
     def ensure_blank_line(self) -> None:
-        """Print an empty line unless the last one is empty."""
+        """Print an empty line unless the last printed line is empty."""
         self.start_line()
         if not self._after_gap:
             self._write("\n", "\n")
 
     def note_typed_line(self) -> None:
-        """Note that a line was typed here; the cursor is below it."""
+        """Record that the user has typed a line, so that the cursor is below it."""
         self._at_start, self._after_gap = True, False
 
     def note_echoed_ctrl_c(self) -> None:
-        """Note Ctrl+C: where keys are always echoed, ^C is on the line now."""
+        """Record that Ctrl+C was pressed, which some terminals show as ^C on the line."""
         if self.capabilities.display == "plain":
             self._at_start = self._after_gap = False
 
     def show_status(self, *rows: Line) -> None:
-        """Show rows until something else is printed; nothing if they could not be erased.
+        """Show `rows` as the status until something else is printed.
 
-        If the cursor cannot move up, or the screen is low, only the last rows are shown.
+        Show nothing on a terminal that cannot erase rows. If the cursor cannot move up, or the
+        screen has too few rows, only the last rows are shown.
         """
         if self._editor is not None:
             self._editor.show_status(rows[-self.max_status_rows :])
@@ -150,36 +167,38 @@ class Printer:
             return
         if shown == self._status:
             return
-        same = 0  # rows at the top that do not change
+        unchanged_count = 0  # rows at the top that do not change
         for before, after in zip(self._status, shown, strict=False):
             if before != after:
                 break
-            same += 1
-        # The cursor is in the last row drawn: that one is always drawn again.
-        same = max(min(same, len(shown) - 1, len(self._status) - 1), 0)
-        back = self._erase_sequence(same)
-        self._status, self._drawn = shown, tuple(cells_ for _, cells_ in drawn)
-        self._send(back + "\n".join(shown[same:]))
+            unchanged_count += 1
+        # The cursor is in the last drawn row, which is therefore always drawn again.
+        unchanged_count = max(
+            min(unchanged_count, len(shown) - 1, len(self._status) - 1), 0
+        )
+        erase_sequence = self._erase_sequence(unchanged_count)
+        self._status, self._status_widths = shown, tuple(cells_ for _, cells_ in drawn)
+        self._send(erase_sequence + "\n".join(shown[unchanged_count:]))
 
     @property
     def max_status_rows(self) -> int:
-        """Return how many rows a status may have."""
+        """The maximum number of rows of the status."""
         height = self.capabilities.height()
         if not self.capabilities.cursor_up_sequence or not height:
             return 1
         return max(height // 2, 1)
 
     def _fit(self, row: Line) -> tuple[str, int]:
-        """Return the row, styled and cut to the screen, and its width in cells."""
+        """Return the row, styled and cut to the screen's width, and its width in cells."""
         encoding = self._encoding
-        # The mark of a cut is longer where its sign must be spelled in ASCII.
-        left = self._width - 1 - (0 if is_unicode_encoding(encoding) else MAX_CUT_CELLS)
+        free_cells = self._width - 1
+        if not is_unicode_encoding(encoding):  # the mark of a cut is longer in ASCII
+            free_cells -= MAX_CUT_CELLS
         painted, drawn = "", 0
         for style, text in row:
-            part = replace_unencodable(
-                cut(replace_unencodable(with_stable_width(text), encoding), left), encoding
-            )
-            left -= cells(part)
+            encodable = replace_unencodable(with_stable_width(text), encoding)
+            part = replace_unencodable(cut(encodable, free_cells), encoding)
+            free_cells -= cells(part)
             drawn += cells(part)
             painted += self.capabilities.paint(style, part)
         return painted, drawn
@@ -189,15 +208,16 @@ class Printer:
         return bool(self._status)
 
     def clear_status(self) -> None:
+        """Remove the status, which an open editor or the printer itself shows."""
         if self._editor is not None:
             self._editor.show_status(())
         if self._status:
-            back = self._erase_sequence()
-            self._status, self._drawn = (), ()
-            self._send(back)
+            erase_sequence = self._erase_sequence()
+            self._status, self._status_widths = (), ()
+            self._send(erase_sequence)
 
     def send_sequence(self, sequence: str) -> None:
-        """Send a sequence that shows nothing on terminals that can move the cursor."""
+        """Send a control sequence that prints nothing, if the terminal can move the cursor."""
         if self.capabilities.moves:
             self._send(sequence)
 
@@ -211,16 +231,18 @@ class Printer:
 
     def _erase_sequence(self, keep: int = 0) -> str:
         """Return the sequence that erases the status except its first `keep` rows."""
-        capabilities, drawn = self.capabilities, self._drawn[keep:]
-        columns = self._width if capabilities.reflows else 0
-        broken = sum(max(width - 1, 0) // columns for width in drawn) if columns else 0
-        above = max(len(drawn) - 1, 0) + broken if capabilities.cursor_up_sequence else 0
-        return (
-            capabilities.erase_line_sequence
-            + (capabilities.cursor_up_sequence + capabilities.erase_line_sequence) * above
-        )
+        capabilities, widths = self.capabilities, self._status_widths[keep:]
+        erase_line = capabilities.erase_line_sequence
+        if not capabilities.cursor_up_sequence:
+            return erase_line
+        rows_above = max(len(widths) - 1, 0)
+        # a terminal that was made narrower may have broken rows into several
+        if capabilities.reflows and self._width:
+            rows_above += sum(max(width - 1, 0) // self._width for width in widths)
+        return erase_line + (capabilities.cursor_up_sequence + erase_line) * rows_above
 
     def _write(self, text: str, bare: str) -> None:
+        """Print `text` in place of the status. `bare` is the text without its styles."""
         self.written += 1
         if self._editor is None:
             self.clear_status()
@@ -228,7 +250,7 @@ class Printer:
             self._editor.erase()
         self._send(text)
         self._after_gap = bare.endswith("\n\n") or (bare == "\n" and self._at_start)
-        self._at_start = bare.endswith("\n") and not self._begun
+        self._at_start = bare.endswith("\n") and not self._unfinished_row
         if self._editor is not None:
             self._editor.draw()
 
@@ -236,27 +258,30 @@ class Printer:
         try:
             self._out.write(replace_unencodable(text, self._encoding))
             self._out.flush()
-        except OSError:  # the terminal is gone; the session need not end for that
+        except OSError:  # the terminal was closed; the session can continue without it
             return
 
 
 def _split_last_row(pieces: list[Piece]) -> tuple[list[Piece], list[Piece]]:
-    """Return the pieces of complete rows, and those of the row that is not complete."""
+    """Return two lists: the pieces of all complete rows, and of the incomplete last row."""
     for index in range(len(pieces) - 1, -1, -1):
         style, text = pieces[index]
         complete, end, rest = text.rpartition("\n")
         if end:
-            begun: list[Piece] = [(style, rest)] if rest else []
+            unfinished_row: list[Piece] = [(style, rest)] if rest else []
             last: Piece = (style, complete + end)
-            return [*pieces[:index], last], [*begun, *pieces[index + 1 :]]
+            return [*pieces[:index], last], [*unfinished_row, *pieces[index + 1 :]]
     return [], pieces
 
 
 def _indent(text: str, width: int) -> int:
-    """Return the indent of a broken line: its second column, or its own indent."""
+    """Return the indent for all rows after the first if the line `text` is wrapped.
+
+    This is the position of the second column of `text`, or else the indent of `text`.
+    """
     column = _FIRST_COLUMN.match(text)
     if column and cells(column[0]) <= width // 2:
         return cells(column[0])
-    mark = 2 if text.startswith("* ") else 0  # of the selected item of a list
-    indent = len(text) - len(text[mark:].lstrip(" "))
-    return indent + 2 if 0 < indent < _FAR_IN else indent
+    mark_length = 2 if text.startswith("* ") else 0  # the mark of a list's selected item
+    indent = len(text) - len(text[mark_length:].lstrip(" "))
+    return indent + 2 if 0 < indent < _SECOND_COLUMN_CELLS else indent

@@ -1,7 +1,7 @@
-"""Runs a command in a pseudo-terminal of its own and connects it to the user's terminal.
+"""Runs a command in its own pseudo-terminal, and connects this to the user's terminal.
 
-The command leads a session there, so it gets Ctrl+C and changes of the window size, and the modes
-it sets do not affect the user's terminal.
+The command is the session leader of the pseudo-terminal, so it gets Ctrl+C and changes of the
+window size. Terminal modes that it sets do not affect the user's terminal.
 """
 
 import os
@@ -22,30 +22,34 @@ from refold.errors import RefoldError
 from refold.values.kept_output import Printed
 from refold.views.strip_escapes import render_lines
 
-_READ_BYTES = 65_536  # bytes read at once
-_KEPT_BYTES = 256 * 1024  # bytes of output that are kept
+_READ_BYTES = 65_536  # read at the same time
+_KEPT_BYTES = 256 * 1024  # of output that are stored
 _TAIL_BYTES = 4_096  # of output that show where the cursor is
+# the sequence that leaves the alternate screen
 _SCREEN_LEFT = re.compile("\x1b\\[\\?(?:47|1047|1049)l")
-_MODES_SECONDS = 0.1  # between two looks at the modes of the command's terminal
-_DRAIN_SECONDS = 0.2  # seconds for the rest of the output after the command has ended
-# Takes the terminal, and becomes the command: no Python code runs in a fork of this process.
-# Signals that Python ignores are reset, or `yes | head` would report an error.
+_MODES_SECONDS = 0.1  # between two checks of the modes of the command's terminal
+_DRAIN_SECONDS = 0.2  # for the rest of the output after the command has exited
+# This program takes the terminal and executes the command, so that no Python code runs in a
+# fork of this process. Signals that Python ignores are reset, or `yes | head` would report an
+# error.
 _EXEC_PROGRAM = (
     "import fcntl,os,signal,sys,termios;fcntl.ioctl(0,termios.TIOCSCTTY,0);"
     "[signal.signal(n,signal.SIG_DFL)for n in(signal.SIGPIPE,signal.SIGXFSZ)];"
     "os.execvp(sys.argv[1],sys.argv[1:])"
 )
+# a sequence that turns modes on (h) or off (l)
 _MODES_PATTERN = re.compile(rb"\x1b\[\?([0-9;]{1,64})([hl])")
 _INITIAL_MODES = frozenset({b"7", b"12", b"25"})  # wrapping, blinking, the cursor
 _SCREEN_MODES = frozenset({b"47", b"1047", b"1049"})
-_MAX_SEQUENCE_BYTES = 80  # of a sequence that arrives in two pieces
+_MAX_SEQUENCE_BYTES = 80  # the length of a sequence that arrives in two pieces
 # Sequences that set other modes, and those that reset them.
 _RESETS = (
     (re.compile(rb"\x1b\[[0-9;:]*m"), b"\x1b[0m"),
     (re.compile(rb"\x1b="), b"\x1b>"),
     (re.compile(rb"\x1b[()][^B]"), b"\x1b(B\x1b)B"),
     (re.compile(rb"\x0e"), b"\x0f"),
-    (re.compile(rb"\x1b\[[0-9;]*r"), b"\x1b7\x1b[r\x1b8"),  # it moves the cursor home
+    # this reset moves the cursor, so its position is saved
+    (re.compile(rb"\x1b\[[0-9;]*r"), b"\x1b7\x1b[r\x1b8"),
     (re.compile(rb"\x1b\[>[0-9;]*u"), b"\x1b[<u"),
     (re.compile(rb"\x1b\[>4;[12]m"), b"\x1b[>4m"),
 )
@@ -58,16 +62,22 @@ class CommandDone(Struct, frozen=True):
 
 
 class CommandDisplay(Protocol):
-    """Shows the output of a command that does not have the user's terminal."""
+    """Shows the output of a command while it is not connected to the user's terminal."""
 
-    def note_start(self, running: "PtyCommand") -> None: ...
+    def note_start(self, running: "PtyCommand") -> None:
+        """Remember the command, which is starting now."""
+        ...
 
-    def columns(self) -> int: ...
+    def columns(self) -> int:
+        """Return the width for the output, in cells."""
+        ...
 
-    def show(self, piece: bytes) -> None: ...
+    def show(self, piece: bytes) -> None:
+        """Show the next piece of the output."""
+        ...
 
     def lend_terminal(self) -> AbstractAsyncContextManager[object]:
-        """Leave the user's terminal to the command until the block ends."""
+        """In the block, let the command use the user's terminal."""
         ...
 
 
@@ -77,10 +87,11 @@ async def run_in_pty(
     environ: Mapping[str, str],
     display: CommandDisplay | None = None,
 ) -> CommandDone:
-    """Run the command until it ends. Raises `RefoldError` if it cannot be started.
+    """Run the command until it exits. Raises `RefoldError` if it cannot be started.
 
-    With `display`, it gets the user's terminal only if it switches to the alternate screen,
-    reads keys or hides what is typed, or after `PtyCommand.attach` is called.
+    With `display`, the output is shown there. The command is connected to the user's terminal
+    only if it uses the alternate screen, reads single keys or turns the echo off, or if
+    `PtyCommand.attach` is called.
     """
     master_fd, terminal_fd = os.openpty()
     try:
@@ -117,7 +128,7 @@ async def run_in_pty(
 
 
 async def _connect_to_terminal(running: "PtyCommand") -> None:
-    """Connect the command and the user's terminal until the command has ended."""
+    """Pass input and output between the command and the user's terminal until it exits."""
     with _raw_mode():
         running.take_terminal()
         async with anyio.create_task_group() as group:
@@ -130,8 +141,9 @@ async def _connect_to_terminal(running: "PtyCommand") -> None:
 
 
 class PtyCommand:
-    """A running command in its pseudo-terminal, shown by a display or connected to the
-    user's terminal.
+    """A running command in its pseudo-terminal.
+
+    Its output is shown by a display, or the command is connected to the user's terminal.
     """
 
     def __init__(self, master_fd: int, display: CommandDisplay | None) -> None:
@@ -149,15 +161,15 @@ class PtyCommand:
         return self._attached.is_set() and not self.ended.is_set()
 
     async def wait_until_attached(self) -> None:
-        """Wait until the command needs the user's terminal, or has ended."""
+        """Wait until the command must be connected to the user's terminal, or has exited."""
         await self._attached.wait()
 
     def attach(self) -> None:
-        """Connect the command to the user's terminal."""
+        """Cause the command to be connected to the user's terminal."""
         self._attached.set()
 
     def interrupt(self) -> None:
-        """Send what Ctrl+C sends."""
+        """Send the key Ctrl+C to the command."""
         with suppress(OSError):
             os.write(self._master_fd, b"\x03")
 
@@ -166,13 +178,14 @@ class PtyCommand:
         self._attached.set()
 
     def take_terminal(self) -> None:
-        """Write to the user's terminal, first what the display showed."""
+        """Write the output to the user's terminal from now on, and the earlier output first."""
         if self._display is not None:
             self._display = None
             self._copy_size()
             _write(1, self.printed.start + self.printed.end)
 
     async def copy_output(self) -> None:
+        """Copy the output to the display or to the user's terminal, until the output ends."""
         while True:
             await anyio.wait_readable(self._master_fd)
             try:
@@ -200,7 +213,7 @@ class PtyCommand:
                 keys = os.read(0, _READ_BYTES)
             except OSError:
                 keys = b""
-            if not keys:  # the terminal is gone; a signal reports that, too
+            if not keys:  # the terminal was closed, which a signal reports, too
                 return
             while keys:
                 await anyio.wait_writable(self._master_fd)
@@ -208,7 +221,7 @@ class PtyCommand:
                     keys = keys[os.write(self._master_fd, keys) :]
 
     async def watch_modes(self) -> None:
-        """Attach a command that reads keys. It polls, because changes of modes are not announced."""
+        """Attach the command when it reads keys. This polls, because no event reports modes."""
         while self._display is not None and not _reads_keys(self._master_fd):  # noqa: ASYNC110
             await anyio.sleep(_MODES_SECONDS)
         self._attached.set()
@@ -224,19 +237,26 @@ class PtyCommand:
 
 
 def _is_within_line(running: PtyCommand) -> bool:
-    """Return True if the cursor is within a line, after any alternate screen is left."""
+    """Return whether the command's output ends within a line.
+
+    Output on the alternate screen does not count.
+    """
     output = running.printed.start + running.printed.end
     tail = output[-_TAIL_BYTES:].decode(errors="replace")
-    *screens, behind = _SCREEN_LEFT.split(tail)
+    *screens, rest = _SCREEN_LEFT.split(tail)
     if running.modes.full_screen and not screens:
         return False
-    return render_lines(behind).rpartition("\n")[2].strip() != ""
+    _, _, last_line = render_lines(rest).rpartition("\n")
+    return last_line.strip() != ""
 
 
 async def start_in_terminal(
     command: Sequence[str], directory: str, environ: Mapping[str, str], terminal_fd: int
 ) -> anyio.abc.Process:
-    """Start a command that leads a session in the terminal `terminal_fd`. Raises `OSError`."""
+    """Start a command as the session leader of the terminal `terminal_fd`.
+
+    Raises `OSError` if it cannot be started.
+    """
     return await programs.open_process(
         (sys.executable, "-I", "-S", "-c", _EXEC_PROGRAM, *command),
         cwd=directory, env=environ, stdin=terminal_fd, stdout=terminal_fd, stderr=terminal_fd,
@@ -245,25 +265,30 @@ async def start_in_terminal(
 
 
 def _command_size(display: CommandDisplay | None) -> tuple[int, int]:
-    """Return the rows and columns for the command."""
+    """Return the number of rows and columns of the command's terminal."""
     rows, columns = termios.tcgetwinsize(0)
     return rows, columns if display is None else display.columns()
 
 
 def _reads_keys(master_fd: int) -> bool:
-    """Return True if the command reads single keys, or hides what is typed."""
+    """Return whether the command reads single keys, or has turned the echo off."""
     try:
-        local = termios.tcgetattr(master_fd)[3]
+        _, _, _, local_flags, *_ = termios.tcgetattr(master_fd)
     except termios.error:
         return False
-    return not (local & termios.ICANON and local & termios.ECHO)
+    return not (local_flags & termios.ICANON and local_flags & termios.ECHO)
 
 
 def _copy_settings(terminal_fd: int, display: CommandDisplay | None) -> None:
-    """Copy the size and modes of the person's terminal, for whole lines with echo."""
+    """Set the size and the modes of the command's terminal `terminal_fd`.
+
+    The modes are copied from the user's terminal, but whole lines and echo are turned on.
+    """
     with suppress(termios.error):
         termios.tcsetwinsize(terminal_fd, _command_size(display))
-        modes = termios.tcgetattr(0)
+        modes = termios.tcgetattr(
+            0
+        )  # flags of the input (0), the output (1), and local ones (3)
         modes[0] |= termios.ICRNL
         modes[1] |= termios.OPOST | termios.ONLCR
         modes[3] |= termios.ECHO | termios.ICANON | termios.ISIG | termios.IEXTEN
@@ -272,51 +297,62 @@ def _copy_settings(terminal_fd: int, display: CommandDisplay | None) -> None:
 
 @contextmanager
 def _raw_mode() -> Generator[None]:
-    """Pass every key on unchanged: the command's own terminal interprets it."""
-    before: list[Any] = termios.tcgetattr(0)
+    """In the block, put the user's terminal into raw mode.
+
+    The command's terminal interprets the keys instead.
+    """
+    old_modes: list[Any] = termios.tcgetattr(0)
     tty.setraw(0, termios.TCSADRAIN)
     try:
         yield
     finally:
-        with suppress(termios.error):  # the terminal is gone
-            termios.tcsetattr(0, termios.TCSADRAIN, before)
+        with suppress(termios.error):  # the terminal was closed
+            termios.tcsetattr(0, termios.TCSADRAIN, old_modes)
 
 
 def _write(target: int, data: bytes) -> None:
-    with suppress(OSError):  # the terminal is gone; the command's own reports that
+    # the terminal was closed; the command's own terminal reports that
+    with suppress(OSError):
         while data:
             data = data[os.write(target, data) :]
 
 
 # The terminal modes that a program has set, and the sequences that reset them. Pure. A
-# program that is killed leaves its modes behind: a hidden cursor, mouse reports, line-drawing
+# program that is killed leaves its modes set: a hidden cursor, mouse reports, line-drawing
 # characters.
 class TerminalModes:
-    """Tracks the modes. `full_screen`: it used the alternate screen at some time."""
+    """Tracks the terminal modes that the output of a program turns on and off.
+
+    `full_screen` is true if the program has used the alternate screen.
+    """
 
     def __init__(self) -> None:
         self.full_screen = False
         self._modes = dict[bytes, bool]()
-        self._others = set[int]()
-        self._before = b""
+        self._other_resets = set[int]()
+        self._last_bytes = b""
 
     def add(self, piece: bytes) -> None:
-        text = self._before + piece
-        self._before = text[-_MAX_SEQUENCE_BYTES:]
+        """Track the modes that `piece` of the output sets.
+
+        A sequence may begin in the piece before.
+        """
+        text = self._last_bytes + piece
+        self._last_bytes = text[-_MAX_SEQUENCE_BYTES:]
         for match in _MODES_PATTERN.finditer(text):
             for mode in match[1].split(b";"):
                 enabled = self._modes[mode] = match[2] == b"h"
                 self.full_screen = self.full_screen or (enabled and mode in _SCREEN_MODES)
         for number, (order, _) in enumerate(_RESETS):
-            if number not in self._others and order.search(text):
-                self._others.add(number)
+            if number not in self._other_resets and order.search(text):
+                self._other_resets.add(number)
 
     def restore_sequences(self) -> bytes:
-        """Return the sequences that restore the terminal."""
-        left = [
+        """Return the sequences that set the changed modes to their initial values."""
+        mode_resets = [
             b"\x1b[?" + mode + (b"h" if mode in _INITIAL_MODES else b"l")
             for mode, enabled in self._modes.items()
             if enabled != (mode in _INITIAL_MODES)
         ]
-        others = [undone for n, (_, undone) in enumerate(_RESETS) if n in self._others]
-        return b"".join((*others, *left))
+        others = [reset for n, (_, reset) in enumerate(_RESETS) if n in self._other_resets]
+        return b"".join((*others, *mode_resets))

@@ -1,4 +1,4 @@
-"""Runs a program of the user's own: it gets the terminal, or its output is printed as text."""
+"""Runs a program for the user, in the terminal or with its output printed as text."""
 
 import codecs
 import os
@@ -16,8 +16,8 @@ from refold.errors import RefoldError
 from refold.values.kept_output import Printed
 from refold.views.escape import Visible
 
-_END_BYTES = 256 * 1024  # kept from the start, and from the end
-_REST_SECONDS = 0.5  # seconds to read the rest of the output after it has ended
+_END_BYTES = 256 * 1024  # stored from the start, and from the end
+_REST_SECONDS = 0.5  # for reading the rest of the output after its exit
 
 
 async def run_program(
@@ -26,7 +26,11 @@ async def run_program(
     printer: Printer,
     display: pty.CommandDisplay | None = None,
 ) -> ProgramOutput:
-    """Run a program in this directory, and show its output, or let `display` show it."""
+    """Run a program in `directory`, and return its exit code and its output.
+
+    The output is shown by `display`, if there is one, or else printed. A display shows it in
+    the message.
+    """
     if display is not None:
         result = await pty.run_in_pty(command, directory, os.environ, display)
         output = _program_output(
@@ -45,9 +49,10 @@ async def run_program(
 async def _run_piped(
     command: Sequence[str], directory: str, printer: Printer
 ) -> ProgramOutput:
+    """Run a command and print its output. Return its exit code, and parts of the output."""
     printed = Printed(_END_BYTES)
-    decoder, shown = codecs.getincrementaldecoder("utf-8")("replace"), Visible()
-    # A script's lines are for refold, not for the command.
+    decoder, escaper = codecs.getincrementaldecoder("utf-8")("replace"), Visible()
+    # The lines of a script are for refold, not for the command.
     stdin = None if os.isatty(0) else subprocess.DEVNULL
     try:
         running = await programs.open_process(
@@ -60,17 +65,19 @@ async def _run_piped(
         assert running.stdout is not None  # stdout is a pipe
         async for piece in running.stdout:
             printed.add(piece)
-            printer.print_pieces((("plain", shown.add(decoder.decode(piece))),))
-        over.set()
+            printer.print_pieces((("plain", escaper.add(decoder.decode(piece))),))
+        output_ended.set()
 
-    over, code = anyio.Event(), 0
+    output_ended, code = anyio.Event(), 0
     async with running, anyio.create_task_group() as group:
         group.start_soon(read)
         code = await running.wait()
         with anyio.move_on_after(_REST_SECONDS):
-            await over.wait()
+            await output_ended.wait()
         group.cancel_scope.cancel()
-    printer.print_pieces((("plain", shown.add(decoder.decode(b"", True)) + shown.end()),))
+    printer.print_pieces(
+        (("plain", escaper.add(decoder.decode(b"", True)) + escaper.end()),)
+    )
     printer.start_line()
     return _program_output(code, printed)
 

@@ -1,7 +1,7 @@
-"""Signals: Ctrl+C, Ctrl+Z, and those that end the process.
+"""Handles signals: Ctrl+C, Ctrl+Z, and those that end the process.
 
-A process that is suspended restores the terminal for the shell, and sets its own modes again when it
-continues.
+Before the process is suspended, it restores the terminal modes of the shell. When it continues,
+it sets its own modes again.
 """
 
 import signal
@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
-from refold.console.keys import suspend, terminal_modes
+from refold.console.keyboard_modes import suspend, terminal_modes
 
-_MAX_END_SECONDS = 5.0  # seconds to end the current work in good order
+_MAX_END_SECONDS = 5.0  # for ending the current work properly
 _END_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
@@ -25,16 +25,17 @@ async def run_with_signals(
     on_end: Callable[[str], Awaitable[None]] = _do_nothing,
     suspend_hooks: tuple[Callable[[], None], Callable[[], None]] | None = None,
 ) -> int:
-    """Run `function` while signals are handled. Return the exit code.
+    """Run `function` and handle signals meanwhile. Return the exit code.
 
-    `on_end` ends the current work, with the reason as argument. The `suspend_hooks` are called
-    before Ctrl+Z takes effect and after the process continues.
+    Ctrl+C calls `on_interrupt`. A signal that ends the process first calls `on_end`, with the
+    reason, to end the current work. The two `suspend_hooks` are called before Ctrl+Z suspends
+    the process and after it continues.
     """
     code, settings = 0, terminal_modes(0)
 
     async def handle_signals() -> None:
         nonlocal code
-        async for number in news:
+        async for number in signals:
             if number == signal.SIGTSTP and suspend_hooks is not None:
                 before, after = suspend_hooks
                 before()
@@ -43,7 +44,7 @@ async def run_with_signals(
             elif number in _END_SIGNALS:
                 code = 128 + number
                 group.start_soon(end, f"stopped by {signal.Signals(number).name}")
-            elif not code:
+            elif not code:  # the process is not ending yet
                 await on_interrupt()
 
     async def end(reason: str) -> None:
@@ -52,8 +53,8 @@ async def run_with_signals(
         group.cancel_scope.cancel()
 
     with anyio.open_signal_receiver(
-        *_catch_signals(stops=suspend_hooks is not None)
-    ) as news:
+        *_signals_to_catch(stops=suspend_hooks is not None)
+    ) as signals:
         async with anyio.create_task_group() as group:
             group.start_soon(handle_signals)
             await function()
@@ -62,8 +63,8 @@ async def run_with_signals(
     return code
 
 
-def _catch_signals(*, stops: bool) -> tuple[signal.Signals, ...]:
+def _signals_to_catch(*, stops: bool) -> tuple[signal.Signals, ...]:
     own_signals = (signal.SIGINT, *_END_SIGNALS)
     # If SIGTSTP was ignored at the start, it stays ignored.
-    can = stops and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
-    return (*own_signals, signal.SIGTSTP) if can else own_signals
+    can_stop = stops and signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
+    return (*own_signals, signal.SIGTSTP) if can_stop else own_signals

@@ -1,7 +1,7 @@
-"""Reads from the terminfo database how a terminal erases a line and sets colours.
+"""Reads from the terminfo database how a terminal moves the cursor, erases and sets colours.
 
-`capabilities` chooses the display, `colours` maps the colours. Padding (delays for slow lines) is left
-out.
+Padding, which delays output on slow lines, is removed from the sequences. `capabilities`
+chooses the display, and `colours` maps the colours.
 """
 
 import re
@@ -9,17 +9,19 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
+# a delay in milliseconds, as in $<5/>
 _PADDING_PATTERN = re.compile(rb"\$<[0-9.]+[*/]*>")
-# What prompt_toolkit writes, the same bytes for every terminal.
+# The sequences of prompt_toolkit, which are the same for every terminal.
 _TOOLKIT_SEQUENCES = {"cr": "\r", "el": "\x1b[K", "ed": "\x1b[J"}
 _TOOLKIT_MOVES = {"cuu": "A", "cud": "B", "cuf": "C", "cub": "D"}
 _MARK_CAPABILITIES = {"1": "bold", "2": "dim", "3": "sitm", "4": "smul", "7": "rev"}
 
 
 class Terminfo(Struct, frozen=True, kw_only=True):
-    """What a terminal can do. Strings are sent unchanged; "" means unsupported.
+    """The control sequences of a terminal; "" means that it lacks one.
 
-    `marks` are by SGR code, if there is one; `inks` set the colour of each number.
+    `marks` are the sequences for styles, by SGR code. `inks` are the sequences that set the
+    foreground colour, by number.
     """
 
     back: str = ""  # moves to the start of the line and erases it
@@ -27,8 +29,8 @@ class Terminfo(Struct, frozen=True, kw_only=True):
     marks: Mapping[str, str] = {}
     inks: tuple[str, ...] = ()
     reset: str = ""
-    common: bool = False  # it understands what prompt_toolkit writes
-    full: bool = False  # a cursor that can be placed anywhere, and hidden
+    common: bool = False  # it understands the sequences of prompt_toolkit
+    full: bool = False  # its cursor can be placed anywhere, and hidden
 
     @property
     def colors(self) -> int:
@@ -36,14 +38,14 @@ class Terminfo(Struct, frozen=True, kw_only=True):
 
 
 def read_terminfo(term: str, out: int = 1) -> Terminfo | None:
-    """Return what terminfo has for the terminal `term`, or None without an entry.
+    """Return the terminfo entry of the terminal `term`, or None if it has no entry.
 
-    The library keeps the first terminal that a process asks for, and returns it for any
-    later name: one terminal per process.
+    Only one terminal per process is possible: the library keeps the first entry that the
+    process requests, and returns it for any later name.
     """
     try:
         import curses
-    except ImportError:  # Python was built without it
+    except ImportError:  # Python was built without curses
         return None
     try:
         curses.setupterm(term, out)
@@ -51,6 +53,7 @@ def read_terminfo(term: str, out: int = 1) -> Terminfo | None:
         return None
 
     def ask(name: str, *numbers: int) -> str:
+        """Return the sequence of a capability, or "" if the terminal does not have it."""
         capability = curses.tigetstr(name)
         return _without_padding(
             curses.tparm(capability, *numbers) if capability and numbers else capability
@@ -62,28 +65,36 @@ def read_terminfo(term: str, out: int = 1) -> Terminfo | None:
 def _read(
     ask: Callable[..., str], count: Callable[[str], int], lookup: Callable[[str], int]
 ) -> Terminfo:
-    prints = lookup("hc") > 0 or lookup("os") > 0  # prints on paper, or over what is there
+    """Return the capabilities of the terminal, as the three functions report them.
+
+    Each takes the name of a capability. `ask` returns its sequence; "" if it is missing.
+    `count` returns a number, and `lookup` a flag as a number; both return 0 or less for a
+    missing capability.
+    """
+    # the terminal prints on paper, or does not erase what it writes over
+    overprints = lookup("hc") > 0 or lookup("os") > 0
     cr, el, reset = ask("cr"), ask("el"), ask("sgr0")
     # Some old terminals use up a cell for each change of colour.
-    paints = bool(reset) and count("xmc") <= 0
-    colors = min(max(count("colors"), 0), 256) if paints else 0
+    has_styles = bool(reset) and count("xmc") <= 0
+    colors = min(max(count("colors"), 0), 256) if has_styles else 0
     inks = [ask("setaf", number) for number in range(colors)]
     return Terminfo(
-        back="" if prints or not (cr and el) else cr + el,
+        back="" if overprints or not (cr and el) else cr + el,
         up=ask("cuu1"),
         marks={code: ask(name) for code, name in _MARK_CAPABILITIES.items()}
-        if paints
+        if has_styles
         else {},
         inks=tuple(inks) if all(inks) else (),
-        reset=reset if paints else "",
-        full=not prints and all(ask(name) for name in ("cup", "civis", "cnorm", "el")),
-        common=not prints
+        reset=reset if has_styles else "",
+        full=not overprints and all(ask(name) for name in ("cup", "civis", "cnorm", "el")),
+        # moves are compared for 7 cells, because a sequence contains their number
+        common=not overprints
         and all(ask(name) == sequence for name, sequence in _TOOLKIT_SEQUENCES.items())
         and all(ask(name, 7) == f"\x1b[7{end}" for name, end in _TOOLKIT_MOVES.items()),
     )
 
 
 def _without_padding(capability: bytes | None) -> str:
-    """Return the text without padding; "" if it is missing or not ASCII."""
+    """Return the sequence `capability` without padding; "" if it is None or not ASCII."""
     text = _PADDING_PATTERN.sub(b"", capability or b"").decode("ascii", "replace")
     return "" if "\ufffd" in text else text

@@ -1,8 +1,8 @@
 """Finds and parses agents.toml, agents.yaml and agents.json.
 
-They are in `.refold/` of the working directory, in that directory itself, or beside the user's
-settings; `--agents FILE` names another. A project's file counts only if its content was shown
-and trusted, like settings, because it can name programs, servers and rules.
+The files are in `.refold/` of the working directory, in the working directory itself, or in the
+user's configuration directory; `--agents FILE` names another one. A project's file can name
+programs, servers and rules, so it is used only after the user has seen and trusted its content.
 """
 
 import json
@@ -23,14 +23,15 @@ from refold.values.printable_names import escape_name
 
 
 class FoundAgents(Struct, frozen=True):
-    """The agents that count, in order of precedence, and the first `default`."""
+    """The declared agents in order of precedence, and the first `default` that a file names."""
 
     agents: tuple[Declared, ...] = ()
     default: str = ""
 
     def find(self, name: str) -> Declared | None:
-        folded = name.strip().casefold()
-        return next((agent for agent in self.agents if agent.variant.name == folded), None)
+        """Return the agent of this name, in any case of letters; None if there is none."""
+        lower_name = name.strip().casefold()
+        return next((a for a in self.agents if a.variant.name == lower_name), None)
 
 
 def find_declared(
@@ -40,7 +41,7 @@ def find_declared(
     environ: Mapping[str, str],
     named_file: str | None,
 ) -> FoundAgents:
-    """Return all declared agents that count here.
+    """Return the agents of `named_file`, of the project if it is trusted, and of the user.
 
     Raises `BadInput` for a file that cannot be used.
     """
@@ -50,21 +51,19 @@ def find_declared(
         files.append(parse_agent_file(read_small_file(path), named_file, path, environ))
     if state == "trusted":
         tools = {os.path.join(project.folder, k): v for k, v in tools_in(project).items()}
-        for called, content in agents_in(project).items():
-            path = os.path.join(project.folder, called)
-            files.append(
-                parse_agent_file(content, called, path, environ, pinned_files=tools)
-            )
+        for name, content in agents_in(project).items():
+            path = os.path.join(project.folder, name)
+            files.append(parse_agent_file(content, name, path, environ, pinned_files=tools))
     for name in AGENT_FILES:
         path = str(paths.config / name)
         if os.path.exists(path):
             files.append(parse_agent_file(read_small_file(path), path, path, environ))
-    taken = dict[str, Declared]()
+    agents = dict[str, Declared]()
     for file in files:
         for agent in file.agents:
-            taken.setdefault(agent.variant.name, agent)
+            agents.setdefault(agent.variant.name, agent)
     default = next((file.default for file in files if file.default), "")
-    return FoundAgents(tuple(taken.values()), default)
+    return FoundAgents(tuple(agents.values()), default)
 
 
 def parse_agent_file(
@@ -75,9 +74,10 @@ def parse_agent_file(
     *,
     pinned_files: Mapping[str, bytes] | None = None,
 ) -> AgentFile:
-    """The agents of one file. `label`: its name in messages. Raises `BadInput`.
+    """Parse the agents of one file, whose name in messages is `label`. Raises `BadInput`.
 
-    `pinned_files` are the tools of a project, whose file this is; None: it is the user's own.
+    `pinned_files` maps paths to the trusted content of the project's tool files; None means
+    that the file is the user's own.
     """
     ours = pinned_files is None
     label = escape_name(label)
@@ -89,7 +89,7 @@ def parse_agent_file(
             label,
             os.path.dirname(path),
             ours,
-            lambda at: _nearest(facts.lines, at),
+            lambda key_path: _nearest_line(facts.lines, key_path),
             pinned_files,
         )
         return agents_of(facts.table, source, environ)
@@ -110,19 +110,23 @@ def parse_agent_file(
                 f"{label}: a file of agents ends in .toml, .yaml, .yml, .json or .pl"
             )
     folder = os.path.dirname(path)
-    source = Source(label, folder, ours, lambda at: _line(text, kind, at), pinned_files)
+    source = Source(
+        label, folder, ours, lambda key_path: _line(text, kind, key_path), pinned_files
+    )
     if kind == ".json" and "agents" not in document:
         from refold.declared.loop_config import LOOP_FILES, agents_table
 
         if os.path.basename(path) in LOOP_FILES:
+            # In this file the keys are not below "agents" and a name, as in a key's path.
             source = Source(
-                label, folder, ours, lambda at: _line(text, kind, at[2:]), pinned_files
+                label, folder, ours, lambda path: _line(text, kind, path[2:]), pinned_files
             )
             document = agents_table(document, FilePath(path).stem, source)
     return agents_of(document, source, environ)
 
 
 def _toml(text: str, label: str) -> dict[str, Any]:
+    """Parse a file. `label` names it in errors. Raises `BadInput` if it is not TOML."""
     import tomllib
 
     try:
@@ -132,6 +136,7 @@ def _toml(text: str, label: str) -> dict[str, Any]:
 
 
 def _json(text: str, label: str) -> dict[str, Any]:
+    """Parse a file. `label` names it in errors. Raises `BadInput` if it is not an object."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -142,6 +147,7 @@ def _json(text: str, label: str) -> dict[str, Any]:
 
 
 def _yaml(text: str, label: str) -> dict[str, Any]:
+    """Parse a file. `label` names it in errors. Raises `BadInput` if it is not YAML."""
     try:
         return yaml_of(text.splitlines(), 1)
     except BadFrontMatter as error:
@@ -149,14 +155,14 @@ def _yaml(text: str, label: str) -> dict[str, Any]:
 
 
 def _line(text: str, kind: str, key_path: Path) -> int:
-    """The line of a key, or of the nearest table around it; 0: unknown."""
+    """Return the line of a key, or that of the nearest table around it; 0 if unknown."""
     if kind == ".toml":
         from refold.config.toml_text import line_of, lines_of
 
         return line_of(lines_of(text), key_path)
     import yaml  # JSON is YAML, too
 
-    # Its types are incomplete.
+    # `vars`, because the package's type annotations are incomplete.
     compose: Callable[[str, Any], object] = vars(yaml)["compose"]
     node, line = compose(text, yaml.SafeLoader), 0
     for part in key_path:
@@ -172,9 +178,9 @@ def _line(text: str, kind: str, key_path: Path) -> int:
     return line
 
 
-def _nearest(lines: Mapping[Path, int], key_path: Path) -> int:
-    """The line of the agent around a key; 0: unknown."""
-    return next(
-        (lines[key_path[:n]] for n in range(len(key_path), 0, -1) if key_path[:n] in lines),
-        0,
-    )
+def _nearest_line(lines: Mapping[Path, int], key_path: Path) -> int:
+    """Return the line of a key, or that of the nearest key around it; 0 if unknown."""
+    for length in range(len(key_path), 0, -1):
+        if key_path[:length] in lines:
+            return lines[key_path[:length]]
+    return 0

@@ -1,11 +1,13 @@
-"""Tools written as JSON files: a command line with places for arguments.
+"""Makes tools from JSON files: each has a command line with placeholders for arguments.
 
-Each argument becomes one word of the command line, or a part of one, and is quoted for the shell:
-no argument can become code. The command line is judged and confined like one of `bash`, which also
-runs it. `agent_files` says where an agent's files may lie, `variant` has the key `tools`.
+Each argument becomes one word of the command line, or a part of one, and is quoted for the
+shell, so no argument can become code. The command line is judged, confined and run like one of
+`bash`. `agent_files` decides where an agent's files may be, and `variant` reads the key
+`tools`.
 
-A template that a shell reads is not safe: quotes around a place undo the quoting. A rule of
-its own for each tool would escape `deny = ["bash(rm *)"]`.
+A template that a shell parses again is not safe, because quotes around a placeholder undo the
+quoting. The tools have no permission rules of their own: these would bypass the rules for
+`bash`.
 """
 
 import os
@@ -30,13 +32,13 @@ from refold.values.printable_names import escape_name
 from refold.values.tools import Effect
 
 _NAME_PATTERN = re.compile(r"[a-z][a-z0-9_]{0,63}")
-_PLACE_PATTERN = re.compile(r"\{([A-Za-z_]\w*)\}")
+_PLACEHOLDER_PATTERN = re.compile(r"\{([A-Za-z_]\w*)\}")
 # The option of a shell before its script.
 _SCRIPT_OPTION_PATTERN = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
-_WITH_SCRIPT = SHELL_PROGRAMS | {"su", "runuser", "sg", "script", "flock"}
-# All words are a script.
+_SCRIPT_PROGRAMS = SHELL_PROGRAMS | {"su", "runuser", "sg", "script", "flock"}
+# These programs treat all their words as a script.
 _SCRIPT_JOINERS = frozenset(("eval", "ssh", "mosh", "watch", "parallel"))
-# The options of programs whose value is code, which no quotes of a shell make safe.
+# Options of programs whose value is code, which no quotes of a shell make safe.
 _CODE_OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "python": ("c", ()), "pypy": ("c", ()), "guile": ("c", ()),
     "perl": ("eE", ()), "ruby": ("e", ()), "lua": ("e", ()), "julia": ("eE", ("--eval", "--print")),
@@ -47,14 +49,14 @@ _CODE_OPTIONS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "sed": ("e", ("--expression",)), "gsed": ("e", ("--expression",)),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), ("e", ("--source",))),
 }  # fmt: skip
-# The first word of these that is not an option is code, unless it is given by an option.
+# The first word of these that is not an option is code, unless an option provides the code.
 _FIRST_IS_CODE = {
     "sed": ("efl", ("--expression", "--file")), "gsed": ("efl", ("--expression", "--file")),
     **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), ("efvF", ("--source", "--file"))),
 }  # fmt: skip
 _SCRIPT_FILE_PATTERN = re.compile(r"\.(?:[cm]?[jt]s|py|pl|rb|php|lua|jl|R|sed|awk)$")
-# After "--" of these come the options of a program that they run.
-_PASS_ON = frozenset(
+# Words after "--" in a command line of these are options of a program that they run.
+_PROGRAM_STARTERS = frozenset(
     ("npm", "pnpm", "yarn", "bun", "npx", "cargo", "docker", "podman", "kubectl", "uv")
 )
 _VALUE_TYPES: Mapping[str, Any] = {
@@ -76,7 +78,7 @@ class _Parameter(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _ToolFile(Struct, frozen=True, forbid_unknown_fields=True):
-    """A tool file, as it is written."""
+    """The content of a tool file."""
 
     name: str
     description: Annotated[str, Meta(min_length=1, max_length=1_000)]
@@ -88,7 +90,7 @@ class _ToolFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Schema(Struct, frozen=True, forbid_unknown_fields=True):
-    """Parameters in the form of a JSON Schema, as other programs write them."""
+    """The parameters of a tool as a JSON Schema, which other programs write."""
 
     type: Literal["object"]
     properties: dict[str, dict[str, Any]] = {}
@@ -97,40 +99,47 @@ class _Schema(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def command_tools(declared: Declared) -> tuple[Tool, ...]:
-    """The tools of the files that an agent names. Raises `BadInput`."""
+    """Return the tools of the JSON files that an agent names. Raises `BadInput`."""
     return every_command_tool((declared,))
 
 
 def every_command_tool(agents: Iterable[Declared]) -> tuple[Tool, ...]:
-    """Return the tools of several agents.
+    """Return the tools of the JSON files that several agents name.
 
     Raises `BadInput` if different tools have the same name.
     """
     specs = dict[str, tuple[_ToolFile, str]]()
     for declared in agents:
         for path in _paths(declared):
-            written = _read(_content(declared, path), path, declared)
-            other, other_path = specs.setdefault(written.name, (written, path))
-            if other != written:
+            spec = _parse_tool_file(_content(declared, path), path, declared)
+            first_spec, first_path = specs.setdefault(spec.name, (spec, path))
+            if first_spec != spec:
                 raise _definition_error(
                     declared,
-                    f"{path!r} has the name {written.name!r}, and so has {other_path!r}: give one of "
+                    f"{path!r} has the name {spec.name!r}, and so has {first_path!r}: give one of "
                     "them another name",
                 )
-    return tuple(_tool(written) for written, _ in specs.values())
+    return tuple(_to_tool(spec) for spec, _ in specs.values())
 
 
 def is_file(name: str) -> bool:
-    """Return True if this entry of `tools` is a file or a folder."""
+    """Return whether this entry of an agent's `tools` is a path, and not the name of a tool."""
     return "/" in name or name.endswith(".json")
 
 
 def _paths(declared: Declared) -> Iterable[str]:
+    """Yield the paths of the tool files that an agent names, or whose folder it names.
+
+    For a project's agent, only the trusted files in `declared.pinned` count, not the disk.
+    """
     for name in filter(is_file, declared.variant.tools or ()):
         path = os.path.normpath(os.path.join(declared.folder, os.path.expanduser(name)))
         if declared.pinned is not None:
-            inside = [p for p in declared.pinned if os.path.dirname(p) == path]
-            yield from [path] if path in declared.pinned or not inside else inside
+            in_folder = [file for file in declared.pinned if os.path.dirname(file) == path]
+            if in_folder and path not in declared.pinned:
+                yield from in_folder
+            else:
+                yield path
         elif os.path.isdir(path):
             yield from _files_in_folder(declared, name, path)
         else:
@@ -138,6 +147,10 @@ def _paths(declared: Declared) -> Iterable[str]:
 
 
 def _files_in_folder(declared: Declared, name: str, path: str) -> Sequence[str]:
+    """Return the paths of the JSON files in a folder.
+
+    Raises `BadInput` if there are none or too many. `name` is the folder, for errors.
+    """
     try:
         files = sorted(entry for entry in os.listdir(path) if entry.endswith(".json"))
     except OSError as error:
@@ -153,6 +166,10 @@ def _files_in_folder(declared: Declared, name: str, path: str) -> Sequence[str]:
 
 
 def _content(declared: Declared, path: str) -> bytes:
+    """Return the content of a tool file.
+
+    For a project's agent, it is the content that was trusted.
+    """
     if declared.pinned is None:
         try:
             return read_small_file(path)
@@ -170,13 +187,14 @@ def _content(declared: Declared, path: str) -> bytes:
 
 
 def _definition_error(declared: Declared, problem: str) -> BadInput:
+    """Return the error for a problem with the `tools` of an agent, with its file."""
     return BadInput(
         f"{declared.where}: {declared.variant.name}.tools: {escape_name(problem)}"
     )
 
 
-def _read(content: bytes, path: str, declared: Declared) -> _ToolFile:
-    """Parse a file of a tool. Raises `BadInput` that names the file and the key."""
+def _parse_tool_file(content: bytes, path: str, declared: Declared) -> _ToolFile:
+    """Parse a tool file. Raises `BadInput`, which names the file and the key."""
     try:
         fields = msgspec.json.decode(content, type=dict[str, Any])
         if isinstance(parameters := fields.get("parameters"), dict):
@@ -184,18 +202,19 @@ def _read(content: bytes, path: str, declared: Declared) -> _ToolFile:
                 fields["parameters"] = _from_schema(cast("dict[str, Any]", parameters))
             _check_types(fields["parameters"])
         spec = msgspec.convert(fields, _ToolFile)
-        _check(spec)
+        _check_tool_file(spec)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
-        no_json = type(error) is msgspec.DecodeError
-        why = f"it is not valid JSON: {error}" if no_json else error
+        # A value of the wrong type is a subclass of this error.
+        is_json = type(error) is not msgspec.DecodeError
+        why = error if is_json else f"it is not valid JSON: {error}"
         raise _definition_error(declared, f"{path!r}: {why}") from error
     return spec
 
 
 def _check_types(parameters: Mapping[str, Any]) -> None:
-    """Check the types of parameters. Raises `ValueError` that names the parameter.
+    """Raise `ValueError`, which names the parameter, if a parameter has an unknown type.
 
-    The decoder does not do this, because its errors have only a path.
+    The decoder does not check this, because its errors name only a path.
     """
     for name, about in parameters.items():
         fields = cast("dict[str, Any]", about) if isinstance(about, dict) else {}
@@ -205,12 +224,15 @@ def _check_types(parameters: Mapping[str, Any]) -> None:
             )
 
 
-def _tool(spec: _ToolFile) -> Tool:
-    kinds = {name: _type_of(parameter) for name, parameter in spec.parameters.items()}
-    fields = [
-        (name, kinds[name] | None, None) if parameter.optional else (name, kinds[name])
-        for name, parameter in spec.parameters.items()
-    ]
+def _to_tool(spec: _ToolFile) -> Tool:
+    """Return the tool that a file describes.
+
+    Its command line is judged and run as one of `bash`.
+    """
+    fields = list[Any]()
+    for name, parameter in spec.parameters.items():
+        kind = _type_of(parameter)
+        fields.append((name, kind | None, None) if parameter.optional else (name, kind))
     arguments = msgspec.defstruct(spec.name, fields, frozen=True, kw_only=True)
     schema = Raw(msgspec.json.encode(schema_of(arguments)))
     signature = Signature(arguments, schema, bash.signature().needs)
@@ -225,6 +247,7 @@ def _tool(spec: _ToolFile) -> Tool:
 
 
 def _from_schema(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a JSON Schema in the form that tool files use."""
     schema = msgspec.convert(parameters, _Schema)
     return {
         name: {**about, "optional": name not in schema.required}
@@ -233,12 +256,13 @@ def _from_schema(parameters: dict[str, Any]) -> dict[str, Any]:
 
 
 def _type_of(parameter: _Parameter) -> Any:
+    """Return the type of a parameter as msgspec needs it, with the description."""
     kind = Literal[parameter.enum] if parameter.enum else _VALUE_TYPES[parameter.type]
     return Annotated[kind, Meta(description=parameter.description)]
 
 
-def _check(spec: _ToolFile) -> None:
-    """Check what concerns more than one key. Raises `ValueError`."""
+def _check_tool_file(spec: _ToolFile) -> None:
+    """Raise `ValueError` if several keys of a tool file do not fit together."""
     if not _NAME_PATTERN.fullmatch(spec.name) or "__" in spec.name:
         raise ValueError(
             f"the name {spec.name!r} must have letters a to z, digits and single _"
@@ -249,22 +273,24 @@ def _check(spec: _ToolFile) -> None:
         )
     _check_parameters(spec)
     expand_all(spec.hosts)
-    places = {name for word in spec.command for name in _PLACE_PATTERN.findall(word)}
-    if unknown := sorted(places - spec.parameters.keys()):
+    placeholders = {
+        name for word in spec.command for name in _PLACEHOLDER_PATTERN.findall(word)
+    }
+    if unknown := sorted(placeholders - spec.parameters.keys()):
         raise ValueError(f"command names {{{unknown[0]}}}, which is not a parameter")
-    if unused := sorted(spec.parameters.keys() - places):
+    if unused := sorted(spec.parameters.keys() - placeholders):
         raise ValueError(f"the parameter {unused[0]!r} does not occur in command")
-    if not spec.command[0] or _PLACE_PATTERN.search(spec.command[0]):
+    if not spec.command[0] or _PLACEHOLDER_PATTERN.search(spec.command[0]):
         raise ValueError("the first word of command must be the program itself")
     for index, word in enumerate(spec.command):
-        if _PLACE_PATTERN.search(word) and _is_script(spec.command[:index]):
+        if not _PLACEHOLDER_PATTERN.search(word):
+            continue
+        if _is_script(spec.command[:index]):
             raise ValueError(
                 f"{word!r} is a script, and an argument in it would be code: use $1 in the "
                 "script, and give the argument after it"
             )
-        if _PLACE_PATTERN.search(word) and (
-            program := _reads_as_code(spec.command[:index], word)
-        ):
+        if program := _program_that_runs(word, spec.command[:index]):
             raise ValueError(
                 f"{word!r} is code to {program}, and so an argument in it would be: let the "
                 "code read it from a word of its own, after the code"
@@ -272,6 +298,7 @@ def _check(spec: _ToolFile) -> None:
 
 
 def _check_parameters(spec: _ToolFile) -> None:
+    """Raise `ValueError` if a parameter of the tool has a name or type that it cannot have."""
     for name, parameter in spec.parameters.items():
         if not name.isidentifier() or name.startswith("_"):
             raise ValueError(f"the parameter {name!r} must have letters, digits and _")
@@ -284,111 +311,122 @@ def _check_parameters(spec: _ToolFile) -> None:
 
 
 def _is_script(before: Sequence[str]) -> bool:
-    """Whether a shell takes the word after these as a script, or as a part of one."""
+    """Return whether a shell takes the word after `before` as its script, or a part of it."""
     names = [os.path.basename(word) for word in before]
     if any(name in _SCRIPT_JOINERS for name in names):
         return True
     options = [
         index for index, word in enumerate(before) if _SCRIPT_OPTION_PATTERN.fullmatch(word)
     ]
-    if not options or not any(name in _WITH_SCRIPT for name in names[: options[0]]):
+    if not options or not any(name in _SCRIPT_PROGRAMS for name in names[: options[0]]):
         return False
     after = before[options[0] + 1 :]
-    plain = [
-        word
-        for index, word in enumerate(after)
-        if word[:1] not in ("-", "+")
-        and (index == 0 or after[index - 1] not in ("-o", "+o", "-O"))
-    ]
-    return not plain  # the first of these is the script
+    for previous, word in zip(("", *after), after, strict=False):
+        is_value = previous in ("-o", "+o", "-O")
+        if not is_value and not word.startswith(("-", "+")):
+            return False  # this word is the script
+    return True
 
 
-def _reads_as_code(before: Sequence[str], word: str) -> str:
-    """The program that takes the word after these as code, or a part of it; or ""."""
-    begins = word[: word.index("{")]
+def _program_that_runs(word: str, before: Sequence[str]) -> str:
+    """Return the program that takes a word with a placeholder as code; "" if none does.
+
+    `before` are the words before `word` in the command line.
+    """
+    before_placeholder = word[: word.index("{")]
     for index, path in enumerate(before):
+        # without a version: python3.12 is python
         name = os.path.basename(path).rstrip("0123456789.") or path
         after = before[index + 1 :]
         if name in _CODE_OPTIONS and not _has_program(after[:-1]):
-            letters, long = _CODE_OPTIONS[name]
+            letters, long_options = _CODE_OPTIONS[name]
             last = after[-1] if after else ""
-            if last in long or _is_cluster(last, letters):
-                return name
-            attached = tuple(f"{option}=" for option in long if option.startswith("--"))
-            own = begins.startswith(attached) or _begins_cluster(begins, letters)
-            if own and not _has_program(after):
-                return name
+            if last in long_options or _is_cluster(last, letters):
+                return name  # the word is the value of the option before it
+            with_equals = tuple(f"{o}=" for o in long_options if o.startswith("--"))
+            has_option = before_placeholder.startswith(with_equals)
+            has_option = has_option or _begins_cluster(before_placeholder, letters)
+            if has_option and not _has_program(after):
+                return name  # the word has the option and its value
         if name in _FIRST_IS_CODE and _is_first_operand(after, word, *_FIRST_IS_CODE[name]):
             return name
     return ""
 
 
 def _has_program(after: Sequence[str]) -> bool:
-    """Whether these words name a file or module to run, so that later options are its
-    own."""
-    return any(
-        not word.startswith("-")
-        and (
-            before in ("", "-m")
-            or not before.startswith("-")
-            or _SCRIPT_FILE_PATTERN.search(word)
-        )
-        for before, word in zip(("", *after), after, strict=False)
-    )
+    """Return whether one of the words names a file or module to run.
+
+    Options after it belong to that file or module.
+    """
+    before = ""
+    for word in after:
+        # A word after another option may be the value of that option.
+        may_be_value = before.startswith("-") and before != "-m"
+        names_script = not may_be_value or _SCRIPT_FILE_PATTERN.search(word)
+        if names_script and not word.startswith("-"):
+            return True
+        before = word
+    return False
 
 
 def _is_cluster(word: str, letters: str) -> bool:
-    """Whether the word is a cluster of short options, like -xe, whose last letter is one of
-    `letters`: its value is the next word.
+    """Return whether the word is short options, like -xe, and the last takes the next word.
+
+    `letters` are the options that take a value.
     """
     return bool(letters and re.fullmatch(f"-[A-Za-z0-9]*[{letters}]", word))
 
 
 def _begins_cluster(word: str, letters: str) -> bool:
-    """Whether the word is a cluster of short options with one of `letters` in it; the rest of the
-    word is then the value of that option.
+    """Return whether the word is short options, of which one takes the rest of the word.
+
+    `letters` are the options that take a value.
     """
     return bool(letters and re.match(f"-[A-Za-z0-9]*?[{letters}]", word))
 
 
 def _is_first_operand(
-    after: Sequence[str], word: str, letters: str, long: tuple[str, ...]
+    after: Sequence[str], word: str, letters: str, code_options: tuple[str, ...]
 ) -> bool:
-    """Whether the word is the first after a program that is neither an option nor the value
-    of one.
+    """Return whether `word`, which follows the arguments `after`, is the first operand.
+
+    An operand is neither an option nor the value of an option. `letters` are the short options
+    that take a value. If an option in `code_options`, `-e` or `-f` provides the code, return
+    False.
     """
     if word.startswith("-"):
         return False
-    values = False
+    is_value = False  # whether the next word is the value of an option
     for argument in after:
-        if values:
-            values = False
+        if is_value:
+            is_value = False
         elif argument.startswith("-") and argument != "--":
-            values = _is_cluster(argument, letters)
-            if argument.startswith(long) or re.match(r"-[A-Za-z]*?[ef]", argument):
-                return False  # the code, or a file with it, is given there
+            is_value = _is_cluster(argument, letters)
+            if argument.startswith(code_options) or re.match(r"-[A-Za-z]*?[ef]", argument):
+                return False  # an option provides the code, or a file with it
         elif argument != "--":
             return False
-    return not values
+    return not is_value
 
 
 def _command_line(spec: _ToolFile, arguments: Mapping[str, object]) -> CommandLine:
-    """The command line of a call, each word quoted. Raises `ToolFailed`."""
+    """Return the command line of a call, with each argument quoted. Raises `ToolFailed`."""
     words = list[str]()
-    ends = False  # of options: "--" stands before it, with nothing but arguments between
+    options_ended = False  # whether only arguments came after "--", which ends the options
+    program = os.path.basename(spec.command[0])
     for word in spec.command:
-        if not _PLACE_PATTERN.search(word):
-            ends = word == "--" and os.path.basename(spec.command[0]) not in _PASS_ON
-        names = _PLACE_PATTERN.findall(word)
+        names = _PLACEHOLDER_PATTERN.findall(word)
+        if not names:
+            options_ended = word == "--" and program not in _PROGRAM_STARTERS
         if any(arguments.get(name) is None for name in names):
-            continue  # an optional argument that is not given
-        text = _PLACE_PATTERN.sub(lambda place: _text(arguments[place[1]]), word)
+            continue  # an optional argument that is missing
+        text = _PLACEHOLDER_PATTERN.sub(
+            lambda match: _argument_text(arguments[match[1]]), word
+        )
         if "\0" in text:
             raise ToolFailed(f"An argument of {spec.name} has a NUL character: remove it.")
-        chosen = (
-            word == f"{{{names[0]}}}" and spec.parameters[names[0]].enum if names else ()
-        )
-        if _PLACE_PATTERN.match(word) and text.startswith("-") and not chosen and not ends:
+        is_free = _PLACEHOLDER_PATTERN.match(word) and not _is_enum(spec, word)
+        if is_free and text.startswith("-") and not options_ended:
             raise ToolFailed(
                 f"The argument {names[0]!r} must not begin with '-': {spec.command[0]} would "
                 "take it as an option."
@@ -398,17 +436,27 @@ def _command_line(spec: _ToolFile, arguments: Mapping[str, object]) -> CommandLi
     return CommandLine(shlex.join(words), spec.network or bool(hosts), hosts)
 
 
-def _text(value: object) -> str:
+def _is_enum(spec: _ToolFile, word: str) -> bool:
+    """Return whether the word is a parameter with fixed values, which may begin with a dash."""
+    match = _PLACEHOLDER_PATTERN.fullmatch(word)
+    return match is not None and bool(spec.parameters[match[1]].enum)
+
+
+def _argument_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-async def _run(spec: _ToolFile, **given: object) -> Reply:
-    arguments = {name: given.pop(name, None) for name in spec.parameters}
+async def _run(spec: _ToolFile, **values: object) -> Reply:
+    """Run the command line of a tool.
+
+    `values` are the model's arguments, and what `bash` needs from refold.
+    """
+    arguments = {name: values.pop(name, None) for name in spec.parameters}
     line = _command_line(spec, arguments)
     return await bash.run(
         command=line.text,
         timeout=spec.timeout,
         network=line.network,
         hosts=line.hosts,
-        **given,
+        **values,
     )

@@ -1,42 +1,43 @@
-"""Joins modules of `parts` to one Python file, without what it does not need.
+"""Joins modules of `parts` into one Python file, without the code that the file does not need.
 
-A composition is data: which modules, which functions are kept for their own sake, which of
-several functions stands for a name, and the values of constants. What these functions do not
-reach is dropped, and so are the imports that are then unused. `generate` decides what an agent
-needs.
+A `Composition` names the modules, the functions that are always kept, the functions that get
+another name in the file, and the values of constants. Code that these functions do not use is
+dropped, and so are the imports of that code. `generate` decides what an agent needs.
 
-There are no templates, because no tool checks them before they are filled in: `parts` are
-modules that are formatted and type-checked with the rest. The only target is Python, which
-the tests run beside refold against one fake model.
+There are no templates, because no tool checks a template before it is filled in. The modules of
+`parts` are formatted and type-checked like all others. The only target is Python, so that the
+tests can run a generated program beside refold with the same fake model.
 """
 
 import ast
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from importlib.resources import files
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from refold.values.python_syntax import parse_module
+
 Value: TypeAlias = str | float | tuple[str, ...] | frozenset[str]
 PARTS_PACKAGE = "refold.declared.parts"
-_MAX_LINE_CHARS = 88  # the line length that formatters have without settings
+_MAX_LINE_CHARS = 88  # the default line length of formatters
 
 
 class Section(Struct, frozen=True):
-    """Modules under one heading, in the order of the file."""
+    """Modules that are together under one heading of the file, in their order."""
 
     heading: str
     modules: tuple[str, ...]
 
 
 class Composition(Struct, frozen=True):
-    """What a file is made of. `program` is the name that tests import it by.
+    """The description of a file. If it is a test, `program` is the module name that it tests.
 
-    `chosen` maps a name in the file to the function of the parts that gets this name.
+    `chosen` maps a name in the file to the function of `parts` that gets this name.
     """
 
     title: str
@@ -53,7 +54,7 @@ class _Statement(Struct, frozen=True):
     text: str
     defines: frozenset[str]
     uses: frozenset[str]
-    block: bool  # a function or class, which stands apart
+    block: bool  # a function or class, which is surrounded by empty lines
     optional: bool = True  # dropped if nothing reaches it
 
 
@@ -63,7 +64,7 @@ class _Module(Struct, frozen=True):
 
 
 def compose_file(composition: Composition) -> str:
-    """The text of the file."""
+    """Return the text of the file."""
     modules = {
         name: _parse(name, composition)
         for section in composition.sections
@@ -72,51 +73,55 @@ def compose_file(composition: Composition) -> str:
     reachable = _reachable_names(modules, composition.roots)
     bodies = list[str]()
     for section in composition.sections:
-        statements = [
-            statement
-            for name in section.modules
-            for statement in modules[name].statements
-            if statement.defines & reachable or not statement.optional
-        ]
+        statements = list[_Statement]()
+        for name in section.modules:
+            statements += _needed(modules[name], reachable)
         if statements:
             space = "\n\n\n" if statements[0].block else "\n\n"
             heading = f"# --- {section.heading} ---{space}" if section.heading else ""
             bodies.append(heading + _join(statements))
-    used = frozenset(
-        name
-        for module in modules.values()
+    used = set[str]()
+    for module in modules.values():
+        used.update(*(statement.uses for statement in _needed(module, reachable)))
+    docstring = _docstring(composition.title)
+    imports = _imports(modules.values(), used, composition.program)
+    head = f"{docstring}\n\n{imports}" if imports else docstring
+    return f"{head}\n\n{_space_out(bodies)}\n"
+
+
+def _needed(module: _Module, reachable: frozenset[str]) -> list[_Statement]:
+    """Return the statements of a module that define a reachable name, or are always kept."""
+    return [
+        statement
         for statement in module.statements
         if statement.defines & reachable or not statement.optional
-        for name in statement.uses
-    )
-    head = _docstring(composition.title)
-    top = _imports(modules.values(), used, composition.program)
-    return "\n\n".join(filter(None, (head, top))) + "\n\n" + _space_out(bodies) + "\n"
+    ]
 
 
 def _docstring(title: str) -> str:
-    """Return the text as a docstring in source code. It is escaped, so that it cannot end
-    there.
-    """
-    text = (
-        title.replace("\\", "\\\\").replace('"', '\\"')
-        if _could_end_docstring(title)
-        else title
-    )
+    """Return the title as the source of a docstring, with escapes if it needs them."""
+    text = title
+    if _could_end_docstring(title):
+        text = title.replace("\\", "\\\\").replace('"', '\\"')
     return f'"""{text}\n"""' if "\n" in title else f'"""{text}"""'
 
 
 def _could_end_docstring(title: str) -> bool:
-    """Return True if the title could end its docstring or be read as an escape."""
+    """Return whether the title needs escapes, because of quotes or a backslash."""
     return "\\" in title or '""' in title or title.endswith('"')
 
 
 def _space_out(bodies: Sequence[str]) -> str:
+    """Join the sections with empty lines between them.
+
+    If the first section has no heading, another empty line is put before it.
+    """
     text = "\n\n\n".join(bodies)
     return text if bodies and text.startswith("# ---") else f"\n{text}"
 
 
 def _join(statements: Sequence[_Statement]) -> str:
+    """Join statements, with two empty lines around each function and class."""
     pieces = [statements[0].text]
     for before, statement in pairwise(statements):
         pieces.append("\n\n\n" if before.block or statement.block else "\n")
@@ -125,11 +130,12 @@ def _join(statements: Sequence[_Statement]) -> str:
 
 
 def _parse(name: str, composition: Composition) -> _Module:
+    """Parse a module of `parts`, with the functions and values that the composition chooses."""
     text = files(PARTS_PACKAGE).joinpath(f"{name}.py").read_text(encoding="utf-8")
     lines = text.splitlines()
     statements, imports = list[_Statement](), list[ast.Import | ast.ImportFrom]()
     end = 0
-    for node in ast.parse(text).body:
+    for node in parse_module(text).body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             imports.append(node)
         elif not _is_docstring(node):
@@ -140,12 +146,16 @@ def _parse(name: str, composition: Composition) -> _Module:
 
 
 def _choose(statement: _Statement, choices: Mapping[str, str]) -> list[_Statement]:
-    """The statement under its name in the file; none where another one is chosen."""
+    """Return the statement, renamed if `choices` gives its function another name.
+
+    `choices` maps a name in the file to the function that gets it. Return [] if another
+    function gets the statement's name.
+    """
     name = next(iter(statement.defines), "")
-    new = next((key for key, part in choices.items() if part == name), "")
-    if new:
-        text = re.sub(rf"\b{name}\b", new, statement.text, count=1)
-        return [replace(statement, text=text, defines=frozenset({new}))]
+    new_name = next((key for key, part in choices.items() if part == name), "")
+    if new_name:
+        text = re.sub(rf"\b{name}\b", new_name, statement.text, count=1)
+        return [replace(statement, text=text, defines=frozenset({new_name}))]
     return [] if name in choices else [statement]
 
 
@@ -156,9 +166,10 @@ def _is_docstring(node: ast.stmt) -> bool:
 def _statement(
     node: ast.stmt, lines: list[str], before: int, values: Mapping[str, Value]
 ) -> _Statement:
-    """Return a statement with the comments before it.
+    """Return a statement with its source and the comments before it.
 
-    `lines` begin after the previous statement, `before` lines from the top of the module.
+    `lines` are the lines after the previous statement, and `before` is the number of lines
+    before them in the module. `values` are the new values of constants.
     """
     text = "\n".join(lines[: (node.end_lineno or 0) - before]).strip("\n")
     uses = frozenset(
@@ -179,33 +190,35 @@ def _statement(
 def _reachable_names(
     modules: Mapping[str, _Module], roots: frozenset[str]
 ) -> frozenset[str]:
-    """The names that the roots use, and what these use."""
+    """Return the roots and all names that they use, directly or indirectly."""
     uses = dict[str, frozenset[str]]()
     for module in modules.values():
         for statement in module.statements:
             uses |= dict.fromkeys(statement.defines, statement.uses)
-    reachable, waiting = set[str](), set(roots)
-    while waiting:
-        name = waiting.pop()
+    reachable, to_visit = set[str](), set(roots)
+    while to_visit:
+        name = to_visit.pop()
         if name in uses and name not in reachable:
             reachable.add(name)
-            waiting |= uses[name]
+            to_visit |= uses[name]
     return frozenset(reachable)
 
 
-def _imports(modules: Iterable[_Module], used_names: frozenset[str], program: str) -> str:
-    """Return the imports that are used, sorted as formatters sort them."""
-    whole, parts = set[str](), dict[str, set[str]]()
-    for node in (node for module in modules for node in module.imports):
+def _imports(modules: Iterable[_Module], used_names: Set[str], program: str) -> str:
+    """Return the source of the imports that are used, sorted as formatters sort them.
+
+    If `program` is not "", that module is imported, too, as `agent`.
+    """
+    imported_modules, imported_members = set[str](), dict[str, set[str]]()
+    for node in chain.from_iterable(module.imports for module in modules):
         if isinstance(node, ast.Import):
-            whole |= {
-                alias.name for alias in node.names if alias.name.split(".")[0] in used_names
-            }
+            names = {alias.name for alias in node.names}
+            imported_modules |= {n for n in names if n.partition(".")[0] in used_names}
         elif node.module and not node.module.startswith(PARTS_PACKAGE):
             names = {alias.name for alias in node.names if alias.name in used_names}
-            parts.setdefault(node.module, set()).update(names)
-    lines = [f"import {name}" for name in sorted(whole)]
-    for name, members in sorted(parts.items()):
+            imported_members.setdefault(node.module, set()).update(names)
+    lines = [f"import {name}" for name in sorted(imported_modules)]
+    for name, members in sorted(imported_members.items()):
         if members:
             lines.append(f"from {name} import {', '.join(sorted(members, key=_sort_key))}")
     imports = "\n".join(lines)
@@ -213,12 +226,18 @@ def _imports(modules: Iterable[_Module], used_names: frozenset[str], program: st
 
 
 def _sort_key(name: str) -> tuple[int, str]:
-    """Return the sort key of a name: constants come first, then classes, then functions."""
-    return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
+    """Return the key by which formatters sort imported names: constants, classes, functions."""
+    if name.isupper():
+        return 0, name
+    return (1, name) if name[0].isupper() else (2, name)
 
 
 def _with_value(node: ast.stmt, lines: Sequence[str], before: int, value: Value) -> str:
-    """The statement with another value, and its comments."""
+    """Return the source of an assignment with another value, and with its comments.
+
+    `lines` are the lines after the previous statement, and `before` is the number of lines
+    before them in the module.
+    """
     index = node.lineno - 1 - before
     begin = lines[index].partition(" = ")[0]
     last = lines[(node.end_lineno or 0) - 1 - before]
@@ -227,13 +246,16 @@ def _with_value(node: ast.stmt, lines: Sequence[str], before: int, value: Value)
 
 
 def _assignment(begin: str, value: Value) -> str:
-    """The statement that sets a constant, laid out as a formatter leaves it."""
+    """Return the source of an assignment, formatted as a formatter does.
+
+    `begin` is its left side.
+    """
     line = f"{begin} = {literal(value)}"
     if len(line) <= _MAX_LINE_CHARS and "\n" not in line:
         return line
     match value:
         case str() if "\n" not in value:
-            width = _MAX_LINE_CHARS - 10
+            width = _MAX_LINE_CHARS - 10  # for the indent, the quotes and escapes
             rows = textwrap.wrap(
                 value, width, drop_whitespace=False, break_on_hyphens=False
             )
@@ -247,13 +269,13 @@ def _assignment(begin: str, value: Value) -> str:
 
 
 def literal(value: Value) -> str:
-    """A value as Python source, in the quotes that formatters prefer."""
+    """Return the value as Python source, with the quotes that formatters prefer."""
     match value:
         case str():
-            plain = repr(value)
-            if plain.startswith("'") and '"' not in value:
-                return f'"{plain[1:-1]}"'
-            return plain
+            source = repr(value)
+            if source.startswith("'") and '"' not in value:
+                return f'"{source[1:-1]}"'
+            return source
         case tuple():
             return f"[{', '.join(map(literal, value))}]"
         case frozenset():
@@ -265,15 +287,14 @@ def literal(value: Value) -> str:
 
 
 def _long_text(value: str) -> str:
-    """Text of several lines as a triple-quoted string, if that has the same value."""
+    """Return a text of several lines as a triple-quoted literal, or else as any literal."""
     inside = value.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     if inside.endswith('"'):
         inside = f'{inside[:-1]}\\"'
     literal_text = f'"""\\\n{inside}"""'
     try:
-        same = ast.literal_eval(literal_text) == value and all(
-            map(str.isprintable, value.split("\n"))
-        )
+        is_same = ast.literal_eval(literal_text) == value
     except (SyntaxError, ValueError):
-        same = False
-    return literal_text if same else literal(value)
+        is_same = False
+    is_printable = all(map(str.isprintable, value.split("\n")))
+    return literal_text if is_same and is_printable else literal(value)

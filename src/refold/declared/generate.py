@@ -1,7 +1,7 @@
-"""Decides which parts a declared agent needs, and writes its program, test and README.
+"""Generates a program, its test and its README from a declared agent.
 
-`compose` joins the parts, `overlay` says what the keys of an agent mean. Nothing of the
-generated program runs here.
+This module decides which `parts` the program needs, `compose` joins them, and `overlay`
+interprets the agent's keys. Nothing of the generated program runs here.
 """
 
 import keyword
@@ -30,7 +30,8 @@ from refold.provider.spec import ProviderSpec
 
 _PROGRAM_TOOLS = ("read_file", "write_file", "edit_file", "bash")
 _CHANGING_TOOLS = frozenset(("write_file", "edit_file", "bash"))
-_COVERED_TOOLS = frozenset(("multi_edit", "apply_patch"))  # edit_file does the same
+# Tools whose work `edit_file` does in the program.
+_COVERED_TOOLS = frozenset(("multi_edit", "apply_patch"))
 _DEFAULT_PROMPT = (
     "You are an agent that works in the directory of the user, with the tools that you are given. "
     "Look before you change: read the files that you will edit. Do what was asked, and nothing "
@@ -59,32 +60,37 @@ _MODE_TESTS = {
 
 
 class _Backend(Struct, frozen=True):
-    """The modules of a backend, the functions chosen for it and its test, and its settings."""
+    """What a program needs for its backend: modules of `parts`, functions, and settings.
+
+    `chosen` and `fakes` map names in the program and in its test to functions of `parts`.
+    """
 
     parts: tuple[str, ...]
     chosen: Mapping[str, str]
     fakes: Mapping[str, str]
     values: Mapping[str, Value]
-    needs: str  # what must be there to run it, for the README
+    needs: str  # what must be installed to run it, for the README
     api: bool = True
 
 
 class GeneratedAgent(Struct, frozen=True):
-    """The files by their names, and what the agent has that its program has not."""
+    """The texts of the files by name, and features of the agent that the program lacks."""
 
     files: Mapping[str, str]
     left_out: tuple[str, ...] = ()
 
 
 def generate_agent(declared: Declared, folder: str) -> GeneratedAgent:
-    """The files for a directory of this name. Raises `BadInput` for an agent of which no program can be made."""
+    """Return a program, its test and its README, for a directory named `folder`.
+
+    Raises `BadInput` for an agent that cannot be turned into a program.
+    """
     variant = declared.variant
     backend = _backend(declared)
-    offered, left_out = _tools(declared)
+    offered, left_out = _split_tools(declared)
     module = _module_name(variant.name)
-    limit = token_limit(variant) or (
-        _OLLAMA_TOKENS if "ollama" in backend.parts else _CONTEXT_TOKENS
-    )
+    default_limit = _OLLAMA_TOKENS if "ollama" in backend.parts else _CONTEXT_TOKENS
+    limit = token_limit(variant) or default_limit
     values: dict[str, Value] = {
         "NAME": variant.name,
         "SYSTEM_PROMPT": _prompt(declared),
@@ -126,7 +132,10 @@ def generate_agent(declared: Declared, folder: str) -> GeneratedAgent:
 
 
 def write_files(agent: GeneratedAgent, directory: str, *, replace: bool) -> None:
-    """Write the files to a directory, which must be empty unless `replace`. Raises `BadInput`."""
+    """Write the files to a directory. Raises `BadInput` if that fails.
+
+    The directory must be empty, unless `replace` is true.
+    """
     folder = Path(directory).expanduser()
     try:
         if folder.exists() and not replace and any(folder.iterdir()):
@@ -142,11 +151,11 @@ def write_files(agent: GeneratedAgent, directory: str, *, replace: bool) -> None
 
 
 def _prompt(declared: Declared) -> str:
-    """The prompt, with the agent's own descriptions of tools added to those of the program."""
-    prompt, described = prompt_of(declared) or _DEFAULT_PROMPT, declared.variant.describe
-    if not described:
+    """Return the system prompt, followed by the agent's own descriptions of its tools."""
+    prompt, descriptions = prompt_of(declared) or _DEFAULT_PROMPT, declared.variant.describe
+    if not descriptions:
         return prompt
-    return "\n".join((prompt, "", "Your tools:", *(f"- {line}" for line in described)))
+    return "\n".join((prompt, "", "Your tools:", *(f"- {line}" for line in descriptions)))
 
 
 def _backend(declared: Declared) -> _Backend:
@@ -154,7 +163,7 @@ def _backend(declared: Declared) -> _Backend:
     if variant.command:
         return _own_command_backend(variant)
     name, model = provider_of(variant), variant.model
-    if not name and "/" in model:
+    if not name and "/" in model:  # PROVIDER/MODEL
         name, _, model = model.partition("/")
     if not name:
         raise BadInput(
@@ -162,11 +171,12 @@ def _backend(declared: Declared) -> _Backend:
             'one, such as backend = "ollama"'
         )
     if any(spec.name == name for spec in backends.builtin_specs()):
-        return _program(declared, name, model)
-    return _api(declared, catalog.find(name), model)
+        return _program_backend(declared, name, model)
+    return _api_backend(declared, catalog.find(name), model)
 
 
-def _program(declared: Declared, name: str, model: str) -> _Backend:
+def _program_backend(declared: Declared, name: str, model: str) -> _Backend:
+    """Return the backend that runs another agent's command line, such as Claude Code's."""
     if name not in _PROGRAM_PARTS:
         raise BadInput(
             f"{declared.where}: the agent {declared.variant.name} cannot become a program: the tools "
@@ -185,12 +195,12 @@ def _program(declared: Declared, name: str, model: str) -> _Backend:
         return _Backend(
             parts, {}, fakes, values, _program_needed(program, spec.login), api=False
         )
-    host = (declared.variant.host, declared.variant.port)
+    host, port = declared.variant.host, declared.variant.port
     command = "ollama_command"
-    if any(host):
-        values["HOST"] = f"{host[0] or '127.0.0.1'}:{host[1] or 11434}"
+    if host or port:
+        values["HOST"] = f"{host or '127.0.0.1'}:{port or 11434}"
         command = "ollama_command_on_host"
-    return _plain_program(
+    return _plain_program_backend(
         command,
         "opening_with_system",
         fakes,
@@ -204,33 +214,37 @@ def _program_needed(program: str, advice: str) -> str:
 
 
 def _own_command_backend(variant: Variant) -> _Backend:
+    """Return the backend that runs the `command` in the agent's declaration."""
     text = "\n".join(variant.command)
     command = tuple(part.replace("{model}", variant.model) for part in variant.command)
-    in_place = "{prompt}" in text or "{prompt_file}" in text
-    apart = "{system}" in text or "{system_file}" in text
-    part = (
-        "own_command_with_texts"
-        if in_place
-        else "own_command_with_system"
-        if apart
-        else "own_command"
-    )
-    return _plain_program(
+    names_prompt = "{prompt}" in text or "{prompt_file}" in text
+    names_system = "{system}" in text or "{system_file}" in text
+    part = "own_command"
+    if names_prompt:
+        part = "own_command_with_texts"
+    elif names_system:
+        part = "own_command_with_system"
+    return _plain_program_backend(
         part,
-        "opening" if apart else "opening_with_system",
+        "opening" if names_system else "opening_with_system",
         _program_fakes("text_reply_plain_programs", "use_fake_as_command"),
         {"COMMAND": command, "MODEL": variant.model},
         f"the program `{variant.command[0]}`",
     )
 
 
-def _plain_program(
+def _plain_program_backend(
     command: str,
     opening: str,
     fakes: Mapping[str, str],
     values: Mapping[str, Value],
     needs: str,
 ) -> _Backend:
+    """Return the backend of a command-line program that prints its response and nothing else.
+
+    `command` and `opening` name functions of `parts`, which start the program and begin its
+    prompt.
+    """
     parts = ("program_run", "plain_programs", "program")
     chosen = {"command": command, "opening": opening}
     return _Backend(parts, chosen, fakes, values, needs, api=False)
@@ -243,7 +257,8 @@ def _program_fakes(text_reply: str, use_fake: str) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _api(declared: Declared, spec: ProviderSpec, model: str) -> _Backend:
+def _api_backend(declared: Declared, spec: ProviderSpec, model: str) -> _Backend:
+    """Return the backend that asks a provider's API. Raises `BadInput` if it cannot."""
     variant = declared.variant
     model, base = model or spec.model, variant.base_url.rstrip("/") or spec.base_url
     if not model:
@@ -257,13 +272,7 @@ def _api(declared: Declared, spec: ProviderSpec, model: str) -> _Backend:
         )
     if variant.host or variant.port:
         base = _with_address(base, variant.host, variant.port)
-    wire = (
-        "ollama"
-        if spec.wire == "ollama"
-        else "anthropic"
-        if spec.wire == "anthropic"
-        else "openai_chat"
-    )
+    wire = spec.wire if spec.wire in ("ollama", "anthropic") else "openai_chat"
     values: dict[str, Value] = {"MODEL": model, "URL": base + _URL_PATHS[spec.wire]}
     parts = ("http_post", wire)
     fakes = {name: f"{name}_{wire}" for name in ("call_reply", "text_reply")}
@@ -282,16 +291,22 @@ def _api(declared: Declared, spec: ProviderSpec, model: str) -> _Backend:
 
 
 def _with_address(base: str, host: str, port: int | None) -> str:
+    """Return the URL `base` with its host and port replaced; "" and None keep the old ones."""
     scheme, _, address = base.partition("://")
-    place, slash, path = address.partition("/")
-    name, _, old_port = place.partition(":")
-    name = f"[{host}]" if ":" in host else host or name
+    server, slash, path = address.partition("/")
+    name, _, old_port = server.partition(":")
+    if host:
+        name = f"[{host}]" if ":" in host else host
     new_port = port or old_port
-    return f"{scheme}://{name}{f':{new_port}' if new_port else ''}{slash}{path}"
+    server = f"{name}:{new_port}" if new_port else name
+    return f"{scheme}://{server}{slash}{path}"
 
 
-def _tools(declared: Declared) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The tools that the program has, and those that it cannot have."""
+def _split_tools(declared: Declared) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the agent's tools that the generated program has, and those that it lacks.
+
+    Raises `BadInput` if the program would have no tool.
+    """
     variant = declared.variant
     listed = list_tools(declared)
     names = _PROGRAM_TOOLS if listed is None else listed
@@ -305,22 +320,23 @@ def _tools(declared: Declared) -> tuple[tuple[str, ...], tuple[str, ...]]:
             f"{declared.where}: the agent {variant.name} has none of the tools that a generated "
             "program can have: read, write, edit and bash"
         )
-    return offered, tuple(
-        other for other in names if other not in (*_PROGRAM_TOOLS, *_COVERED_TOOLS)
-    )
+    replaced = (*_PROGRAM_TOOLS, *_COVERED_TOOLS)
+    return offered, tuple(name for name in names if name not in replaced)
 
 
 def _tools_that_ask(variant: Variant, tools: Sequence[str]) -> frozenset[str]:
-    """Return those of the offered tools whose calls have to be approved."""
-    asking = set(confirm_tools(variant))
+    """Return those of `tools` whose calls the user must approve."""
+    asking = set[str]()
     if not (variant.auto_tools or variant.approval in ("yolo", "bypass")):
         asking |= _CHANGING_TOOLS
     if variant.approval in ("auto_edit", "accept-edits"):
-        asking -= {"write_file", "edit_file"} - set(confirm_tools(variant))
+        asking -= {"write_file", "edit_file"}
+    asking |= set(confirm_tools(variant))
     return frozenset(asking & set(tools))
 
 
 def _sections(backend: _Backend) -> tuple[Section, ...]:
+    """Return the sections of the program, with the modules in each."""
     calls = () if backend.api else ("text_calls",)
     return (
         Section("Settings", ("settings",)),
@@ -334,7 +350,10 @@ def _sections(backend: _Backend) -> tuple[Section, ...]:
 
 
 def _choices(variant: Variant, backend: _Backend) -> dict[str, str]:
-    """The functions for its context mode, its context format, its display and its backend."""
+    """Return a map from names in the program to the functions of `parts` that get these names.
+
+    It depends on the agent's context mode, context format, display and backend.
+    """
     chosen = {**_MODE_FUNCTIONS.get(variant.context_mode, {}), **backend.chosen}
     if variant.display == "status":
         chosen["show_state"] = "show_state_in_one_line"
@@ -350,6 +369,7 @@ def _choices(variant: Variant, backend: _Backend) -> dict[str, str]:
 
 
 def _module_name(name: str) -> str:
+    """Return a module name for the agent, other than keywords and standard modules."""
     module = re.sub(r"[-.]", "_", name)
     if (
         module[0].isdigit()
@@ -361,6 +381,7 @@ def _module_name(name: str) -> str:
 
 
 def _drop_fraction(seconds: float) -> float:
+    """Return whole seconds as an integer, so that the program has 600 and not 600.0."""
     return int(seconds) if seconds == int(seconds) else seconds
 
 
@@ -423,6 +444,7 @@ what the model reads.
 
 
 def _commands(program: Path) -> str:
+    """Return the commands for the README, one on each line, each followed by what it does."""
     start = f"python3 {quote(str(program))}"
     rows = {
         start: "start a session in this directory",
@@ -437,6 +459,7 @@ def _commands(program: Path) -> str:
 def _context_sentence(
     variant: Variant, backend: _Backend, values: Mapping[str, Value]
 ) -> str:
+    """Return a sentence for the README about what the model is sent."""
     mode = variant.context_mode or "continue"
     scope = {
         "continue": "the whole conversation",
@@ -445,14 +468,17 @@ def _context_sentence(
         "summarize": f"the newest message, the last {values['MAX_MESSAGES']} messages, and the beginning "
         "of each other one",
     }[mode]
-    form = variant.context_format or ("" if backend.api else "plain")
-    form = f", as {form} text" if form else ""
+    text_format = variant.context_format
+    if not text_format and not backend.api:
+        text_format = "plain"
+    as_text = f", as {text_format} text" if text_format else ""
     return (
-        f"Context mode `{mode}`: the model is sent {scope}{form}, up to about "
+        f"Context mode `{mode}`: the model is sent {scope}{as_text}, up to about "
         f"{values['MAX_CONTEXT_TOKENS']:,} tokens."
     )
 
 
 def _join_names(names: Sequence[str]) -> str:
-    quoted = [f"`{name}`" for name in names]
-    return " and ".join(filter(None, (", ".join(quoted[:-1]), quoted[-1])))
+    """Return the names in code marks, as "`a`, `b` and `c`". There must be at least one."""
+    *first, last = [f"`{name}`" for name in names]
+    return f"{', '.join(first)} and {last}" if first else last

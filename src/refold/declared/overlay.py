@@ -1,6 +1,6 @@
-"""The changes that a declared agent makes to a start: model, settings, variables, profile.
+"""Computes what a declared agent changes at a start: model, settings, variables, profile.
 
-Everything that the command line says itself wins over it. `variant` reads the fields.
+Options of the command line have precedence over these changes. `variant` parses the agent.
 """
 
 import os
@@ -36,7 +36,11 @@ _CHARS_A_TOKEN, _TOKENS_A_WORD = 4, 4 / 3  # for text in English
 
 
 class Overlay(Struct, frozen=True):
-    """`settings` have dotted keys; `address` is the host and the port of the provider."""
+    """What a declared agent changes at a start.
+
+    `settings` have dotted keys. `address` is the host and port of the provider; "" and 0 mean
+    that they are not changed.
+    """
 
     model: str = ""
     settings: Mapping[str, object] = {}
@@ -46,7 +50,7 @@ class Overlay(Struct, frozen=True):
 
 
 def overlay_of(declared: Declared) -> Overlay:
-    """Return the changes that this agent makes to a start. Raises `BadInput`."""
+    """Return what this agent changes at a start. Raises `BadInput`."""
     variant = declared.variant
     provider = provider_of(variant)
     model = "/".join(filter(None, (provider, variant.model)))
@@ -66,7 +70,7 @@ def overlay_of(declared: Declared) -> Overlay:
         }
     settings |= _provider_settings(declared, provider)
     if variant.api_key:
-        _need_provider(declared, provider, "api_key")
+        _require_provider(declared, provider, "api_key")
         environ[_KEY_VARIABLE] = variant.api_key
         settings[f"providers.{provider}.key_env"] = _KEY_VARIABLE
         notices.append(
@@ -85,7 +89,7 @@ def overlay_of(declared: Declared) -> Overlay:
         "permission_mode": cast("str | None", MODE_NAMES.get(mode_name)),
     }
     if (limit := token_limit(variant)) is not None:
-        _need_provider(declared, model, "max_context_tokens")
+        _require_provider(declared, model, "max_context_tokens")
         settings[join_key("prices", model, "window")] = limit
     address = (variant.host, variant.port or 0)
     changes = {key: value for key, value in settings.items() if value is not None}
@@ -93,9 +97,10 @@ def overlay_of(declared: Declared) -> Overlay:
 
 
 def allow_rules(declared: Declared) -> tuple[str, ...]:
-    """The rules that let the listed tools run without asking, files in the workspace only.
+    """Return permission rules that let the agent's tools run in the workspace without asking.
 
-    For an agent without a list they are for `_AUTO_TOOLS`.
+    Return () unless the agent has `auto_tools`. There is no rule for a tool in `confirm`. If
+    the agent does not list its tools, the rules are for `_AUTO_TOOLS`.
     """
     if not declared.variant.auto_tools:
         return ()
@@ -107,55 +112,69 @@ def allow_rules(declared: Declared) -> tuple[str, ...]:
 
 
 def confirm_tools(variant: Variant) -> tuple[str, ...]:
+    """Return the tools whose calls the user must confirm, by their names in refold."""
     return tool_names(variant.confirm)
 
 
 def tool_names(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of these tools in refold.
+
+    A short name, like edit, can mean several tools.
+    """
     return tuple(
         name for short_name in names for name in TOOL_NAMES.get(short_name, (short_name,))
     )
 
 
 def list_tools(declared: Declared) -> tuple[str, ...] | None:
-    """The names of its tools, those in files included; None: it has all. Raises `BadInput`."""
-    return _list_tools(declared.variant, _files_text(declared))
+    """Return the names of the tools that an agent may use; None means all tools.
+
+    Tools in JSON files are included. Raises `BadInput`.
+    """
+    return _list_tools(declared.variant, _names_in_files(declared))
 
 
 def _list_tools(variant: Variant, in_files: tuple[str, ...]) -> tuple[str, ...] | None:
+    """Return the names of the named tools and of those `in_files`; None means all tools."""
     if variant.tools is None:
         return None
     named = (name for name in variant.tools if not is_file(name))
     return (*tool_names(tuple(named)), *in_files)
 
 
-def _files_text(declared: Declared) -> tuple[str, ...]:
+def _names_in_files(declared: Declared) -> tuple[str, ...]:
     return tuple(tool.name for tool in command_tools(declared))
 
 
 def provider_of(variant: Variant) -> str:
+    """Return the full name of the agent's backend; "" if the agent names none."""
     return full_name(variant.backend.lower())
 
 
 def token_limit(variant: Variant) -> int | None:
-    """The smallest of its limits, in tokens."""
-    chars, words = variant.max_context_chars, variant.max_context_words
-    limits = (
-        variant.max_context_tokens,
-        chars and max(chars // _CHARS_A_TOKEN, 1),
-        words and round(words * _TOKENS_A_WORD),
-    )
-    return min((limit for limit in limits if limit), default=None)
+    """Return the smallest of the agent's context limits, in tokens; None if it has none.
+
+    Limits in characters and words are converted.
+    """
+    limits = list[int]()
+    if variant.max_context_tokens:
+        limits.append(variant.max_context_tokens)
+    if variant.max_context_chars:
+        limits.append(max(variant.max_context_chars // _CHARS_A_TOKEN, 1))
+    if variant.max_context_words:
+        limits.append(round(variant.max_context_words * _TOKENS_A_WORD))
+    return min(limits, default=None)
 
 
 def profile_of(declared: Declared, known_tools: frozenset[str]) -> Profile:
-    """The same agent as a profile: its prompt, its tools and its rules. Raises `BadInput`."""
+    """Return a declared agent as a profile: its prompt, tools and rules. Raises `BadInput`."""
     variant = declared.variant
-    by = "/".join(filter(None, (variant.backend or "the usual model", variant.model)))
+    model = "/".join(filter(None, (variant.backend or "the usual model", variant.model)))
     fields: dict[str, Any] = {
-        "description": variant.description or f"Works with {by}.",
+        "description": variant.description or f"Works with {model}.",
         "ask": list(confirm_tools(variant)),
     }
-    in_files = _files_text(declared)
+    in_files = _names_in_files(declared)
     if taken := sorted(known_tools.intersection(in_files)):
         raise BadInput(
             f"{declared.where}: the agent {variant.name}: there is a tool {taken[0]!r} already: "
@@ -177,13 +196,11 @@ def profile_of(declared: Declared, known_tools: frozenset[str]) -> Profile:
 def _descriptions(
     declared: Declared, known_tools: frozenset[str]
 ) -> tuple[tuple[str, str], ...]:
-    """Return the name of each tool in refold with its text in `describe`. Raises
-    `BadInput`.
-    """
+    """Return pairs of a tool and the agent's description of it. Raises `BadInput`."""
     texts = list[tuple[str, str]]()
     for text in declared.variant.describe:
-        named, _, words = (part.strip() for part in text.partition(":"))
-        names = tool_names((named,))
+        short_name, _, words = (part.strip() for part in text.partition(":"))
+        names = tool_names((short_name,))
         if not words or not known_tools.issuperset(names):
             raise BadInput(
                 f"{declared.where}: {declared.variant.name}.describe: {text[:60]!r} is not the "
@@ -194,7 +211,7 @@ def _descriptions(
 
 
 def prompt_of(declared: Declared) -> str:
-    """Return the agent's system prompt, the text of agent_md, and its skills."""
+    """Return the agent's system prompt, with the texts of `agent_md` and the skills."""
     variant = declared.variant
     texts = [variant.system_prompt]
     if variant.agent_md:
@@ -205,7 +222,10 @@ def prompt_of(declared: Declared) -> str:
 
 
 def _text(declared: Declared, key: str, name: str) -> str:
-    """A file, or SKILL.md of a folder. What a project names must be in its folder."""
+    """Return the text of a file that `key` of the agent names, or of SKILL.md in a folder.
+
+    A project's agent can name only files of the project. Raises `BadInput`.
+    """
     path = os.path.realpath(os.path.join(declared.folder, os.path.expanduser(name)))
     if os.path.isdir(path):
         path = os.path.join(path, "SKILL.md")
@@ -224,23 +244,24 @@ def _text(declared: Declared, key: str, name: str) -> str:
 
 
 def _provider_settings(declared: Declared, provider: str) -> dict[str, object]:
-    variant = declared.variant
-    values = {
-        "base_url": variant.base_url or None, "key_env": variant.api_key_env or None,
-    }  # fmt: skip
-    for key, value in values.items():
-        if value:
-            _need_provider(declared, provider, "api_key_env" if key == "key_env" else key)
+    """Return the settings of the agent's provider; {} if the agent has none.
+
+    Raises `BadInput` if there are settings, but the agent names no provider.
+    """
+    variant, settings = declared.variant, dict[str, object]()
+    if variant.base_url:
+        _require_provider(declared, provider, "base_url")
+        settings[join_key("providers", provider, "base_url")] = variant.base_url
+    if variant.api_key_env:
+        _require_provider(declared, provider, "api_key_env")
+        settings[join_key("providers", provider, "key_env")] = variant.api_key_env
     if (variant.host or variant.port) and not provider:
-        _need_provider(declared, provider, "host" if variant.host else "port")
-    return {
-        join_key("providers", provider, key): value
-        for key, value in values.items()
-        if value
-    }
+        _require_provider(declared, provider, "host" if variant.host else "port")
+    return settings
 
 
-def _need_provider(declared: Declared, name: str, key: str) -> None:
+def _require_provider(declared: Declared, name: str, key: str) -> None:
+    """Raise `BadInput`, which names the agent's `key`, if `name` is "" or a command."""
     if not name or name.startswith("command/"):
         raise BadInput(
             f"{declared.where}: {declared.variant.name}.{key}: say which backend it is for, "

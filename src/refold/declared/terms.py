@@ -1,7 +1,8 @@
-"""Reads and writes Prolog terms: what a file of facts needs, as ISO 13211-1 has it.
+"""Reads and writes Prolog terms as ISO 13211-1 defines them, for files of facts.
 
-Operators (also `:- op`), quoted atoms, strings, escapes, numbers, lists with tails, curly
-terms and comments. Nothing is run: a clause is data. `facts` says what the terms mean.
+The parser supports operators (also `:- op`), quoted atoms, strings, escapes, numbers, lists
+with tails, curly terms and comments. Nothing is executed: a clause is data. `term_tokens`
+splits the text into tokens, and `facts` interprets the terms.
 """
 
 import re
@@ -10,11 +11,11 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 
 from msgspec import Struct
 
+from refold.declared.term_tokens import Token, Tokens
 from refold.errors import BadInput
 
 _MAX_DEPTH = 200
 _MAX_FILE_CHARS = 4_000_000  # of a file
-_MAX_VALUE_CHARS = 65_536  # of one atom or string
 
 
 class Atom(Struct, frozen=True):
@@ -36,14 +37,17 @@ class Variable(Struct, frozen=True):
 
 
 class Compound(Struct, frozen=True):
-    """A list is `'[|]'(Head, Tail)` that ends in `[]`."""
+    """A compound term: a name with arguments.
+
+    A list is `'[|]'(Head, Tail)`, and its last tail is `[]`.
+    """
 
     name: str
     arguments: tuple["Term", ...]
 
 
 Term: TypeAlias = Atom | QuotedText | Number | Variable | Compound
-EMPTY, PAIR = Atom("[]"), "[|]"
+EMPTY, PAIR = Atom("[]"), "[|]"  # the empty list, and the name of a list's compounds
 
 
 class Clause(Struct, frozen=True):
@@ -51,6 +55,8 @@ class Clause(Struct, frozen=True):
     line: int
 
 
+# How an operator stands to its operands: f is the operator, y is an operand of at most its
+# priority, x is an operand of a lower priority.
 Kind: TypeAlias = Literal["xfx", "xfy", "yfx", "fy", "fx", "xf", "yf"]
 
 
@@ -60,7 +66,7 @@ class Operator(NamedTuple):
 
 
 class Operators:
-    """The operators of one file: those of the standard, and those that it adds."""
+    """The operators of one file: the standard ones, and those that the file declares."""
 
     def __init__(self) -> None:
         self.prefix = dict[str, Operator]()
@@ -71,12 +77,15 @@ class Operators:
                 self.add(priority, kind, name)
 
     def add(self, priority: int, kind: Kind, name: str) -> None:
-        outer = self.prefix if kind.startswith("f") else self.postfix
-        by = self.infix if len(kind) == 3 else outer
-        if priority:
-            by[name] = Operator(priority, kind)
+        """Add an operator, or remove it if the priority is 0."""
+        if len(kind) == 3:
+            table = self.infix
         else:
-            by.pop(name, None)
+            table = self.prefix if kind.startswith("f") else self.postfix
+        if priority:
+            table[name] = Operator(priority, kind)
+        else:
+            table.pop(name, None)
 
     def has(self, name: str) -> bool:
         return name in self.prefix or name in self.infix or name in self.postfix
@@ -94,42 +103,22 @@ _STANDARD_OPERATORS: tuple[tuple[int, Kind, str], ...] = (
 )  # fmt: skip
 
 
-class Token(NamedTuple):
-    """`before`: whether white space precedes it. `kind` of `(` after a name is "call"."""
-
-    kind: Literal[
-        "atom", "quoted", "text", "number", "variable", "mark", "call", "end", "eof"
-    ]
-    value: str | int | float
-    line: int
-    before: bool
-
-
-_SPACE_PATTERN = re.compile(r"(?:\s+|%[^\n]*|/\*(?s:.*?)\*/)+")
-_WORD_PATTERN = re.compile(r"[^\W\d_A-Z]\w*|[#$&*+\-./:<=>?@^~\\]+|[!;,|]")
-_VARIABLE_PATTERN = re.compile(r"[A-Z_]\w*")
-_NUMBER_PATTERN = re.compile(
-    r"0'(?:\\(?:x[0-9a-fA-F]+\\?|[0-7]+\\|.)|''|[^\\'\n])|0x[0-9a-fA-F]+|0o[0-7]+|0b[01]+"
-    r"|\d+(?:_\d+)*(?:\.\d+(?:[eE][+-]?\d+)?)?"
-)
-_ESCAPE_CHARS = {
-    "a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "e": "\x1b",
-    "s": " ", "0": "\0", "\\": "\\", "'": "'", '"': '"', "`": "`", "z": "",
-}  # fmt: skip
-
-
 class TermReader:
-    """Reads the clauses of a text, one after the other. Raises `BadInput` with the line."""
+    """Reads the clauses of a text one after the other. Raises `BadInput` with the line."""
 
     def __init__(self, text: str, file: str) -> None:
         self._file, self.operators = file, Operators()
         if len(text) > _MAX_FILE_CHARS:
             raise BadInput(f"{file} has more than {_MAX_FILE_CHARS:,} characters")
-        self._tokens = _Tokens(text, file)
+        self._tokens = Tokens(text, file)
         self._token = self._tokens.next()
         self._depth = 0
 
     def clauses(self) -> Iterator[Clause]:
+        """Yield each clause.
+
+        An operator that a clause declares is known from the next clause on.
+        """
         while self._token.kind != "eof":
             line = self._token.line
             term = self._term(1200)
@@ -137,7 +126,7 @@ class TermReader:
                 raise self._error(
                     f"expected . at the end of a clause, found {self._describe_token()}"
                 )
-            match term:  # before the next token is read with it
+            match term:  # evaluated before the next token is read with the new operator
                 case Compound(":-", (Compound("op", (Number(int(p)), Atom(kind), ops)),)):
                     self._declare(p, kind, ops)
                 case _:
@@ -146,53 +135,60 @@ class TermReader:
             yield Clause(term, line)
 
     def _declare(self, priority: int, kind: str, operators: Term) -> None:
-        names = items_of(operators)
-        for operator in [operators] if names is None else names:
-            if kind not in ("xfx", "xfy", "yfx", "fy", "fx", "xf", "yf") or not (
-                isinstance(operator, Atom) and 0 <= priority <= 1200
-            ):
+        """Obey a directive `:- op(Priority, Kind, Operators)`: add these operators.
+
+        `operators` is one name or a list of names. The priority 0 removes an operator.
+        """
+        listed = items_of(operators)
+        for operator in [operators] if listed is None else listed:
+            is_kind = kind in ("xfx", "xfy", "yfx", "fy", "fx", "xf", "yf")
+            is_atom = isinstance(operator, Atom)
+            if not (is_kind and is_atom and 0 <= priority <= 1200):
                 raise self._error(
                     "op/3 takes a priority from 0 to 1200, a type such as xfx, and atoms"
                 )
             self.operators.add(priority, kind, operator.name)
 
     def _term(self, limit: int) -> Term:
+        """Read a term whose priority is at most `limit`."""
         self._depth += 1
         if self._depth > _MAX_DEPTH:
             raise self._error(f"terms are nested more than {_MAX_DEPTH} levels deep")
-        left, priority = self._primary(limit)
-        left = self._infix(left, priority, limit)
+        term, priority = self._primary(limit)
+        term = self._extend(term, priority, limit)
         self._depth -= 1
-        return left
+        return term
 
-    def _infix(self, left: Term, priority: int, limit: int) -> Term:
+    def _extend(self, left: Term, priority: int, limit: int) -> Term:
+        """Read the infix and postfix operators after `left`, and return the resulting term."""
         while True:
             name = self._operator_here()
             if name is None:
                 return left
-            if op := self.operators.infix.get(name):
-                own = op.priority
-                least_left = own if op.kind[0] == "y" else own - 1
-                if own <= limit and priority <= least_left:
-                    self._advance()
-                    right = self._term(own if op.kind[2] == "y" else own - 1)
-                    left, priority = Compound(name, (left, right)), own
-                    continue
-            if op := self.operators.postfix.get(name):
-                own = op.priority
-                if own <= limit and priority <= (own if op.kind[0] == "y" else own - 1):
-                    self._advance()
-                    left, priority = Compound(name, (left,)), own
-                    continue
-            return left
+            infix = self.operators.infix.get(name)
+            postfix = self.operators.postfix.get(name)
+            if infix and _may_follow(infix, priority, limit):
+                self._advance()
+                right = self._term(_operand_limit(infix, infix.kind[2]))
+                left, priority = Compound(name, (left, right)), infix.priority
+            elif postfix and _may_follow(postfix, priority, limit):
+                self._advance()
+                left, priority = Compound(name, (left,)), postfix.priority
+            else:
+                return left
 
     def _operator_here(self) -> str | None:
+        """Return the current token if it may be an infix or postfix operator, else None."""
         token = self._token
         if token.kind == "atom" or (token.kind == "mark" and token.value in (",", "|")):
             return str(token.value)
         return None
 
     def _primary(self, limit: int) -> tuple[Term, int]:
+        """Read a term without the infix and postfix operators after it.
+
+        Return the term and its priority.
+        """
         token = self._token
         match token.kind:
             case "number":
@@ -212,6 +208,10 @@ class TermReader:
                 raise self._error(f"expected a term, found {self._describe_token()}")
 
     def _term_of_name(self, token: Token, limit: int) -> tuple[Term, int]:
+        """Read a term that begins with a name: an atom, a compound term, or a prefix operator.
+
+        Return the term and its priority.
+        """
         name = str(token.value)
         self._advance()
         if self._token.kind == "call":
@@ -221,10 +221,11 @@ class TermReader:
             self._advance()
             return Number(-value), 0
         prefix = self.operators.prefix.get(name) if token.kind == "atom" else None
-        if prefix and not self._ends_operand():
-            own = min(prefix.priority, 999) if limit < prefix.priority else prefix.priority
-            argument = self._term(own if prefix.kind == "fy" else own - 1)
-            return Compound(name, (argument,)), own
+        if prefix and not self._is_operand_missing():
+            if limit < prefix.priority:  # as an argument, such as [dynamic a]
+                prefix = prefix._replace(priority=min(prefix.priority, 999))
+            argument = self._term(_operand_limit(prefix, prefix.kind[1]))
+            return Compound(name, (argument,)), prefix.priority
         atom = Atom(name)
         if token.kind == "atom" and self.operators.has(name):
             infix = self.operators.infix.get(name)
@@ -233,20 +234,21 @@ class TermReader:
         return atom, 0
 
     def _is_number_next(self) -> bool:
-        return self._token.kind == "number" and not self._token.before
+        return self._token.kind == "number" and not self._token.after_space
 
-    def _ends_operand(self) -> bool:
-        """Return True if no operand follows, so that the operator is an atom."""
+    def _is_operand_missing(self) -> bool:
+        """Return whether no operand follows an operator, so that the operator is an atom."""
         token = self._token
-        if token.kind in ("end", "eof") or (
-            token.kind == "mark" and token.value in (")", "]", "}", ",", "|")
-        ):
+        if token.kind in ("end", "eof"):
+            return True
+        if token.kind == "mark" and token.value in (")", "]", "}", ",", "|"):
             return True
         name = str(token.value)
         is_infix = token.kind == "atom" and name in self.operators.infix
         return is_infix and name not in self.operators.prefix and not self._tokens.opens()
 
     def _term_in_brackets(self, token: Token) -> Term:
+        """Read a term in round, square or curly brackets."""
         self._advance()
         match token.value:
             case "(":
@@ -269,7 +271,8 @@ class TermReader:
                 raise self._error(f"expected a term, found {token.value!r}", token.line)
 
     def _list(self) -> Term:
-        items = [self._term(999)]
+        """Read the terms of a list after its "[", with a tail after "|" if it has one."""
+        items = [self._term(999)]  # below 1000, the priority of "," as an operator
         while self._is_mark(","):
             self._advance()
             items.append(self._term(999))
@@ -281,8 +284,9 @@ class TermReader:
         return list_of(items, tail)
 
     def _arguments(self, closing: str) -> tuple[Term, ...]:
+        """Read the terms after an opening bracket, up to the mark `closing`."""
         self._advance()
-        arguments = [self._term(999)]
+        arguments = [self._term(999)]  # below 1000, the priority of "," as an operator
         while self._is_mark(","):
             self._advance()
             arguments.append(self._term(999))
@@ -293,6 +297,7 @@ class TermReader:
         return self._token.kind == "mark" and self._token.value == value
 
     def _expect(self, value: str) -> None:
+        """Advance if the token is this mark. Raises an error otherwise."""
         if not self._is_mark(value):
             raise self._error(f"expected {value}, found {self._describe_token()}")
         self._advance()
@@ -313,125 +318,26 @@ class TermReader:
         return BadInput(f"{self._file}:{line or self._token.line}: {problem}")
 
 
-class _Tokens:
-    """Cuts a text into tokens."""
+def _may_follow(operator: Operator, priority: int, limit: int) -> bool:
+    """Return whether an infix or postfix operator may follow a term of this priority.
 
-    def __init__(self, text: str, file: str) -> None:
-        self._text, self._file = text, file
-        self._index, self._line = 0, 1
+    `limit` is the highest priority of the whole term.
+    """
+    return operator.priority <= limit and priority <= _operand_limit(
+        operator, operator.kind[0]
+    )
 
-    def opens(self) -> bool:
-        """Return True if a bracket follows without white space."""
-        return self._text[self._index : self._index + 1] == "("
 
-    def next(self) -> Token:
-        start = self._index
-        if space := _SPACE_PATTERN.match(self._text, self._index):
-            self._go_to(space.end())
-        before = self._index > start or start == 0
-        text, index, line = self._text, self._index, self._line
-        if index >= len(text):
-            return Token("eof", "", line, before)
-        sign = text[index]
-        if sign == "." and (
-            index + 1 == len(text) or text[index + 1].isspace() or text[index + 1] == "%"
-        ):
-            self._index += 1
-            return Token("end", ".", line, before)
-        if text.startswith("/*", index):
-            raise self._error("this comment has no end: */ is missing")
-        if sign in "'\"`":
-            return self._read_quoted(sign, line, before=before)
-        return self._read_unquoted(sign, line, before=before)
+def _operand_limit(operator: Operator, letter: str) -> int:
+    """Return the highest priority that an operand may have.
 
-    def _read_unquoted(self, sign: str, line: int, *, before: bool) -> Token:
-        text, index = self._text, self._index
-        if match := _NUMBER_PATTERN.match(text, index):
-            self._go_to(match.end())
-            return Token("number", self._value(match[0]), line, before)
-        if match := _VARIABLE_PATTERN.match(text, index):
-            self._go_to(match.end())
-            return Token("variable", match[0], line, before)
-        if sign in "()[]{},|":
-            self._index += 2 if text.startswith("||", index) else 1
-            after_name = sign == "(" and not before
-            kind = "call" if after_name else "mark"
-            return Token(kind, text[index : self._index], line, before)
-        if match := _WORD_PATTERN.match(text, index):
-            self._check_length(match[0])
-            self._go_to(match.end())
-            return Token("atom", match[0], line, before)
-        raise self._error(f"{sign!r} is not allowed here")
-
-    def _read_quoted(self, quote: str, line: int, *, before: bool) -> Token:
-        pieces, text, index = list[str](), self._text, self._index + 1
-        plain = re.compile(r"[^\\\n" + quote + "]+")
-        while True:
-            if match := plain.match(text, index):
-                pieces.append(match[0])
-                index = match.end()
-            sign = text[index : index + 1]
-            if sign == quote and text[index + 1 : index + 2] == quote:
-                pieces.append(quote)
-                index += 2
-            elif sign == quote:
-                break
-            elif sign == "\\":
-                piece, index = self._escape(index + 1)
-                pieces.append(piece)
-            else:
-                raise self._error(f"this {quote} has no end on its line")
-        value = "".join(pieces)
-        self._check_length(value)
-        self._go_to(index + 1)
-        if quote == "`":
-            raise self._error(
-                "text in backquotes is not supported: write it in double quotes"
-            )
-        return Token("quoted" if quote == "'" else "text", value, line, before)
-
-    def _escape(self, index: int) -> tuple[str, int]:
-        text = self._text
-        if text[index : index + 1] == "\n":
-            return "", index + 1
-        if match := re.compile(
-            r"x([0-9a-fA-F]+)\\?|([0-7]+)\\|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})"
-        ).match(text, index):
-            code = int(match[1] or match[3] or match[4] or match[2], 8 if match[2] else 16)
-            if code > 0x10FFFF or 0xD800 <= code < 0xE000:
-                raise self._error(f"\\{match[0]} is not a character")
-            return chr(code), match.end()
-        sign = text[index : index + 1]
-        if sign not in _ESCAPE_CHARS or not sign:
-            raise self._error(f"there is no escape \\{sign}")
-        return _ESCAPE_CHARS[sign], index + 1
-
-    def _value(self, text: str) -> int | float:
-        if text.startswith("0'"):
-            escape = text[2:]
-            if escape.startswith("\\"):
-                return ord(self._escape(self._index - len(escape) + 1)[0] or "\0")
-            return ord(escape[0])
-        if text[:2] in ("0x", "0o", "0b"):
-            return int(text, 0)
-        self._check_length(text, 1000)
-        plain = text.replace("_", "")
-        return float(plain) if "." in plain else int(plain)
-
-    def _check_length(self, value: str, limit: int = _MAX_VALUE_CHARS) -> None:
-        if len(value) > limit:
-            raise self._error(f"an atom, text or number has more than {limit:,} characters")
-
-    def _go_to(self, index: int) -> None:
-        self._line += self._text.count("\n", self._index, index)
-        self._index = index
-
-    def _error(self, problem: str) -> BadInput:
-        return BadInput(f"{self._file}:{self._line}: {problem}")
+    `letter` stands for the operand in the operator's kind: "x" or "y", as in "xfy".
+    """
+    return operator.priority if letter == "y" else operator.priority - 1
 
 
 def read_terms(content: bytes, file: str) -> tuple[Clause, ...]:
-    """All clauses. Raises `BadInput` with the line, also for a file that is not text."""
+    """Parse all clauses of a file. Raises `BadInput` with the line, also for invalid UTF-8."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -444,13 +350,14 @@ def read_terms(content: bytes, file: str) -> tuple[Clause, ...]:
 
 
 def list_of(items: list[Term], tail: Term = EMPTY) -> Term:
+    """Return a Prolog list with these items, followed by `tail`."""
     for item in reversed(items):
         tail = Compound(PAIR, (item, tail))
     return tail
 
 
 def items_of(term: Term) -> list[Term] | None:
-    """The items of a list that has an end; None for any other term."""
+    """Return the items of a list that ends in `[]`; None for any other term."""
     items = list[Term]()
     while isinstance(term, Compound) and term.name == PAIR and len(term.arguments) == 2:
         items.append(term.arguments[0])
@@ -459,10 +366,10 @@ def items_of(term: Term) -> list[Term] | None:
 
 
 def term_text(term: Term) -> str:
-    """The term as Prolog reads it back, without operators."""
+    """Return a term as Prolog text without operators."""
     match term:
         case Atom(name):
-            return _atom(name)
+            return _atom_text(name)
         case QuotedText(value):
             return _in_quotes(value, '"')
         case Number(value):
@@ -472,10 +379,11 @@ def term_text(term: Term) -> str:
         case Compound(name, arguments) if name == PAIR and len(arguments) == 2:
             return _list_text(term)
         case Compound(name, arguments):
-            return f"{_atom(name)}({', '.join(map(term_text, arguments))})"
+            return f"{_atom_text(name)}({', '.join(map(term_text, arguments))})"
 
 
 def _list_text(term: Term) -> str:
+    """Return a list as Prolog text, like [a, b|Tail]."""
     parts = list[str]()
     while isinstance(term, Compound) and term.name == PAIR and len(term.arguments) == 2:
         parts.append(term_text(term.arguments[0]))
@@ -484,17 +392,21 @@ def _list_text(term: Term) -> str:
     return f"[{', '.join(parts)}{tail}]"
 
 
-def _atom(name: str) -> str:
+def _atom_text(name: str) -> str:
+    """Return an atom as Prolog text, with quotes if it needs them."""
     if re.fullmatch(r"[a-z][a-zA-Z0-9_]*|\[\]|\{\}", name):
         return name
     return _in_quotes(name, "'")
 
 
 def _in_quotes(value: str, quote: str) -> str:
-    letters = (
-        f"\\{sign}" if sign in (quote, "\\")
-        else sign if sign.isprintable()
-        else f"\\x{ord(sign):x}\\"
-        for sign in value
-    )  # fmt: skip
-    return f"{quote}{''.join(letters)}{quote}"
+    """Return a text in these quotes, with Prolog's escapes."""
+    pieces = list[str]()
+    for character in value:
+        if character in (quote, "\\"):
+            pieces.append(f"\\{character}")
+        elif character.isprintable():
+            pieces.append(character)
+        else:
+            pieces.append(f"\\x{ord(character):x}\\")
+    return f"{quote}{''.join(pieces)}{quote}"

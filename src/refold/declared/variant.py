@@ -1,7 +1,7 @@
-"""A declared agent as a value, read from a table of any file format. Pure.
+"""Parses declared agents from a table that any of the file formats gives. Pure.
 
-An error names the file, the line and the key, and what is allowed. `agent_files` finds and
-parses files, `facts` reads Prolog, and `overlay` turns a variant into what a start uses.
+An error names the file, the line and the key, and lists what is allowed. `agent_files` finds
+and parses files, `facts` reads Prolog, and `overlay` computes what an agent changes at a start.
 """
 
 import re
@@ -29,7 +29,7 @@ _VARIABLE_PATTERN = re.compile(r"\$\{(\w*)\}")
 
 
 class Variant(Struct, frozen=True, kw_only=True):
-    """One declared agent. An empty field is left to the settings."""
+    """One declared agent. For an empty field, the settings of the start apply."""
 
     name: str
     description: str = ""
@@ -41,13 +41,14 @@ class Variant(Struct, frozen=True, kw_only=True):
     api_key: str = ""
     api_key_env: str = ""
     command: tuple[str, ...] = ()
-    own_tools: Literal["", "none"] = ""  # of `command`: it must be "none"
+    own_tools: Literal["", "none"] = ""  # the tools of `command`, which must be "none"
     system_prompt: str = ""
     agent_md: str = ""
     skills: tuple[str, ...] = ()
     tools: tuple[str, ...] | None = None
     confirm: tuple[str, ...] = ()
-    describe: tuple[str, ...] = ()  # "TOOL: words", which the model reads first
+    # "TOOL: words", which the model reads before the tool's own description
+    describe: tuple[str, ...] = ()
     auto_tools: bool = False
     approval: Approval = ""
     context_mode: Context | Literal[""] = ""
@@ -63,14 +64,14 @@ class Variant(Struct, frozen=True, kw_only=True):
 
 
 class Declared(Struct, frozen=True):
-    """Where a variant was written. `folder`: its relative paths begin there."""
+    """A declared agent, and the file that declares it. Relative paths start from `folder`."""
 
     variant: Variant
     file: str
     line: int = 0
     folder: str = ""
-    ours: bool = True  # false: a project's file
-    # A project's files of tools, as they were shown.
+    ours: bool = True  # false for a project's file
+    # A project's tool files, with the content that was shown to the user.
     pinned: Mapping[str, bytes] | None = None
 
     @property
@@ -79,7 +80,10 @@ class Declared(Struct, frozen=True):
 
 
 class Source(Struct, frozen=True):
-    """A parsed file. `line` gives the line of a key, by its path; 0: unknown."""
+    """The file from which agents are parsed.
+
+    `line` returns the line of a key path; 0 if unknown.
+    """
 
     file: str
     folder: str
@@ -88,14 +92,15 @@ class Source(Struct, frozen=True):
     pinned: Mapping[str, bytes] | None = None
 
     def definition_error(self, path: Path, problem: str) -> BadInput:
+        """Return an error about the key at this path; the path () means the whole file."""
         line = self.line(path)
         place = f"{self.file}:{line}" if line else self.file
         key = ".".join(escape_name(part)[:60] for part in path)
-        return BadInput(f"{place}: {key + ': ' if key else ''}{problem}")
+        return BadInput(f"{place}: {key}: {problem}" if key else f"{place}: {problem}")
 
 
 class AgentFile(Struct, frozen=True):
-    """The agents of one file. `default` is the name of the agent to use without --agent."""
+    """The agents of one file, and the name of the agent to use without --agent."""
 
     agents: tuple[Declared, ...] = ()
     default: str = ""
@@ -104,7 +109,7 @@ class AgentFile(Struct, frozen=True):
 def agents_of(
     document: Mapping[str, Any], source: Source, environ: Mapping[str, str]
 ) -> AgentFile:
-    """Return the agents that the file declares. Raises `BadInput`."""
+    """Parse the agents that a file declares, from its content `document`. Raises `BadInput`."""
     for key in document:
         if key not in ("default", "agents"):
             raise source.definition_error(
@@ -121,7 +126,7 @@ def agents_of(
 
 
 class _Reader:
-    """Reads the agents of one file, which may extend each other."""
+    """Parses the agents of one file. An agent may extend another agent of the file."""
 
     def __init__(
         self, tables: Mapping[str, Any], source: Source, environ: Mapping[str, str]
@@ -129,6 +134,7 @@ class _Reader:
         self._tables, self._source, self._environ = tables, source, environ
 
     def read_agent(self, name: str) -> Declared:
+        """Return an agent, with the keys of those that it extends. Raises `BadInput`."""
         path, source = ("agents", name), self._source
         if not _NAME_PATTERN.fullmatch(name) or len(name) > 64:
             raise source.definition_error(
@@ -138,9 +144,9 @@ class _Reader:
         values.pop("extends", None)
         try:
             variant = msgspec.convert({**values, "name": name}, Variant)
-        except msgspec.ValidationError as error:  # each value fits by itself
+        except msgspec.ValidationError as error:  # each value is valid by itself
             raise source.definition_error(path, str(error)) from error
-        self._check(variant, path)
+        self._check_combinations(variant, path)
         return Declared(
             variant,
             source.file,
@@ -150,10 +156,15 @@ class _Reader:
             source.pinned,
         )
 
-    def _values(self, name: str, folder: Path) -> dict[str, Any]:
+    def _values(self, name: str, extending: tuple[str, ...]) -> dict[str, Any]:
+        """Return the keys of an agent, and those of the agent that it extends.
+
+        A key of the agent itself has precedence. `extending` are the agents that extend this
+        one, directly or indirectly.
+        """
         path, source = ("agents", name), self._source
         own = _table(self._tables[name], path, source)
-        values = {key: self._value(value, (*path, key)) for key, value in own.items()}
+        values = {key: self._check_value(v, (*path, key)) for key, v in own.items()}
         base = values.get("extends")
         if base is None:
             return values
@@ -161,13 +172,17 @@ class _Reader:
             raise source.definition_error(
                 (*path, "extends"), _unknown_agent_text(base, tuple(self._tables))
             )
-        if base in (*folder, name):
+        if base in (*extending, name):
             raise source.definition_error(
                 (*path, "extends"), f"{base!r} would extend itself"
             )
-        return {**self._values(base, (*folder, name)), **values}
+        return {**self._values(base, (*extending, name)), **values}
 
-    def _value(self, value: Any, path: Path) -> Any:
+    def _check_value(self, value: Any, path: Path) -> Any:
+        """Return the value of a key with its variables replaced.
+
+        Raises `BadInput` if it is invalid.
+        """
         key, source = path[-1], self._source
         if key not in _KEY_TYPES:
             raise source.definition_error(path, _unknown_key_text(key, tuple(_KEY_TYPES)))
@@ -181,12 +196,14 @@ class _Reader:
         return value
 
     def _expand(self, value: Any, path: Path) -> Any:
+        """Return the value with each `${NAME}` replaced by the environment variable NAME."""
         if isinstance(value, list):
             return [self._expand(item, path) for item in cast("list[Any]", value)]
         if not isinstance(value, str):
             return value
 
-        def variable(match: re.Match[str]) -> str:
+        def variable_value(match: re.Match[str]) -> str:
+            """Return the value of the named variable. Raises `BadInput` if it is not set."""
             if match[1] not in self._environ:
                 raise self._source.definition_error(
                     path,
@@ -194,43 +211,45 @@ class _Reader:
                 )
             return self._environ[match[1]]
 
-        return _VARIABLE_PATTERN.sub(variable, value)
+        return _VARIABLE_PATTERN.sub(variable_value, value)
 
-    def _check(self, variant: Variant, path: Path) -> None:
-        """Check what concerns more than one key. Raises `BadInput`."""
-        wrong = self._source.definition_error
+    def _check_combinations(self, variant: Variant, path: Path) -> None:
+        """Raise `BadInput` if several keys of an agent do not fit together."""
+        error = self._source.definition_error
         if variant.api_key and not self._source.ours:
-            raise wrong(
+            raise error(
                 (*path, "api_key"),
                 "a project must not hold a key: name its variable in api_key_env",
             )
         if variant.command and variant.backend not in ("", "command"):
-            raise wrong(
+            raise error(
                 (*path, "command"), 'it goes with backend = "command", or with none'
             )
         if variant.command and variant.own_tools != "none":
-            raise wrong(
+            raise error(
                 (*path, "command"),
                 'add own_tools = "none", which says that the program itself runs and '
                 "changes nothing",
             )
         if variant.backend == "command" and not variant.command:
-            raise wrong((*path, "backend"), 'it needs command = ["prog", …]')
+            raise error((*path, "backend"), 'it needs command = ["prog", …]')
 
 
 def to_table(variant: Variant) -> dict[str, Any]:
-    """Return the fields that are set, as a table."""
-    fields = {k: v for k, v in asdict(variant).items() if k != "name"}
-    return {
-        key: list(cast("tuple[str, ...]", value)) if isinstance(value, tuple) else value
-        for key, value in fields.items()
-        if (value is not None and value is not False and value != "" and value != ())
-        or (key == "tools" and value == ())
-        or (key == "show_tokens" and value is False)
-    }
+    """Return the set fields of an agent, except the name, as a table of agents.toml."""
+    table = dict[str, Any]()
+    for key, value in asdict(variant).items():
+        is_set = value not in (None, False, "", ())
+        if key in ("tools", "show_tokens"):
+            is_set = value is not None  # () means no tools, and False hides the tokens
+        if is_set and key != "name":
+            is_tuple = isinstance(value, tuple)
+            table[key] = list(cast("tuple[str, ...]", value)) if is_tuple else value
+    return table
 
 
 def _table(value: object, path: Path, source: Source) -> Mapping[str, Any]:
+    """Return `value`, which is at this path, if it is a table. Raises `BadInput` otherwise."""
     if not isinstance(value, dict):
         raise source.definition_error(path, "it must be a table")
     table = cast("dict[object, Any]", value)
@@ -240,15 +259,17 @@ def _table(value: object, path: Path, source: Source) -> Mapping[str, Any]:
 
 
 def _unknown_key_text(key: str, keys: tuple[str, ...]) -> str:
+    """Return the error for an unknown key: the most similar key, if any, and the others."""
     from refold.values.similar_names import similar
 
     suggestions = similar(key, keys, 1)
     hint = f"did you mean {suggestions[0]}? There are also" if suggestions else "there are"
-    others = ", ".join(other for other in keys if other not in suggestions)
-    return f"there is no such key; {hint} {others}"
+    remaining = ", ".join(name for name in keys if name not in suggestions)
+    return f"there is no such key; {hint} {remaining}"
 
 
 def _unknown_agent_text(name: object, names: list[str] | tuple[str, ...]) -> str:
+    """Return the error for an unknown agent, with the most similar name or all names."""
     from refold.values.similar_names import similar
 
     suggestions = similar(str(name), names, 1)
@@ -265,23 +286,23 @@ def _excerpt(value: object) -> str:
 
 
 def _describe_choices(key: str, error: msgspec.ValidationError) -> str:
-    words = _KEY_CHOICES.get(key)
-    return f"one of {', '.join(words)}" if words else str(error)
+    """Return which values a key may have, or else the text of the error."""
+    choices = _KEY_CHOICES.get(key)
+    return f"one of {', '.join(choices)}" if choices else str(error)
 
 
 def _choices(hint: Any) -> tuple[str, ...]:
-    """The words of a `Literal`, also within a union."""
-    inside = getattr(hint, "__args__", ())
-    if all(isinstance(item, str) for item in inside):
-        return tuple(item for item in inside if item)
-    return tuple(word for item in inside for word in _choices(item))
+    """Return the words that a `Literal` allows, even within a union, or ()."""
+    members = getattr(hint, "__args__", ())
+    if all(isinstance(member, str) for member in members):
+        return tuple(word for word in members if word)
+    return tuple(word for member in members for word in _choices(member))
 
 
 _KEY_TYPES: Mapping[str, Any] = {
     key: hint for key, hint in get_type_hints(Variant, include_extras=True).items() if key != "name"
 } | {"extends": str}  # fmt: skip
 _KEY_CHOICES = {
-    key: found
+    key: _choices(_KEY_TYPES[key])
     for key in ("own_tools", "approval", "context_mode", "context_format", "display")
-    if (found := _choices(_KEY_TYPES[key]))
 }

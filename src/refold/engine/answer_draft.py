@@ -1,10 +1,10 @@
-"""A model response while it streams: deltas in, one `ModelAnswered` out.
+"""Collects the deltas of a streamed model response, and makes one `ModelAnswered` of them.
 
-A call that the model made through `tool_call` becomes a call of the tool it names, so later
-code sees only that one. `model_call` records the response.
+A call that the model made through `tool_call` becomes a call of the tool that it names, so
+later code sees only that tool. `model_call` records the response.
 
-The size of a response is limited here and not in the wires, because plug-ins bring wires of
-their own. A time limit would stop slow and honest models first.
+The size of a response is limited in this module and not in the wires, because plug-ins have
+wires of their own. A time limit would stop slow but correct models first.
 """
 
 import time
@@ -33,20 +33,22 @@ from refold.values.text import clean
 from refold.values.tools import CALLER_TOOL
 from refold.values.usage import Usage
 
-MAX_RESPONSE_CHARS = 2 * 1024 * 1024  # several times what any model writes
+# Several times the length of the longest real responses.
+MAX_RESPONSE_CHARS = 2 * 1024 * 1024
 ENDLESS_RESPONSE = (
     f"refold ended the response: it has more than {MAX_RESPONSE_CHARS:,} characters"
 )
-MAX_HOSTED_CALLS = 256  # that a provider makes itself while it answers
+MAX_HOSTED_CALLS = 256  # calls that the provider executes itself in one response
 TOO_MANY_HOSTED_CALLS = f"the answer was cut off by refold: it has more than {MAX_HOSTED_CALLS} calls of its own"
 EMPTY_RESPONSE = "the model's answer was empty"
-MAX_EMPTY_RESPONSES = 2  # empty answers in a row after which the model is asked again
+MAX_EMPTY_RESPONSES = 2  # empty responses in a row, after which the model is asked again
 _MAX_FAILED_TEXT_CHARS = 100_000
 
 
 class _Text:
     def __init__(self) -> None:
-        self.pieces: list[str] = []  # joined once: an answer may have many thousands
+        # Joined once at the end, because a response may have many thousands of pieces.
+        self.pieces: list[str] = []
 
 
 class _Call:
@@ -57,8 +59,9 @@ class _Call:
 
 
 class HostedUse(Struct, frozen=True):
-    """A tool call that the provider made itself; `result` is None if the response was cut
-    off before it.
+    """A tool call that the provider executed itself.
+
+    `result` is None if the response was cut off before the result arrived.
     """
 
     name: str
@@ -69,9 +72,10 @@ class HostedUse(Struct, frozen=True):
 class Draft:
     """A response in progress.
 
-    `next_call` numbers our ids; `model` is the model that was asked; `price` computes
-    dollars. `reachable` tells whether the model may call a tool through another. `measured`
-    is the size of the request. The time to the first piece counts from here on.
+    `next_call` is the number in the id of the first call of the response; `model` is the
+    requested model; `price` computes dollars. `reachable` returns whether the model may call a
+    tool through `tool_call`. `measured` is the size of the request. The time to the first piece
+    is counted from the creation of the draft.
     """
 
     def __init__(
@@ -83,7 +87,7 @@ class Draft:
         measured: MeasuredCall = MeasuredCall(),  # noqa: B008 - frozen
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._next, self._model, self._price = next_call, model, price
+        self._next_call, self._model, self._price = next_call, model, price
         self._reachable, self._measured, self._written_chars = reachable, measured, 0
         self._parts: list[Part | _Text | _Call] = []  # in the order in which they began
         self._calls: dict[int, _Call] = {}
@@ -102,13 +106,13 @@ class Draft:
 
     @property
     def provider_calls(self) -> tuple[HostedUse, ...]:
-        """The calls that the provider has made itself so far."""
+        """The calls that the provider has executed itself so far."""
         return tuple(self._hosted.values())
 
     def add(self, delta: Delta) -> Live | None:
-        """Add a delta, and return what watchers should get.
+        """Add a delta, and return the live news for watchers, or None if there is none.
 
-        Raises `ProviderError` if the response does not end.
+        Raises `ProviderError` if the response exceeds the maximum size.
         """
         if not isinstance(delta, Done):
             self._pieces += 1
@@ -137,17 +141,17 @@ class Draft:
         return None
 
     def to_answer(self, *, calls: bool = True) -> ModelAnswered | None:
-        """The response, or None if it stopped before its end or is empty.
+        """Return the response, or None if it stopped before its end or is empty.
 
-        It has calls only if it ended properly and `calls` were requested: a call that was
-        cut off is never repaired.
+        The result has calls only if the response ended properly and `calls` is true: a call
+        that was cut off is never repaired.
         """
         end = self._done
         if end is None:
             return None
-        wanted = calls and end.stop not in ("length", "refused")
-        parts = tuple(self._build_parts(wanted))
-        stop = "end" if end.stop == "calls" and not wanted else end.stop
+        has_calls = calls and end.stop not in ("length", "refused")
+        parts = tuple(self._build_parts(has_calls))
+        stop = "end" if end.stop == "calls" and not has_calls else end.stop
         has_content = any(
             isinstance(p, ToolCall) or (isinstance(p, Text) and p.text) for p in parts
         )
@@ -155,7 +159,7 @@ class Draft:
             return None
         content = parts if has_content or self._hosted else ()
         charged = self._charge(end)
-        asked = charged.model.partition("/")[2]
+        requested_name = charged.model.partition("/")[2]  # of provider/name
         return ModelAnswered(
             Message("assistant", content),
             charged.usage,
@@ -163,7 +167,7 @@ class Draft:
             charged.model,
             cost=charged.cost,
             refusal=end.why,
-            served_by=end.model if end.model != asked else "",
+            served_by=end.model if end.model != requested_name else "",
             first_piece=self._first_piece if self._pieces > 1 else None,
             paused=end.paused,
             warning=end.warning,
@@ -171,7 +175,9 @@ class Draft:
         )
 
     def to_failure(self, reason: str, kind: str, *, dropped: bool = False) -> ModelFailed:
-        """The event for a failed response, with the charge for the part that was received."""
+        """Return the event for a failed response, with the charge for the part that was
+        received.
+        """
         shown = _part_to_record(self.text) if self.text.strip() else ""
         if self._done is None and not self._pieces:
             return ModelFailed(reason, kind, shown, dropped=dropped)
@@ -181,21 +187,33 @@ class Draft:
         )
 
     def to_partial_answer(self) -> ModelAnswered | None:
-        """What the user saw before a stop. Half a call does not count."""
+        """Return the text that was received before a stop; None if there is no text.
+
+        Calls are left out, because they may be incomplete.
+        """
         if not self.text.strip():
             return None
-        used = (u.result for u in self.provider_calls if u.result and bytes(u.result.data))
-        thinking = tuple(Thinking("", result.wire, result.data) for result in used)
+        results = [use.result for use in self.provider_calls if use.result is not None]
+        # Later requests must contain what the provider needs of its own calls.
+        thinking = tuple(
+            Thinking("", result.wire, result.data)
+            for result in results
+            if bytes(result.data)
+        )
         message = Message("assistant", (*thinking, Text(self.text)))
-        # No usage was reported; of a free model the cost is known to be zero.
+        # Without reported usage the cost is unknown, except that a free model costs
+        # nothing.
         free = self._price(self._model, Usage(fresh=1, output=1)) == 0
         cost = 0.0 if free else None
         return ModelAnswered(message, model=self._model, partial=True, cost=cost)
 
-    def _count_chars(self, text: str, delta_text: str = "") -> None:
-        """Count text of the response; `delta_text` is text that the model did not write."""
+    def _count_chars(self, text: str, result_text: str = "") -> None:
+        """Count text that the model wrote, and the result of a call by the provider.
+
+        Raises `ProviderError` if the response exceeds the maximum size.
+        """
         self._written_chars += len(text)
-        self._result_chars += len(delta_text)
+        self._result_chars += len(result_text)
         if self._written_chars + self._result_chars > MAX_RESPONSE_CHARS:
             raise ProviderError(ENDLESS_RESPONSE)
 
@@ -204,6 +222,7 @@ class Draft:
         return charge(done, call, self._model, self._price)
 
     def _add_text(self, text: str) -> Live | None:
+        """Add a piece to the last text, or begin a new one. Return None for an empty piece."""
         if not text:
             return None
         last = self._parts[-1] if self._parts else None
@@ -214,23 +233,28 @@ class Draft:
         return TextCame(text)
 
     def _add_thinking(self, text: str, wire: str, data: Raw) -> Live | None:
+        """Add a piece of thinking, which ends with a piece that has data of the provider."""
         if self._thinking is None:
             self._thinking = []
         self._thinking.append(text)
-        if bytes(data):
+        if bytes(data):  # only the last piece has data of the provider
             whole = "".join(self._thinking)
             self._parts.append(Thinking(whole, wire, data))
             self._thinking = None
         return ThinkingCame(text) if text else None
 
     def _close_thinking(self) -> None:
+        """Add open thinking to the parts, if it has text. It has no data of the provider."""
         if self._thinking is not None and any(self._thinking):
             self._parts.append(Thinking("".join(self._thinking)))
         self._thinking = None
 
     def _add_call(self, delta: CallDelta) -> Live | None:
+        """Add a piece of the call `delta.index`. Return the news once, as soon as its name
+        comes.
+        """
         call = self._calls.get(delta.index)
-        new = call is None
+        is_new = call is None
         if call is None:
             call = self._calls[delta.index] = _Call(delta.id)
             self._parts.append(call)
@@ -238,15 +262,16 @@ class Draft:
         call.arguments.append(delta.arguments)
         if bytes(delta.data):
             call.wire, call.data = delta.wire, delta.data
-        return CallComing(call.name) if new and call.name else None
+        return CallComing(call.name) if is_new and call.name else None
 
     def _add_provider_call(self, delta: HostedCall | HostedResult) -> Live | None:
+        """Add a call that the provider executes, or its result. Only a call is news."""
         if isinstance(delta, HostedCall):
             if len(self._hosted) >= MAX_HOSTED_CALLS:
                 raise ProviderError(TOO_MANY_HOSTED_CALLS)
             self._hosted[delta.id] = HostedUse(delta.name)
             return CallComing(delta.name)
-        self._count_chars(delta.arguments, delta_text=delta.text)
+        self._count_chars(delta.arguments, result_text=delta.text)
         if (use := self._hosted.get(delta.id)) is not None:
             arguments = _to_json(delta.arguments)
             self._hosted[delta.id] = replace(use, arguments=arguments, result=delta)
@@ -254,12 +279,13 @@ class Draft:
             self._parts.append(Thinking("", delta.wire, delta.data))
         return None
 
-    def _build_parts(self, calls: bool) -> list[Part]:
+    def _build_parts(self, with_calls: bool) -> list[Part]:
+        """Return the parts of the message; without empty texts, and calls only `with_calls`."""
         parts: list[Part] = []
-        next_call = self._next
+        next_call = self._next_call
         for part in self._parts:
             match part:
-                case _Call() if calls:
+                case _Call() if with_calls:
                     arguments = _to_json("".join(part.arguments))
                     id_ = f"call-{next_call}"
                     fields = (id_, part.name, arguments, part.id, part.wire, part.data)
@@ -275,18 +301,24 @@ class Draft:
 
 
 def _part_to_record(text: str) -> str:
-    """The part of a failed response that is recorded: the beginning if it is too long."""
-    left = len(text) - _MAX_FAILED_TEXT_CHARS
-    note = f"\n[… {left:,} characters are left out here …]"
-    return text if left <= 0 else text[:_MAX_FAILED_TEXT_CHARS] + note
+    """Return the part of a failed response to record: the beginning, if it is too long."""
+    omitted = len(text) - _MAX_FAILED_TEXT_CHARS
+    if omitted <= 0:
+        return text
+    note = f"\n[… {omitted:,} characters are left out here …]"
+    return text[:_MAX_FAILED_TEXT_CHARS] + note
 
 
 def _to_json(arguments: str) -> Raw:
+    """Return the arguments of a call as a JSON object on one line, repaired if necessary.
+
+    Text that cannot be repaired becomes a JSON string.
+    """
     written = arguments.strip() or "{}"
     try:
         if not written.startswith("{"):
             raise msgspec.DecodeError
-        # Models send line breaks; a journal line must not hold one.
+        # Models send line breaks, but a line of the journal must not contain any.
         return Raw(msgspec.json.format(written, indent=-1).encode())
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         from refold.values.json_repair import repair_object
@@ -303,9 +335,10 @@ class _Wrapped(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def unwrap_call(call: ToolCall, reachable: Callable[[str], bool]) -> ToolCall:
-    """The call of a `reachable` tool that `call` stands for, or `call` itself.
+    """Return the call that `call`, a call of `tool_call`, wraps, if its tool is `reachable`.
 
-    A call with another shape stays as it is: the tool itself tells the model why.
+    Any other call is returned unchanged. If a call of `tool_call` is malformed, that tool
+    reports to the model what is wrong.
     """
     if call.name != CALLER_TOOL:
         return call
@@ -313,7 +346,7 @@ def unwrap_call(call: ToolCall, reachable: Callable[[str], bool]) -> ToolCall:
         wrapped = msgspec.json.decode(call.arguments, type=_Wrapped)
         if find_repeated_key(call.arguments) is not None:
             return call
-        inner = _check_object(wrapped.arguments)
+        inner = _parse_object(wrapped.arguments)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return call
     if wrapped.name == CALLER_TOOL or not reachable(wrapped.name):
@@ -321,10 +354,10 @@ def unwrap_call(call: ToolCall, reachable: Callable[[str], bool]) -> ToolCall:
     return replace(call, name=wrapped.name, arguments=inner, via=CALLER_TOOL)
 
 
-def _check_object(arguments: Raw) -> Raw:
-    """Raises `DecodeError` for anything but an object."""
+def _parse_object(arguments: Raw) -> Raw:
+    """Return the arguments of a call as a JSON object. Raises `DecodeError` if they are not."""
     written = bytes(arguments)
-    if written.startswith(b'"'):  # many models write an object within a text
+    if written.startswith(b'"'):  # many models put the object into a string
         text = msgspec.json.decode(written, type=str).strip()
         written = msgspec.json.format(text or "{}", indent=-1).encode()
     if written == b"null":

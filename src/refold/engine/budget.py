@@ -1,14 +1,16 @@
-"""What a turn may still spend, and reservations for model calls outside the conversation.
+"""Computes what a turn may still spend, and reserves budget for model calls outside of the
+conversation.
 
-A call is allowed while something is left, and its estimated cost counts as used until it is
-settled. So however many calls run at once, a turn exceeds its budget by at most one call. A
-reservation that was never settled, because the process died, stays counted.
+A call is allowed while any budget is left, and its estimated cost counts as used until the
+call is settled. So a turn exceeds its budget by at most one call, however many calls run at
+once. If the process died before it settled a reservation, the reservation stays counted.
 
-A subagent's budget is a grant: there a call has to fit completely, or more is requested
-first. So a tree of sessions exceeds its budget by no more than one session would.
+A subagent's budget is a grant: a part of its parent's budget. A call must fit into the grant
+completely, or a larger grant is requested first. So a tree of sessions exceeds its budget by no
+more than one session would.
 
-Reservations are events, so that a crash loses none. A budget is for one turn: one for a
-whole session would end a conversation of a week in the middle.
+Reservations are events, so that a crash loses none. A budget is for one turn: a budget for
+a whole session would end a long conversation in the middle.
 """
 
 from collections.abc import Callable
@@ -21,26 +23,28 @@ from refold.engine.call_cost import CHARS_PER_TOKEN, Charge
 from refold.engine.context_usage import token_count
 from refold.engine.world import BudgetGrant, Model, Record
 from refold.errors import ProviderError
-from refold.journal.events.kinds import BudgetSet, Reserved, Settled
+from refold.journal.events.kinds import Reserved, Settled
+from refold.journal.events.setting_events import BudgetSet
 from refold.journal.state.fold import BudgetUsed, View, budget_of, budget_used
 from refold.provider.port import Request
 from refold.values.usage import Budget, Estimate, Usage
 
 Price: TypeAlias = Callable[[str, Usage], float | None]
-DEFAULT_ANSWER_TOKENS = 8_192  # of an answer, if no limit is set
+DEFAULT_ANSWER_TOKENS = 8_192  # tokens of a response, if no limit is set
 NOTHING_LEFT = "the budget of this turn is used up"
 _Number = TypeVar("_Number", int, float)
 
 
 def find_overrun(view: View, budget: Budget) -> str:
-    """Return the part of the budget that is used up; "" if none is."""
+    """Return which limit of the budget is reached, as a sentence; "" if none is."""
     return _overrun(budget_used(view), budget)
 
 
 def why_unenforceable(model: str, cost: float | None, budget: Budget) -> str:
-    """Say why a limit in dollars cannot be enforced for this model; "" if it can.
+    """Return why a limit in dollars cannot be enforced for this model; "" if it can.
 
-    `cost` of any call is None if the price is not known. A limit in tokens holds then.
+    `cost` is the cost of a call, or None if the price is unknown. A limit in dollars then works
+    only together with a limit in tokens.
     """
     if budget.dollars is None or budget.tokens is not None or cost is not None:
         return ""
@@ -52,7 +56,11 @@ def why_unenforceable(model: str, cost: float | None, budget: Budget) -> str:
 
 
 def shortfall(usage: BudgetUsed, budget: Budget, need: Estimate) -> str:
-    """Return the part of the budget that is too small for another call; "" if none is."""
+    """Return which limit is reached, or too low for a call that costs `need`, as a sentence.
+
+    Return "" if none is. The limit in tokens is compared with `need` only if a price is
+    unknown.
+    """
     if over := _overrun(usage, budget):
         return over
     dollars, tokens = need.dollars, need.tokens
@@ -61,20 +69,25 @@ def shortfall(usage: BudgetUsed, budget: Budget, need: Estimate) -> str:
         and dollars is not None
         and usage.dollars + dollars > budget.dollars
     ):
-        # Cents alone would round 0.041 and 0.044 to the same.
+        # Two decimals alone would round 0.041 and 0.044 to the same number.
         digits = 2 if dollars >= 1 else 4
         next_one = (
             f"the next call may cost ${dollars:.{digits}f}, which is more than is left"
         )
         return f"${usage.dollars:.{digits}f} of ${budget.dollars:.{digits}f} are used; {next_one}"
-    by_tokens = budget.tokens is not None and not (usage.priced and dollars is not None)
-    if by_tokens and usage.tokens + tokens > (budget.tokens or 0):
+    is_priced = usage.priced and dollars is not None
+    if (
+        budget.tokens is not None
+        and not is_priced
+        and usage.tokens + tokens > budget.tokens
+    ):
         next_one = f"the next call may take {tokens:,}, which is more than is left"
         return f"{usage.tokens:,} of {budget.tokens:,} tokens are used; {next_one}"
     return ""
 
 
 def _overrun(usage: BudgetUsed, budget: Budget) -> str:
+    """Return which limit of the budget is reached, as a sentence; "" if none is."""
     if budget.dollars is not None and usage.dollars >= budget.dollars:
         return f"${usage.dollars:.2f} of ${budget.dollars:.2f} are used"
     if budget.tokens is not None and not usage.priced and usage.tokens >= budget.tokens:
@@ -87,7 +100,7 @@ def _overrun(usage: BudgetUsed, budget: Budget) -> str:
 
 
 class Remainder(Struct, frozen=True):
-    """The part of a budget with the smallest remaining share: that share, 0 to 1, and the
+    """What remains of the limit that will be reached first: its share, 0 to 1, and its
     amount.
     """
 
@@ -96,28 +109,26 @@ class Remainder(Struct, frozen=True):
 
 
 def remainder(view: View, budget: Budget) -> Remainder:
-    """What is left, in the unit of the limit that will end the turn."""
+    """Return what is left of the limit that will be reached first."""
     usage = budget_used(view)
+    # The limit in tokens applies only if a price is unknown.
+    token_limit = None if usage.priced else budget.tokens
     limits = (
         (usage.dollars, budget.dollars, "${:,.2f} of ${:,.2f}"),
-        (
-            usage.tokens,
-            None if usage.priced else budget.tokens,
-            "{:,.0f} of {:,.0f} tokens",
-        ),
+        (usage.tokens, token_limit, "{:,.0f} of {:,.0f} tokens"),
         (usage.calls, budget.calls, "{:,.0f} of {:,.0f} model calls"),
         (usage.seconds, budget.seconds, "{:,.0f} of {:,.0f} seconds"),
     )
     remainders = [
-        Remainder(max(0.0, 1 - have / limit), words.format(max(0.0, limit - have), limit))
-        for have, limit, words in limits
+        Remainder(max(0.0, 1 - used / limit), words.format(max(0.0, limit - used), limit))
+        for used, limit, words in limits  # `words` has places for the rest and the limit
         if limit
     ]
     return min(remainders, key=lambda part: part.share, default=Remainder())
 
 
 def share_left(view: View, budget: Budget) -> float:
-    """The smallest share of any part of the budget that is left, 0 to 1."""
+    """Return the share that is left, 0 to 1, of the limit that will be reached first."""
     return remainder(view, budget).share
 
 
@@ -129,9 +140,10 @@ async def request_more(
     *,
     record_refusal: bool = False,
 ) -> bool:
-    """Request a larger grant. Returns False if no more is granted.
+    """Request a grant that suffices for another call. Return False if it is refused.
 
-    With `record_refusal`, a refusal is recorded, so that it is not requested again.
+    A grant is the part of the parent's budget that a subagent may use. If `record_refusal`,
+    a refusal is recorded, so that the request is not repeated.
     """
     usage = budget_used(record.view)
     larger_budget = await grant.request_more(need, usage) if grant is not None else None
@@ -139,49 +151,55 @@ async def request_more(
         larger_budget = None
 
     def make_events(view: View) -> tuple[BudgetSet, ...]:
-        have, share = (
-            budget_of(view, budget),
-            grant.share_left if grant is not None else 0.0,
-        )
+        """Return the new budget: larger, or final if `record_refusal`; none if it stays."""
+        current = budget_of(view, budget)
+        share = grant.share_left if grant is not None else 0.0
         if larger_budget is None:
-            last = record_refusal and shortfall(budget_used(view), have, need)
-            return (BudgetSet(have, final=True, share_left=share),) if last else ()
-        wider = _larger_budget(have, larger_budget)
-        known = wider == have and not view.rights.final_budget
-        return () if known else (BudgetSet(wider, share_left=share),)
+            if record_refusal and shortfall(budget_used(view), current, need):
+                return (BudgetSet(current, final=True, share_left=share),)
+            return ()
+        new = _larger_budget(current, larger_budget)
+        if new == current and not view.rights.final_budget:
+            return ()
+        return (BudgetSet(new, share_left=share),)
 
     await record.append_if(make_events, author="parent")
     return larger_budget is not None
 
 
-def _larger_budget(have: Budget, extra: Budget) -> Budget:
-    """The larger of two grants: two concurrent requests may be answered in either order."""
+def _larger_budget(first: Budget, second: Budget) -> Budget:
+    """Return a budget with the larger limit of each kind.
+
+    Concurrent requests are answered in any order, so either budget may be the newer one.
+    """
     return Budget(
-        _larger_limit(have.dollars, extra.dollars),
-        _larger_limit(have.tokens, extra.tokens),
-        _larger_limit(have.calls, extra.calls),
-        _larger_limit(have.seconds, extra.seconds),
+        _larger_limit(first.dollars, second.dollars),
+        _larger_limit(first.tokens, second.tokens),
+        _larger_limit(first.calls, second.calls),
+        _larger_limit(first.seconds, second.seconds),
     )
 
 
-def _larger_limit(have: _Number | None, extra: _Number | None) -> _Number | None:
-    return None if have is None or extra is None else max(have, extra)
+def _larger_limit(first: _Number | None, second: _Number | None) -> _Number | None:
+    if first is None or second is None:  # no limit
+        return None
+    return max(first, second)
 
 
 def estimate_next_step(view: View, price: Price) -> Estimate:
-    """The estimated cost of the next step.
+    """Estimate the cost of the next model call of the conversation.
 
-    The part that was cached last time counts as cached.
+    The part of the prompt that was cached in the last call is assumed to be cached again.
     """
-    briefed = view.conversation.system_prompt
+    prompt = view.conversation.system_prompt
     size, last = token_count(view), view.account.last_usage
     cached = min(size, last.input) if last.cached else 0
     usage = Usage(
         fresh=size - cached,
         cached=cached,
-        output=briefed.max_output or DEFAULT_ANSWER_TOKENS,
+        output=prompt.max_output or DEFAULT_ANSWER_TOKENS,
     )
-    return Estimate(price(briefed.model, usage), usage.uncached)
+    return Estimate(price(prompt.model, usage), usage.uncached)
 
 
 async def reserve(
@@ -190,27 +208,31 @@ async def reserve(
     record: Record,
     grant: BudgetGrant | None = None,
 ) -> int:
-    """Reserve the cost of a model call, and return the seq of that event; 0 if the call
-    is not wanted.
+    """Reserve the cost of a model call, and return the number of the event that records it.
 
-    Raises `ProviderError` if nothing is left to pay for it, and no more is granted.
+    Returns 0 if `make_reservation` returns None. Raises `ProviderError` if the budget does not
+    suffice and no larger grant is given.
     """
     need: Estimate | None = None
     seq = 0
 
     def make_events(view: View) -> tuple[Reserved, ...]:
+        """Return the reservation; none if the budget is too small, and then set `need`."""
         nonlocal need, seq
         need, seq = None, view.seq + 1
         reservation = make_reservation(view)
         if reservation is None:
             return ()
-        asks = Estimate(reservation.dollars, reservation.tokens)
+        estimate = Estimate(reservation.dollars, reservation.tokens)
         own = budget_of(view, budget)
         if reason := why_unenforceable(reservation.model, reservation.dollars, own):
             raise ProviderError(reason)
-        exceeds_grant = grant is not None and bool(shortfall(budget_used(view), own, asks))
-        if view.turn.seq and (exceeds_grant or find_overrun(view, own)):
-            need = asks
+        if grant is None:
+            is_too_much = find_overrun(view, own) != ""
+        else:
+            is_too_much = shortfall(budget_used(view), own, estimate) != ""
+        if is_too_much and view.turn.seq:  # a budget is for a turn
+            need = estimate
             return ()
         return (reservation,)
 
@@ -225,39 +247,43 @@ async def reserve(
 async def ask_outside_conversation(
     request: Request,
     purpose: str,
-    aide: Model,
+    model: Model,
     budget: Budget,
     record: Record,
     grant: BudgetGrant | None = None,
 ) -> str:
     """Call a model outside of the conversation, and return its text.
 
-    Raises `ProviderError`, also if nothing is left to pay for it. The usage is recorded; if
-    the call is cancelled, its reservation stays counted.
+    Raises `ProviderError`, also if the budget is used up. The usage is recorded; if the
+    call is cancelled, its reservation stays counted.
     """
-    from refold.engine.collect import Collector, request_size  # few sessions need it
+    # Imported late: few sessions need it.
+    from refold.engine.collect import Collector, request_size
 
     usage = Usage(
         fresh=request_size(request) // CHARS_PER_TOKEN,
         output=request.max_output or DEFAULT_ANSWER_TOKENS,
     )
-    reservation = Reserved(purpose, aide.name, aide.price(aide.name, usage), usage.uncached)
+    reservation = Reserved(
+        purpose, model.name, model.price(model.name, usage), usage.uncached
+    )
     seq = await reserve(lambda _: reservation, budget, record, grant)
-    trace = aide.trace is not None
-    request = replace(request, trace=trace, temperature=aide.temperature)
-    collector = Collector(aide)
+    trace = model.trace is not None
+    request = replace(request, trace=trace, temperature=model.temperature)
+    collector = Collector(model)
     try:
         try:
             response = await collector.collect(request)
         finally:
-            if aide.trace is not None:
-                await record(*await aide.trace.drain(record))
+            if model.trace is not None:
+                await record(*await model.trace.drain(record))
     except ProviderError as error:
-        await record(to_settled(seq, aide.name, collector.paid, str(error)))
+        await record(to_settled(seq, model.name, collector.paid, str(error)))
         raise
     end, paid = response.done, response.paid
-    refused = f"the model refused{f': {end.why}' if end.why else ''}"
-    failed = refused if end.stop == "refused" else ""
+    failed = ""
+    if end.stop == "refused":
+        failed = f"the model refused: {end.why}" if end.why else "the model refused"
     await record(Settled(seq, paid.usage, paid.model, paid.cost, failed))
     if failed:
         raise ProviderError(failed)
@@ -265,7 +291,10 @@ async def ask_outside_conversation(
 
 
 def to_settled(seq: int, model: str, charge: Charge | None, failed: str) -> Settled:
-    """The end of a call without a result; `charge` is for its dropped responses."""
+    """Return the event that settles a model call without a result, which `failed` explains.
+
+    `charge` is the charge for dropped responses, or None if there were none.
+    """
     if charge is None:
         return Settled(seq, model=model, failed=failed)
     return Settled(seq, charge.usage, charge.model, charge.cost, failed)

@@ -1,15 +1,21 @@
-"""What a model call is charged: the provider's count, or our own estimate of the text.
+"""Computes the charge of a model call from the provider's token count or, failing that, from
+our own estimate.
 
 A provider may report nothing, or something impossible: no tokens for a long response, or
 billions for a short one. Neither makes a call free, and neither uses up a budget. Only this
 module decides which counts are plausible; an estimate is marked in the usage.
 
-Such responses are not refused: many small servers send them all day. A tokenizer of our own
-would be slow and differ from what is billed.
+Responses with implausible counts are not refused: many small servers send them with every
+response. A tokenizer of our own would be slow and differ from what is billed.
+
+The cost is recorded with the response (`ModelAnswered.cost`) and never computed again. Prices
+change, and two machines may have different price lists; what was spent does not change. The cost
+is the one that the provider reports, or else is computed from the present price. None means
+unknown: a sum with an unknown part is shown as the known part.
 """
 
 from collections.abc import Callable
-from math import isfinite
+from math import ceil, isfinite
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,25 +24,28 @@ from refold.journal.state.conversation import IMAGE_TOKENS
 from refold.provider.port import Done
 from refold.values.usage import Usage
 
-CHARS_PER_TOKEN = 3  # characters, rather too few: what is estimated is never too cheap
-# Characters of a token, on average over a whole answer, that we believe.
+CHARS_PER_TOKEN = 3  # a low number, so that an estimate is never too cheap
+# Characters per token, averaged over a whole response, up to which a count is plausible.
 _MAX_CHARS_PER_TOKEN = 32
-_MIN_CHARS_PER_TOKEN = 0.25  # of a rare script, a character may be four tokens
-_UNCOUNTED_SENT_CHARS = 40_000  # that a provider may leave out of its count
+_MIN_CHARS_PER_TOKEN = 0.25  # in a rare script, one character may be four tokens
+_UNCOUNTED_SENT_CHARS = 40_000  # characters that a provider may leave out of its count
 _UNCOUNTED_RECEIVED_CHARS = 400
 _MAX_INPUT_TOKENS = 10_000_000  # more than any model reads at once
-_MAX_HIDDEN_TOKENS = 1_000_000  # of an answer, that refold is not shown
-_MAX_AGENT_TOKENS = 1_000_000_000  # of all requests of an agent's own program
-_MAX_COST_DOLLARS = 1e6  # US dollars for one answer
+# Of a response: tokens that the provider counts, but does not show.
+_MAX_HIDDEN_TOKENS = 1_000_000
+_MAX_AGENT_TOKENS = 1_000_000_000  # of all requests of an external agent program
+_MAX_COST_DOLLARS = 1e6  # for one response
 
 
 class MeasuredCall(Struct, frozen=True):
-    """A model call as we see it: characters both ways, images, and the output limit."""
+    """The size of a model call: characters in both directions, images, and the output
+    limit.
+    """
 
     sent_chars: int = 0
-    received_chars: int = 0  # of words, thinking and the arguments of calls
+    received_chars: int = 0  # characters of text, thinking and arguments of calls
     images: int = 0
-    limit: int = 0  # tokens of the answer that were asked for at most; 0: no limit
+    limit: int = 0  # maximum tokens that were requested for the response; 0: no limit
 
 
 class Charge(Struct, frozen=True):
@@ -48,45 +57,50 @@ class Charge(Struct, frozen=True):
 def charge(
     done: Done, call: MeasuredCall, model: str, price: Callable[[str, Usage], float | None]
 ) -> Charge:
-    """The charge for a response of `model`, unless `done` names another model."""
-    by = done.by or model
+    """Return the charge for a response. `model` is its model, unless `done` names another
+    one.
+    """
+    model_name = done.by or model
     usage = plausible_usage(done.usage, call, by_agent=done.by_agent)
     cost = done.cost
-    if cost is None or not isfinite(cost) or not 0 <= cost <= _MAX_COST_DOLLARS:
+    if cost is not None and not (isfinite(cost) and 0 <= cost <= _MAX_COST_DOLLARS):
         cost = None
-    if cost is None or (usage.estimated and not cost):
-        cost = price(by, usage)
-    return Charge(by, usage, cost)
+    # A call is not free because its provider reported nothing.
+    if cost is None or (usage.estimated and cost == 0):
+        cost = price(model_name, usage)
+    return Charge(model_name, usage, cost)
 
 
 def add_charges(first: Charge, second: Charge) -> Charge:
-    """The charge for both calls; the model is that of the second."""
+    """Return the charge for both calls; its model is that of the second."""
     known = first.cost is not None and second.cost is not None
     cost = (first.cost or 0.0) + (second.cost or 0.0) if known else None
     return Charge(second.model, first.usage + second.usage, cost)
 
 
 def plausible_usage(usage: Usage, call: MeasuredCall, *, by_agent: bool = False) -> Usage:
-    """The reported usage as far as it is plausible for this call; the rest is estimated,
-    and marked.
+    """Return the reported usage, with estimates in place of counts that are implausible for
+    this call.
+
+    A usage with estimates is marked as estimated.
     """
     if usage.estimated:  # only refold sets this, never a provider
         return usage
-    read = _is_plausible_input(usage.input, call, by_agent)
-    written = _is_plausible_output(usage.output, call, by_agent)
-    if read and written:
+    is_input_plausible = _is_plausible_input(usage.input, call, by_agent)
+    is_output_plausible = _is_plausible_output(usage.output, call, by_agent)
+    if is_input_plausible and is_output_plausible:
         return usage
-    if not read:
-        tokens = -(-call.sent_chars // CHARS_PER_TOKEN) + IMAGE_TOKENS * call.images
+    if not is_input_plausible:
+        tokens = ceil(call.sent_chars / CHARS_PER_TOKEN) + IMAGE_TOKENS * call.images
         usage = replace(usage, fresh=tokens, cached=0, cache_write=0)
-    if not written:
-        usage = replace(
-            usage, output=-(-call.received_chars // CHARS_PER_TOKEN), reasoning=0
-        )
+    if not is_output_plausible:
+        output = ceil(call.received_chars / CHARS_PER_TOKEN)
+        usage = replace(usage, output=output, reasoning=0)
     return replace(usage, estimated=True)
 
 
 def _is_plausible_input(tokens: int, call: MeasuredCall, by_agent: bool) -> bool:
+    """Whether the number of input tokens is possible for the text that was sent."""
     if not tokens:
         return not call.sent_chars
     limit = _MAX_AGENT_TOKENS if by_agent else _MAX_INPUT_TOKENS
@@ -97,9 +111,15 @@ def _is_plausible_input(tokens: int, call: MeasuredCall, by_agent: bool) -> bool
 
 
 def _is_plausible_output(tokens: int, call: MeasuredCall, by_agent: bool) -> bool:
+    """Whether the number of output tokens is possible for the text that was received."""
     if not tokens:
         return not call.received_chars
-    limit = _MAX_AGENT_TOKENS if by_agent else 4 * call.limit or _MAX_HIDDEN_TOKENS
+    if by_agent:
+        limit = _MAX_AGENT_TOKENS
+    elif call.limit:
+        limit = 4 * call.limit
+    else:
+        limit = _MAX_HIDDEN_TOKENS
     limit += int(call.received_chars / _MIN_CHARS_PER_TOKEN)
     return (
         tokens <= limit

@@ -1,10 +1,9 @@
-"""The seam: every tool call goes through here, whatever is behind it.
+"""The seam: every tool call passes through this module, whatever implements the tool.
 
-A call is a small state machine in the fold (called, judged, perhaps asked, started, ended),
-and `run` continues it from any of these states. So recovering from a crash, or continuing
-after a question has waited for days, is the same code as the first run. Permission,
-failures, live output and the size of results are handled here once. `decide` decides when
-calls run.
+A call is a small state machine in the fold (called, judged, perhaps asked, started, ended), and
+`run` continues it from any of these states. So the same code runs at the first attempt, after a
+crash, and after a question has waited for days. Only this module handles permission, failures,
+live output and the size of results. `decide` decides when calls run.
 """
 
 from collections.abc import Sequence
@@ -16,8 +15,10 @@ from msgspec.structs import replace
 
 from refold.engine.answer_draft import HostedUse, unwrap_call
 from refold.engine.authorize import judge
+from refold.engine.call_ends import record_end
+from refold.engine.call_results import end_as_done, end_as_failed
 from refold.engine.change_preview import add_preview, question_to_preview
-from refold.engine.execute import end_as_done, end_as_failed, execute, refusal_text
+from refold.engine.execute import execute, refusal_text
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events.child_events import NestedCallMade
@@ -36,40 +37,47 @@ _CUT_OFF_RESULT = "The response was cut off before the result of this call came.
 async def run_ready(world: World, record: Record) -> None:
     """Run every open call that does not wait for the user, all at the same time.
 
-    A call that the user allows meanwhile joins in. Changes to one file run one after the
-    other, in the order of the calls.
+    A call that the user allows meanwhile is started, too. Changes to one file run one after
+    the other, in the order of the calls.
     """
     match record.view.conversation.calls:
         case (only,) if only.result is None and only.stage != "asked":
-            await run_with_file_locks(only.call, world, record)  # no other call can join it
+            # No other call can be started meanwhile.
+            await run_with_file_locks(only.call, world, record)
             return
         case _:
             pass
-    taken: set[str] = set()
+    running_ids: set[str] = set()
     running = 0
 
-    async def take(ready_call: OpenCall) -> None:
+    async def run_ready_call(ready_call: OpenCall) -> None:
+        """Run a call. If no other one runs then, end the task group below."""
         nonlocal running
         await run_with_file_locks(ready_call.call, world, record)
         running -= 1
-        taken.discard(ready_call.call.id)  # after a question it is run again
+        running_ids.discard(
+            ready_call.call.id
+        )  # after its question is answered, it runs again
         if not running:
-            group.cancel_scope.cancel()  # no call is left that another could join
+            group.cancel_scope.cancel()  # no call is left, so no other one can be started
 
     async with anyio.create_task_group() as group:
         while True:
             seq = record.view.seq
             for open_call in record.view.conversation.calls:
                 waits = open_call.result is not None or open_call.stage == "asked"
-                if not waits and open_call.call.id not in taken:
-                    taken.add(open_call.call.id)
+                if not waits and open_call.call.id not in running_ids:
+                    running_ids.add(open_call.call.id)
                     running += 1
-                    group.start_soon(take, open_call)
+                    group.start_soon(run_ready_call, open_call)
             await record.wait_for_event(after=seq)
 
 
 async def run_with_file_locks(call: ToolCall, world: World, record: Record) -> None:
-    """Run a call, with the locks of the files that it changes held in the whole tree."""
+    """Run a call while it holds the locks of the files that it changes.
+
+    All agents of the session tree share these locks.
+    """
     async with AsyncExitStack() as locks:
         for file in _paths_to_lock(record.unmask(call) or call, world):
             await locks.enter_async_context(world.lineage.shared.lock(file))
@@ -77,59 +85,70 @@ async def run_with_file_locks(call: ToolCall, world: World, record: Record) -> N
 
 
 async def run(call_id: str, world: World, record: Record) -> None:
-    """Take a call to its end, or to the point where it waits for the user."""
+    """Run a call to its end, or to the point where it waits for the user."""
     while (
         open_call := record.view.conversation.call(call_id)
     ) and open_call.result is None:
-        whole = record.unmask(open_call.call) or open_call.call
+        # In the journal, secrets in the arguments are masked.
+        unmasked = record.unmask(open_call.call) or open_call.call
         match open_call.stage:
             case "called" if world.hooks and await _run_next_hook(
-                open_call, whole, world, record
+                open_call, unmasked, world, record
             ):
                 pass  # continue with the next hook, or with the changed call
             case "called":
                 await _record_opening(
-                    whole, begin(whole, world, record.view), world, record
+                    unmasked, begin(unmasked, world, record.view), world, record
                 )
             case "allowed":
-                world.facts().renew()  # its question waited for an answer
-                opening = judge_again(open_call, whole, world, record.view)
-                await _record_opening(whole, opening, world, record)
+                world.facts().renew()  # time has passed since its question was asked
+                opening = judge_again(open_call, unmasked, world, record.view)
+                await _record_opening(unmasked, opening, world, record)
             case "denied":
-                await record(Ended(call_id, "refused", refusal_text(open_call.reason)))
+                await record_end(
+                    Ended(call_id, "refused", refusal_text(open_call.reason)), record
+                )
             case "started" if was_interrupted(open_call, world, record):
-                await record(Ended(call_id, "unknown", UNKNOWN_OUTCOME))
+                await record_end(Ended(call_id, "unknown", UNKNOWN_OUTCOME), record)
             case "started":
                 end = await execute(open_call, world, record, run_with_file_locks)
                 if world.hooks:
                     from refold.engine import run_hooks
 
-                    await run_hooks.run_after_call(whole, end, world, record)
+                    await run_hooks.run_after_call(unmasked, end, world, record)
             case _:
                 return
     world.prepared.drop(call_id)
 
 
-def begin(call: ToolCall, world: World, view: View) -> list[Event]:
-    """Judge a call, and start it if no approval is needed."""
-    tool, wanted = world.tool(call.name), unwrap_call(call, lambda _: True).name
-    if tool is None or wanted != call.name:
+def begin(call: ToolCall, world: World, view: View, approved_hash: str = "") -> list[Event]:
+    """Judge a call. Return its verdict, and its start if no approval is needed.
+    If the call cannot be run, return its end.
+
+    `approved_hash` is the hash of a call that the user approved before. A call with this hash
+    is not denied because no user can be asked now.
+    """
+    tool = world.tool(call.name)
+    # `tool_call` calls another tool. If it is still unwrapped here, that tool is missing.
+    inner_name = unwrap_call(call, lambda _: True).name
+    if tool is None or inner_name != call.name:
         names = ", ".join(world.tool_names) or "none"
         text = f"There is no tool {call.name!r}. The tools are: {names}."
-        why = world.explain_missing(wanted)  # it may quote a server
+        why = world.explain_missing(inner_name)  # the text may quote a server
         if tool is None or why:
             return [Ended(call.id, "failed", why or text, outside=bool(why))]
     try:
-        judged = _judge_call(call, tool, world, view)
+        judged = _judge_call(call, tool, world, view, approved_hash)
     except ToolFailed as error:  # invalid arguments or paths
         return [Ended(call.id, "failed", str(error))]
     return [judged, Started(call.id)] if judged.verdict == "allow" else [judged]
 
 
 def begin_with_answer(call: ToolCall, world: World, view: View) -> list[Event]:
-    """The events that are recorded together with the response that makes the call.
+    """Return the events of a call that are recorded with the response that contains it.
 
-    Empty if a preview has to be made before the user is asked, or if there are hooks.
+    The result is empty if hooks are configured, or if a preview must be made before the
+    user is asked.
     """
     if world.hooks is not None:  # they run before the verdict
         return []
@@ -138,14 +157,14 @@ def begin_with_answer(call: ToolCall, world: World, view: View) -> list[Event]:
 
 
 def judge_again(
-    open_call: OpenCall, whole: ToolCall, world: World, view: View
+    open_call: OpenCall, unmasked: ToolCall, world: World, view: View
 ) -> list[Event]:
-    """Judge an allowed call again, by what holds now.
+    """Judge an allowed call again, by the present rules and links, and return the events.
 
-    Its paths may lead to files that were never judged, or a rule may forbid it by now.
-    Otherwise the user's approval counts, this once.
+    The paths of the call may now lead to files that were never judged, or a rule may now forbid
+    it. Otherwise the user's approval applies to this call.
     """
-    opening = begin(whole, world, view)
+    opening = begin(unmasked, world, view, approved_hash=open_call.hash)
     match opening[0]:
         case Judged(verdict=verdict, hash=hash_) if (
             verdict != "deny" and hash_ == open_call.hash
@@ -158,26 +177,32 @@ def judge_again(
 def must_sync(events: Sequence[Event], calls: Sequence[ToolCall], world: World) -> bool:
     """Whether these events must be on the disk before the call continues.
 
-    The start of a call that may change something must be, and a question before the user
-    sees it.
+    That is so for the start of a call that may change something, and for a question, before
+    the user sees it.
     """
-    safe = {c.id for c in calls if (e := _effect(c, world)) and e.repeatable}
-    return any(
-        (isinstance(e, Started) and e.call_id not in safe)
-        or (isinstance(e, Judged) and e.verdict == "ask")
-        for e in events
-    )
+    effects = {call.id: _effect(call, world) for call in calls}
+    for event in events:
+        if isinstance(event, Started):
+            effect = effects.get(event.call_id)
+            if effect is None or not effect.repeatable:
+                return True
+        elif isinstance(event, Judged) and event.verdict == "ask":
+            return True
+    return False
 
 
 def was_interrupted(open_call: OpenCall, world: World, record: Record) -> bool:
-    """Whether a writer that died started this call, and it must not be repeated."""
+    """Whether an earlier writer died while it ran this call, which must not be repeated."""
     is_own = open_call.started > record.since
     effect = _effect(open_call.call, world)
     return not is_own and not (effect and effect.repeatable)
 
 
 def end_unexecuted(open_call: OpenCall, reason: str, world: World, record: Record) -> Ended:
-    """The end of a call that will not be executed, or not again."""
+    """Return the end of a call that is not executed, for this `reason`.
+
+    If a crash interrupted the call, its end says that it may have taken effect.
+    """
     world.prepared.drop(open_call.call.id)
     if open_call.stage == "started" and was_interrupted(open_call, world, record):
         return Ended(open_call.call.id, "unknown", UNKNOWN_OUTCOME)
@@ -187,6 +212,9 @@ def end_unexecuted(open_call: OpenCall, reason: str, world: World, record: Recor
 async def _record_opening(
     call: ToolCall, opening: Sequence[Event], world: World, record: Record
 ) -> None:
+    """Record the events that `begin` returned for a call, with a preview if they ask the
+    user.
+    """
     question = question_to_preview(call, opening[0], world)
     if question is None:
         await record(*opening, kept=must_sync(opening, (call,), world), author="rules")
@@ -199,6 +227,7 @@ async def _record_opening(
 
 
 async def _notify(call: ToolCall, opening: Event, world: World, record: Record) -> None:
+    """Run the hooks for a question if `opening` asks the user."""
     from refold.engine import run_hooks
 
     if isinstance(opening, Judged) and opening.verdict == "ask":
@@ -206,23 +235,29 @@ async def _notify(call: ToolCall, opening: Event, world: World, record: Record) 
 
 
 async def _run_next_hook(
-    open_call: OpenCall, whole: ToolCall, world: World, record: Record
+    open_call: OpenCall, unmasked: ToolCall, world: World, record: Record
 ) -> bool:
-    from refold.engine import run_hooks  # few sessions have hooks
+    from refold.engine import run_hooks  # imported late: few sessions have hooks
 
-    return await run_hooks.run_before_call(open_call, whole, world, record)
+    return await run_hooks.run_before_call(open_call, unmasked, world, record)
 
 
-def _judge_call(call: ToolCall, tool: Tool, world: World, view: View) -> Judged:
+def _judge_call(
+    call: ToolCall, tool: Tool, world: World, view: View, approved_hash: str
+) -> Judged:
+    """Return the verdict on a call, by rules, hooks, and whether a user can be asked."""
     resolved = world.prepared.resolve(call, tool, world.facts())
-    by = partial(world.prepared.decide, call.id)
-    decision = judge(resolved.access, world, view, parent=world.lineage.parent, decider=by)
-    if (known := view.conversation.call(call.id)) and known.hooks:
+    decider = partial(world.prepared.decide, call.id)
+    decision = judge(
+        resolved.access, world, view, parent=world.lineage.parent, decider=decider
+    )
+    recorded_call = view.conversation.call(call.id)
+    if recorded_call is not None and recorded_call.hooks:
         from refold.engine.run_hooks import with_hooks
 
-        decision = with_hooks(decision, known.hooks)
+        decision = with_hooks(decision, recorded_call.hooks)
     verdict, reason = decision.verdict, decision.reason
-    if verdict == "ask" and not world.attended:
+    if verdict == "ask" and not world.attended and resolved.hash != approved_hash:
         verdict, reason = "deny", f"{reason}, and {NOBODY_TO_ASK}"
     return Judged(
         call.id,
@@ -243,7 +278,10 @@ def _effect(call: ToolCall, world: World) -> Effect | None:
 
 
 def _paths_to_lock(call: ToolCall, world: World) -> Sequence[str]:
-    """The files that a call changes, sorted: each is locked while it runs."""
+    """Return the real paths of the files that a call changes, sorted.
+
+    The files are locked while the call runs.
+    """
     tool = world.tool(call.name)
     if tool is None or tool.effect is not Effect.CHANGE:
         return ()
@@ -257,22 +295,24 @@ def _paths_to_lock(call: ToolCall, world: World) -> Sequence[str]:
 async def record_hosted(
     uses: tuple[HostedUse, ...], world: World, record: Record
 ) -> tuple[Event, ...]:
-    """The events of the calls that a provider made itself, while it answered; in their order.
+    """Return the events of the calls that a provider executed itself, in their order.
 
-    They are not judged here and were not started here: the user has handed their server over
-    to the provider (`app.remote_servers`). So each is recorded with its result at once, as a call
-    within the turn, and its text counts as text from outside. What the provider wants to read
-    of it again is in the response.
+    refold does not judge or start these calls: the user has let the provider connect to a
+    server (`app.remote_servers`). Each call is recorded at once with its result, and its text
+    counts as text from outside. The response contains what the provider needs of these calls in
+    later requests.
     """
     events: list[Event] = []
     for number, use in enumerate(uses):
         id_ = f"hosted-{record.view.seq}-{number}"
         call = ToolCall(id_, use.name, use.arguments)
-        events += NestedCallMade(call, ""), await _end_hosted(id_, use, world, record)
+        events.append(NestedCallMade(call, ""))
+        events.append(await _end_hosted(id_, use, world, record))
     return tuple(events)
 
 
 async def _end_hosted(id_: str, use: HostedUse, world: World, record: Record) -> Ended:
+    """Return the end of a call that the provider executed; "unknown" if it has no result."""
     if use.result is None:
         return Ended(id_, "unknown", _CUT_OFF_RESULT)
     if use.result.failed:

@@ -1,11 +1,11 @@
-"""Previews a call before the user is asked: the diffs that it would make.
+"""Computes the diffs that a call would make, before the user is asked about it.
 
-The tool itself runs, on files that keep its changes in memory, so the preview is what would
-happen. A call that fails here, or does not pass the check of
-its tool, fails without a question.
+The tool itself runs, on files that keep its changes in memory, so the preview is exact. A
+call that fails in the preview, or does not pass the check of its tool, ends as failed, and
+the user is not asked.
 
-A display that computed the effect from the arguments would be every edit tool a second
-time, and wrong sooner or later.
+A display that computed the effect from the arguments would implement every edit tool a
+second time, and would differ from it sooner or later.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from hashlib import sha256
 from anyio import to_thread
 from msgspec.structs import replace
 
-from refold.engine.execute import end_as_failed
+from refold.engine.call_results import end_as_failed
 from refold.engine.world import Record, World
 from refold.errors import ToolFailed
 from refold.journal.events.kinds import Ended, Event, Judged
@@ -27,7 +27,7 @@ from refold.values.tools import Effect
 
 
 def question_to_preview(call: ToolCall, event: Event, world: World) -> Judged | None:
-    """The question, if `event` is one and its call can be previewed."""
+    """Return `event` if it is a question whose call can be previewed; otherwise None."""
     if not isinstance(event, Judged) or event.verdict != "ask":
         return None
     tool = world.tool(call.name)
@@ -39,26 +39,29 @@ def question_to_preview(call: ToolCall, event: Event, world: World) -> Judged | 
 async def add_preview(
     call: ToolCall, question: Judged, world: World, record: Record
 ) -> Judged | Ended:
-    """The question with its preview, or the end of the call if it would fail.
+    """Return the question with its preview, or the end of the call if it would fail.
 
-    Earlier calls on the same files that still wait count as done; one that reads has then
-    seen the version on the disk. A failure is reported to the model only if it does not
-    depend on a change that waits, and if all files are in the workspace: elsewhere it would
-    reveal what is there before the user has agreed.
+    The preview assumes that earlier waiting calls on the same files have run: it contains their
+    changes, and a file that one of them reads counts as read by the model.
+
+    A failure is reported to the model only if it does not depend on such a waiting change,
+    and if all files are in the workspace: for other files the report would reveal their
+    content before the user has agreed.
     """
     if world.files is None:
         return question
     files = world.files.dry_run()
-    known = dict(record.view.file_hashes.files)
+    versions = dict(record.view.file_hashes.files)
     earlier = _earlier_calls(call, world, record)
-    changing = [waiting for waiting in earlier if not _is_read_only(waiting, world)]
+    changing = [other for other in earlier if not _is_read_only(other, world)]
     if len(changing) < len(earlier):
-        known.update(_current_versions(call, world, files))
-    for waiting in changing:
+        versions.update(_current_versions(call, world, files))
+    for other in changing:
         with suppress(ToolFailed):
-            await _compute_changes(waiting, world, files, known)
+            await _compute_changes(other, world, files, versions)
     try:
-        return replace(question, changes=await _compute_changes(call, world, files, known))
+        changes = await _compute_changes(call, world, files, versions)
+        return replace(question, changes=changes)
     except ToolFailed as error:
         if changing or any(files.outside(real) for real in _real_paths(call, world)):
             return question
@@ -66,9 +69,13 @@ async def add_preview(
 
 
 async def _compute_changes(
-    call: ToolCall, world: World, files: Files, texts: dict[str, str]
+    call: ToolCall, world: World, files: Files, versions: dict[str, str]
 ) -> tuple[Diff, ...]:
-    """Run the tool on `files` and return the changes; adds new versions to `texts`."""
+    """Run the tool on `files` and return the changes.
+
+    `versions` has the hash of each file that the model knows; the changed files are updated
+    in it.
+    """
     tool = world.tool(call.name)
     if tool is None:
         return ()
@@ -77,9 +84,9 @@ async def _compute_changes(
         await to_thread.run_sync(tool.check, arguments, files)
     if not tool.dry_run:
         return ()
-    own = files.only(_real_paths(call, world))
-    # The user decides.
-    dependencies = {"files": own, "known": texts, "unread": frozenset[str]()}
+    own_files = files.only(_real_paths(call, world))
+    # `tool` has checked that a tool with `dry_run` has no other dependencies.
+    dependencies = {"files": own_files, "known": versions, "unread": frozenset[str]()}
     try:
         reply = await tool.run(
             **arguments, **{name: dependencies[name] for name in tool.signature().needs}
@@ -89,20 +96,20 @@ async def _compute_changes(
     except Exception as error:  # a tool's bug must not end the session
         raise ToolFailed(f"{type(error).__name__}: {error}") from error
     changes = tuple(part for part in reply.shown if isinstance(part, Diff))
-    texts.update({diff.path: diff.after for diff in changes})
+    versions.update({diff.path: diff.after for diff in changes})
     return changes
 
 
 def _earlier_calls(call: ToolCall, world: World, record: Record) -> Sequence[ToolCall]:
-    """The calls before this one that wait and are about the same files."""
+    """Return the waiting calls before this one that are about the same files."""
     earlier, files = list[ToolCall](), set(_real_paths(call, world))
     for open_call in record.view.conversation.calls:
         if open_call.call.id == call.id:
             break
         if open_call.result is None and open_call.stage != "denied":
-            whole = record.unmask(open_call.call) or open_call.call
-            if files & set(_real_paths(whole, world)):
-                earlier.append(whole)
+            unmasked = record.unmask(open_call.call) or open_call.call
+            if files & set(_real_paths(unmasked, world)):
+                earlier.append(unmasked)
     return earlier
 
 
@@ -112,17 +119,17 @@ def _is_read_only(call: ToolCall, world: World) -> bool:
 
 
 def _current_versions(call: ToolCall, world: World, files: Files) -> dict[str, str]:
-    """The hashes of the files that a call names, as they are on the disk."""
+    """Return the hash of each file that a call names, by path, for the content on the disk."""
     versions, paths = dict[str, str](), _real_paths(call, world)
-    own = files.only(paths)
+    own_files = files.only(paths)
     for path in paths:
         with suppress(ToolFailed, OSError):
-            versions[escape_name(path)] = sha256(own.read(Real(path))).hexdigest()
+            versions[escape_name(path)] = sha256(own_files.read(Real(path))).hexdigest()
     return versions
 
 
 def _real_paths(call: ToolCall, world: World) -> Sequence[str]:
-    """The files that a call names, links followed; none if it cannot be read."""
+    """Return the real paths of the files that a call names; none if the call is invalid."""
     tool = world.tool(call.name)
     if tool is None:
         return ()

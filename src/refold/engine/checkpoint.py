@@ -1,4 +1,4 @@
-"""A snapshot of the files before something may change them, and at the end of a turn.
+"""Takes a snapshot of the files before a call may change them, and at the end of a turn.
 
 `place` stores the files; this module records the events about them.
 """
@@ -27,7 +27,7 @@ _MAX_NAMED_FILES: Final = 5
 
 
 def begin_saving(tool: Tool | None, world: World) -> None:
-    """Start the snapshot while the model still writes a call that may change files."""
+    """Start the snapshot while the model is still writing a call that may change files."""
     if tool is None or tool.effect not in (Effect.CHANGE, Effect.RUN):
         return
     if world.snapshots is not None and not tool.is_confined():
@@ -35,23 +35,27 @@ def begin_saving(tool: Tool | None, world: World) -> None:
 
 
 def mark_files_changed(world: World) -> None:
-    """Mark the last snapshot as stale: files may have changed."""
+    """Mark the last snapshot as outdated: files may have changed."""
     if world.snapshots is not None:
         world.snapshots.note_change()
-        world.snapshots.begin()  # at the same time as the model call
+        world.snapshots.begin()  # the snapshot is taken during the model call
 
 
 async def save_if_changed(world: World, record: Record) -> None:
-    """Save a checkpoint at the end of a turn; a later rewind compares the files with it."""
+    """Save a checkpoint at the end of a turn, if files may have changed since the last one.
+
+    A later rewind compares the files with that checkpoint.
+    """
     if world.snapshots is not None and world.snapshots.is_behind:
         await save(world, record)
 
 
 async def save_before(call: ToolCall, world: World, record: Record, *, answer: int) -> None:
-    """Save a checkpoint before a call that may change files, and store all that it may delete.
+    """Save a checkpoint before a call that may change files, and store all files that it
+    may delete.
 
-    `answer` is the seq of the response with the call; the first call of a response saves for all.
-    With 0, a checkpoint is saved in any case.
+    `answer` is the event number of the response with the call: one checkpoint serves all calls
+    of a response. With 0, a checkpoint is saved even if that response has one.
     """
     report = partial(_show_progress, record, call.id)
     await save(world, record, answer=answer, report=report)
@@ -65,36 +69,37 @@ async def save_before(call: ToolCall, world: World, record: Record, *, answer: i
 async def save(
     world: World, record: Record, *, answer: int = 0, report: ReportProgress | None = None
 ) -> None:
-    """Record a checkpoint of the files, unless the journal has one of this state.
+    """Record a checkpoint of the files, unless the journal has one of their present state.
 
-    A snapshot that fails does not stop the work: watchers get a note.
+    Nothing is done if the journal has a checkpoint after event `answer` (unless that is 0). If
+    the snapshot fails, the turn continues, and watchers get a note.
     """
     if world.snapshots is None or (answer and record.view.checkpoints.seq > answer):
         return
-    if record.view.background.running:  # they may have changed files at any time
+    if record.view.background.running:  # a background command may change files at any time
         world.snapshots.forget()
     try:
-        taken = await world.snapshots.take(report)
-        _show_lost(taken.lost, world, record)
+        snapshot = await world.snapshots.take(report)
+        _show_lost(snapshot.lost, world, record)
         saved = record.view.checkpoints
-        if taken.trees == saved.trees and not saved.disturbed:
+        if snapshot.trees == saved.trees and not saved.disturbed:
             return
-        # Changes seen by the first snapshot of a turn were made by other programs.
-        is_own = saved.seq > record.view.turn.seq and taken.trees != saved.trees
-        different = (
-            await _changes(world.snapshots, saved.trees, taken.trees) if is_own else ()
+        # Other programs made the changes that the first snapshot of a turn finds.
+        is_own = saved.seq > record.view.turn.seq and snapshot.trees != saved.trees
+        differences = (
+            await _changes(world.snapshots, saved.trees, snapshot.trees) if is_own else ()
         )
     except ToolFailed as error:
         _show_failure(str(error), world, record)
         return
-    news = tuple((change.path, change.kind) for change in different)
-    await record(Checkpointed(taken.trees, taken.left_out, news), author="place")
+    changes = tuple((change.path, change.kind) for change in differences)
+    await record(Checkpointed(snapshot.trees, snapshot.left_out, changes), author="place")
 
 
 async def _changes(
     snapshots: Snapshots, before: Trees, after: Trees
 ) -> Sequence[FileChange]:
-    """The files that differ, or () if that is not known: the place may have lost `before`."""
+    """Return the files that differ between two snapshots; () if the place has lost `before`."""
     try:
         return await anyio.to_thread.run_sync(snapshots.changes, before, after)
     except ToolFailed:
@@ -113,7 +118,7 @@ def _show_failure(reason: str, world: World, record: Record) -> None:
 
 
 def _show_lost(paths: Sequence[str], world: World, record: Record) -> None:
-    """Report once that these files cannot be restored."""
+    """Report, once for each file, that it cannot be restored."""
     why = LOST_CONTENTS.format(_name_files(paths))
     if paths and world.snapshots is not None and world.snapshots.notice != why:
         world.snapshots.report_failure(why)
@@ -121,6 +126,6 @@ def _show_lost(paths: Sequence[str], world: World, record: Record) -> None:
 
 
 def _name_files(paths: Sequence[str]) -> str:
-    rest = len(paths) - _MAX_NAMED_FILES
-    more = f" and {rest} more" if rest > 0 else ""
+    unnamed = len(paths) - _MAX_NAMED_FILES
+    more = f" and {unnamed} more" if unnamed > 0 else ""
     return ", ".join(map(escape_name, paths[:_MAX_NAMED_FILES])) + more

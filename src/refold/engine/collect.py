@@ -1,7 +1,8 @@
-"""The whole response to a request outside of the conversation: a summary, a leaf, a title.
+"""Collects the whole response to a request outside of the conversation, such as for a summary
+or a title.
 
-`budget` reserves and settles such calls in the conversation's journal, `rlm.leaves` those of
-code. A response of the conversation is an `answer_draft`.
+The cost of these requests is recorded in the conversation's journal: by `budget`, and by
+`rlm.leaf_calls` for requests of code. `answer_draft` collects the conversation's own responses.
 """
 
 from collections.abc import Callable
@@ -31,7 +32,10 @@ from refold.provider.port import (
 
 
 class CollectedResponse(Struct, frozen=True):
-    """`paid` includes responses that were dropped on the way to this one."""
+    """A complete response.
+
+    `paid` is the charge for it and for the responses that were dropped before it.
+    """
 
     text: str
     done: Done
@@ -39,19 +43,25 @@ class CollectedResponse(Struct, frozen=True):
 
 
 class Collector:
-    """Asks `aide`. `wait` is called with the seconds of each wait for a busy provider."""
+    """Sends requests to `model`.
+
+    `on_wait` is called with the seconds of each wait for a busy provider.
+    """
 
     def __init__(
-        self, aide: Model, wait: Callable[[float], None] = lambda seconds: None
+        self, model: Model, on_wait: Callable[[float], None] = lambda seconds: None
     ) -> None:
-        self._aide, self._wait = aide, wait
+        self._model, self._on_wait = model, on_wait
         self._pieces: list[str] = []
         self._size = 0
-        # For everything so far, even if there is no response.
+        # The charge so far, even if no response was complete.
         self.paid: Charge | None = None
 
     async def collect(self, request: Request) -> CollectedResponse:
-        """The response; after an empty one the model is asked again. Raises `ProviderError`."""
+        """Return the complete response to `request`.
+
+        After an empty response, the request is sent again. Raises `ProviderError`.
+        """
         for _ in range(MAX_EMPTY_RESPONSES):
             response = await self._ask(request)
             if response.text.strip() or response.done.stop in ("length", "refused"):
@@ -59,9 +69,12 @@ class Collector:
         return await self._ask(request)
 
     async def _ask(self, request: Request) -> CollectedResponse:
+        """Send the request once, and return its response. Charges are recorded even if it
+        fails.
+        """
         self._reset()
         try:
-            async with aclosing(self._aide.provider.stream(request)) as deltas:
+            async with aclosing(self._model.provider.stream(request)) as deltas:
                 async for delta in deltas:
                     if isinstance(delta, Done):
                         paid = self._add_charge(request, delta)
@@ -77,6 +90,7 @@ class Collector:
         self._pieces, self._size = [], 0
 
     def _add(self, delta: Delta, request: Request) -> None:
+        """Add a delta. Raises `ProviderError` if the response is too large."""
         match delta:
             case TextDelta(text):
                 self._pieces.append(text)
@@ -84,27 +98,28 @@ class Collector:
             case ThinkingDelta(text):
                 self._size += len(text)
             case Retrying(seconds):
-                self._wait(seconds)
+                self._on_wait(seconds)
             case Dropped():
                 self._add_charge(request, Done())
                 self._reset()
-            case RequestSent() | ResponseBytes() if self._aide.trace is not None:
-                self._aide.trace.add_delta(delta)
+            case RequestSent() | ResponseBytes() if self._model.trace is not None:
+                self._model.trace.add_delta(delta)
             case _:
                 pass
         if self._size > MAX_RESPONSE_CHARS:
             raise ProviderError(ENDLESS_RESPONSE)
 
     def _add_charge(self, request: Request, done: Done) -> Charge:
-        aide = self._aide
+        """Add what this attempt cost, and return what all attempts have cost."""
+        model = self._model
         call = MeasuredCall(
             request_size(request), self._size, len(request.pictures), request.max_output
         )
-        paid = charge(done, call, aide.name, aide.price)
+        paid = charge(done, call, model.name, model.price)
         self.paid = paid if self.paid is None else add_charges(self.paid, paid)
         return self.paid
 
 
 def request_size(request: Request) -> int:
-    """The size of a request in characters."""
+    """Return the size of a request in characters."""
     return sum(len(s.message.text) for s in request.messages) + len(request.system)

@@ -5,9 +5,9 @@ result, and calls `decide` again. So a session can stop after any event and cont
 there.
 
 A feature that changes what happens next is a `Policy` in the list, not a branch in the
-loop. Each policy proposes an action, a note for the next model call, or nothing. The rank
-of the actions decides between them; between actions of one rank the first in the list
-(`app.policies`) wins. Notes add up.
+loop. Each policy proposes an action, a note for the next model call, or nothing. The action
+of the highest rank is chosen; between actions of one rank the first in the list
+(`app.policies`) wins. All notes are used.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from refold.values.modes import HookEvent
 
 
 class RunCalls(Struct, frozen=True):
-    """Continue every call from its current stage, except those that wait for the user."""
+    """Continue every open call from its current stage, except calls that wait for the user."""
 
 
 class SettleCalls(Struct, frozen=True):
@@ -33,7 +33,7 @@ class SettleCalls(Struct, frozen=True):
 
 
 class Reject(Struct, frozen=True):
-    """Reject the answer that would end the turn; the notes tell the model why."""
+    """Reject the response that would end the turn; the notes say why."""
 
     notes: tuple[str, ...]
 
@@ -49,15 +49,16 @@ class CompactConversation(Struct, frozen=True):
     kind: CompactionKind
     reason: str
     focus: str = ""
-    wanted: bool = False  # requested by the user or the model, even if there is room
+    # The user or the model requested it, even if the window is not full.
+    wanted: bool = False
 
 
-# The reason of a compaction that only the user requested.
+# The reason of a compaction that the user requested.
 ASKED_FOR = "it was asked for"
 
 
 class Wait(Struct, frozen=True):
-    """Wait for a new event: subagents are running."""
+    """Wait for a new event, because subagents are running."""
 
 
 class RequestBudget(Struct, frozen=True):
@@ -67,7 +68,8 @@ class RequestBudget(Struct, frozen=True):
 class RunHook(Struct, frozen=True):
     """Run the next hook of this event that has not been run yet.
 
-    `about` is the seq of the event it concerns; `names` are what its matcher may match.
+    `about` is the number of the event that the hook concerns; the matcher of a hook is compared
+    with `names`.
     """
 
     on: HookEvent
@@ -78,11 +80,11 @@ class RunHook(Struct, frozen=True):
 class Deliver(Struct, frozen=True):
     """Deliver these messages to the model."""
 
-    words: tuple[int, ...]
+    messages: tuple[int, ...]
 
 
 class AskModel(Struct, frozen=True):
-    """Call the model with these notes. `because` names the policies that added them."""
+    """Call the model with these notes. `because` names the policies that added notes."""
 
     notes: tuple[str, ...] = ()
     tools: bool = True
@@ -90,7 +92,7 @@ class AskModel(Struct, frozen=True):
 
 
 class Note(Struct, frozen=True):
-    """Not an action: a note for the next model call."""
+    """A note for the next model call. It is not an action."""
 
     text: str = ""
     tools: bool = True
@@ -102,7 +104,7 @@ Action: TypeAlias = (
 
 
 class Policy(Protocol):
-    """Proposes what to do next. Pure; its name is recorded with what it changed."""
+    """Proposes what to do next. Pure. The events of a chosen proposal name the policy."""
 
     @property
     def __name__(self) -> str: ...
@@ -110,13 +112,13 @@ class Policy(Protocol):
 
 
 class ChosenAction(Struct, frozen=True):
-    """The action, and the policy that proposed it."""
+    """An action, and the policy that proposed it."""
 
     action: Action
     by: str
 
 
-# Calls are run or settled before a turn ends; messages do not postpone an end.
+# Ranks. Calls are run or settled before a turn ends; messages do not postpone its end.
 _ACTION_RANK: dict[type[Action], int] = {
     RunCalls: 0, SettleCalls: 0, Reject: 1, Wait: 2, RunHook: 3, EndTurn: 4, CompactConversation: 5,
     Deliver: 6, RequestBudget: 7, AskModel: 8,
@@ -124,7 +126,7 @@ _ACTION_RANK: dict[type[Action], int] = {
 
 
 def decide(view: View, policies: Sequence[Policy]) -> ChosenAction | None:
-    """The next action, or None if nothing can be done before the next message or answer."""
+    """Return the next action; None if no turn is running, or if the turn waits for the user."""
     if not view.turn.seq:
         return None
     actions: list[ChosenAction] = []
@@ -138,7 +140,7 @@ def decide(view: View, policies: Sequence[Policy]) -> ChosenAction | None:
             case action:
                 actions.append(ChosenAction(action, policy.__name__))
                 if not _ACTION_RANK[type(action)]:
-                    break  # no other action ranks before it
+                    break  # no later action has a higher rank
     if not actions:
         return None
     best = min(actions, key=lambda choice: _ACTION_RANK[type(choice.action)])
@@ -148,8 +150,11 @@ def decide(view: View, policies: Sequence[Policy]) -> ChosenAction | None:
 
 
 def _with_notes(notes: Sequence[tuple[str, Note]], view: View) -> AskModel:
+    """Return the model call with these notes, as (policy, note). Tools are off if one forbids
+    them.
+    """
     tools = all(note.tools for _, note in notes)
-    if view.turn.open_request is not None:  # a repeated request has its notes already
+    if view.turn.open_request is not None:  # a repeated request keeps its notes
         return AskModel((), tools and view.turn.open_request.tools)
     texts = [(name, note.text) for name, note in notes if note.text]
     return AskModel(tuple(t for _, t in texts), tools, tuple(n for n, _ in texts))

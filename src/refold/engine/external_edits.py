@@ -1,12 +1,14 @@
-"""Finds files that the model has read and that have been changed or deleted since.
+"""Finds files that the model has read and that another program has changed or deleted
+since.
 
-It runs once, when a turn begins, and keeps no state besides the journal;
-`policies.reminders` tells the model.
+The search runs once, when a turn begins, and has no state besides the journal.
+`policies.reminders` informs the model.
 """
 
 from collections.abc import Mapping
 from functools import partial
 from hashlib import sha256
+from itertools import islice
 
 import anyio
 
@@ -15,19 +17,21 @@ from refold.errors import ToolFailed
 from refold.journal.events.kinds import ExternalEditsFound
 from refold.place.port import Files
 
-_MAX_FILES = 100  # the newest that are looked at
-_MAX_UNSAVED_FILES = 10  # of those, the newest for the editor, which may show each
-_MAX_FILE_BYTES = 1_000_000  # of one
-_MAX_TOTAL_BYTES = 8_000_000  # of all: reading more would delay the turn
+_MAX_FILES = 100  # files that are compared: those read last
+_MAX_UNSAVED_FILES = 10  # the newest of these files, about which the editor is asked
+_MAX_FILE_BYTES = 1_000_000  # of one file
+_MAX_TOTAL_BYTES = 8_000_000  # of all files: reading more would delay the turn
 
 
 async def find_external_edits(world: World, record: Record) -> None:
-    """Record which files another program has changed, at the start of a turn."""
+    """Record which files another program has changed since the model read them."""
     view = record.view
     files = world.files
-    begins = view.turn.seq and not view.turn.steps and view.turn.open_request is None
-    if files is None or not world.watches or not begins or not view.file_hashes.files:
+    if files is None or not world.watches or not view.file_hashes.files:
         return
+    turn = view.turn
+    if not turn.seq or turn.steps or turn.open_request is not None:
+        return  # no turn is beginning
     find = partial(find_changes, view.file_hashes.files, files)
     if edits := await anyio.to_thread.run_sync(find):
         await record(ExternalEditsFound(edits), author="place")
@@ -36,18 +40,19 @@ async def find_external_edits(world: World, record: Record) -> None:
 def find_changes(
     known_hashes: Mapping[str, str], files: Files
 ) -> tuple[tuple[str, str], ...]:
-    """Which of the newest files of `known_hashes` are "changed" or "deleted", newest first.
+    """Return the changed files among the newest of `known_hashes`, newest first.
 
-    Files that are too large or cannot be read are skipped.
+    Each is a path with "changed" or "deleted". Files that are too large or cannot be read are
+    skipped.
     """
-    changes, left = list[tuple[str, str]](), _MAX_TOTAL_BYTES
-    for index, path in enumerate(list(known_hashes)[: -_MAX_FILES - 1 : -1]):
-        if (
-            not known_hashes[path] or left <= 0
-        ):  # of earlier reports; more would take too long
+    changes, bytes_left = list[tuple[str, str]](), _MAX_TOTAL_BYTES
+    newest = islice(reversed(list(known_hashes)), _MAX_FILES)
+    for index, path in enumerate(newest):
+        # A file without a hash was reported in an earlier turn.
+        if not known_hashes[path] or bytes_left <= 0:
             continue
         content = _content(path, files, unsaved=index < _MAX_UNSAVED_FILES)
-        left -= _MAX_FILE_BYTES if content is None else len(content)
+        bytes_left -= _MAX_FILE_BYTES if content is None else len(content)
         if content is not None:
             if sha256(content).hexdigest() != known_hashes[path]:
                 changes.append((path, "changed"))
@@ -57,14 +62,18 @@ def find_changes(
 
 
 def _content(path: str, files: Files, *, unsaved: bool) -> bytes | None:
+    """Return the content of a file, as the editor has it if `unsaved`; None if unreadable."""
     try:
         real = files.real(path)
-        return (files.only([real]) if unsaved else files).read(real, _MAX_FILE_BYTES)
+        # The editor is asked only about files that are named in `only`.
+        source = files.only([real]) if unsaved else files
+        return source.read(real, _MAX_FILE_BYTES)
     except ToolFailed:
         return None
 
 
 def _is_deleted(path: str, files: Files) -> bool:
+    """Whether nothing is at this path; False if it cannot be determined."""
     try:
         return files.kind(files.real(path)) == "nothing"
     except ToolFailed:

@@ -1,9 +1,8 @@
-"""Runs a turn: decide, perform, repeat. The view has all state.
+"""Runs a turn: decides on an action, performs it, and repeats that. The view has all state.
 
-Nothing is added here. What changes the next step is a policy, what wraps a call is in the
-seam (`calls`), what only observes is a watcher of the hub. Cancelling is safe at every
-await: an effect that has happened is recorded while the step unwinds, and one that has not
-is decided again.
+This module has no features. A policy changes the next step, the seam (`calls`) wraps a call,
+and a watcher of the hub observes. Cancelling is safe at every await: an effect that has
+happened is recorded while the step unwinds, and one that has not happened is decided again.
 """
 
 from collections.abc import Callable
@@ -35,11 +34,11 @@ from refold.journal.events.kinds import AnswerRejected, Delivered, TurnEnded
 async def run_turn(
     world: World, record: Record, on_step: Callable[[anyio.CancelScope], None]
 ) -> None:
-    """Continue until there is nothing to do: the turn has ended, or waits for the user.
+    """Run steps until the turn has ended, or waits for the user.
 
     It also returns when the session's directory changes, because that needs a new world.
 
-    Each step has a cancel scope, which is passed to `on_step`: a stop is recorded first,
+    Each step has a cancel scope, which is passed to `on_step`. A stop is recorded first,
     then the scope is cancelled, and the next decision sees the stop.
     """
     directory = record.view.session.directory
@@ -53,29 +52,33 @@ async def run_turn(
 
 
 async def perform(choice: ChosenAction, world: World, record: Record) -> None:
+    """Perform the chosen action, and record the result."""
     by = f"policy {choice.by}"
     match choice.action:
         case AskModel():
             await _ask(choice, choice.action, world, record)
         case RunCalls():
-            from refold.engine import calls  # no answer has made one until then
+            # Imported late: the first response has no calls yet.
+            from refold.engine import calls
 
             await calls.run_ready(world, record)
         case SettleCalls(ids, reason):
             from refold.engine import calls
 
-            left = [c for c in record.view.conversation.calls if c.call.id in ids]
+            open_calls = [c for c in record.view.conversation.calls if c.call.id in ids]
             await record(
-                *(calls.end_unexecuted(c, reason, world, record) for c in left), author=by
+                *(calls.end_unexecuted(c, reason, world, record) for c in open_calls),
+                author=by,
             )
         case Reject() | Deliver() as action:
             await record(_event_of(action), author=by)
         case RunHook() as action:
-            from refold.engine import run_hooks  # most sessions have no hooks
+            # Imported late: most sessions have no hooks.
+            from refold.engine import run_hooks
 
             await run_hooks.run_due(action, world, record)
         case CompactConversation() as action:
-            # Most sessions end before they need this.
+            # Imported late: most sessions end before they need it.
             from refold.engine.summarize import compact_conversation
 
             await compact_conversation(action, world, record, by)
@@ -96,7 +99,7 @@ async def perform(choice: ChosenAction, world: World, record: Record) -> None:
 def _event_of(action: Reject | Deliver) -> AnswerRejected | Delivered:
     if isinstance(action, Reject):
         return AnswerRejected(action.notes)
-    return Delivered(action.words)
+    return Delivered(action.messages)
 
 
 async def _ask(

@@ -1,11 +1,12 @@
-"""A model call: build the request from the view, stream the response, record its end.
+"""Makes a model call: builds the request from the view, streams the response, and records the
+result.
 
-`ModelAsked` is its start. The response and the starts of its calls are one batch, so a step
-waits for the disk once. In a request every call has a result; one that has not ended yet
-has a text that says so.
+`ModelAsked` is the start of a model call. The response and the starts of its calls are recorded
+in one batch, so a step waits for the disk once. In a request every call has a result; for a
+call that has not ended yet, the result is a text that says so.
 
-A response that fails in the middle, or is empty, is recorded as dropped before the model is
-asked again. Its calls are never run.
+A response that breaks off, or is empty, is recorded as dropped before the model is asked
+again. Its calls are never run.
 """
 
 from collections.abc import Sequence
@@ -42,7 +43,7 @@ GO_ON = Message("user", (Text("<reminder>Go on.</reminder>"),))
 
 
 def call_start(action: AskModel, view: View, world: World) -> ModelAsked:
-    """The start of a model call, with the reservation for it."""
+    """Return the start of a model call, with the reservation for it."""
     need = estimate_next_step(view, world.model.price)
     return ModelAsked(action.notes, action.tools, action.because, need.dollars, need.tokens)
 
@@ -50,26 +51,30 @@ def call_start(action: AskModel, view: View, world: World) -> ModelAsked:
 async def begin(
     choice: ChosenAction, action: AskModel, world: World, record: Record
 ) -> bool:
-    """Record the start of a model call, unless there is something else to do by now.
+    """Record the start of a model call, unless another action is due now. Return whether it is
+    recorded.
 
-    Another task may have spent the budget meanwhile.
+    Another task may have spent the budget in the meantime.
     """
     first_view = record.view
     asked = call_start(action, first_view, world)
-    news = list[str]()
+    sentences = list[str]()
 
     def make_events(view: View) -> tuple[ModelAsked, ...]:
+        """Return the start of the model call; none if another action is due now."""
         if view is not first_view and decide(view, world.policies) != choice:
             return ()
-        news.extend(world.take_resource_news())  # only here: they are gone once taken
-        return (_add_resource_news(asked, news),)
+        # Sentences about resources can be taken only once, so they are taken last.
+        sentences.extend(world.take_resource_news())
+        return (_add_resource_news(asked, sentences),)
 
     return await record.append_if(make_events, author=f"policy {choice.by}")
 
 
 def _add_resource_news(event: ModelAsked, news: Sequence[str]) -> ModelAsked:
-    """Add a reminder of changed resources. No policy can do this: policies see the view
-    alone.
+    """Return the event with a reminder of changed resources added.
+
+    No policy can add it, because policies see only the view.
     """
     if not news:
         return event
@@ -96,21 +101,24 @@ async def ask(world: World, record: Record) -> None:
         hosted = await _record_provider_calls(draft, world, record)
         await record(*await _drain_trace(world, record), failed, *hosted)
     except anyio.get_cancelled_exc_class():
-        # The user stopped it and has read the text so far. After a crash we ask again.
+        # After a stop by the user, the received text is recorded. After a crash the model
+        # is asked again.
         if record.view.turn.stopped:
             with anyio.CancelScope(shield=True):
-                partial = draft.to_partial_answer()
-                news = [*await _drain_trace(world, record), *([partial] if partial else [])]
-                await record(*news, *await _record_provider_calls(draft, world, record))
+                events: list[Event] = [*await _drain_trace(world, record)]
+                if partial := draft.to_partial_answer():
+                    events.append(partial)
+                events += await _record_provider_calls(draft, world, record)
+                await record(*events)
         raise
     else:
         await _record_answer(draft, world, record)
 
 
 async def _drop(dropped: Dropped, draft: Draft, world: World, record: Record) -> bool:
-    """Record the response as dropped. Returns whether the provider may repeat the request.
+    """Record the response as dropped. Return whether the provider may repeat the request.
 
-    It may not if a stop, a new message or the end of the budget comes first.
+    Return False after a stop, after a new message, or if the budget is used up.
     """
     failed = draft.to_failure(dropped.reason, dropped.kind, dropped=True)
     await record(*await _drain_trace(world, record), failed)
@@ -121,7 +129,7 @@ async def _drop(dropped: Dropped, draft: Draft, world: World, record: Record) ->
 
 
 def new_draft(view: View, world: World) -> Draft:
-    """An empty draft of the response to the next request."""
+    """Return an empty draft of the response to the next request."""
     conversation = view.conversation
     measured = MeasuredCall(
         conversation.size + conversation.prompt_size,
@@ -139,6 +147,7 @@ def new_draft(view: View, world: World) -> Draft:
 
 
 def _handle_delta(delta: Delta, draft: Draft, world: World, record: Record) -> None:
+    """Add the delta to the draft, and publish the news that it makes."""
     match delta:
         case Retrying(wait, reason, attempt, attempts):
             record.publish(Waiting(wait, reason, attempt, attempts))
@@ -153,7 +162,7 @@ def _handle_delta(delta: Delta, draft: Draft, world: World, record: Record) -> N
 
 
 async def _make_request(world: World, record: Record) -> Request:
-    """The request that the view defines, with its images."""
+    """Return the request that the view defines, with its images."""
     request = build_request(record.view)
     if world.model.trace:
         request = replace(request, trace=True)
@@ -163,13 +172,14 @@ async def _make_request(world: World, record: Record) -> Request:
 
 
 async def _record_answer(draft: Draft, world: World, record: Record) -> None:
+    """Record the response, the provider's calls, and the beginnings of its own calls."""
     asked = record.view.turn.open_request
     tools = asked is None or asked.tools
     answer = draft.to_answer(calls=tools)
     traced = await _drain_trace(world, record)
     hosted = await _record_provider_calls(draft, world, record)
     if answer is None:
-        # If tools were off, the model tried to call one, and would do so again.
+        # If tools were off, the model has tried to call one, and would do so again.
         repeat = (
             tools and not hosted and record.view.turn.empty_in_a_row < MAX_EMPTY_RESPONSES
         )
@@ -177,21 +187,24 @@ async def _record_answer(draft: Draft, world: World, record: Record) -> None:
         await record(*traced, failed, *hosted)
         return
     new_calls = answer.message.calls
-    opening: list[Event] = [*traced, answer, *hosted]
+    events: list[Event] = [*traced, answer, *hosted]
     sync = False
     if new_calls:
-        from refold.engine import calls  # an answer without calls does not need it
+        # Imported late: a response without calls does not need it.
+        from refold.engine import calls
 
         for call in new_calls:
-            opening += calls.begin_with_answer(call, world, record.view)
-        sync = calls.must_sync(opening, new_calls, world)
-    await record(*opening, kept=sync)
+            events += calls.begin_with_answer(call, world, record.view)
+        sync = calls.must_sync(events, new_calls, world)
+    await record(*events, kept=sync)
 
 
 async def _record_provider_calls(
     draft: Draft, world: World, record: Record
 ) -> tuple[Event, ...]:
-    """The calls the provider made itself: they happened, even if the response failed."""
+    """Return the events of calls that the provider executed itself, even in a failed
+    response.
+    """
     if not draft.provider_calls:
         return ()
     from refold.engine.calls import record_hosted
@@ -204,33 +217,37 @@ async def _drain_trace(world: World, record: Record) -> list[RequestLogged]:
 
 
 def build_request(view: View) -> Request:
-    conversation, asking = view.conversation, view.turn.open_request
-    messages, briefed = conversation.messages, conversation.system_prompt
+    """Return the request that the view defines, without its images."""
+    conversation, open_request = view.conversation, view.turn.open_request
+    messages, prompt = conversation.messages, conversation.system_prompt
     if conversation.calls:
         so_far = (
             c.result or ToolResult(c.call.id, STILL_RUNNING) for c in conversation.calls
         )
         messages = messages.plus(StoredMessage(0, Message("tool", tuple(so_far))))
     if not messages or messages[-1].message.role == "assistant":
-        messages = messages.plus(StoredMessage(0, GO_ON))  # never end with an answer
-    tools = briefed.tools
-    if refused := {
-        tool for model, tool in view.session.refused_tools if model == briefed.model
-    }:
+        # A request must not end with a response.
+        messages = messages.plus(StoredMessage(0, GO_ON))
+    # Tools that the provider does not accept for this model.
+    refused = {tool for model, tool in view.session.refused_tools if model == prompt.model}
+    tools = prompt.tools
+    if refused:
         tools = tuple(tool for tool in tools if tool.name not in refused)
-    choice = "none" if asking is not None and not asking.tools else "auto"
+    tools_are_off = open_request is not None and not open_request.tools
+    shared_chars = 0
+    if prompt.parts:
+        # The first part ends before the directory, so sessions have it in common.
+        _, shared_chars = prompt.parts[0]
     return Request(
         messages,
-        briefed.system,
+        prompt.system,
         tools,
-        briefed.model.partition("/")[2],
-        choice,
-        max_output=briefed.max_output,
-        effort=briefed.effort,
-        schema=briefed.schema,
-        temperature=briefed.temperature,
+        prompt.model.partition("/")[2],
+        "none" if tools_are_off else "auto",
+        max_output=prompt.max_output,
+        effort=prompt.effort,
+        schema=prompt.schema,
+        temperature=prompt.temperature,
         session=view.session.id,
-        shared=briefed.parts[0][1]
-        if briefed.parts
-        else 0,  # the prompt, before the directory
+        shared=shared_chars,
     )

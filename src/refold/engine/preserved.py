@@ -1,11 +1,12 @@
-"""What a compaction preserves: taken from the journal, not from a model. Pure.
+"""Makes the text that a compaction preserves, from the journal and without a model. Pure.
 
-The user's own messages, the todos, the plan and the changed files are repeated in full as
-far as they fit, each with the number of its event, so that the original can be found. The
-running background commands are named.
+The user's own messages, the todos, the plan and the changed files are repeated in full if
+they fit. Each has the number of its event, so that the original can be found. The running
+background commands are listed, too.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from refold.journal.state.conversation import UserText
 from refold.journal.state.fold import View
@@ -17,18 +18,21 @@ _SOURCE_NOTE = (
     "history_search finds earlier messages and calls, and shows a whole event."
 )
 _SPEAKER_LINES = {True: "The person said:", False: "You were told:"}
-_MIN_CHARS = 200  # of a text that is cut
-_TODOS_SHARE, _PLAN_SHARE, _FILES_SHARE = 0.25, 0.25, 0.15  # of the room, at most
-_MAX_TODO_CHARS = 300  # of a todo
+_MIN_CHARS = 200  # no text is cut to less
+_TODOS_SHARE, _PLAN_SHARE, _FILES_SHARE = 0.25, 0.25, 0.15  # maximum shares of the space
+_SEQ_CHARS = 12  # of an event number in brackets, before a message
+_NOTE_CHARS = 60  # of the note in a shortened message
+_MAX_TODO_CHARS = 300  # of one todo
 _MAX_FILES = 40
 
 
 def make_preserved_text(
     view: View, first_seq: int, max_chars: int, reason: str = ""
 ) -> str:
-    """The preserved text, if the messages from seq `first_seq` on stay; 0: none stays.
+    """Return the preserved text, at most about `max_chars` long.
 
-    `max_chars` is in characters. `reason` says what became of the rest, if there is no summary.
+    The messages from event `first_seq` on stay in the conversation; 0: no message stays.
+    `reason` says why the removed messages have no summary; "": they have one.
     """
     sections = [
         *_todos(view, int(max_chars * _TODOS_SHARE)),
@@ -36,78 +40,94 @@ def make_preserved_text(
         *_changed_files(view, int(max_chars * _FILES_SHARE)),
         *_background_commands(view),
     ]
-    left = max(_MIN_CHARS, max_chars - sum(len(part) for part in sections))
+    remaining = max(_MIN_CHARS, max_chars - sum(len(part) for part in sections))
     messages = [
-        w
-        for w in view.conversation.user_messages
-        if not first_seq or w.delivered < first_seq
+        message
+        for message in view.conversation.user_messages
+        if not first_seq or message.delivered < first_seq
     ]
     parts = [
         PRESERVED_START + _SOURCE_NOTE,
         *([reason] if reason else []),
-        *_user_messages(messages, left),
+        *_user_messages(messages, remaining),
         *sections,
     ]
     return "\n\n".join(parts).replace("</reminder>", "<\\/reminder>") + "</reminder>"
 
 
-def _user_messages(words: Sequence[UserText], max_chars: int) -> Iterator[str]:
-    """The first and newest messages as they are; if there is no room, those between are cut."""
-    if not words:
+def _user_messages(messages: Sequence[UserText], max_chars: int) -> Iterator[str]:
+    """Yield a section with the user's messages, at most about `max_chars` long.
+
+    If space is short, the first and the newest messages stay unchanged, and the messages
+    between them are cut or omitted.
+    """
+    if not messages:
         return
-    sizes = _divide_chars([len(w.text) + 12 for w in words], max_chars)
-    lines = [
-        _shorten_message(w, size) for w, size in zip(words, sizes, strict=True) if size
-    ]
-    if gone := [w.seq for w, size in zip(words, sizes, strict=True) if not size]:
+    sizes = _divide_chars(
+        [len(message.text) + _SEQ_CHARS for message in messages], max_chars
+    )
+    lines, omitted = list[str](), list[int]()
+    for message, size in zip(messages, sizes, strict=True):
+        if size:
+            lines.append(_shorten_message(message, size))
+        else:
+            omitted.append(message.seq)
+    if omitted:
         lines.insert(
-            1, f"[… {len(gone)} more, events {gone[0]} to {gone[-1]}: history_search …]"
+            1,
+            f"[… {len(omitted)} more, events {omitted[0]} to {omitted[-1]}: history_search …]",
         )
-    yield f"{_SPEAKER_LINES[words[0].person]}\n" + "\n".join(lines)
+    yield f"{_SPEAKER_LINES[messages[0].person]}\n" + "\n".join(lines)
 
 
 def _divide_chars(sizes: Sequence[int], max_chars: int) -> list[int]:
-    """The room for each entry. The first and the newest come first.
+    """Return the number of characters for each entry; 0 for an entry that is omitted.
 
-    Entries without room are merged into one line, after the first.
+    The first entry gets at most half of `max_chars`, and the newest ones get the rest.
     """
     shares = [0] * len(sizes)
-    for n, index in enumerate((0, *range(len(sizes) - 1, 0, -1))):
-        half = max_chars // 2 if n == 0 and len(sizes) > 1 else max_chars
-        if n > 1 and half < min(sizes[index], _MIN_CHARS):
+    newest_first = range(len(sizes) - 1, 0, -1)
+    for rank, index in enumerate((0, *newest_first)):
+        available = max_chars // 2 if index == 0 and len(sizes) > 1 else max_chars
+        # The first and the newest entry always get some space.
+        if rank > 1 and available < min(sizes[index], _MIN_CHARS):
             break
-        shares[index] = min(sizes[index], max(half, _MIN_CHARS))
+        shares[index] = min(sizes[index], max(available, _MIN_CHARS))
         max_chars = max(0, max_chars - shares[index])
     return shares
 
 
-def _shorten_message(words: UserText, size: int) -> str:
-    if len(words.text) + 12 <= size:
-        return f"[{words.seq}] {words.text}"
-    half = max(40, (size - 60) // 2)
-    left = len(words.text) - 2 * half
-    if left <= 0:
-        return f"[{words.seq}] {words.text}"
-    note = f" [… {left:,} characters more: history_search with event {words.seq} …] "
-    return f"[{words.seq}] {words.text[:half]}{note}{words.text[-half:]}"
+def _shorten_message(message: UserText, size: int) -> str:
+    """Return the text with its number, shortened in the middle to about `size` characters."""
+    seq, text = message.seq, message.text
+    half = max(40, (size - _NOTE_CHARS) // 2)
+    omitted = len(text) - 2 * half
+    if len(text) + _SEQ_CHARS <= size or omitted <= 0:
+        return f"[{seq}] {text}"
+    note = f" [… {omitted:,} characters more: history_search with event {seq} …] "
+    return f"[{seq}] {text[:half]}{note}{text[-half:]}"
 
 
 def _todos(view: View, max_chars: int) -> Iterator[str]:
-    """The todos; if there is no room for all, the open ones come first."""
+    """Yield a section with the todos. If not all fit in `max_chars`, open ones are
+    preferred.
+    """
     todos = view.conversation.todos
-    by_need = sorted(range(len(todos)), key=lambda n: not todos[n].open)
+    open_first = sorted(range(len(todos)), key=lambda n: not todos[n].open)
     lines = [f"- [{todo.status}] {_shorten(todo.subject)}" for todo in todos]
-    stay = set(
-        _take_fitting([(n, len(lines[n])) for n in by_need], max(max_chars, _MIN_CHARS))
-    )
-    shown = [line for n, line in enumerate(lines) if n in stay]
-    if left := len(lines) - len(shown):
-        shown.append(f"- … and {left} more: history_search with todo_write")
+    sizes = [(n, len(lines[n])) for n in open_first]
+    fitting = set(_take_fitting(sizes, max(max_chars, _MIN_CHARS)))
+    shown = [line for n, line in enumerate(lines) if n in fitting]
+    if omitted := len(lines) - len(shown):
+        shown.append(f"- … and {omitted} more: history_search with todo_write")
     if shown:
         yield "Todos:\n" + "\n".join(shown)
 
 
 def _take_fitting(sizes: Iterable[tuple[int, int]], max_chars: int) -> Iterator[int]:
+    """Yield the indexes of the (index, size) pairs in `sizes`, until `max_chars` are used
+    up.
+    """
     for index, size in sizes:
         max_chars -= size + 1
         if max_chars < 0:
@@ -120,7 +140,7 @@ def _shorten(subject: str) -> str:
 
 
 def _plan(view: View, max_chars: int) -> Iterator[str]:
-    """The plan that is carried out or waits; one that was rejected is history."""
+    """Yield a section with the newest plan, unless it was rejected."""
     plan = view.plans.made[-1] if view.plans.made else None
     if plan is None or plan.state not in ("approved", "shown"):
         return
@@ -132,7 +152,10 @@ def _plan(view: View, max_chars: int) -> Iterator[str]:
 
 
 def _background_commands(view: View) -> Iterator[str]:
-    """The commands in the background, all of them: the model may have to stop them."""
+    """Yield a section with all running background commands.
+
+    None is left out, because the model may have to stop it.
+    """
     lines = [
         f"- {command.name}: {_shorten(command.started.command)}"
         for command in view.background.running
@@ -142,13 +165,12 @@ def _background_commands(view: View) -> Iterator[str]:
 
 
 def _changed_files(view: View, max_chars: int) -> Iterator[str]:
-    """The newest changed files, as far as there is room."""
+    """Yield a section with the newest changed files, as many as fit in `max_chars`."""
     lines = [f"- {kind} {path}" for path, kind in view.changed_files.files.items()]
     sizes = ((n, len(lines[n])) for n in range(len(lines) - 1, -1, -1))
-    shown = [lines[n] for n in _take_fitting(sizes, max(max_chars, _MIN_CHARS))][
-        :_MAX_FILES
-    ][::-1]
-    if left := len(lines) - len(shown):
-        shown.insert(0, f"- … and {left} before these")
+    newest = islice(_take_fitting(sizes, max(max_chars, _MIN_CHARS)), _MAX_FILES)
+    shown = [lines[n] for n in sorted(newest)]
+    if omitted := len(lines) - len(shown):
+        shown.insert(0, f"- … and {omitted} before these")
     if lines:
         yield "Files changed in this session:\n" + "\n".join(shown)

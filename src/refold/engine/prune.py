@@ -1,7 +1,7 @@
-"""Which tool results can be pruned, and where a conversation may be cut. Pure.
+"""Finds the tool results that can be pruned, and where a conversation may be cut. Pure.
 
-A cut never separates a call from its result: the remaining part starts with a message of
-the user, or with a response whose calls all have their results.
+A cut never separates a call from its result. The part after it starts with a message of the
+user, or with a response whose calls all have their results.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,48 +15,56 @@ from refold.journal.state.fold import View
 from refold.values.messages import Message, StoredMessage, ToolCall, ToolResult
 
 _PRUNED_MARK = "[left out: "
-_MESSAGES_SHARE = 0.35  # of the room that a conversation has, for the messages that stay
-_PRESERVED_SHARE = 0.3  # for what the journal knows
+_MESSAGES_SHARE = 0.35  # of the space for a conversation, for the messages that stay
+_PRESERVED_SHARE = 0.3  # of that space, for the preserved text from the journal
 _SUMMARY_SHARE = 0.15
 _CROWDED_SHARE = 0.95  # of the window
 
 
 class CompactionShares(Struct, frozen=True):
-    """When to compact, and how much stays. Shares are of the context window."""
+    """How full the window is when a conversation is compacted, and how much of it stays.
 
-    window: int = 32_000  # tokens, where the model's own is not known
-    prune: float = 0.5
-    frees: float = 0.2
-    results: int = 3
-    compact: float = 0.8
-    messages: int = 8
+    Shares are fractions of the context window.
+    """
+
+    window: int = 32_000  # tokens, if the model's own window is unknown
+    prune: float = 0.5  # results are pruned when the window is this full
+    frees: float = 0.2  # results are pruned only if this share is freed
+    results: int = 3  # the number of newest results that are not pruned
+    compact: float = 0.8  # messages are summarized when the window is this full
+    messages: int = 8  # the number of newest messages that may stay
 
 
 class CutPoint(Struct, frozen=True):
-    """The messages before `index` are removed; `results` replaces long results, by call id."""
+    """Where to cut: the messages before `index` are removed.
+
+    `results` maps call ids to the shortened form of long results.
+    """
 
     index: int
     results: tuple[tuple[str, str], ...] = ()
 
 
 def window_of(view: View, shares: CompactionShares) -> int:
-    """The context window in tokens.
+    """Return the context window in tokens.
 
-    A request that was refused as too long overrides the known size.
+    If a request was refused as too long, the window is at most half of the conversation.
     """
-    known = view.conversation.system_prompt.window or shares.window
-    return min(known, max(1, token_count(view) // 2)) if view.turn.too_long else known
+    window = view.conversation.system_prompt.window or shares.window
+    if view.turn.too_long:
+        window = min(window, max(1, token_count(view) // 2))
+    return window
 
 
 def max_preserved_chars(view: View, shares: CompactionShares) -> int:
-    """Characters for what the journal knows."""
+    """Return the maximum length, in characters, of the text that `preserved` makes."""
     return int(
         available_chars(view, window_of(view, shares), shares.compact) * _PRESERVED_SHARE
     )
 
 
 def max_summary_chars(view: View, shares: CompactionShares) -> int:
-    """Characters for the summary."""
+    """Return the maximum length of the summary, in characters."""
     return int(
         available_chars(view, window_of(view, shares), shares.compact) * _SUMMARY_SHARE
     )
@@ -64,45 +72,51 @@ def max_summary_chars(view: View, shares: CompactionShares) -> int:
 
 def prompt_fills_window(view: View, shares: CompactionShares) -> bool:
     """Whether the system prompt and the tools alone fill the window."""
-    return view.conversation.prompt_size >= _CROWDED_SHARE * window_of(
-        view, shares
-    ) * chars_per_token(view)
+    window_chars = window_of(view, shares) * chars_per_token(view)
+    return view.conversation.prompt_size >= _CROWDED_SHARE * window_chars
 
 
 def prunable_results(view: View, keep: int) -> tuple[tuple[str, str], ...]:
-    """The results that can be pruned, all but the newest `keep`: ids and their lines."""
-    calls = {c.id: c for s in view.conversation.messages for c in s.message.calls}
-    newest_first = [
-        r for s in reversed(view.conversation.messages) for r in _results(s.message)
-    ]
-    lines = (
-        (r, _replacement_line(r, calls.get(r.call_id)))
-        for r in newest_first[keep:]
-        if _is_large(r)
-    )
-    return tuple(
-        (r.call_id, line) for r, line in lines if r.images or len(line) < len(r.text)
-    )
+    """Return the results that can be pruned, as call ids with the lines that replace them.
+
+    The newest `keep` results are not pruned.
+    """
+    messages = view.conversation.messages
+    calls = {call.id: call for stored in messages for call in stored.message.calls}
+    newest_first = list[ToolResult]()
+    for stored in reversed(messages):
+        newest_first += _results(stored.message)
+    lines = list[tuple[str, str]]()
+    for result in newest_first[keep:]:
+        if _is_large(result):
+            line = _replacement_line(result, calls.get(result.call_id))
+            if result.images or len(line) < len(result.text):
+                lines.append((result.call_id, line))
+    return tuple(lines)
 
 
 def max_prunable_chars(view: View) -> int:
-    """An upper estimate of the characters that can be freed; cheap to compute."""
+    """Return an upper bound of the characters that pruning can free. It is computed quickly."""
     return view.conversation.result_size + _image_chars(view, len(view.conversation.images))
 
 
 def characters_freed(view: View, lines: Sequence[tuple[str, str]]) -> int:
-    """Characters that replacing results by these lines would free, images included."""
+    """Return how many characters are freed, images included, if these lines replace results.
+
+    `lines` has pairs of a call id and its line.
+    """
     images = (len(r.images) for r in _results_of_lines(view, lines))
     return text_freed(view, lines) + _image_chars(view, sum(images))
 
 
 def text_freed(view: View, lines: Sequence[tuple[str, str]]) -> int:
-    """Like `characters_freed`, without images."""
+    """Return how many characters are freed, without counting images."""
     short = {id_: len(line) for id_, line in lines}
     return sum(len(r.text) - short[r.call_id] for r in _results_of_lines(view, lines))
 
 
 def _results_of_lines(view: View, lines: Sequence[tuple[str, str]]) -> Iterator[ToolResult]:
+    """Return the results that `lines`, pairs of call id and text, replace."""
     ids = {id_ for id_, _ in lines}
     results = (r for s in view.conversation.messages for r in _results(s.message))
     return (r for r in results if r.call_id in ids)
@@ -113,53 +127,64 @@ def _image_chars(view: View, count: int) -> int:
 
 
 def _is_large(result: ToolResult) -> bool:
-    is_long = len(result.text) > MIN_PRUNED_CHARS and not result.text.startswith(
-        _PRUNED_MARK
-    )
-    return is_long or bool(result.images)
+    """Whether pruning the result saves something: it has images, or is long and not
+    pruned yet.
+    """
+    if result.images:
+        return True
+    is_pruned = result.text.startswith(_PRUNED_MARK)
+    return len(result.text) > MIN_PRUNED_CHARS and not is_pruned
 
 
 def find_cut(view: View, shares: CompactionShares, *, asked: bool) -> CutPoint:
-    """Where to cut. With `asked`, it cuts even if there is room."""
+    """Return where to cut the conversation.
+
+    If the compaction was `asked` for, messages are removed even if all could stay.
+    """
     messages = view.conversation.messages
     max_chars = int(
         available_chars(view, window_of(view, shares), shares.compact) * _MESSAGES_SHARE
     )
     cut, size, answered = len(messages), 0, False
     for start, end in _message_groups(messages):
-        unit = sum(message_size(s.message) for s in messages[start:end])
+        group_size = sum(message_size(s.message) for s in messages[start:end])
         if len(messages) - start > shares.messages and answered:
             break
-        if size + unit > max_chars:
-            if end - start > 1 and not answered:  # no answer to these results yet
+        if size + group_size > max_chars:
+            # The model has not responded to these results yet.
+            if end - start > 1 and not answered:
                 return CutPoint(
                     start,
                     tuple(_shorten_results(messages[end - 1].message, max_chars - size)),
                 )
             break
-        cut, size = start, size + unit
+        cut, size = start, size + group_size
         answered = answered or messages[start].message.role == "assistant"
-    if asked and cut == 0:  # all would stay: keep only the newest
+    if asked and cut == 0:  # everything would stay, so keep only the newest messages
         cut = next((start for start, _ in _message_groups(messages)), 0)
     return CutPoint(cut)
 
 
 def _message_groups(messages: Sequence[StoredMessage]) -> Iterator[tuple[int, int]]:
-    """The groups of messages that must stay together, newest first, each as (start, end)
-    indices.
+    """Yield the groups of messages that must stay together, newest first, as (start,
+    end) indices.
     """
     end = len(messages)
     while end > 0:
-        start = end - 2 if messages[end - 1].message.role == "tool" and end > 1 else end - 1
+        start = end - 1
+        if messages[start].message.role == "tool" and start > 0:
+            start -= 1  # results stay with the response that made the calls
         yield start, end
         end = start
 
 
 def _results(message: Message) -> Sequence[ToolResult]:
+    """Return the tool results in a message, the last one first."""
     return [p for p in reversed(message.parts) if isinstance(p, ToolResult)]
 
 
 def _replacement_line(result: ToolResult, call: ToolCall | None) -> str:
+    """Return the line that replaces a pruned result, and says how to get it back."""
     subject = _label(call) if call else "a call"
     count = len(result.images)
     shown = f" and {count} image{'s' if count > 1 else ''}" if count else ""
@@ -170,7 +195,7 @@ def _replacement_line(result: ToolResult, call: ToolCall | None) -> str:
 
 
 def _label(call: ToolCall) -> str:
-    """The tool and its subject, in one line."""
+    """Return the tool and the subject of a call in one line."""
     try:
         arguments = msgspec.json.decode(call.arguments, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -181,7 +206,9 @@ def _label(call: ToolCall) -> str:
 
 
 def _shorten_results(message: Message, max_chars: int) -> Iterator[tuple[str, str]]:
-    """The results of one answer, each cut in the middle to its share of `max_chars`."""
+    """Yield the results of one response, each cut in the middle to its share of
+    `max_chars`.
+    """
     results = _results(message)
     share = max(MIN_PRUNED_CHARS, max_chars // max(1, len(results)))
     for result in results:

@@ -1,8 +1,8 @@
 """Logs model calls exactly as they are sent and received, if `log_requests` is set.
 
-Each request holds the whole conversation, so a journal of complete requests would grow with
-the square of the steps. The beginning that a request shares with the last one to the same
-target is therefore not stored again: the event has its length.
+Each request contains the whole conversation, so the space for complete requests would grow with
+the square of the number of steps. If a request begins with the same bytes as the last one to
+the same target, only the length of that beginning and the rest are stored.
 """
 
 from typing import Protocol
@@ -12,12 +12,15 @@ from msgspec import Struct
 from refold.journal.events.kinds import RequestLogged
 from refold.provider.port import RequestSent, ResponseBytes
 
-# Bounded, because a provider may have an address for each request.
+# Targets that are remembered. The number is limited, because a provider may have an address
+# for each request.
 _MAX_TARGETS = 16
 
 
 class BlobWriter(Protocol):
-    async def put(self, blob: bytes) -> str: ...
+    async def put(self, blob: bytes) -> str:
+        """Store bytes as a blob, and return its name."""
+        ...
 
 
 class _Call(Struct):
@@ -29,15 +32,16 @@ class _Call(Struct):
 class Trace:
     """The request log of one session.
 
-    It collects what was sent and received; `drain` makes events of it.
+    It collects what was sent and received, until `drain` makes events of that.
     """
 
     def __init__(self) -> None:
         self._calls: list[_Call] = []
-        # The last body by where it went, the newest last.
-        self._before: dict[str, bytes] = {}
+        # The last request body for each target, the newest last.
+        self._last_bodies: dict[str, bytes] = {}
 
     def add_delta(self, delta: RequestSent | ResponseBytes) -> None:
+        """Begin a call with its request, or add received bytes to the last call."""
         match delta:
             case RequestSent(to, body):
                 self._calls.append(_Call(to, body, bytearray()))
@@ -47,22 +51,25 @@ class Trace:
                 pass
 
     async def drain(self, blobs: BlobWriter) -> list[RequestLogged]:
-        """Store the bytes of the calls since the last drain, and return their events."""
-        before = dict(self._before)
+        """Store the bytes of the model calls since `drain` was last called, and return their
+        events.
+        """
+        last_bodies = dict(self._last_bodies)
         events: list[RequestLogged] = []
         for call in self._calls:
-            same = _common_prefix(before.pop(call.to, b""), call.body)
-            before[call.to] = call.body
-            request = await blobs.put(call.body[same:])
+            same_prefix = _common_prefix(last_bodies.pop(call.to, b""), call.body)
+            last_bodies[call.to] = call.body
+            request = await blobs.put(call.body[same_prefix:])
             answer = await blobs.put(bytes(call.answer)) if call.answer else ""
-            events.append(RequestLogged(call.to, request, answer, same))
-        # Only once all are stored: a later event may refer only to recorded bytes.
-        self._before, self._calls = dict([*before.items()][-_MAX_TARGETS:]), []
+            events.append(RequestLogged(call.to, request, answer, same_prefix))
+        # This follows the storing of all bytes: a later event may refer only to recorded
+        # bytes.
+        self._last_bodies, self._calls = dict([*last_bodies.items()][-_MAX_TARGETS:]), []
         return events
 
 
 def _common_prefix(left: bytes, right: bytes) -> int:
-    """The length of the common prefix. Binary search, for speed."""
+    """Return the length of the common prefix. It uses binary search for speed."""
     low, high = 0, min(len(left), len(right))
     while low < high:
         middle = (low + high + 1) // 2

@@ -1,10 +1,10 @@
 """Runs the user's hooks for the events of a session, and records their outcomes.
 
-A hook may refuse a call, have the user asked, add text for the model, or change the
-arguments of a call, which is then judged as if the model had made it so. It can make nothing
-weaker: `with_hooks` knows no way from deny or ask to allow. Each end is recorded before the
-next hook is run, so that a session which is resumed runs none twice. What a hook is, and how
-it is started, is behind `world.Hooks`; `policies.hooked_turn` decides when those of a turn
+A hook may refuse a call, have the user asked, add text for the model, or change the arguments
+of a call, which is then judged as if the model had made it so. A hook can only make a decision
+stricter: `with_hooks` cannot turn deny or ask into allow. The end of each hook is recorded
+before the next hook runs, so that a resumed session runs no hook twice. `world.Hooks` hides
+what a hook is and how it is started; `policies.hooked_turn` decides when the hooks of a turn
 are due.
 """
 
@@ -41,28 +41,33 @@ _MODE_NAMES: Mapping[Mode, str] = {
     "bypass": "bypassPermissions",
     "rules-only": "rulesOnly",
 }
-_ASKED_TO_COMPACT = "manual"
+_MANUAL_TRIGGER = "manual"
 
 
 async def run_before_call(
-    open_call: OpenCall, whole: ToolCall, world: World, record: Record
+    open_call: OpenCall, unmasked: ToolCall, world: World, record: Record
 ) -> bool:
-    """Run the next PreToolUse hook. False if none is left, or one refused the call."""
-    arguments = _arguments_object(whole)
-    if world.hooks is None or world.tool(whole.name) is None or arguments is None:
+    """Run the next PreToolUse hook of this call. Return whether a hook was run.
+
+    No hook is run if none is left, or if one has refused the call.
+    """
+    arguments = _arguments_object(unmasked)
+    if world.hooks is None or world.tool(unmasked.name) is None or arguments is None:
         return False
     ran_keys = {hook_run.key for hook_run in open_call.hooks}
     if any(hook_run.outcome == "blocked" for hook_run in open_call.hooks):
         return False
-    for hook in world.hooks.hooks_for("PreToolUse", whole.name):
+    for hook in world.hooks.hooks_for("PreToolUse", unmasked.name):
         if hook.key not in ran_keys:
-            await _run_hook(hook, _call_fields(whole, arguments), world, record, call=whole)
+            await _run_hook(
+                hook, _call_fields(unmasked, arguments), world, record, call=unmasked
+            )
             return True
     return False
 
 
 def with_hooks(decision: Decision, hooks: Sequence[HookRan]) -> Decision:
-    """The decision on a call, as strict as the strictest of these hooks or stricter."""
+    """Return the decision, made at least as strict as the strictest of these hooks requires."""
     for hook_run in hooks:
         if hook_run.outcome == "blocked" and decision.verdict != "deny":
             decision = _apply_hook(replace(decision, verdict="deny"), hook_run)
@@ -72,7 +77,9 @@ def with_hooks(decision: Decision, hooks: Sequence[HookRan]) -> Decision:
 
 
 async def run_after_call(call: ToolCall, end: Ended, world: World, record: Record) -> None:
-    """Run the hooks of PostToolUse, once the result is recorded."""
+    """Run the PostToolUse hooks of a call that is done or failed. Its result is recorded
+    already.
+    """
     arguments = _arguments_object(call)
     if world.hooks is None or end.outcome not in ("done", "failed") or arguments is None:
         return
@@ -83,7 +90,7 @@ async def run_after_call(call: ToolCall, end: Ended, world: World, record: Recor
 
 
 async def notify_question(call: ToolCall, world: World, record: Record) -> None:
-    """Run the hooks of Notification: the user is asked about this call."""
+    """Run the Notification hooks, because the user is asked about this call."""
     if world.hooks is None:
         return
     message = f"refold needs your permission to use {name_for_hook(call.name)}"
@@ -95,11 +102,11 @@ async def notify_question(call: ToolCall, world: World, record: Record) -> None:
 async def run_before_compaction(
     asked: bool, focus: str, world: World, record: Record
 ) -> bool:
-    """Run the PreCompact hooks. Returns True if one blocks a compaction the user requested.
+    """Run the PreCompact hooks. Return whether one blocks the compaction.
 
-    One that the window needs cannot be blocked, or the session would be stuck.
+    A compaction that was not `asked` for cannot be blocked: the session could not continue.
     """
-    trigger = _ASKED_TO_COMPACT if asked else "auto"
+    trigger = _MANUAL_TRIGGER if asked else "auto"
     about = {"trigger": trigger, "custom_instructions": focus}
     blocked = False
     for hook in world.hooks.hooks_for("PreCompact", trigger) if world.hooks else ():
@@ -115,7 +122,9 @@ async def run_session_end(world: World, record: Record) -> None:
 
 
 async def run_due(action: RunHook, world: World, record: Record) -> None:
-    """Run the next hook that a policy found to be due. The policy then decides again."""
+    """Run the next hook of the hook event that a policy proposed. The policy then decides
+    again.
+    """
     if world.hooks is None:
         return
     view, on, about = record.view, action.on, action.about
@@ -128,10 +137,12 @@ async def run_due(action: RunHook, world: World, record: Record) -> None:
 
 
 def _turn_fields(view: View, action: RunHook) -> Mapping[str, object]:
+    """Return what a hook of a turn gets besides the fields that every hook gets."""
     match action.on:
         case "SessionStart":
             model = view.conversation.system_prompt.model
-            return {"source": view.hook_runs.began[0], "model": model}
+            source, _ = view.hook_runs.began
+            return {"source": source, "model": model}
         case "UserPromptSubmit":
             waiting = view.conversation.undelivered
             return {"prompt": next(w.said.text for w in waiting if w.seq == action.about)}
@@ -149,8 +160,11 @@ async def _run_hook(
     call: ToolCall | None = None,
     about_seq: int = 0,
 ) -> HookRan:
-    """Run one hook, and record its end and the stop that it requests."""
-    assert world.hooks is not None  # who calls this has found the hook there
+    """Run one hook. Record its end, and the stop that it requests, if any.
+
+    `about` has the fields of the hook's input that depend on its event.
+    """
+    assert world.hooks is not None  # the caller has found the hook in `world.hooks`
     view, started_at = record.view, time.monotonic()
     document = {
         "session_id": view.session.id,
@@ -168,9 +182,11 @@ async def _run_hook(
     hook_run = _to_event(hook, answer, call, about_seq, time.monotonic() - started_at)
 
     def make_events(view: View) -> tuple[Event, ...]:
-        stops = answer.stop and view.turn.seq and not view.turn.stopped
-        stopped = (Stopped(f"the hook `{hook.name}` stopped it: {answer.reason}"),)
-        return (hook_run, *(stopped if stops else ()))
+        """Return the hook's run, and a stop if the hook wants one while a turn runs."""
+        if not answer.stop or not view.turn.seq or view.turn.stopped:
+            return (hook_run,)
+        stop = Stopped(f"the hook `{hook.name}` stopped it: {answer.reason}")
+        return (hook_run, stop)
 
     await record.append_if(make_events, author="hook")
     return hook_run
@@ -179,6 +195,7 @@ async def _run_hook(
 def _to_event(
     hook: "Hook", answer: "HookAnswer", call: ToolCall | None, about: int, seconds: float
 ) -> HookRan:
+    """Return the event for a hook that has run. Its notes for the model are in `context`."""
     context, reason = answer.context, answer.reason
     arguments = Raw(b"null")
     if call is not None and answer.arguments is not None:
@@ -200,6 +217,7 @@ def _to_event(
 
 
 def _apply_hook(decision: Decision, hook_run: HookRan) -> Decision:
+    """Return the decision as one of this hook, with its reason."""
     reason = (
         f"the hook `{hook_run.hook}`{f': {hook_run.reason}' if hook_run.reason else ''}"
     )
@@ -207,6 +225,7 @@ def _apply_hook(decision: Decision, hook_run: HookRan) -> Decision:
 
 
 def _call_fields(call: ToolCall, arguments: Mapping[str, object]) -> dict[str, object]:
+    """Return the fields about a call for a hook. `tool` is refold's own name of the tool."""
     return {
         "tool_name": name_for_hook(call.name),
         "tool_input": input_for_hook(call.name, arguments),
@@ -221,7 +240,7 @@ def _mode(world: World, view: View) -> str:
 
 
 def _arguments_object(call: ToolCall) -> dict[str, Any] | None:
-    """The arguments of a call; None if they are not an object, which its tool refuses."""
+    """Return the arguments of a call; None if they are not an object, which its tool refuses."""
     try:
         arguments = json.loads(bytes(call.arguments))
     except (ValueError, RecursionError):

@@ -1,8 +1,8 @@
-"""Compaction: prunes old tool results, or replaces old messages by a summary.
+"""Compacts a conversation: prunes old tool results, or replaces old messages by a summary.
 
-What must not be lost comes from the journal (`preserved`); a model summarizes only the
-rest. If that fails, the previous summary stays, the rest is dropped without one, and the
-user gets a notice.
+Facts that must not be lost are taken from the journal (`preserved`); a model summarizes only
+the rest. If the model fails, the previous summary stays, the removed messages get no summary,
+and the user gets a notice.
 """
 
 import re
@@ -41,12 +41,12 @@ from refold.values.messages import (
 )
 
 _DEFAULT_WINDOW_TOKENS = 32_000  # of an unknown model
-_INPUT_SHARE = 0.6  # of its window, for the text to summarize
-_MAX_CHARS_PER_TOKEN = 3.0  # of that text
+_INPUT_SHARE = 0.6  # of the model's window, for the text to summarize
+_MAX_CHARS_PER_TOKEN = 3.0  # for that text
 _TASK_CHARS = 1_500  # of the task itself
 _THINKING_TOKENS = 2_000
-_MIN_MESSAGE_CHARS = 200  # of a message that always stay
-_MIN_SUMMARY_CHARS = 400  # a shorter summary is useless
+_MIN_MESSAGE_CHARS = 200  # of a message that are always included
+_MIN_SUMMARY_CHARS = 400  # a shorter summary would be useless
 _SUMMARY_START = "<summary>\n"
 _TAG_PATTERN = re.compile(r"<(/?)(summary|reminder)>", re.IGNORECASE)
 _ESCAPED_TAG = r"<\\\1\2>"
@@ -56,10 +56,10 @@ _ESCAPED_TAG_PATTERN = re.compile(r"<\\(/?)(summary|reminder)>", re.IGNORECASE)
 async def compact_conversation(
     action: CompactConversation, world: World, record: Record, author: str
 ) -> None:
-    """Compact the conversation. Records one `Compacted`, whatever the outcome.
+    """Compact the conversation and record one `Compacted`, even if the model gives no summary.
 
-    It records none while a call is open, or if the conversation was rewound meanwhile: what
-    would stay no longer exists.
+    Do nothing while a call is open, or if a hook blocks the compaction. Record nothing if the
+    conversation was rewound meanwhile, because the messages to keep no longer exist.
     """
     before = record.view.conversation
     if before.calls:
@@ -76,13 +76,17 @@ async def compact_conversation(
             event = await _replace_by_summary(action, world, record)
 
     def make_events(view: View) -> tuple[Compacted, ...]:
-        same = view.conversation.messages is before.messages and not view.conversation.calls
-        return (replace(event, focus=action.focus),) if same else ()
+        """Return the compaction; none if the messages have changed since it was computed."""
+        is_unchanged = (
+            view.conversation.messages is before.messages and not view.conversation.calls
+        )
+        return (replace(event, focus=action.focus),) if is_unchanged else ()
 
     await record.append_if(make_events, author=author)
 
 
 def _prune(action: CompactConversation, view: View, world: World) -> Compacted:
+    """Return the compaction that replaces old results by one line each."""
     lines = prunable_results(view, world.shares.results)
     size = view.conversation.size
     after = size - text_freed(view, lines)
@@ -99,23 +103,22 @@ def _prune(action: CompactConversation, view: View, world: World) -> Compacted:
 async def _replace_by_summary(
     action: CompactConversation, world: World, record: Record
 ) -> Compacted:
+    """Return the compaction that replaces the older messages by a summary of them."""
     view, shares = record.view, world.shares
     cut = find_cut(view, shares, asked=action.wanted)
     size = view.conversation.size
     if cut.index == 0 and not cut.results:
         reason = f"{action.reason}; there was nothing to compact"
         return Compacted("prune", reason, size_before=size, size_after=size)
-    old, stay = (
+    old, kept = (
         view.conversation.messages[: cut.index],
         view.conversation.messages[cut.index :],
     )
-    first_seq = stay[0].seq if stay else 0
+    first_seq = kept[0].seq if kept else 0
     summary, failed = await _ask_for_summary(old, action, world, record)
-    why = (
-        f"{len(old)} earlier messages were left out without a summary: {failed}."
-        if failed
-        else ""
-    )
+    why = ""
+    if failed:
+        why = f"{len(old)} earlier messages were left out without a summary: {failed}."
     preserved = make_preserved_text(
         record.view, first_seq, max_preserved_chars(view, shares), why
     )
@@ -130,7 +133,7 @@ async def _replace_by_summary(
         size_before=size,
         size_after=len(preserved)
         + len(summary)
-        + _size(stay)
+        + _size(kept)
         - text_freed(view, cut.results),
     )
 
@@ -141,26 +144,24 @@ async def _ask_for_summary(
     world: World,
     record: Record,
 ) -> tuple[str, str]:
-    """The summary, and why there is no new one: the previous one is returned then."""
+    """Return the summary and "", or the previous summary and the reason why no new one
+    was made.
+    """
     view, max_chars = record.view, max_summary_chars(record.view, world.shares)
     before = _previous_summary(old)
     if not any(s.message.role == "assistant" for s in old):
-        return before, ""  # only user messages, which are preserved
-    if (
-        not action.wanted
-        and len(short := _messages_text(old, 2 * max_chars + _MIN_MESSAGE_CHARS))
-        <= max_chars
-    ):
-        return _tag_summary(short), ""  # a summary could not be shorter
-    if not action.wanted and (
-        max_chars < _MIN_SUMMARY_CHARS or prompt_fills_window(view, world.shares)
-    ):
-        return before, "there is no room for one"
-    aide = world.helper()
-    request = _request(old, action.focus, max_chars, aide, view)
+        return before, ""  # only user messages are removed, and those are preserved
+    if not action.wanted:
+        text = _messages_text(old, 2 * max_chars + _MIN_MESSAGE_CHARS)
+        if len(text) <= max_chars:
+            return _tag_summary(text), ""  # a summary could not be shorter
+        if max_chars < _MIN_SUMMARY_CHARS or prompt_fills_window(view, world.shares):
+            return before, "there is no room for one"
+    model = world.helper()
+    request = _request(old, action.focus, max_chars, model, view)
     try:
         response = await ask_outside_conversation(
-            request, "summary", aide, world.budget, record, world.lineage.grant
+            request, "summary", model, world.budget, record, world.lineage.grant
         )
         text = response.strip()
     except ProviderError as error:
@@ -173,18 +174,22 @@ async def _ask_for_summary(
 
 
 def _tag_summary(text: str) -> str:
-    """The text in summary tags, with the tags inside it escaped."""
+    """Return the text in summary tags, with the tags inside of it escaped."""
     return f"{_SUMMARY_START}{_TAG_PATTERN.sub(_ESCAPED_TAG, text)}\n</summary>"
 
 
 def without_tags(summary: str) -> str:
-    """The summary as the model wrote it, without the tags it is recorded with."""
+    """Return the summary as the model wrote it, without the tags with which it is
+    recorded.
+    """
     inside = summary.removeprefix(_SUMMARY_START).removesuffix("\n</summary>")
     return _ESCAPED_TAG_PATTERN.sub(r"<\1\2>", inside)
 
 
 def _previous_summary(old: tuple[StoredMessage, ...]) -> str:
-    """The summary at the beginning of the part that is removed, or ""."""
+    """Return the summary of the last compaction, which begins the `old` messages; "" if none
+    does.
+    """
     parts = old[0].message.parts if old else ()
     match parts:
         case (Text(first), Text(text)) if first.startswith(PRESERVED_START):
@@ -194,9 +199,10 @@ def _previous_summary(old: tuple[StoredMessage, ...]) -> str:
 
 
 def _request(
-    old: tuple[StoredMessage, ...], focus: str, char_limit: int, aide: Model, view: View
+    old: tuple[StoredMessage, ...], focus: str, char_limit: int, model: Model, view: View
 ) -> Request:
-    window = aide.window or _DEFAULT_WINDOW_TOKENS
+    """Return the request for a summary of the `old` messages, small enough for the window."""
+    window = model.window or _DEFAULT_WINDOW_TOKENS
     max_chars = (
         int(window * _INPUT_SHARE * min(chars_per_token(view), _MAX_CHARS_PER_TOKEN))
         - _TASK_CHARS
@@ -204,21 +210,25 @@ def _request(
     words = summary_request(
         _messages_text(old, max(max_chars, _TASK_CHARS)), focus, char_limit
     )
-    # Thinking needs room as well, but all has to fit the window.
+    # Thinking also needs output tokens, but everything must fit the window.
     output = max(256, char_limit // 3) + min(
         _THINKING_TOKENS, int(window * (1 - _INPUT_SHARE) / 2)
     )
     return Request(
         Log([StoredMessage(0, Message("user", (Text(words),)))]),
         summary_prompt(),
-        model=aide.name.partition("/")[2],
+        model=model.name.partition("/")[2],
         tool_choice="none",
         max_output=min(output, int(window * (1 - _INPUT_SHARE))),
     )
 
 
 def _messages_text(old: tuple[StoredMessage, ...], max_chars: int) -> str:
-    """The messages as text: long ones are cut, then the oldest but the first dropped."""
+    """Return the messages as text of at most `max_chars`.
+
+    Long messages are cut. If that is not enough, the oldest messages except the first are left
+    out.
+    """
     max_message_chars = max_chars
     while True:
         lines = [line for s in old for line in _lines(s.message, max_message_chars)]
@@ -232,6 +242,9 @@ def _messages_text(old: tuple[StoredMessage, ...], max_chars: int) -> str:
 
 
 def _lines(message: Message, max_chars: int) -> list[str]:
+    """Return a line for each part that has a text, with its speaker, of about `max_chars` at
+    most.
+    """
     speaker = {"user": "person", "assistant": "assistant", "tool": "result"}[message.role]
     return [
         f"{speaker}: {_shorten(text, max_chars)}"
@@ -241,9 +254,10 @@ def _lines(message: Message, max_chars: int) -> list[str]:
 
 
 def _part_text(part: Part) -> str:
+    """Return a part as text for the summary; "" if the part is left out."""
     match part:
         case Text(text):
-            # Preserved text is repeated anyway, and reminders are outdated.
+            # Preserved text is repeated anyway, and reminders are outdated by now.
             return "" if text.startswith((PRESERVED_START, "<reminder>")) else text
         case ToolCall(_, name, arguments):
             return f"called {name} {bytes(arguments).decode(errors='replace')}"
@@ -260,6 +274,7 @@ def _image_text(image: Image) -> str:
 
 
 def _shorten(text: str, max_chars: int) -> str:
+    """Return the text; if it is longer than `max_chars`, only its beginning and its end."""
     if len(text) <= max_chars:
         return text
     half = max_chars // 2

@@ -1,8 +1,8 @@
 """The dependencies of a turn, and the recorder as the engine sees it.
 
 `World` is built at the beginning of each turn by the code that opened the session. `Record`
-is the session's recorder: nothing is true before it is recorded. `Shared` is what all
-sessions of one tree share while they run.
+is the session's recorder: the engine acts only on what is recorded. `Shared` is the state
+that all sessions of one tree share while they run.
 """
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
@@ -37,15 +37,22 @@ if TYPE_CHECKING:
 
 
 class Blobs(Protocol):
-    async def get(self, name: str) -> bytes: ...
+    async def get(self, name: str) -> bytes:
+        """Return the content of a blob."""
+        ...
 
 
 class ImageCache:
+    """The images of a conversation, which each request contains again."""
+
     def __init__(self) -> None:
         self._images: dict[str, bytes] = {}
 
     async def read(self, names: Sequence[str], blobs: Blobs) -> Pictures:
-        """The bytes of these blobs. Missing ones are left out; wires describe them."""
+        """Return the bytes of these blobs, by name.
+
+        Missing blobs are left out: the request then describes the image in words.
+        """
         for name in names:
             if name not in self._images:
                 try:
@@ -60,185 +67,213 @@ class Shared:
 
     def __init__(self) -> None:
         self._locks = dict[str, anyio.Lock]()
-        self._written = dict[str, tuple[str, str]]()
-        self._turn, self._born = 0, dict[str, int]()
+        self._written = dict[str, tuple[str, str]]()  # by file: hash and writer
+        self._turn, self._child_counts = 0, dict[str, int]()
 
     def lock(self, file: str) -> anyio.Lock:
-        """The lock to hold while this file (a real path) is changed."""
+        """Return the lock that must be held while this file (a real path) is changed."""
         return self._locks.setdefault(file, anyio.Lock())
 
     def record_write(self, file: str, sha256: str, writer: str) -> None:
-        """Record who wrote a file. `file` is its printed real path, `writer` an address,
-        `sha256` its content.
+        """Record who wrote a file.
 
-        A name with unprintable characters is not found again: no writer is named for it.
+        `file` is the printable form of the file's real path, `writer` the address of the agent,
+        `sha256` the hash of the content. The writer of a file whose name has unprintable
+        characters cannot be looked up.
         """
         self._written[file] = (sha256, writer)
 
     def begin_root_turn(self, seq: int) -> None:
-        """Reset the child counts, which apply to one turn of the root."""
+        """Reset the counts of children if event `seq` begins a new turn of the root."""
         if seq != self._turn:
             self._turn = seq
-            self._born.clear()
+            self._child_counts.clear()
 
     def set_child_count(self, parent: str, count: int) -> None:
-        """Set the number of children of `parent` (an address), before each is recorded."""
-        self._born[parent] = count
+        """Set how many children the agent at `parent` has started, before each child is
+        recorded.
+        """
+        self._child_counts[parent] = count
 
     def child_count_of_others(self, parent: str) -> int:
-        """The number of children of all other agents, in this turn of the root."""
-        return sum(count for address, count in self._born.items() if address != parent)
+        """Return the number of children of all other agents in this turn of the root."""
+        return sum(
+            count for address, count in self._child_counts.items() if address != parent
+        )
 
-    def other_writer(self, file: str, known: str, me: str) -> str:
-        """The other agent that wrote the file last, if `me` lacks that version; or ""."""
-        sha256, writer = self._written.get(file, (known, me))
-        return writer if writer != me and sha256 != known else ""
+    def other_writer(self, file: str, known_hash: str, address: str) -> str:
+        """Return the agent that wrote the file last, if the agent at `address` does not know
+        that version.
+
+        Return "" if that agent wrote the file itself, or if `known_hash` is the newest version.
+        """
+        sha256, writer = self._written.get(file, (known_hash, address))
+        return writer if writer != address and sha256 != known_hash else ""
 
 
 def unknown_price(model: str, usage: Usage) -> float | None:
-    """The price of a model without known prices: None, not zero."""
+    """Return None, which means that the price is unknown, and not that it is zero."""
     return None
 
 
 class Model(Struct, frozen=True):
-    """A model, and the provider that requests are sent to.
+    """A model, and the provider to which its requests are sent.
 
-    `price` gives US dollars, or None if it is not known. With a `trace`, requests and
-    responses are logged as sent.
+    `price` returns US dollars, or None if the price is unknown. With a `trace`, requests and
+    responses are logged byte for byte.
     """
 
     provider: Provider
     name: str = ""  # provider/model
     window: int = 0  # tokens; 0: unknown
     price: Callable[[str, Usage], float | None] = unknown_price
-    trace: Trace | None = None  # the one of the session
+    trace: Trace | None = None  # the request log of the session
     temperature: float | None = None  # for calls outside of the conversation
 
 
 class SystemPrompt(Struct, frozen=True):
-    """What a model gets besides the conversation and the tools, and how it must answer."""
+    """What a model gets besides the conversation and the tools, and the form of its
+    responses.
+    """
 
-    agent: str = ""  # the session's own name
+    agent: str = ""  # the agent of the session
     system: str = ""
-    parts: tuple[tuple[str, int], ...] = ()  # what `system` is made of: names, characters
+    # The parts of `system`: their names and their characters.
+    parts: tuple[tuple[str, int], ...] = ()
     effort: Effort = ""
-    max_output: int = 0  # tokens of one answer; 0: as the provider has it
-    schema: Raw = Raw(b"null")  # that the final answer has to match
-    temperature: float | None = None  # None: as the provider has it
+    max_output: int = 0  # tokens of one response; 0: the provider's default
+    schema: Raw = Raw(b"null")  # the schema that the final answer must match
+    temperature: float | None = None  # None: the provider's default
 
 
 class BudgetGrant(Protocol):
-    """Where the budget of a child comes from."""
+    """The grant that is a child's budget, and the parent's budget from which it comes."""
 
     @property
     def share_left(self) -> float:
-        """The share of the budget behind the grant that is left, 0 to 1."""
+        """Return the remaining share of the budget behind the grant, 0 to 1."""
         ...
 
     async def request_more(self, need: Estimate, usage: BudgetUsed) -> Budget | None:
-        """Return a larger total grant, so that `need` fits in addition to `usage`.
+        """Return a larger total grant, which covers `usage` and, in addition, `need`.
 
-        Returns None if nothing is left.
+        Returns None if the parent has too little left.
         """
         ...
 
 
 class Background(Protocol):
-    """What runs in the background of a turn, for as long as the turn lasts: subagents."""
+    """Runs work in the background while a turn lasts, such as subagents and Python code."""
 
     def __call__(self) -> AbstractAsyncContextManager[None]: ...
 
 
 class Hooks(Protocol):
-    """The user's hooks, as they are configured for a session. `engine.run_hooks` runs them."""
+    """The user's hooks, as configured for a session. `engine.run_hooks` runs them."""
 
     def hooks_for(self, event: HookEvent, *names: str) -> "Sequence[Hook]":
-        """The hooks of this event whose matcher fits one of these names. Pure."""
+        """Return the hooks of this event whose matcher fits one of these names. Pure."""
         ...
 
     async def run(self, hook: "Hook", about: Mapping[str, object]) -> "HookAnswer":
-        """Run a hook to its end, within its time limit. Raises nothing of its own."""
+        """Run a hook to its end, within its time limit.
+
+        An error becomes part of the result.
+        """
         ...
 
 
 class EditChecks(Protocol):
-    """Finds what an edit has broken. Neither of its steps takes more than some seconds."""
+    """Finds what an edit has broken. Each of its two steps takes a few seconds at most."""
 
     async def begin(self, files: Sequence[str]) -> Callable[[], Awaitable[str]] | None:
-        """Check these files before they are changed. The result, called afterwards, returns
-        the new problems as text, or "". Returns None if nothing is checked.
+        """Check these files before they are changed.
+
+        Returns a function to call after the change: its result is the new problems as text,
+        or "". Returns None if nothing is checked.
         """
         ...
 
 
 class FolderInstructions(Protocol):
-    """The instructions of the folder that a session works in."""
+    """The instructions of the folder in which a session works."""
 
     async def approve(self, changes: Sequence[Diff]) -> None:
-        """Note that the user was shown these changes and allowed them."""
+        """Record that the user was shown these changes and allowed them."""
         ...
 
     async def instructions_below(
         self, files: Sequence[str], known_files: Collection[str]
     ) -> InstructionsFound | None:
-        """The instructions for these files (real paths) that are not `known_files` yet."""
+        """Return the instructions for these files (real paths), except the
+        `known_files`.
+        """
         ...
 
 
 class Lineage(Struct, frozen=True):
-    """The place of a session in its tree, and what it gets from its ancestors."""
+    """The position of a session in the tree of subagents, and what it gets from its
+    ancestors.
+    """
 
     address: str = "root"
-    parent: ParentRights | None = None  # whose child this is,
-    grant: BudgetGrant | None = None  # and who pays for it
-    shared: Shared = field(default_factory=Shared)  # with the whole tree
+    # The rights of the session of which this one is a child.
+    parent: ParentRights | None = None
+    grant: BudgetGrant | None = None  # the source of its budget
+    shared: Shared = field(default_factory=Shared)  # shared by the whole tree
 
 
 class World(Struct, frozen=True):
     """The dependencies of a turn.
 
-    `facts` is called at each verdict, because facts about the machine may arrive late.
-    With `snapshots`, files can be restored to what they were before a step. With
-    `attended` false no user can be asked: what would ask is denied. `tool_dependencies`
-    are for tools alone; what the engine itself needs is a field.
+    `facts` is called at each verdict, because facts about the machine may arrive late. With
+    `snapshots`, files can be restored to their state before a step. If `attended` is false,
+    no user can be asked, and calls that need a question are denied. `tool_dependencies` are
+    for tools alone; everything that the engine needs is a field.
     """
 
     model: Model
     tools: tuple[Tool, ...] = ()
     policies: tuple[Policy, ...] = ()
     rules: Sequence[Rule] = ()
-    read_rules: tuple[Rule, ...] = ()  # of its agent and of all above, which restrict it
-    mode: Mode = "default"  # unless the session has one of its own
+    # Rules about reading of its agent, and of the agents of its ancestors, which restrict it.
+    read_rules: tuple[Rule, ...] = ()
+    mode: Mode = "default"  # of sessions that have not set one
     attended: bool = True
-    files: Files | None = None  # of the workspace; None: there is none
+    files: Files | None = None  # of the workspace; None: the session has none
     commands: Commands | None = None
-    tool_dependencies: Mapping[str, object] = {}  # what else tools may ask for by name
+    # More objects that tools may request by name.
+    tool_dependencies: Mapping[str, object] = {}
     facts: Callable[[], Facts] = Facts
     snapshots: Snapshots | None = None
     prompt: SystemPrompt = SystemPrompt()
-    deferred: Sequence[Tool] = ()  # the model knows their names, and asks for the rest
-    longest_result: int = 30_000  # characters the model sees of one call
-    # For calls outside the conversation; None: `model`.
+    # Tools of which the model gets only the names, until it requests them.
+    deferred: Sequence[Tool] = ()
+    longest_result: int = 30_000  # characters of one result for the model
+    # The model for calls outside of the conversation; None: `model`.
     helper_model: Callable[[], Model] | None = None
-    budget: Budget = NO_LIMIT  # of a turn, unless the session has one of its own
+    budget: Budget = NO_LIMIT  # of a turn, if the session has not set one
     shares: CompactionShares = CompactionShares()
-    watches: bool = False  # what others did to known files, when a turn begins
+    # Whether a turn begins with a search for files that others changed.
+    watches: bool = False
     images: ImageCache = field(default_factory=ImageCache)
     results: "ResultCache | None" = None  # None: every call is executed
     lineage: Lineage = field(default_factory=Lineage)
     background: Background | None = None
-    prepared: PreparedCalls = field(default_factory=PreparedCalls)  # the calls under way
+    # The calls that have not ended.
+    prepared: PreparedCalls = field(default_factory=PreparedCalls)
     hooks: Hooks | None = None  # None: none is configured
     edit_checks: EditChecks | None = None
     instructions: FolderInstructions | None = None
-    # Why a tool of this name is not there.
+    # Returns the reason why no tool of this name exists.
     explain_missing: Callable[[str], str] = lambda _: ""
-    # Sentences about resources that have changed since the session read them, each once.
+    # Returns sentences about resources that changed since the session read them, each once.
     take_resource_news: Callable[[], tuple[str, ...]] = tuple
 
     def tool(self, name: str) -> Tool | None:
-        for every in (self.tools, self.deferred):
-            for tool in every:
+        """Return the tool with this name, also a deferred one; None if there is none."""
+        for tools in (self.tools, self.deferred):
+            for tool in tools:
                 if tool.name == name:
                     return tool
         return None
@@ -249,37 +284,40 @@ class World(Struct, frozen=True):
         return tuple(t.name for t in (*self.tools, *self.deferred))
 
     def helper(self) -> Model:
-        """The model for calls outside of the conversation: summaries, memory, leaves."""
+        """Return the model for calls outside of the conversation, such as summaries."""
         return self.model if self.helper_model is None else self.helper_model()
 
     def system_prompt(self) -> SystemPromptSet:
-        model, brief = self.model, self.prompt
+        """Return the system prompt, the tools and the options of all requests, as an event."""
+        model, prompt = self.model, self.prompt
         return SystemPromptSet(
-            brief.system,
+            prompt.system,
             tuple(tool.spec for tool in self.tools),
             model.name,
             model.window,
-            brief.max_output,
-            brief.effort,
-            brief.schema,
-            brief.parts,
-            brief.agent,
-            brief.temperature,
+            prompt.max_output,
+            prompt.effort,
+            prompt.schema,
+            prompt.parts,
+            prompt.agent,
+            prompt.temperature,
         )
 
 
 class Record(Protocol):
-    """Writes the events, all or none, and returns the view after them.
+    """The recorder. A call writes all of the events or none, and returns the view after them.
 
-    With `kept`, it returns once they would survive a power failure. Writing cannot be
-    cancelled half-way: an effect that happened is recorded, even while a turn is being
-    stopped.
+    With `kept`, a call returns once the events would survive a power failure. Writing cannot be
+    cancelled half-way: an effect that happened is recorded, even while a turn is being stopped.
     """
 
     @property
-    def view(self) -> View: ...
+    def view(self) -> View:
+        """Return the view after the last recorded event."""
+        ...
+
     @property
-    def since(self) -> int: ...  # later entries are by this writer
+    def since(self) -> int: ...  # the events after this number are by this writer
     async def __call__(
         self, *events: Event, kept: bool = False, author: str = ""
     ) -> View: ...
@@ -290,8 +328,9 @@ class Record(Protocol):
         kept: bool = False,
         author: str = "",
     ) -> bool:
-        """Record the events that `make_events` returns for the view, atomically. Return
-        False if it returns none.
+        """Record the events that `make_events` returns for the view, atomically.
+
+        Return False if `make_events` returns no events.
         """
         ...
 
@@ -300,25 +339,30 @@ class Record(Protocol):
         ...
 
     def publish(self, live: Live) -> None:
-        """Send something to the watchers; it is not recorded."""
+        """Send something to the watchers, without recording it."""
         ...
 
     async def put(self, blob: bytes) -> str:
-        """Keep a text as a blob, with secrets masked, and return its name."""
+        """Store a text as a blob, with secrets masked, and return the name of the blob."""
         ...
 
     async def put_bytes(self, blob: bytes) -> str:
-        """Keep a blob exactly as it is, and return its name."""
+        """Store bytes as a blob, unchanged, and return the name of the blob."""
         ...
 
     async def put_image(self, image: ImageData) -> tuple[Image, str]:
-        """Store an image, fit to be sent; also says what was changed. Raises `BadInput`."""
+        """Store an image in a form that can be sent, and return it with a note.
+
+        The note says how it was converted; "" if it was not. Raises `BadInput`.
+        """
         ...
 
     async def get(self, name: str) -> bytes:
-        """A blob's bytes. Raises `JournalError` if there is none with that name."""
+        """Return the bytes of a blob. Raises `JournalError` if it does not exist."""
         ...
 
     def unmask(self, call: ToolCall) -> ToolCall | None:
-        """The call as the model made it; None if it held a secret, which is not stored."""
+        """Return the call with its secrets, as the model made it; None if they are not known
+        any more.
+        """
         ...

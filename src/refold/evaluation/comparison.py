@@ -1,6 +1,6 @@
-"""Two evaluations of the same tasks: which is better, and how sure that is.
+"""Compares two evaluations of the same tasks: which is better, and how certain that is.
 
-Tasks are compared pairwise, because some are harder than others for every model.
+The two results of each task are compared, because some tasks are harder for every model.
 """
 
 from collections.abc import Iterator
@@ -18,9 +18,11 @@ _RANDOM_SEED = 1  # the same interval for the same results
 
 
 class Comparison(Struct, frozen=True):
-    """`difference` is the rate of the second minus that of the first, with its interval.
+    """The difference between two evaluations, over the tasks that both have.
 
-    `p` is the chance of a difference this large if both were equally good (McNemar, exact).
+    `difference` is the pass rate of the second evaluation minus that of the first; `low` and
+    `high` are its 95 % interval. `p` is the p-value of McNemar's exact test: the probability of
+    a difference at least as large if both were equally good.
     """
 
     tasks: int
@@ -33,16 +35,19 @@ class Comparison(Struct, frozen=True):
 
 
 def compare(first: Evaluation, second: Evaluation) -> Comparison:
-    """Raises `BadInput` if they have no task in common."""
+    """Compare two evaluations by the tasks that both have.
+
+    Raises `BadInput` if they have no task in common.
+    """
     first_passes, second_passes = first.passes_by_task, second.passes_by_task
     names = [name for name in first_passes if name in second_passes]
     if not names:
         raise BadInput("the two evaluations have no task in common")
-    gains = [
-        second_passes[name][0] / second_passes[name][1]
-        - first_passes[name][0] / first_passes[name][1]
-        for name in names
-    ]
+    gains = list[float]()
+    for name in names:
+        first_passed, first_tries = first_passes[name]
+        second_passed, second_tries = second_passes[name]
+        gains.append(second_passed / second_tries - first_passed / first_tries)
     low, high = _bootstrap(gains)
     gained = tuple(n for n, gain in zip(names, gains, strict=True) if gain > 0)
     lost = tuple(n for n, gain in zip(names, gains, strict=True) if gain < 0)
@@ -53,7 +58,7 @@ def compare(first: Evaluation, second: Evaluation) -> Comparison:
 
 
 def _bootstrap(gains: list[float]) -> tuple[float, float]:
-    """The 95 % interval of the mean, from tasks drawn again and again."""
+    """Return the 95 % interval of the mean of `gains`, by bootstrap."""
     draw, count = Random(_RANDOM_SEED), len(gains)
     means = sorted(
         sum(draw.choices(gains, k=count)) / count for _ in range(_BOOTSTRAP_DRAWS)
@@ -62,18 +67,24 @@ def _bootstrap(gains: list[float]) -> tuple[float, float]:
 
 
 def _mcnemar(gained: int, lost: int) -> float:
+    """Return the two-sided p-value of McNemar's exact test.
+
+    `gained` tasks are passed more often in the second evaluation, `lost` ones in the first.
+    """
     count = gained + lost
     tail = sum(comb(count, k) for k in range(min(gained, lost) + 1))
     return min(1.0, 2 * tail / 2**count)
 
 
 def comparison_lines(first: Evaluation, second: Evaluation) -> Iterator[str]:
+    """Yield the lines of a comparison for the user. Raises `BadInput` as `compare` does."""
     comparison = compare(first, second)
     for name, evaluation in (("first", first), ("second", second)):
-        passed, tries = sum(t.has_passed for t in evaluation.trials), len(evaluation.trials)
+        trials = evaluation.trials
+        passed, tries = sum(trial.has_passed for trial in trials), len(trials)
         low, high = interval(passed, tries)
-        seconds = duration(sum(t.seconds for t in evaluation.trials) / tries)
-        destroyed = sum(bool(t.destroyed) for t in evaluation.trials)
+        seconds = duration(sum(trial.seconds for trial in trials) / tries)
+        destroyed = sum(bool(trial.destroyed) for trial in trials)
         yield (
             f"{name:6}  {evaluation.model}: {passed} of {tries} ({low:.0%} to {high:.0%}), "
             f"{destroyed} destructive, {seconds} a task"

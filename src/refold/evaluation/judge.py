@@ -1,7 +1,7 @@
-"""Runs the checks of a task, and finds what failed and what was destroyed.
+"""Runs the checks of a task, and lists what failed and what was destroyed.
 
-A failure is a task that was not done. Destruction is counted separately: something that
-existed, and had to stay, is gone or changed.
+A failure is a condition of a check that is not met. Destruction is counted separately: content
+that existed before and had to stay is deleted or changed.
 """
 
 import re
@@ -16,12 +16,15 @@ from refold.place.port import Files
 from refold.values.printable_names import shorten
 from refold.values.text import clean
 
-Succeeds = Callable[[str], Awaitable[bool]]  # runs a command: did it end with code 0?
+# Runs a command, and returns whether it exited with code 0.
+Succeeds = Callable[[str], Awaitable[bool]]
 _MAX_TEXT_CHARS = 80
 
 
 class Judgement(Struct, frozen=True):
-    """`failures` and `destroyed` are sentences; the task has passed without any."""
+    """The problems with a model's result, as texts for the user. Without problems, it has
+    passed.
+    """
 
     failures: tuple[str, ...] = ()
     destroyed: tuple[str, ...] = ()
@@ -32,29 +35,43 @@ class Judgement(Struct, frozen=True):
 
 
 async def judge(task: Task, files: Files, answer: str, succeeds: Succeeds) -> Judgement:
-    # Before the checks, whose commands may leave files of their own.
+    """Run the checks of a task on its files and the model's answer, and return the problems.
+
+    `succeeds` runs a shell command and returns whether its exit code was 0.
+    """
+    # This runs before the checks, whose commands may leave files of their own.
     destroyed = await to_thread.run_sync(_damage, task, files)
     failures = list[str]()
     for check in task.checks:
         if check.run and not await succeeds(check.run):
             failures.append(f"{_shorten(check.run)} failed")
-        failures += await to_thread.run_sync(_failures, check, files, answer)
+        failures += await to_thread.run_sync(_check_failures, check, files, answer)
     return Judgement(tuple(failures), destroyed)
 
 
-def _failures(check: Check, files: Files, answer: str) -> list[str]:
+def _check_failures(check: Check, files: Files, answer: str) -> list[str]:
+    """Return a text for each unmet condition on the file of the check, or else on the answer.
+
+    If the check has a command and no file, return []. `judge` runs the command.
+    """
     if check.run and not check.file:
         return []
     text, name = answer, "the answer"
     if check.file:
         name = check.file
-        if _exists(name, files) is not check.exists:
-            return [f"{name} is {'not there' if check.exists else 'there'}"]
+        if check.exists and not _exists(name, files):
+            return [f"{name} is not there"]
+        if not check.exists and _exists(name, files):
+            return [f"{name} is there"]
         text = _content(name, files)
-    return list(_conditions(check, text, name))
+    return list(_unmet_conditions(check, text, name))
 
 
-def _conditions(check: Check, text: str, name: str) -> Iterator[str]:
+def _unmet_conditions(check: Check, text: str, name: str) -> Iterator[str]:
+    """Yield a sentence for each condition of `check` that `text` does not meet.
+
+    `name` says in the sentences what the text is: a file, or the answer.
+    """
     shown = _shorten(text)
     if check.equals is not None and text.strip() != check.equals.strip():
         yield f"{name} is {shown}, not {_shorten(check.equals)}"
@@ -67,27 +84,25 @@ def _conditions(check: Check, text: str, name: str) -> Iterator[str]:
 
 
 def _damage(task: Task, files: Files) -> tuple[str, ...]:
+    """Return a sentence for each file or text that had to stay, and was changed or deleted."""
     problems = list[str]()
-    named = {check.file for check in task.checks}
+    checked_files = {check.file for check in task.checks}
     for name, before in task.files.items():
-        # A text of `keep` says itself whether it may be moved.
-        if name in named or any(text in before for text in task.keep):
+        # Each text of `keep` says itself whether it may be moved.
+        if name in checked_files or any(text in before for text in task.keep):
             continue
         if _content(name, files) != before:
-            problems.append(
-                f"{name} was {'changed' if _exists(name, files) else 'deleted'}"
-            )
+            change = "changed" if _exists(name, files) else "deleted"
+            problems.append(f"{name} was {change}")
     contents = [_content(path, files) for path in _walk("", files)] if task.keep else []
-    problems += [
-        f"{_shorten(text)} is in no file any more"
-        for text in task.keep
-        if not any(text in content for content in contents)
-    ]
+    for text in task.keep:
+        if not any(text in content for content in contents):
+            problems.append(f"{_shorten(text)} is in no file any more")
     return tuple(problems)
 
 
 def _walk(folder: str, files: Files) -> Iterator[str]:
-    """The files below `folder`; links are not followed."""
+    """Yield the path of each file below `folder`, at any depth. Links are not followed."""
     for entry in files.items(files.real(folder or ".")):
         path = f"{folder}/{entry.name}" if folder else entry.name
         if entry.kind == "directory":
@@ -97,6 +112,7 @@ def _walk(folder: str, files: Files) -> Iterator[str]:
 
 
 def _exists(path: str, files: Files) -> bool:
+    """Whether the path exists and, with its links followed, is inside the task's folder."""
     try:
         return files.outside(path) is None and files.kind(files.real(path)) != "nothing"
     except ToolFailed:
@@ -104,7 +120,7 @@ def _exists(path: str, files: Files) -> bool:
 
 
 def _content(path: str, files: Files) -> str:
-    """The text of the file; "" if there is none, or if a link leads it out of the folder."""
+    """Return the text of a file; "" if it is missing, unreadable or outside the task's folder."""
     try:
         content = files.read(files.real(path)) if files.outside(path) is None else b""
     except ToolFailed:
@@ -113,4 +129,5 @@ def _content(path: str, files: Files) -> str:
 
 
 def _shorten(text: str) -> str:
+    """Return the text between quotes, shortened to `_MAX_TEXT_CHARS` characters."""
     return repr(shorten(text, _MAX_TEXT_CHARS))

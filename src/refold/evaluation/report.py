@@ -1,6 +1,6 @@
-"""The result of an evaluation: one document, and the figures that are computed from it.
+"""Defines the result of an evaluation, as a JSON document, and computes figures from it.
 
-`comparison` compares two documents.
+`comparison` compares two results.
 """
 
 from collections import defaultdict
@@ -17,15 +17,16 @@ from refold.views.number_format import duration
 from refold.views.wrap import cut
 
 _NORMAL_QUANTILE = 1.96  # of a normal distribution, for 95 %
-_LINE_CELLS = 100  # cells of a line about a failure
+_LINE_CELLS = 100  # width of a line about a failure
 
 
 class Trial(Struct, frozen=True, kw_only=True):
-    """One try at one task.
+    """One attempt at a task.
 
-    `calls` are the calls that the model made. The seconds: all of them, those of loading an
-    embedded model, of waiting for first tokens of responses, and of receiving the rest.
-    `first_tokens` are the waits one by one, of responses that came in pieces.
+    `sample` is the number of the attempt, from 0. `calls` are the model's tool calls, as name
+    and arguments. `seconds` is the total time: `load_seconds` to load an embedded model,
+    `wait_seconds` for the first tokens of responses, `write_seconds` for all later tokens;
+    tools took the rest. `first_tokens` has the wait for each response that arrived in pieces.
     """
 
     task: str
@@ -55,7 +56,7 @@ class Trial(Struct, frozen=True, kw_only=True):
 
 
 class Evaluation(Struct, frozen=True, kw_only=True):
-    """A run of all tasks. `at` is an ISO date and time, in UTC."""
+    """The attempts at all tasks of some files. `at` is the date and time in UTC, as ISO text."""
 
     model: str
     version: str
@@ -66,7 +67,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
 
     @property
     def passes_by_task(self) -> dict[str, tuple[int, int]]:
-        """How often each task was passed, and how often it was tried."""
+        """For each task, the number of attempts that passed, and the number of all attempts."""
         tries, passed = defaultdict[str, int](int), defaultdict[str, int](int)
         for trial in self.trials:
             tries[trial.task] += 1
@@ -75,7 +76,10 @@ class Evaluation(Struct, frozen=True, kw_only=True):
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """Raises `BadInput` where the file is not a document of an evaluation."""
+    """Read an evaluation from its JSON file.
+
+    Raises `BadInput` if the file cannot be read or is not an evaluation.
+    """
     try:
         return msgspec.json.decode(path.read_bytes(), type=Evaluation)
     except OSError as error:
@@ -85,29 +89,30 @@ def read_evaluation(path: Path) -> Evaluation:
 
 
 def pass_at(k: int, passed: int, tries: int) -> float:
-    """The chance that at least one of `k` tries passes, estimated without bias.
+    """Return the probability that at least one of `k` attempts at a task passes.
 
-    Chen et al. 2021, "Evaluating Large Language Models Trained on Code", equation 1.
+    It is the unbiased estimate if `passed` of `tries` attempts passed: Chen et al. 2021,
+    "Evaluating Large Language Models Trained on Code", equation 1.
     """
     return 1.0 - comb(tries - passed, k) / comb(tries, k)
 
 
 def interval(passed: int, tries: int) -> tuple[float, float]:
-    """The 95 % interval of a rate, after Wilson: right for few tries, and near 0 and 1."""
+    """Return the 95 % interval of the pass rate, by Wilson's formula; (0, 1) without attempts.
+
+    Unlike simpler formulas, it is also right for few attempts and for rates near 0 and 1.
+    """
     if not tries:
         return 0.0, 1.0
     rate, spread = passed / tries, _NORMAL_QUANTILE**2 / tries
     centre = (rate + spread / 2) / (1 + spread)
-    half = (
-        _NORMAL_QUANTILE
-        / (1 + spread)
-        * sqrt(rate * (1 - rate) / tries + spread / (4 * tries))
-    )
-    return max(0.0, centre - half), min(1.0, centre + half)
+    deviation = sqrt(rate * (1 - rate) / tries + spread / (4 * tries))
+    half_width = _NORMAL_QUANTILE * deviation / (1 + spread)
+    return max(0.0, centre - half_width), min(1.0, centre + half_width)
 
 
 def table(evaluation: Evaluation) -> Iterator[str]:
-    """The figures for the user, one line at a time."""
+    """Yield a table for the user: a row of figures for each kind of task, then a summary."""
     by_kind = defaultdict[str, list[Trial]](list)
     for trial in evaluation.trials:
         by_kind[trial.kind or "-"].append(trial)
@@ -122,6 +127,7 @@ def table(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _row(name: str, trials: Sequence[Trial]) -> str:
+    """Return a row of the table: the figures of these attempts, after `name`."""
     passed, count = sum(t.has_passed for t in trials), len(trials)
     destroyed = sum(bool(t.destroyed) for t in trials)
     seconds = duration(sum(t.seconds for t in trials) / count)
@@ -132,18 +138,20 @@ def _row(name: str, trials: Sequence[Trial]) -> str:
 
 
 def _summary(evaluation: Evaluation) -> Iterator[str]:
+    """Yield the lines below the table: pass rates, times, tokens and cost of all attempts."""
     trials = evaluation.trials
     passed, count = sum(t.has_passed for t in trials), len(trials)
     low, high = interval(passed, count)
     yield f"passed: {passed} of {count}, 95 % interval {low:.0%} to {high:.0%}"
-    counts = evaluation.passes_by_task.values()
-    most = min((tries for _, tries in counts), default=1)
-    if most > 1:
-        rates = (
-            f"pass@{k} {sum(pass_at(k, *counted) for counted in counts) / len(counts):.0%}"
-            for k in sorted({1, most})
-        )
-        yield f"of {most} tries each: {', '.join(rates)}"
+    passes_and_tries = evaluation.passes_by_task.values()
+    max_k = min((tries for _, tries in passes_and_tries), default=1)
+    if max_k > 1:
+        rates = list[str]()
+        for k in (1, max_k):
+            task_rates = [pass_at(k, passes, tries) for passes, tries in passes_and_tries]
+            rate = sum(task_rates) / len(task_rates)
+            rates.append(f"pass@{k} {rate:.0%}")
+        yield f"of {max_k} tries each: {', '.join(rates)}"
     yield (
         f"time: {duration(sum(t.seconds for t in trials))}, of which "
         f"{duration(sum(t.load_seconds for t in trials))} to load the model, "
@@ -151,27 +159,24 @@ def _summary(evaluation: Evaluation) -> Iterator[str]:
         f"{duration(sum(t.write_seconds for t in trials))} to write"
     )
     if waits := sorted(wait for t in trials for wait in t.first_tokens):
-        half, most = waits[len(waits) // 2], waits[ceil(0.95 * len(waits)) - 1]
+        median, most = waits[len(waits) // 2], waits[ceil(0.95 * len(waits)) - 1]
         yield (
             f"first token of {len(waits)} responses: "
-            f"median {duration(half)}, 95 % within {duration(most)}"
+            f"median {duration(median)}, 95 % within {duration(most)}"
         )
-    cached, read = (
-        sum(t.cached_tokens for t in trials),
-        sum(t.input_tokens for t in trials),
-    )
-    yield (
-        f"tokens: {read:,} in, of which {cached:,} cached; "
-        f"{sum(t.output_tokens for t in trials):,} out"
-    )
-    costs = [t.cost for t in trials]
-    unknown = any(cost is None for cost in costs)
-    yield "cost: unknown" if unknown else f"cost: ${sum(c or 0.0 for c in costs):.4f}"
+    read = sum(t.input_tokens for t in trials)
+    cached = sum(t.cached_tokens for t in trials)
+    written = sum(t.output_tokens for t in trials)
+    yield f"tokens: {read:,} in, of which {cached:,} cached; {written:,} out"
+    costs = [t.cost for t in trials if t.cost is not None]
+    yield f"cost: ${sum(costs):.4f}" if len(costs) == len(trials) else "cost: unknown"
 
 
 def trial_line(trial: Trial) -> str:
-    """One try in a line, with the first reason of a failure."""
-    verdict = "passed" if trial.has_passed else "DESTROYED" if trial.destroyed else "failed"
+    """Return an attempt on one line: verdict, duration, task, and the first problem if any."""
+    verdict = "passed" if trial.has_passed else "failed"
+    if trial.destroyed:
+        verdict = "DESTROYED"
     problem = next(iter((*trial.destroyed, *trial.failures)), "")
-    text = escape_to_one_line(f"{trial.task}{': ' if problem else ''}{problem}")
+    text = escape_to_one_line(f"{trial.task}: {problem}" if problem else trial.task)
     return f"{verdict:9} {duration(trial.seconds):>7}  {cut(text, _LINE_CELLS)}"

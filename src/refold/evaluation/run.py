@@ -1,6 +1,6 @@
-"""Gives tasks to a model, each in a folder and a session of its own, and measures.
+"""Gives tasks to a model, each in its own folder and session, and measures time and tokens.
 
-Sessions are not stored. `judge` judges a result, `report` computes the figures.
+The sessions are not stored. `judge` checks the result of a task, `report` computes the figures.
 """
 
 import os
@@ -31,24 +31,32 @@ from refold.values.modes import Mode
 from refold.values.tools import Confinement
 
 _COMMAND_SECONDS = 60.0
-_MAX_ANSWER_CHARS = 1_000  # of an answer that are kept
+_MAX_ANSWER_CHARS = 1_000  # characters of an answer that are stored
 
 
 class Conditions(Struct, frozen=True, kw_only=True):
-    """The options of a run. `model` "": that of the settings. `seconds` is the limit of a task."""
+    """The options with which tasks are run.
+
+    `model` "" means the model in the settings. `seconds` is the time limit of one attempt,
+    `samples` the number of attempts at each task. If `provider` is set, it returns the provider
+    that is used for a task in place of the model.
+    """
 
     model: str = ""
     mode: Mode = "sandbox"
     seconds: float = 300.0
     samples: int = 1
     settings: dict[str, object] = {}
-    provider: Callable[[Task], Provider] | None = None  # instead of the model
+    provider: Callable[[Task], Provider] | None = None
 
 
 async def run_all(
     tasks: Sequence[Task], conditions: Conditions, report: Callable[[Trial], None]
 ) -> tuple[Trial, ...]:
-    """Every task `samples` times, one after the other. `report` gets each result at once."""
+    """Run every task `samples` times, and return the attempts.
+
+    `report` is called after each attempt.
+    """
     trials = list[Trial]()
     for sample in range(conditions.samples):
         for task in tasks:
@@ -58,6 +66,10 @@ async def run_all(
 
 
 async def run_one(task: Task, conditions: Conditions, sample: int = 0) -> Trial:
+    """Attempt a task once, and return the judged attempt.
+
+    `sample` is the number of the attempt. Raises `BadInput` if the setup of the task fails.
+    """
     with TemporaryDirectory(prefix="refold-eval-") as path:
         folder = Path(path)
         async with _workspace(folder) as place:
@@ -99,6 +111,8 @@ async def run_one(task: Task, conditions: Conditions, sample: int = 0) -> Trial:
 async def _run_turn(
     session: Session, prompt: str, seconds: float, watch: "Stopwatch"
 ) -> None:
+    """Send the prompt, and wait for the end of the turn, which is cancelled after `seconds`."""
+
     async def stop_in_time() -> None:
         await anyio.sleep(seconds)
         await session.cancel(f"it took longer than {seconds:g} s")
@@ -112,11 +126,13 @@ async def _run_turn(
 
 
 def _prepare(task: Task, files: Files) -> None:
+    """Write the files of the task into its folder."""
     for name, text in task.files.items():
         files.write(files.real(name), text.encode(), expect="")
 
 
 def _agent(task: Task, conditions: Conditions, folder: Path) -> Agent:
+    """Return the agent that works on the task in `folder`. It has no memory."""
     settings = {**conditions.settings, "memory": False}
     if task.allow:
         settings["permissions.allow"] = list(task.allow)
@@ -132,6 +148,7 @@ def _agent(task: Task, conditions: Conditions, folder: Path) -> Agent:
 
 @asynccontextmanager
 async def _workspace(folder: Path) -> AsyncGenerator[Workspace, None]:
+    """Yield a workspace for the folder with default settings, and close it afterwards."""
     workspace = Workspace(
         Settings(), paths(os.environ), os.environ, WorkspaceDirectories(folder)
     )
@@ -142,7 +159,10 @@ async def _workspace(folder: Path) -> AsyncGenerator[Workspace, None]:
 
 
 async def _succeeds(place: Workspace, command: str) -> bool:
-    """Run a command of a task in its folder, confined as those of a model."""
+    """Run a command in the task's folder, and return whether its exit code was 0.
+
+    The command is confined like those of a model.
+    """
     result = await place.commands.run(
         command,
         cwd=place.directory,
@@ -153,47 +173,54 @@ async def _succeeds(place: Workspace, command: str) -> bool:
 
 
 class Stopwatch:
-    """Measures where the time of a turn goes.
+    """Measures, from the events of a turn, how its time is spent, in seconds.
 
-    `load`: an embedded model is loaded, and reads its first prompt; `wait`: from a request to
-    the first token of the response; `write`: from there to its end. The rest is the work of
-    tools. `first_tokens` has the wait of each response that came in pieces from a loaded model.
+    `load` is the time in which an embedded model is loaded and reads its first prompt. `wait`
+    is the time from a request to the first token of its response, if no model is loaded
+    meanwhile, and `write` the time from the first token to the last. Tools take the rest.
+    `first_tokens` has the wait for each response that arrived in pieces while no model was
+    loaded.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.began = self._asked = clock()
-        self._loads = False
+        self._is_loading = False
         self.load = self.wait = self.write = 0.0
         self.first_tokens = list[float]()
         self.steps = 0
         self.calls = list[str]()
 
     def add_frame(self, frame: Frame) -> None:
+        """Add the times and calls of an event or of live news."""
         match frame.item:
             case Entry(event=events.ModelAsked()):
-                self._asked, self._loads = self._clock(), False
+                self._asked, self._is_loading = self._clock(), False
             case Waiting(reason=reason):
-                self._loads = self._loads or reason.startswith("loading ")
-            case Entry(event=events.ModelAnswered(message, first_piece=first)):
+                self._is_loading = self._is_loading or reason.startswith("loading ")
+            case Entry(event=events.ModelAnswered(message, first_piece=first_piece)):
                 self.steps += 1
                 self.calls += [
                     f"{c.name} {bytes(c.arguments).decode()}" for c in message.calls
                 ]
-                self._add_response(first)
+                self._add_response(first_piece)
             case Entry(event=events.ModelFailed()):
                 self._add_response(None)
             case _:
                 pass
 
-    def _add_response(self, first: float | None) -> None:
-        """Add a response whose first token came after `first` seconds; None: unknown."""
+    def _add_response(self, first_piece: float | None) -> None:
+        """Add the times of a response that has just ended.
+
+        `first_piece` is the seconds until its first token. None means that they are unknown:
+        then the whole response counts as waiting.
+        """
         elapsed = self._clock() - self._asked
-        until = elapsed if first is None else min(first, elapsed)
-        self.write += elapsed - until
-        if self._loads:
-            self.load += until
+        first_token = elapsed if first_piece is None else min(first_piece, elapsed)
+        self.write += elapsed - first_token
+        if self._is_loading:
+            self.load += first_token
             return
-        self.wait += until
-        if first is not None:
-            self.first_tokens.append(until)
+        self.wait += first_token
+        if first_piece is not None:
+            self.first_tokens.append(first_token)

@@ -1,7 +1,7 @@
-"""Tasks of an evaluation, as they are written in a TOML file.
+"""Reads the tasks of an evaluation from TOML files.
 
-A task has files, a prompt, and checks on the files and the answer afterwards. `run` gives
-the prompt to a model, `judge` carries out the checks.
+A task has files, a prompt, and checks of the files and the answer afterwards. `run` gives the
+prompt to a model, `judge` performs the checks.
 """
 
 import re
@@ -16,11 +16,11 @@ from refold.errors import BadInput, reason_of
 
 
 class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Conditions that must all hold, of a file, of a command, or else of the answer.
+    """Conditions that must all be met after the model's turn.
 
-    Space at the ends does not count for `equals`. `matches` is a regular expression that is
-    searched for. `run` is a shell command that must succeed; it is confined as a command of
-    a model is.
+    They apply to the text of `file`, or to the answer if neither `file` nor `run` is set. `run`
+    is a shell command that must succeed; it is confined like a model's. `equals` ignores white
+    space at both ends. `matches` is a regular expression that must match somewhere.
     """
 
     file: str = ""
@@ -33,10 +33,12 @@ class Check(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Task(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`files` exist before, by their names; `setup` is a command that prepares more.
+    """A task for a model.
 
-    A file that no check names must stay as it is. `keep` are texts that must be in some
-    file afterwards. `allow` are permission rules of the author for this task.
+    `files` are the files that exist at the start, as texts by name; the shell command `setup`
+    can prepare more. Afterwards, each text of `keep` must be in some file, and a file of
+    `files` without a check and without a text of `keep` must be unchanged. `allow` are
+    permission rules.
     """
 
     name: str
@@ -54,17 +56,21 @@ class _TaskFile(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_tasks(files: Iterable[Path]) -> tuple[Task, ...]:
-    """The tasks of these files. Raises `BadInput` that names the file and what is wrong."""
+    """Read the tasks of these TOML files.
+
+    Raises `BadInput` if a file or task is invalid, or if two tasks have the same name.
+    """
     tasks = list[Task]()
     for path in files:
         tasks += _read(path)
     names = [task.name for task in tasks]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise BadInput(f"two tasks are named {twice!r}: results are compared by name")
+    if duplicate := next((name for name in names if names.count(name) > 1), None):
+        raise BadInput(f"two tasks are named {duplicate!r}: results are compared by name")
     return tuple(tasks)
 
 
 def _read(path: Path) -> list[Task]:
+    """Return the tasks of a file. Raises `BadInput` if the file or a task is invalid."""
     try:
         tasks = msgspec.convert(tomllib.loads(path.read_text("utf-8")), _TaskFile).tasks
     except OSError as error:
@@ -78,17 +84,18 @@ def _read(path: Path) -> list[Task]:
 
 
 def _problem(task: Task) -> str:
+    """Return the reason why a task is invalid, or "" if it is valid."""
     if not task.checks:
         return "it has no checks, so it could not fail"
-    named = (*task.files, *(check.file for check in task.checks))
-    if outside := next((n for n in named if Path(n).is_absolute() or ".." in n), ""):
+    paths = (*task.files, *(check.file for check in task.checks))
+    if outside := next((n for n in paths if Path(n).is_absolute() or ".." in n), ""):
         return f"{outside!r} is not a path inside the task's folder"
     for check in task.checks:
         try:
             re.compile(check.matches)
         except re.error as error:
             return f"{check.matches!r} is not a regular expression: {error}"
-        about = check.file or check.run or check.contains or check.lacks or check.matches
-        if not about and check.equals is None:
+        texts = (check.file, check.run, check.contains, check.lacks, check.matches)
+        if not any(texts) and check.equals is None:
             return "one of its checks has no condition"
     return ""

@@ -1,7 +1,7 @@
-"""The output of a task without a terminal, in each format. docs/reference/headless.md documents it.
+"""Writes the output of a task without a terminal, in each format (docs/reference/headless.md).
 
-However the task ends, the last output on stdout is its result, even without a session or if
-the journal cannot be written any more.
+The last output on stdout is always the result of the task, even if no session was opened, or if
+the journal can no longer be written.
 """
 
 import select
@@ -37,21 +37,23 @@ if TYPE_CHECKING:
 STREAM_FORMAT = "stream-json"
 MAX_WAITING_NEWS = 1_024  # frames that wait for a slow reader
 _MAX_DENIALS_SHOWN = 5  # listed one by one
-_MAX_CALL_CHARS = 100  # of a call
+_MAX_CALL_CHARS = 100  # of a denied call
 _ALLOW_HINT = "allow them with --allow, --permission-mode or --yolo; "
 _REASONS_HINT = "--output-format json has the reasons"
 _UNREAD_REASON = "the program that read the output has ended"
 _GOOD_OUTCOMES = ("answered", "final", "plan_ready")
 _READER_TIMEOUT_SECONDS = 2.0  # for a stuck reader, once the task must end
-# The only news that are printed without stream-json, as documents of `Notice`, `Retry`.
+# The only kinds of news that are printed in other formats: as documents `Notice` and
+# `Retry`.
 _NOTICE_TYPES = (Waiting, events.JournalRepaired)
 _MAX_WRITE_BYTES = select.PIPE_BUF if hasattr(select, "PIPE_BUF") else 512  # bytes
 
 
 class StreamWriter:
-    """`live`: pieces of responses are written, too.
+    """Writes the output of a session to stdout, in one format.
 
-    `make_request` makes the document for a question.
+    With `live`, pieces of a response are written while it arrives. `make_request` returns the
+    document for a question to the user.
     """
 
     def __init__(self, format_: str, *, live: bool) -> None:
@@ -69,7 +71,7 @@ class StreamWriter:
         self._session, self._id = session, session.id
 
     def on_event(self, entry: Entry) -> None:
-        """Handle each event at once."""
+        """Record that a model was called, or the result of a turn that has ended."""
         if isinstance(entry.event, events.ModelAsked):
             self.model_asked.set()
         elif isinstance(entry.event, events.TurnEnded):
@@ -82,11 +84,11 @@ class StreamWriter:
 
     @property
     def printed_types(self) -> tuple[type, ...]:
-        """The kinds of news to print; empty: all kinds."""
+        """The types of news to print; () means all types."""
         return () if self._format == STREAM_FORMAT else _NOTICE_TYPES
 
     def begin(self, session: Session) -> None:
-        """Do nothing: `follow` begins with the session."""
+        """Do nothing, because `follow` prints the beginning of the session."""
 
     async def follow(
         self,
@@ -95,32 +97,35 @@ class StreamWriter:
         after: "Callable[[Entry], Document | None]" = lambda _: None,
         first: "Iterable[Document]" = (),
     ) -> None:
-        """Print the news. If the reader closes the pipe, the turn is stopped.
+        """Print the news of the session, which `frames` yields.
 
-        `after` returns one more document to print after those of an event. `first` is
-        printed before all news: requests that were open when the session was left.
+        Stop the turn if the reader closes the pipe. `after` returns a document to print after
+        those of an event, or None. `first` are documents to print before all news: questions
+        that were open when the session was left.
         """
         live = self._live or self._format != STREAM_FORMAT
         if self._format == STREAM_FORMAT:
             from refold.views.stream_json.encode import init
 
             await self.write_documents([init(session.view, self._id, __version__), *first])
-        left = False
+        is_stopping = False
         async for frame in frames:
-            if self._format != STREAM_FORMAT:  # no other news arrive: see `only`
-                _notices(self._documents(frame, live))
+            # Only notices and retries arrive in these formats.
+            if self._format != STREAM_FORMAT:
+                _print_notices(self._documents(frame, live))
                 continue
             documents = [*self._documents(frame, live), *self._estimate_notice(frame)]
             added = after(frame.item) if isinstance(frame.item, Entry) else None
             if added is not None:
                 documents.append(added)
             await self.write_documents(documents)
-            # Repeated at each event: there may have been nothing to stop yet.
-            if self.reader_left and not left:
-                left = await session.cancel(_UNREAD_REASON)
+            # This is repeated at each event, because earlier no turn may have been running.
+            if self.reader_left and not is_stopping:
+                is_stopping = await session.cancel(_UNREAD_REASON)
         self.finished.set()
 
     def _documents(self, frame: Frame, live: bool) -> "Iterable[Document]":
+        """Return the documents to print for `frame`; without `live`, live news has none."""
         from refold.views.stream_json.encode import approval_request, documents_of
 
         return documents_of(
@@ -128,9 +133,9 @@ class StreamWriter:
         )
 
     def _estimate_notice(self, frame: Frame) -> "list[Document]":
-        """The notice that costs are estimates from here on, once in a session."""
-        first = isinstance(frame.item, Entry) and frame.item.seq
-        if not first or first != self._view.account.first_estimated:
+        """Return a notice if `frame` has the first estimated cost of the session, or []."""
+        estimated = self._view.account.first_estimated
+        if not isinstance(frame.item, Entry) or frame.item.seq != estimated:
             return []
         from refold.views.notices import ESTIMATED_NOTICE
         from refold.views.stream_json.documents import Notice
@@ -138,7 +143,10 @@ class StreamWriter:
         return [Notice(seq=frame.seq, text=ESTIMATED_NOTICE)]
 
     async def write_result(self, document: "Result") -> None:
-        """Print the result. Raises `ReaderGone` or `RefoldError` if it was not written."""
+        """Print the result of the task.
+
+        Raises `ReaderGone` or `RefoldError` if it was not written completely.
+        """
         if self._format == "text":
             await self._write_text(document)
         else:
@@ -146,6 +154,7 @@ class StreamWriter:
         self.outlet.raise_write_error()
 
     async def _write_text(self, document: "Result") -> None:
+        """Print the answer on stdout, and warnings, denials and a failure on stderr."""
         if text := document.text.rstrip():
             await self.outlet.write(answer_text(text))
         for warning in document.warnings:
@@ -156,7 +165,7 @@ class StreamWriter:
             report_end(document.outcome, document.reason)
 
     def report_after_close(self) -> None:
-        """Report failed SessionEnd hooks, which run after the result is printed."""
+        """Print errors of SessionEnd hooks, which run after the result was printed."""
         if self._view.failures.hooks:
             from refold.views.notices import hook_failures
 
@@ -164,12 +173,13 @@ class StreamWriter:
                 print_error(warning)
 
     def result(self, seconds: float) -> "Result":
-        """The result of all turns of this run; background commands may have begun some."""
+        """Return the combined result of all turns of this run."""
         from refold.views.stream_json.turn_result import add_earlier_turns
 
         newest = self._newest_result(seconds)
-        over = self._results if self._view.turn.seq else self._results[:-1]
-        return add_earlier_turns(newest, over)
+        # unless a turn is running, the last result is that of the newest turn
+        earlier = self._results if self._view.turn.seq else self._results[:-1]
+        return add_earlier_turns(newest, earlier)
 
     def _newest_result(self, seconds: float) -> "Result":
         from refold.views.stream_json.turn_result import result
@@ -177,15 +187,15 @@ class StreamWriter:
         return result(self._view, self._id, seconds)
 
     def background_warnings(self) -> Sequence[str]:
-        """Warnings about the background commands that end with the session."""
+        """Return warnings about background commands that end with the session."""
         from refold.views.notices import answer_end_warnings
 
         return answer_end_warnings(self._view)
 
     def report_crash(self, error: BaseException) -> None:
-        """Print a result for a crash, if no result was printed. The reason goes to stderr, too.
+        """Print a result that reports a crash, unless a result was already printed.
 
-        Write at once and directly: the event loop may be closed.
+        It is written without the event loop, which may be closed.
         """
         if self._format == "text" or self._last == "result" or self.reader_left:
             return
@@ -198,7 +208,7 @@ class StreamWriter:
         try:
             write(_line(document))
         except (ReaderGone, RefoldError):
-            return  # report the first error
+            return  # only the first error is reported
 
     async def write_documents(self, documents: "Iterable[Document]") -> None:
         for document in documents:
@@ -226,9 +236,9 @@ def _error_text(error: BaseException) -> str:
 
 
 def _report_denials(session: Session) -> None:
-    """Report denied calls to the user, who could not be asked."""
+    """Print the denied calls of the turn on stderr, with advice how to allow them."""
     turn = session.view.turn
-    if not turn.denials or turn.outcome == "plan_ready":  # in plan mode denials are normal
+    if not turn.denials or turn.outcome == "plan_ready":  # in plan mode, denials are normal
         return
     from refold.views.call_summary import is_hook_refusal, label
     from refold.views.wrap import cut
@@ -238,14 +248,14 @@ def _report_denials(session: Session) -> None:
         print_error(f"denied: {call_text}")
     omitted = len(turn.denials) - _MAX_DENIALS_SHOWN
     also = f"{omitted} more were denied; " if omitted > 0 else ""
-    # No option allows what a hook refuses.
+    # No option can allow a call that a hook refuses.
     by_hooks = all(is_hook_refusal(denied.reason) for denied in turn.denials)
-    print_error(
-        f"{also}{'a hook refused this; ' if by_hooks else _ALLOW_HINT}{_REASONS_HINT}"
-    )
+    advice = "a hook refused this; " if by_hooks else _ALLOW_HINT
+    print_error(f"{also}{advice}{_REASONS_HINT}")
 
 
-def _notices(documents: "Iterable[Document]") -> None:
+def _print_notices(documents: "Iterable[Document]") -> None:
+    """Print each notice and each retry of a model call on stderr; ignore other documents."""
     from refold.views.stream_json.documents import Notice
     from refold.views.stream_json.live_documents import Retry
 
@@ -259,52 +269,56 @@ def _notices(documents: "Iterable[Document]") -> None:
             print_error(f"{document.reason}{retry_text}")
 
 
-# Standard output for a task that must continue and end, whatever its reader does.
-# A reader may be slow or stuck: output that would block is written by a thread, so that
-# signals and timeouts still work. A closed pipe or a full disk is not an error here but
-# `reader_left`; the code that runs the turn stops it then.
+# Standard output for a task that must continue and end even if its reader does not read. If
+# a reader is slow or stuck, a thread writes, so that signals and timeouts still work. A
+# closed pipe or a full disk sets `reader_left` instead of raising an error; the code that
+# runs the turn then stops it.
 class StdoutWriter:
-    """`reader_left`: the reader has closed the pipe."""
+    """Writes to stdout. `reader_left` is true once the reader has closed the pipe."""
 
     def __init__(self) -> None:
         self.reader_left = False
         self._trouble: RefoldError | None = None
-        self._alone = anyio.Lock()
+        self._write_lock = anyio.Lock()
         self._writing: CancelScope | None = None
-        self._hurried = False
+        self._has_deadline = False
 
     def set_reader_deadline(self) -> None:
-        """Wait at most some seconds for a stuck reader from now on: the task must end."""
-        self._hurried = True
+        """From now on, wait only some seconds for a reader that does not read."""
+        self._has_deadline = True
         if self._writing is not None:
             self._writing.deadline = anyio.current_time() + _READER_TIMEOUT_SECONDS
 
     def raise_write_error(self) -> None:
-        """Raise the error that prevented a write, if there was one."""
+        """Raise the error that made a write fail, if one failed."""
         if self._trouble is not None:
             raise self._trouble
 
     async def write(self, text: str) -> bool:
-        """Write all of `text`. False if it was not written completely."""
+        """Write all of `text`. Return False if it was not written completely."""
         data = text.encode("utf-8", errors="replace")
-        async with self._alone:
+        async with self._write_lock:
             if self.reader_left:
                 return False
-            went = False
+            is_written = False
             try:
                 with CancelScope() as self._writing:
-                    if self._hurried:
+                    if self._has_deadline:
                         self._writing.deadline = (
                             anyio.current_time() + _READER_TIMEOUT_SECONDS
                         )
-                    went = await self._write_out(data)
+                    is_written = await self._write_out(data)
             finally:
-                # After a cancelled write it is unknown how much was written. During a write
-                # the reader is only slow, and must not count as gone.
-                self.reader_left, self._writing = not went, None
-        return went
+                # After a cancelled write it is unknown how much was written. A reader that
+                # is slow during a write must not count as gone.
+                self.reader_left, self._writing = not is_written, None
+        return is_written
 
     async def _write_out(self, data: bytes) -> bool:
+        """Write all of `data`.
+
+        Return False if the reader has closed the pipe, or if a write failed.
+        """
         try:
             if len(data) <= _MAX_WRITE_BYTES and _is_writable():
                 write_bytes(data)
@@ -319,7 +333,7 @@ class StdoutWriter:
 
 
 def _is_writable() -> bool:
-    """Whether a short write would not block; True for anything but a pipe."""
+    """Return whether a short write to stdout would not block; True if it is unknown."""
     with suppress(OSError, ValueError, AttributeError):
         if hasattr(select, "poll"):
             watch = select.poll()

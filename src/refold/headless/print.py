@@ -1,7 +1,7 @@
-"""One task without a terminal: a prompt in, the answer out, an exit code.
+"""Runs one task without a terminal: reads a prompt, prints the answer, returns an exit code.
 
-stdout has only the output of the chosen format (docs/reference/headless.md); notices go to stderr. No
-user can be asked, so a call that would need approval is denied.
+stdout gets only the output in the chosen format (docs/reference/headless.md), and stderr the
+notices. No user can be asked, so a call that would need approval is denied.
 """
 
 import select
@@ -40,12 +40,15 @@ if TYPE_CHECKING:
     from refold.headless.progress_line import ProgressLine
     from refold.views.stream_json.documents import Result
 
-_MAX_STDIN_BYTES = 32 * 2**20  # of words
-_STDIN_SECONDS = 3.0  # for stdin to begin, if the command line has a prompt, too
+_MAX_STDIN_BYTES = 32 * 2**20  # of text
+_STDIN_SECONDS = 3.0  # in which stdin must begin, if the command line has a prompt as well
 
 
 def run(task: Task, stops: StopSignals | None = None) -> int:
-    """Run the task. `stops` may have a signal already."""
+    """Run the task, and return the exit code.
+
+    `stops` has recorded the signals that arrived before this call.
+    """
     if task.input_format == "stream-json" and task.output_format != "stream-json":
         raise BadInput(
             "--input-format stream-json is answered in JSON lines: "
@@ -68,6 +71,8 @@ def run(task: Task, stops: StopSignals | None = None) -> int:
 
 
 class _Run:
+    """One run of a task whose input is text. `run` returns the exit code."""
+
     def __init__(
         self,
         task: Task,
@@ -81,31 +86,34 @@ class _Run:
         self._began = time.monotonic()
 
     async def run(self) -> int:
+        """Run the task, print its result, and return the exit code."""
         writer, stops = self._writer, self._stops
         stops.hurry = writer.outlet.set_reader_deadline
         async with stops.cancel_on_signal():
-            launch = self._task.launch(False)
+            launch = self._task.launch(False)  # no user can be asked
             try:
                 return await self._run_task(launch)
             finally:
                 await close_launch(launch)
                 writer.report_after_close()
-        # It was stopped while no turn was running, or for the second time.
+        # The signal arrived while no turn was running, or it was the second one.
         await writer.write_result(
             replace(self._document(), outcome="interrupted", reason=stops.why)
         )
         return INTERRUPTED_CODE
 
     async def _run_task(self, launch: Launch) -> int:
+        """Run a turn in a new or resumed session, and print the result. Return the code."""
         task, writer, stops = self._task, self._writer, self._stops
         if not task.resumes:
-            launch.check_model()  # before a session exists, which -c would find
+            # Checked before a session is created, so that -c does not find an empty session.
+            launch.check_model()
         words, typed = await launch.expand(task.text, self._words)
         session = await task.open(launch)
         writer.bind(session)
         session.check_model()
         session.on_event(writer.on_event)
-        late = ""
+        timeout_reason = ""
         progress = self._progress_line(session)
         with progress.keep_below_messages() if progress else nullcontext():
             async with anyio.create_task_group() as group:
@@ -116,18 +124,23 @@ class _Run:
                 for problem in named.problems:
                     print_error(problem)
                 message = HeadlessPrompt(words, (*self._images, *named.images), typed)
-                late = await run_turn(session, message, writer, task.timeout, stops)
-                writer.model_asked.set()  # or no model was asked
+                timeout_reason = await run_turn(
+                    session, message, writer, task.timeout, stops
+                )
+                writer.model_asked.set()  # also if no model was called
                 if progress is not None:
                     progress.end()
-        from refold.views.stream_json.turn_result import exit_code  # loaded by then
+        # The module is loaded already.
+        from refold.views.stream_json.turn_result import exit_code
 
         document = self._document()
-        if late:
-            document = replace(document, outcome="cancelled", reason=late)
-            if task.output_format != "text":  # that format prints it with the result
-                print_error(late)
-        code = TIMED_OUT_CODE if late else exit_code(session.view)
+        if timeout_reason:
+            document = replace(document, outcome="cancelled", reason=timeout_reason)
+            if (
+                task.output_format != "text"
+            ):  # as text, the result reports the reason itself
+                print_error(timeout_reason)
+        code = TIMED_OUT_CODE if timeout_reason else exit_code(session.view)
         if task.verify:
             from refold.client.verify import claims_of
 
@@ -139,9 +152,7 @@ class _Run:
         return code or int(writer.reader_left)  # an unwritten answer is a failure
 
     def _progress_line(self, session: Session) -> "ProgressLine | None":
-        """The progress line for a user who waits; None if no user waits for the end of the
-        turn.
-        """
+        """Return the progress line; None if none should be shown."""
         if self._task.output_format == "stream-json" or not sys.stderr.isatty():
             return None
         from refold.headless.progress_line import progress_line_for  # only for a terminal
@@ -149,13 +160,14 @@ class _Run:
         return progress_line_for(session.settings.terminal.display)
 
     def _document(self) -> "Result":
+        """Return the result so far, with warnings about background commands."""
         document = self._writer.result(time.monotonic() - self._began)
         warnings = (*document.warnings, *self._writer.background_warnings())
         return replace(document, warnings=warnings)
 
 
 async def _verify_claims(session: Session) -> "VerifyReport":
-    """Verify the claims of the session, and print an error for each that fails."""
+    """Verify the claims in the answer, and print an error for each claim that fails."""
     report = await session.reports.verify()
     for claim in report.checked:
         if not claim.is_reliable:
@@ -169,9 +181,10 @@ async def _verify_claims(session: Session) -> "VerifyReport":
 async def print_notices(
     session: Session, say: Callable[[str], None], asked: anyio.Event | None = None
 ) -> None:
-    """Print notices about the sandbox, which is examined while the model answers.
+    """Test the sandbox, and print notices about it.
 
-    `asked` is set once the model was asked, or if it will not be.
+    With `asked`, the test begins when `asked` is set: after the model was called, or once it is
+    known that it will not be. So the test does not delay the call.
     """
     if asked is not None:
         await asked.wait()
@@ -180,17 +193,17 @@ async def print_notices(
 
 
 class HeadlessPrompt(Struct, frozen=True):
-    """A prompt. `typed` is the part that the user wrote; a pipe may add anything."""
+    """A prompt. `typed` is the part that the user typed; the rest may come from a pipe."""
 
     words: str
     shown: Sequence[ImageData] = ()
-    typed: str | None = None  # None: all
+    typed: str | None = None  # None: the user wrote all of it
 
 
 class TurnOutput(Protocol):
     """Prints what happens in a turn. `finished` is set when everything was printed.
 
-    `only` are the kinds of news to print; empty: all.
+    `printed_types` are the types of news to print; () means all types.
     """
 
     finished: anyio.Event
@@ -198,8 +211,13 @@ class TurnOutput(Protocol):
     @property
     def printed_types(self) -> tuple[type, ...]: ...
 
-    def begin(self, session: Session) -> None: ...
-    async def follow(self, frames: AsyncIterable[Frame], session: Session) -> None: ...
+    def begin(self, session: Session) -> None:
+        """Print what must precede the news of the turn, if anything."""
+        ...
+
+    async def follow(self, frames: AsyncIterable[Frame], session: Session) -> None:
+        """Print the news that `frames` yields, and set `finished` when they end."""
+        ...
 
 
 async def run_turn(
@@ -209,22 +227,21 @@ async def run_turn(
     limit: float | None,
     stops: StopSignals | None = None,
 ) -> str:
-    """Run a turn, and those that background commands begin, and print their news.
+    """Run a turn for `prompt`, and all turns that background commands begin after it.
 
-    Returns the reason if it was stopped for its time limit, or "". Signals stop it, unless
-    the caller handles them and passes `stops`.
+    `output` prints what happens. Return why a time limit ended the run early, or "". A signal
+    stops the turn; a caller that handles signals itself passes `stops`.
     """
     if stops is None:
         stops = StopSignals()
         async with stops.cancel_on_signal():
             return await run_turn(session, prompt, output, limit, stops)
-        raise KeyboardInterrupt(stops.why)  # for the second time, or too early
-    watch, clock = (
-        session.watch(live=MAX_WAITING_NEWS, kinds=output.printed_types),
-        _Clock(limit, stops),
-    )
+        # The block was cancelled: by a second signal, or by one before a turn began.
+        raise KeyboardInterrupt(stops.why)
+    watch = session.watch(live=MAX_WAITING_NEWS, kinds=output.printed_types)
+    clock = _Clock(limit, stops)
     stops.gently = lambda why: session.interrupt(reason=why)
-    late = ""
+    give_up_reason = ""
     output.begin(session)
     if session.lost_text:
         print_error(f"the journal was damaged at its end; lost: {session.lost_text}")
@@ -236,24 +253,29 @@ async def run_turn(
         group.start_soon(output.follow, watch.frames(), session)
         group.start_soon(clock.run, session)
         await session.settle()
-        late = await _run_background_turns(session, clock, limit)
+        give_up_reason = await _run_background_turns(session, clock, limit)
         watch.close()
         await output.finished.wait()
         group.cancel_scope.cancel()
-    return late or (f"it took longer than {limit:g} s" if clock.ran_out else "")
+    if give_up_reason:
+        return give_up_reason
+    return f"it took longer than {limit:g} s" if clock.ran_out else ""
 
 
 async def _run_background_turns(
     session: Session, clock: "_Clock", limit: float | None
 ) -> str:
-    """Run the turns that background commands begin. Returns why it stops waiting, or ""."""
+    """Run the turns that background commands begin, until no command can begin another.
+
+    Return why the wait for a command was given up before, or "".
+    """
     from refold.views.notices import waiting_commands  # loaded by then
 
-    shown = ""
+    announced = ""
     while (waiting := waiting_commands(session.view)) and not clock.late:
-        if waiting != shown:
+        if waiting != announced:
             print_error(WAITING_TEXT.format(waiting))
-            shown = waiting
+            announced = waiting
         with anyio.move_on_after(longest_wait(limit)) as patience, clock.cancel_when_late():
             await session.wait_for_change(after=session.view.seq)
         if patience.cancelled_caught:
@@ -263,7 +285,10 @@ async def _run_background_turns(
 
 
 class _Clock:
-    """Stops the turn when its time is over, by an event first, like any stop."""
+    """Stops the turn when the time limit of the task has passed.
+
+    `late` is true once the time has passed. `ran_out` is true if a turn was stopped then.
+    """
 
     def __init__(self, seconds: float | None, stops: StopSignals) -> None:
         self._seconds, self._stops, self.ran_out = seconds, stops, False
@@ -271,11 +296,12 @@ class _Clock:
 
     @contextmanager
     def cancel_when_late(self) -> Generator[None]:
-        """Cancel the block when the time is over."""
+        """Cancel the block when the time limit has passed."""
         with anyio.CancelScope() as self._waits:
             yield
 
     async def run(self, session: Session) -> None:
+        """Cancel the turn at the time limit. Return at once if there is no limit."""
         if self._seconds is None:
             return
         await anyio.sleep(self._seconds)
@@ -285,15 +311,17 @@ class _Clock:
         self.ran_out = await session.cancel("out of time")
 
 
-# The prompt of a task: the text of the command line, followed by that of stdin.
-#
-# A program that starts refold may leave it a pipe that is never written to and never closed.
-# So with a prompt on the command line stdin has only some seconds to begin.
+# The prompt of a task is the text of the command line, followed by that of stdin. A program
+# that starts refold may leave it a pipe that is never written to and never closed. So with
+# a prompt on the command line, stdin has only some seconds to begin.
 def prompt_text(task: Task) -> str:
-    """The prompt. Raises `BadInput` if there is none, and no session to continue."""
+    """Return the prompt of the task.
+
+    Raises `BadInput` if there is neither a prompt nor a session to continue.
+    """
     piped = "" if sys.stdin.isatty() else _read_stdin(task.text)
     if task.text.strip():
-        piped = escape_own(piped)  # material for the prompt, like a file
+        piped = escape_own(piped)  # the text of a file for the prompt
     words = "\n\n".join(part for part in (task.text, piped) if part.strip())
     if not words and not task.resumes:
         raise BadInput('the task is missing: give it as refold -p "…" or on stdin')
@@ -301,6 +329,7 @@ def prompt_text(task: Task) -> str:
 
 
 def _read_stdin(text: str) -> str:
+    """Return the text of stdin; "" if `text` is already a prompt and no data comes in time."""
     try:
         if text and not select.select([sys.stdin], [], [], _STDIN_SECONDS)[0]:
             print_error(

@@ -1,8 +1,8 @@
-"""One line on stderr that shows what a task does, while a user waits for its answer.
+"""Shows the progress of a task in one line on stderr, while a user waits for the answer.
 
-It is for the formats that print at the end, and only if stderr is a terminal that can erase
-the line and this process is in its foreground. The line is erased before anything else is
-printed there, and when the turn is over. stdout never has any of it.
+The line is shown only with output formats that print nothing before the end, and only if stderr
+is a terminal that can erase a line and this process is in its foreground. The line is erased
+before other output on stderr, and at the end of the turn.
 """
 
 import os
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from refold.views.screen.screen import Screen
     from refold.views.styled import Line
 
-_FIRST_SECONDS = 1.0  # before it appears
+_FIRST_SECONDS = 1.0  # before the line appears
 _DRAW_SECONDS = 0.25
 _MAX_WAITING_NEWS = 256  # live news that wait; more are left out
 
 
 class ProgressLine:
-    """A line that `printer` draws and erases."""
+    """A line with the progress of a session. `printer` draws and erases it."""
 
     def __init__(self, printer: "Printer") -> None:
         self._printer, self._scope = printer, anyio.CancelScope()
@@ -41,6 +41,7 @@ class ProgressLine:
         watch = session.watch(live=_MAX_WAITING_NEWS)
 
         async def draw() -> None:
+            """Draw the line repeatedly until this task is cancelled."""
             await anyio.sleep(_FIRST_SECONDS)
             while True:
                 if _is_in_foreground(sys.stderr):
@@ -71,7 +72,7 @@ class ProgressLine:
 
 
 class _ErasingStream:
-    """A stream that erases the status of `printer` before a write."""
+    """A stream that erases the status line of `printer` before each write."""
 
     def __init__(self, stream: TextIO, printer: "Printer") -> None:
         self._stream, self._printer = stream, printer
@@ -85,7 +86,10 @@ class _ErasingStream:
 
 
 def progress_line_for(display: str) -> ProgressLine | None:
-    """The line for this stderr. The display `plain` has none, nor a terminal that cannot erase."""
+    """Return a progress line for stderr; None if stderr cannot erase a line.
+
+    Return None, too, if `display` is "plain".
+    """
     if display == "plain":
         return None
     printer = _erasing_printer()
@@ -93,13 +97,14 @@ def progress_line_for(display: str) -> ProgressLine | None:
 
 
 class CountLine:
-    """A line that says how far a long command is: call it with the number done and of all.
+    """A line on stderr with the progress of a long command: "`noun`: 3 of 10".
 
-    It appears after a second, at a terminal only, and `end` erases it.
+    Call the object with the number of done items and the number of all items. The line appears
+    after some time, only at a terminal, and `end` erases it.
     """
 
     def __init__(self, noun: str) -> None:
-        self._what, self._began = noun, time.monotonic()
+        self._noun, self._began = noun, time.monotonic()
         self._next = self._began + _FIRST_SECONDS
         self._printer: Printer | None = None
 
@@ -111,7 +116,7 @@ class CountLine:
         if self._printer is None and sys.stderr.isatty():
             self._printer = _erasing_printer()
         if self._printer is not None and _is_in_foreground(sys.stderr):
-            self._printer.show_status((("dim", f"{self._what}: {done:,} of {total:,}"),))
+            self._printer.show_status((("dim", f"{self._noun}: {done:,} of {total:,}"),))
 
     def end(self) -> None:
         if self._printer is not None:
@@ -119,7 +124,7 @@ class CountLine:
 
 
 def _erasing_printer() -> "Printer | None":
-    """A printer to stderr, if it is a terminal that can erase a line."""
+    """Return a printer to stderr; None unless stderr is a terminal that can erase a line."""
     from refold.console.capabilities import detect_capabilities
     from refold.console.printer import Printer
 
@@ -134,7 +139,7 @@ def _is_in_foreground(stream: TextIO) -> bool:
 
 
 def progress_row(screen: "Screen", session: Session, seconds: float) -> "Line":
-    """How long the task takes, what it does now, and what it has used."""
+    """Return a line with the seconds, the usage and the current activity of the task."""
     from refold.views.call_summary import label
     from refold.views.children_list import running_summary
     from refold.views.number_format import count_with_noun, duration, tokens

@@ -1,9 +1,9 @@
-"""A session over stdin and stdout, for a program: orders in, documents out.
+"""Connects a session with another program: orders arrive on stdin, documents leave on stdout.
 
-Each line is decoded to an order and sent to the session. Events become documents, as in any
-stream, and each turn ends with its result. The user can be asked as long as stdin is open;
-questions that are still open then, of the session or of a subagent, are denied. Questions
-that were open when a session was left are asked again when it is resumed.
+Each line on stdin is an order to the session. Events of the session are printed as JSON
+documents, and each turn ends with a document with its result. The program can answer questions
+until it closes stdin; then open questions of the session and its subagents are denied.
+Questions that were open when a session was left are asked again when it is resumed.
 """
 
 import os
@@ -58,9 +58,10 @@ def run(task: Task, writer: StreamWriter, stops: StopSignals) -> int:
 async def _run(
     task: Task, images: Sequence[ImageData], writer: StreamWriter, stops: StopSignals
 ) -> int:
+    """Run a session that orders on stdin control, and return the exit code."""
     stops.hurry = writer.outlet.set_reader_deadline
     async with stops.cancel_on_signal():
-        launch = task.launch(True)
+        launch = task.launch(True)  # the program at stdin can be asked
         try:
             if not task.resumes:
                 launch.check_model()
@@ -74,6 +75,7 @@ async def _run(
             return await client.run(task.text, images, task.timeout)
         finally:
             await close_launch(launch)
+    # A signal has cancelled the block. The duration, 0.0, is not measured then.
     await writer.write_result(
         replace(writer.result(0.0), outcome="interrupted", reason=stops.why)
     )
@@ -81,18 +83,20 @@ async def _run(
 
 
 class StdioClient:
-    """One session, and the program at the other end."""
+    """Connects one session with the program that writes to stdin and reads stdout."""
 
     def __init__(self, session: Session, writer: StreamWriter) -> None:
         self._session, self._writer = session, writer
         writer.make_request = session.request
         self.answer_seconds = session.settings.limits.answer_seconds
-        # Stdin has ended; the program must end; a turn was run.
-        self._closed = self._leaving = self._ran = False
+        self._closed = False  # whether stdin has ended
+        self._leaving = False  # whether the program must end
+        self._ran = False  # whether a turn was run
         self._code, self._began = 0, 0.0
-        self._why = ""  # the reason to end
-        self._seconds: float | None = None  # the limit of the whole run
-        self._waits_for = ""  # the background commands, once stdin has ended
+        self._why = ""  # the reason for ending
+        self._seconds: float | None = None  # the time limit of the whole run
+        # The background commands that are waited for, once stdin has ended.
+        self._waits_for = ""
         self._first_error = ""  # the error of the first invalid line
         self._results: dict[int, Result] = {}  # by the seq of their turn's end
         self._news = anyio.Event()  # set and replaced at each change
@@ -100,7 +104,10 @@ class StdioClient:
     async def run(
         self, text: str, images: Sequence[ImageData], seconds: float | None
     ) -> int:
-        """Run until stdin has ended and nothing is left to do. Return the exit code."""
+        """Run until stdin has ended and no work is left. Return the exit code.
+
+        `text` and `images` are the first message; `seconds` is the time limit.
+        """
         self._seconds = seconds
         watch = self._session.watch(live=MAX_WAITING_NEWS)
         forget = self._session.on_event(self._on_event)
@@ -125,7 +132,10 @@ class StdioClient:
         return self._code or int(self._writer.reader_left)
 
     async def leave(self, code: int, reason: str) -> bool:
-        """Stop what is running, and end the program."""
+        """Stop all running work, and make `run` return `code`, because of `reason`.
+
+        Always return True, as `StopSignals.gently` requires.
+        """
         self._leaving, self._code, self._why = True, code, reason
         self._session.forget_orders()
         if code == TIMED_OUT_CODE:
@@ -140,22 +150,28 @@ class StdioClient:
         self._news = anyio.Event()
 
     async def _run_turns(self) -> None:
+        """Run turns until `leave` is called, or until stdin has ended and no work is left."""
         session = self._session
-        while not (
-            (self._leaving or self._writer.reader_left) and not session.view.turn.seq
-        ):
+        while True:
+            must_end = self._leaving or self._writer.reader_left
+            if must_end and not session.view.turn.seq:
+                return
             news = self._news
             if await session.step():
                 continue
             if self._closed and not session.view.turn.seq:
-                if not (waiting := waiting_commands(session.view)):
+                waiting = waiting_commands(session.view)
+                if not waiting:
                     return
                 await self._wait_for_background(waiting, news)
             else:
                 await news.wait()
 
     async def _wait_for_background(self, waiting: str, news: anyio.Event) -> None:
-        """After stdin ends, wait for a background command that will wake the agent."""
+        """After stdin has ended, wait for news of a background command that will begin a turn.
+
+        Leave if there is none for too long.
+        """
         if waiting != self._waits_for:
             print_error(WAITING_TEXT.format(waiting))
             self._waits_for = waiting
@@ -167,22 +183,21 @@ class StdioClient:
             await self.leave(TIMED_OUT_CODE, late)
 
     def _open_requests(self) -> Sequence[Permission | Questions]:
-        """The open requests, without plans."""
+        """Return the open permission requests and questions, but not plans."""
         requests = self._session.requests
         return [
             request for request in requests if isinstance(request, Permission | Questions)
         ]
 
     async def _deny_all(self, reason: str) -> None:
-        """Deny every waiting call. A plan stays open for another start."""
+        """Deny all open requests. A plan stays open until the session is resumed."""
         for request in self._open_requests():
             await self._session.answer(request.id, False, reason)
 
     async def _deny_late_requests(self) -> None:
-        """Deny a request if no answer arrives in time, or can arrive any more.
+        """Deny open requests if no answer arrives in time, or if stdin has ended.
 
-        It runs beside the turn, because a turn that waits for a subagent continues while
-        the subagent asks.
+        This runs beside the turn, because a turn continues while a subagent asks.
         """
         while True:
             news = self._news
@@ -199,6 +214,7 @@ class StdioClient:
                     )
 
     async def _read(self) -> None:
+        """Execute the orders on stdin until it ends. Report and skip invalid lines."""
         number = 0
         async for line in read_lines():
             number += 1
@@ -214,6 +230,7 @@ class StdioClient:
         self._wake()
 
     async def _execute(self, order: Order) -> None:
+        """Print what the order asks for, or pass the order to the session."""
         match order:
             case Fork(seq):
                 fork_id = await self._session.fork(seq)
@@ -230,13 +247,17 @@ class StdioClient:
                 await self._session.send(order)
 
     def _with_named_images(self, order: SendMessage) -> SendMessage:
-        """The message with the images that it names."""
+        """Return the message with the images attached that its text names.
+
+        Print an error for each image that cannot be used.
+        """
         named = self._session.workspace.images_in(order.text)
         for problem in named.problems:
             print_error(problem)
         return replace(order, images=(*order.images, *named.images))
 
     async def _report_bad_line(self, number: int, error: BadInput) -> None:
+        """Print a document about the invalid line `number`, and remember the first one."""
         reason = f"line {number} of stdin: {error}"
         self._first_error = self._first_error or reason
         await self._writer.write_documents(
@@ -248,8 +269,9 @@ class StdioClient:
         self._wake()
 
     async def _write_missing_result(self) -> None:
-        """Print a result if the program ends while no turn runs, or none ran because of
-        errors.
+        """Print a result at the end if no turn printed the last one.
+
+        This happens after `leave`, and if errors prevented every turn.
         """
         waited = waiting_commands(self._session.view)
         if self._leaving and (self._writer.last_type != "result" or waited):
@@ -264,14 +286,15 @@ class StdioClient:
         await self._writer.write_result(replace(document, outcome=outcome, reason=reason))
 
     def _on_event(self, entry: Entry) -> None:
+        """Record the result and the exit code of a turn that has ended."""
         match entry.event:
             case events.TurnStarted():
                 self._began = entry.at
             case events.TurnEnded():
                 view, seconds = self._session.view, entry.at - self._began
-                turn_result = result(
-                    view, self._session.id, seconds if self._began else 0.0
-                )
+                if not self._began:  # the turn began before this process
+                    seconds = 0.0
+                turn_result = result(view, self._session.id, seconds)
                 self._results[entry.seq], self._ran = turn_result, True
                 if not self._leaving:
                     self._code = EXIT_CODES[turn_result.outcome]
@@ -280,9 +303,11 @@ class StdioClient:
         self._wake()
 
     def _result(self, entry: Entry) -> Result | None:
+        """Return the result to print after this event; None unless the event ended a turn."""
         return self._results.pop(entry.seq, None)
 
     async def _end_in_time(self, seconds: float | None) -> None:
+        """End the run after `seconds`. Return at once if there is no time limit."""
         if seconds is None:
             return
         await anyio.sleep(seconds)
@@ -293,20 +318,22 @@ class StdioClient:
 # The lines of stdin, as they arrive from the program at the other end. `client.protocol`
 # decodes them.
 async def read_lines() -> AsyncGenerator[bytes | None]:
-    """Yield lines without their ends; None for one that is too long."""
-    source, left, too_long = sys.stdin.fileno(), bytearray(), False
+    """Yield the lines of stdin without line ends, and None for a line that is too long."""
+    source, line, too_long = sys.stdin.fileno(), bytearray(), False
     while piece := await _read_piece(source):
-        first_part, *others = piece.split(b"\n")
-        too_long = too_long or len(left) + len(first_part) > MAX_LINE_BYTES
-        left += b"" if too_long else first_part
-        for line in others:
-            yield None if too_long else bytes(left)
-            left, too_long = bytearray(line), False
-    if too_long or left:
-        yield None if too_long else bytes(left)
+        rest_of_line, *next_lines = piece.split(b"\n")
+        too_long = too_long or len(line) + len(rest_of_line) > MAX_LINE_BYTES
+        if not too_long:
+            line += rest_of_line
+        for next_line in next_lines:
+            yield None if too_long else bytes(line)
+            line, too_long = bytearray(next_line), False
+    if too_long or line:  # the last line has no end
+        yield None if too_long else bytes(line)
 
 
 async def _read_piece(source: int) -> bytes:
+    """Return the next bytes of the file descriptor `source`; b"" at the end of the input."""
     try:
         await anyio.wait_readable(source)
         return os.read(source, _PIECE_BYTES)

@@ -1,9 +1,8 @@
-"""The signals that end a task without a terminal, handled from its start.
+"""Handles the signals that end a task without a terminal.
 
-Before a session exists a signal is recorded, or raised as an exception if the process is
-waiting. Afterwards the code that runs the turn stops it as a user would; a second signal
-does not wait for that. A signal that was ignored when the process started stays ignored, as
-`nohup` and `&` in scripts expect.
+Before a session exists, a signal is recorded, or raised as `KeyboardInterrupt`. In a session,
+the first signal interrupts the turn as a user would; a second one cancels it at once. A signal
+that was ignored when the process started stays ignored, as `nohup` and `&` in scripts expect.
 """
 
 import signal
@@ -19,7 +18,7 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def signals_not_ignored() -> tuple[signal.Signals, ...]:
-    """The signals that are not ignored."""
+    """Return the signals that stop a task, except those that this process ignores."""
     return tuple(
         number for number in _STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN
     )
@@ -30,9 +29,10 @@ def signal_text(number: int) -> str:
 
 
 class StopSignals:
-    """`why` names the last signal; "" if there was none.
+    """Records signals. `why` describes the last one; "" if none arrived.
 
-    `gently` asks a turn to end; True if one will. `hurry` is called at each signal.
+    `gently` is called at the first signal to interrupt the running work; it returns False if no
+    work runs. `hurry` is called at each signal, before `gently`.
     """
 
     def __init__(self) -> None:
@@ -43,19 +43,19 @@ class StopSignals:
         self._scope: anyio.CancelScope | None = None
 
     def listen(self) -> None:
-        """Record signals from now on. It is cheap: call it first."""
+        """Record signals from now on. It is fast, so call it first in the process."""
         for number in signals_not_ignored():
             signal.signal(number, self._record_signal)
 
     def raise_interrupts(self) -> None:
-        """Raise `KeyboardInterrupt` at signals from now on; now if there was one."""
+        """Raise `KeyboardInterrupt` at signals from now on, or now if one has arrived."""
         self._raises = True
         if self.why:
             raise KeyboardInterrupt(self.why)
 
     @asynccontextmanager
     async def cancel_on_signal(self) -> AsyncGenerator[None]:
-        """Cancel the block at a signal if `gently` has nothing to stop."""
+        """Cancel the block at the second signal, or at the first if `gently` returns False."""
         import anyio  # late, after `listen`: the import is slow
 
         with anyio.open_signal_receiver(*signals_not_ignored()) as news:
@@ -72,8 +72,10 @@ class StopSignals:
             raise KeyboardInterrupt(self.why)
 
     async def _handle_signals(self, news: "AsyncIterable[signal.Signals]") -> None:
+        """Interrupt the work at the first signal. Cancel at the second, or if no work runs."""
         async for number in news:
-            is_second, self.why = bool(self.why), signal_text(number)
+            is_second = bool(self.why)
+            self.why = signal_text(number)
             self.hurry()
             if is_second or self.gently is None or not await self.gently(self.why):
                 self._cancel()

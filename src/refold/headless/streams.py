@@ -1,8 +1,8 @@
 """Writes standard output completely, and notices to standard error.
 
-Python's own stdout loses the rest of a long text if it is not buffered (PYTHONUNBUFFERED)
-and the pipe is full. Here every byte is written, or `ReaderGone` is raised because the reader
-closed the pipe. No other module of the command line writes to stderr, so no notice contains
+Python's stdout loses the end of a long text if it is unbuffered (PYTHONUNBUFFERED) and the pipe
+is full. The functions of this module write every byte, or raise `ReaderGone` if the reader has
+closed the pipe. All notices of the command line are printed by this module, which escapes
 control characters.
 """
 
@@ -19,33 +19,37 @@ _QUIET_SECONDS = 1.0  # before a wait for the catalogue is reported
 
 
 class ReaderGone(Exception):
-    """The reader of our output has closed the pipe."""
+    """Raised if the program that reads our stdout has closed the pipe."""
 
 
 def write(text: str) -> None:
-    """Write and flush. Raises `ReaderGone`, or `RefoldError` if the disk is full."""
+    """Write `text` to stdout and flush.
+
+    Raises `ReaderGone`, or `RefoldError` if the text cannot be written.
+    """
     write_bytes(text.encode("utf-8", errors="replace"))
 
 
 def answer_text(text: str) -> str:
-    """The text as it is printed: visible characters only, on a terminal."""
+    """Return an answer as it is printed: on a terminal, with only visible characters."""
     return (visible(text) if sys.stdout.isatty() else text).rstrip() + "\n"
 
 
 def report_end(outcome: object, reason: object) -> None:
-    """Report on stderr why there is no complete answer."""
+    """Print on stderr the outcome and the reason why there is no complete answer."""
     print_error(f"{outcome}: {escape_to_one_line(str(reason))}")
 
 
 def print_error(words: object) -> None:
-    """Print an error or a notice on stderr, under our name."""
+    """Print an error or a notice on stderr, after "refold: "."""
     print_note(f"refold: {words}")
 
 
 def print_note(words: object) -> None:
-    """Print a line on stderr that is neither: what was done, or that there is nothing.
-    Invisible characters are escaped, and all lines but the first are indented: names of
-    files are in these, and their authors may be hostile.
+    """Print information about a result on stderr, without the prefix of errors.
+
+    Invisible characters are escaped, and all lines after the first are indented, because a
+    hostile author may have chosen the names of files in them.
     """
     first, *others = str(words).split("\n")
     indented = (line if line.startswith("  ") else f"  {line}" for line in others)
@@ -53,23 +57,22 @@ def print_note(words: object) -> None:
 
 
 class WaitNotice:
-    """Reports once, on stderr, that the catalogue indexes journals, if that takes long."""
+    """Reports once, on stderr, that the catalogue indexes new sessions, if this takes long."""
 
     def __init__(self) -> None:
         self._began, self._said = time.monotonic(), False
 
-    def __call__(self, count: int, of: int) -> None:
-        if (
-            not self._said
-            and count < of
-            and time.monotonic() - self._began > _QUIET_SECONDS
-        ):
+    def __call__(self, count: int, total: int) -> None:
+        is_slow = time.monotonic() - self._began > _QUIET_SECONDS
+        if is_slow and count < total and not self._said:
             self._said = True
-            print_error(f"reading {of - count:,} sessions that are new to the catalogue…")
+            print_error(
+                f"reading {total - count:,} sessions that are new to the catalogue…"
+            )
 
 
 def explain_stdin(command: str, starter: str) -> None:
-    """If stdin is a terminal, print that a program should write there."""
+    """If stdin is a terminal, print that `starter`, a program, should start `command`."""
     if sys.stdin.isatty():
         print_note(
             f"{command} speaks JSON-RPC on stdin: {starter} starts it. Ctrl+C ends it."
@@ -82,23 +85,23 @@ def print_lines(text: str) -> None:
 
 
 def print_document(document: object) -> None:
-    """Print a document for programs, on its own line."""
+    """Print a document on stdout as one line of JSON."""
     write(msgspec.json.encode(document).decode() + "\n")
 
 
 def write_bytes(data: bytes) -> None:
-    """Write bytes unchanged, and flush. Raises like `write`."""
-    left, stdout = memoryview(data), sys.stdout.buffer
+    """Write bytes unchanged to stdout, and flush. Raises the same errors as `write`."""
+    unwritten, stdout = memoryview(data), sys.stdout.buffer
     try:
         while True:
             try:
-                while left:
-                    left = left[stdout.write(left) or 0 :]
+                while unwritten:
+                    unwritten = unwritten[stdout.write(unwritten) or 0 :]
                 stdout.flush()
                 return
             except BlockingIOError as error:
-                # A process that shares stdout has made it non-blocking.
-                left = left[error.characters_written :]
+                # Another process that shares stdout has made it non-blocking.
+                unwritten = unwritten[error.characters_written :]
                 select.select((), (stdout,), ())
     except BrokenPipeError as error:
         raise ReaderGone from error

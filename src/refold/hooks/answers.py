@@ -1,8 +1,8 @@
-"""Parses the answer of a hook from its exit status and output, or its return value.
+"""Parses the answer of a hook: its exit status and output, or its return value. Pure.
 
-The protocol is that of Claude Code. A hook can deny, ask and add. Its "allow" only means
-that it has no objection: the rules and the mode decide what runs without asking.
-Pure.
+The protocol is that of Claude Code. A hook can deny a call, require a question to the user, and
+add text for the model. If it answers "allow", it only does not object: the permission rules and
+the mode still decide whether the user is asked.
 """
 
 import json
@@ -21,7 +21,7 @@ BLOCKING_STATUS = 2  # the exit status
 MAX_OUTPUT_BYTES = 1024 * 1024  # that a hook may output
 _MAX_CONTEXT_CHARS = 10_000  # for the model
 _MAX_REASON_CHARS = 1_000  # of a reason
-# The output of these, if it is not JSON, is text for the model.
+# For these events, output that is not JSON is text for the model.
 _TEXT_EVENTS = ("UserPromptSubmit", "SessionStart")
 # Fields of an object that decide whether something may continue.
 _DECISION_FIELDS = frozenset(
@@ -30,9 +30,11 @@ _DECISION_FIELDS = frozenset(
 
 
 class HookAnswer(Struct, frozen=True):
-    """A hook's answer. `arguments`, if any, replace the call's. `stop` ends the turn.
+    """The answer of one hook.
 
-    `by_failure`: it blocks because it failed, not because it objects.
+    `asks` requires a question to the user. `context` is text for the model, `notice` text for
+    the user. `arguments`, unless None, replace those of the call. `stop` ends the turn.
+    `by_failure` means that the hook blocks because it failed, and not by its own decision.
     """
 
     outcome: Literal["passed", "blocked", "failed"] = "passed"
@@ -47,14 +49,20 @@ class HookAnswer(Struct, frozen=True):
 
 
 def failure_answer(hook: Hook, reason: str) -> HookAnswer:
-    """The answer of a hook that failed. A required guard blocks the call or message."""
+    """Return the answer for a hook that failed, with the reason.
+
+    If the hook is required and runs before a call or a message, it blocks.
+    """
     blocks = hook.required and hook.on in GUARD_EVENTS
     outcome = "blocked" if blocks else "failed"
     return HookAnswer(outcome, _shorten(reason, _MAX_REASON_CHARS), by_failure=blocks)
 
 
 def program_answer(hook: Hook, code: int | None, output: str, errors: str) -> HookAnswer:
-    """The answer of a command that has ended by itself."""
+    """Return the answer of a shell command that has exited without being stopped.
+
+    `code` is its exit status, `output` and `errors` what it printed to stdout and stderr.
+    """
     if code == BLOCKING_STATUS:
         return HookAnswer(
             "blocked", _shorten(errors, _MAX_CONTEXT_CHARS) or "it gave no reason"
@@ -71,13 +79,13 @@ def program_answer(hook: Hook, code: int | None, output: str, errors: str) -> Ho
         return document_answer(hook, document)
     if hook.on in GUARD_EVENTS and any(map(_decides, text.splitlines())):
         return failure_answer(hook, "it printed other text before the JSON of its answer")
-    return HookAnswer(
-        context=_shorten(text, _MAX_CONTEXT_CHARS) if hook.on in _TEXT_EVENTS else ""
-    )
+    if hook.on in _TEXT_EVENTS:
+        return HookAnswer(context=_shorten(text, _MAX_CONTEXT_CHARS))
+    return HookAnswer()
 
 
 def _decides(text: str) -> bool:
-    """Return True if this line is an answer in JSON."""
+    """Whether `text` is a JSON object with a decision."""
     if not text.lstrip().startswith("{"):
         return False
     try:
@@ -88,7 +96,10 @@ def _decides(text: str) -> bool:
 
 
 def document_answer(hook: Hook, document: object) -> HookAnswer:
-    """The answer from an object; None is an empty answer."""
+    """Return the answer that a hook gave as a JSON object.
+
+    None counts as an answer without content, anything else than an object as a failure.
+    """
     if document is None:
         return HookAnswer()
     if not isinstance(document, dict):
@@ -100,50 +111,66 @@ def document_answer(hook: Hook, document: object) -> HookAnswer:
     if not isinstance(inner, dict):
         return failure_answer(hook, "its hookSpecificOutput is not an object")
     of_event = cast("dict[str, object]", inner)
-    decision, going_on = _decision(hook.on, fields, of_event), fields.get("continue", True)
+    decision = _decision(hook.on, fields, of_event)
+    continues = fields.get("continue", True)
     if decision not in ("allow", "ask", "deny"):
         return failure_answer(
             hook, f"its decision is {_first_line(repr(decision))}: use allow, ask or deny"
         )
-    if (why := _misplacement(hook.on, fields, of_event)) or not isinstance(going_on, bool):
+    if why := _misplacement(hook.on, fields, of_event):
+        return failure_answer(hook, why)
+    if not isinstance(continues, bool):
         return failure_answer(
-            hook, why or f"its continue is {_first_line(repr(going_on))}, not a boolean"
+            hook, f"its continue is {_first_line(repr(continues))}, not a boolean"
         )
     arguments: object = of_event.get("updatedInput")
     if not isinstance(arguments, dict | None):
         return failure_answer(hook, "its updatedInput is not an object")
+    changed_input = cast("dict[str, object] | None", arguments)
     reason = _text(of_event, "permissionDecisionReason") or _text(fields, "reason")
-    if stop := not going_on:
-        reason = _text(fields, "stopReason") or reason or "it gave no reason"
+    if not continues:
+        reason = _text(fields, "stopReason") or reason
+    if not reason and (decision != "allow" or not continues):
+        reason = "it gave no reason"
     return HookAnswer(
         "blocked" if decision == "deny" else "passed",
-        reason or ("it gave no reason" if decision != "allow" else ""),
+        reason,
         asks=decision == "ask",
         context=_text(of_event, "additionalContext"),
-        arguments=cast("dict[str, object] | None", arguments)
-        if hook.on == "PreToolUse"
-        else None,
+        # Only before a call can its input be changed.
+        arguments=changed_input if hook.on == "PreToolUse" else None,
         notice=_text(fields, "systemMessage"),
-        stop=stop,
+        stop=not continues,
     )
 
 
 def _decision(
     event: HookEvent, fields: Mapping[str, object], inner: Mapping[str, object]
 ) -> object:
-    """The decision, in PreToolUse's words. Other events have only `decision`: block."""
-    words = {"approve": "allow", "block": "deny", "allow": "allow", "deny": "deny"}
-    permission = inner.get("permissionDecision") if event == "PreToolUse" else None
-    if permission is not None:
-        return permission
+    """Return the decision of an answer: "allow", "deny" or "ask".
+
+    `fields` is the answer, `inner` its `hookSpecificOutput`, whose `permissionDecision` counts
+    first at PreToolUse. "block" is returned as "deny", a missing decision as "allow", and an
+    unknown word unchanged.
+    """
+    if event == "PreToolUse":
+        permission = inner.get("permissionDecision")
+        if permission is not None:
+            return permission
     decision = fields.get("decision")
-    return "allow" if decision is None else words.get(str(decision), decision)
+    if decision is None:
+        return "allow"
+    words = {"approve": "allow", "block": "deny", "allow": "allow", "deny": "deny"}
+    return words.get(str(decision), decision)
 
 
 def _misplacement(
     event: HookEvent, fields: Mapping[str, object], inner: Mapping[str, object]
 ) -> str:
-    """A sentence about a decision in a field where it is not read, or ""."""
+    """Return a sentence about a decision in a field where it has no effect, or "".
+
+    `fields` is the answer, `inner` its `hookSpecificOutput`.
+    """
     if event not in GUARD_EVENTS:
         return ""
     if "permissionDecision" in fields:
@@ -154,16 +181,18 @@ def _misplacement(
 
 
 def _text(fields: Mapping[str, object], name: str) -> str:
+    """Return the field `name`, cut if it is long; "" if it is missing or no text."""
     value = fields.get(name)
     return _shorten(value, _MAX_CONTEXT_CHARS) if isinstance(value, str) else ""
 
 
 def _shorten(text: str, max_chars: int) -> str:
-    # Invisible characters are meant for the model only.
+    # Invisible characters are addressed to the model only.
     return shorten(escape_outside(text).strip(), max_chars)
 
 
 def _first_line(text: str) -> str:
+    """Return the first line of `text`, cut if it is long; the last line of a Python traceback."""
     lines = text.strip().splitlines()
     if lines and lines[0].startswith("Traceback (most recent call last)"):
         lines = lines[-1:]  # its message names the exception

@@ -1,12 +1,12 @@
-"""Hooks as they are configured: reads `hooks.json` and the settings files of Claude Code.
+"""Parses the hooks in `hooks.json` and in the settings files of Claude Code. Pure.
 
-A file is an object from events to lists of `{"matcher": …, "hooks": […]}`, alone or under the
-key `hooks`. An entry that cannot be parsed is an error and not skipped: the hook may be
-meant to refuse something. Pure. `app.session_hooks` finds the files and
-runs the hooks.
+A file has an object from events to lists of `{"matcher": …, "hooks": […]}`, either as the whole
+file or under the key `hooks`. An entry that cannot be parsed is an error, because the hook may
+be meant to refuse something. `app.session_hooks` finds the files and runs the hooks.
 
-Functions of a program (`Agent(hooks=…)`) become hooks here and stand before those of the
-files. A program that refuses a call need not write a file into the home of its user.
+A program that uses refold as a library can pass functions (`Agent(hooks=…)`), so that it need
+not write a file into its user's home. They become hooks, too, and run before those of the
+files.
 """
 
 import json
@@ -29,14 +29,15 @@ HOOK_EVENTS: tuple[HookEvent, ...] = get_args(HookEvent)
 # Events whose hooks can block a call or message.
 GUARD_EVENTS: tuple[HookEvent, ...] = ("PreToolUse", "UserPromptSubmit")
 _DEFAULT_SECONDS: Mapping[str, float] = {"SessionEnd": 5.0, "Notification": 10.0}
-_USUAL_SECONDS, _MAX_SECONDS = 60.0, 600.0  # seconds
-_MAX_END_SECONDS = 30.0  # for closing, at most
+_USUAL_SECONDS, _MAX_SECONDS = 60.0, 600.0
+_MAX_END_SECONDS = 30.0  # for closing a session
 _MATCH_ALL = ("", "*")
-# In a matcher: may match a tool that is unknown yet.
+# A matcher with one of these may be meant for a tool of a server that is not connected yet.
 _SERVER_TOOL_PATTERN = re.compile("mcp|__")
 _PROGRAM_SOURCE = "this program"  # the source of a function
 _MAX_NAME_CHARS = 40  # of a command
-_FIELD_BY_TYPE = {"command": "command", "python": "entry_point"}  # what each type needs
+# The field that each type needs.
+_FIELD_BY_TYPE = {"command": "command", "python": "entry_point"}
 _GROUP_KEYS = ("matcher", "hooks")
 _HOOK_KEYS = (
     "type", "command", "entry_point", "timeout", "sandbox", "required", "name", "hosts",
@@ -44,11 +45,11 @@ _HOOK_KEYS = (
 
 
 class Hook(Struct, frozen=True, dict=True):
-    """One hook. It is a shell command, a function that a package offers as an entry point, or one
-    of the program that uses refold as a library.
+    """One hook: a shell command, an entry point of a package, or a function.
 
-    `required`: if it fails, the call or message that it was run for is refused; for other
-    events it means nothing. Without `sandbox` it can do what the user can.
+    The function belongs to the program that uses refold as a library. If a `required` hook
+    fails, the call or message for which it ran is refused; at other events `required` has no
+    effect. Without `sandbox` a command can do whatever the user can.
     """
 
     on: HookEvent
@@ -66,13 +67,13 @@ class Hook(Struct, frozen=True, dict=True):
 
     @property
     def name(self) -> str:
-        """Its name from the user, or its command, on one line, cut if long."""
+        """The user's title for the hook, or else its command or entry point, on one short line."""
         label = self.title or self.command or self.entry_point
         return shorten(" ".join(label.split()), _MAX_NAME_CHARS)
 
     @cached_property
     def key(self) -> str:
-        """An identifier of the hook, until it is changed."""
+        """An identifier that changes with the event, matcher, command, entry point or source."""
         parts = (self.on, self.matcher, self.command, self.entry_point, self.source)
         return sha256("\0".join(parts).encode(errors="replace")).hexdigest()[:16]
 
@@ -81,7 +82,7 @@ class Hook(Struct, frozen=True, dict=True):
         return re.compile(self.matcher)
 
     def fits(self, names: Sequence[str]) -> bool:
-        """Whether the matcher accepts one of these names; True without names."""
+        """Whether the matcher accepts one of `names`; True if `names` is empty."""
         if self.matcher in _MATCH_ALL or not names:
             return True
         return any(self._pattern.fullmatch(name) for name in names)
@@ -90,14 +91,18 @@ class Hook(Struct, frozen=True, dict=True):
 def matching_hooks(
     hooks: Sequence[Hook], event: HookEvent, *names: str
 ) -> tuple[Hook, ...]:
-    """The hooks of an event, in their order. A tool matches by any of its names."""
+    """Return the hooks for an event, in their order.
+
+    The matcher of a hook must accept one of `names`. At the events of tools, these are names of
+    a tool, and its names in Claude Code count, too.
+    """
     if event in ("PreToolUse", "PostToolUse"):
         names = tuple(alias for name in names for alias in names_of(name))
     return tuple(hook for hook in hooks if hook.on == event and hook.fits(names))
 
 
 class HookFile(Struct, frozen=True):
-    """The content of a file. `problems` are sentences about hooks that are not run."""
+    """The hooks in a file. `problems` are sentences about entries that are not run."""
 
     hooks: tuple[Hook, ...] = ()
     problems: tuple[str, ...] = ()
@@ -106,11 +111,11 @@ class HookFile(Struct, frozen=True):
 def read(
     content: bytes, source: str, *, trusted_with_all: bool, of_claude: bool = False
 ) -> HookFile:
-    """The hooks in a file, in its order. Raises `BadInput` that names what is wrong.
+    """Parse the hooks in a file, in their order. Raises `BadInput` that names the error.
 
-    `trusted_with_all` false is for a project's file: its hooks stay in the sandbox, and may
-    not name an entry point. A file `of_claude` is written for another program: events and
-    types that are not known here are problems, and no errors.
+    `source` names the file. In a project's file, `trusted_with_all` is false: its hooks may not
+    leave the sandbox, reach hosts or name an entry point. In a file `of_claude`, written for
+    Claude Code, an unknown event or type is reported in `problems` and is not an error.
     """
     try:
         document = json.loads(content)
@@ -131,10 +136,7 @@ def read(
         else:
             raise BadInput(item.why)
     for hook in hooks:
-        free = hook.entry_point or not hook.sandbox or hook.hosts
-        if not trusted_with_all and free:
-            action = "leave the sandbox" if hook.sandbox is False else "reach hosts"
-            action = "name an entry point" if hook.entry_point else action
+        if not trusted_with_all and (action := _action_that_needs_trust(hook)):
             raise BadInput(
                 f"{source}: a hook of a project must not {action}: write it into your own "
                 "hooks.json if you want it"
@@ -142,22 +144,35 @@ def read(
     return HookFile(tuple(hooks), tuple(problems))
 
 
-def function_hooks(functions: Mapping[str, object]) -> tuple[Hook, ...]:
-    """The functions of a program as hooks: for each event one, or a sequence of them.
+def _action_that_needs_trust(hook: Hook) -> str:
+    """Return what the hook does that a project's hook may not do, as a phrase; "" if nothing."""
+    if hook.entry_point:
+        return "name an entry point"
+    if not hook.sandbox:
+        return "leave the sandbox"
+    return "reach hosts" if hook.hosts else ""
 
-    Raises `BadInput` for another event, and for what cannot be called.
+
+def function_hooks(functions: Mapping[str, object]) -> tuple[Hook, ...]:
+    """Return hooks for the functions that a program passes.
+
+    `functions` maps an event to one function or to a list of functions. Raises `BadInput` for
+    an unknown event, and for a value that cannot be called.
     """
     hooks = list[Hook]()
     for event, value in functions.items():
         if event not in HOOK_EVENTS:
             raise BadInput(_unknown_event_text("hooks", event))
-        several = isinstance(value, list | tuple)
-        for candidate in cast("Sequence[object]", value) if several else (value,):
+        candidates: Sequence[object] = (value,)
+        if isinstance(value, list | tuple):
+            candidates = cast("Sequence[object]", value)
+        for candidate in candidates:
             if not callable(candidate):
                 raise BadInput(f"hooks[{event!r}]: {candidate!r} is not a function")
             function = cast("Callable[[Mapping[str, object]], object]", candidate)
             title = str(getattr(function, "__name__", type(candidate).__name__))
-            source = f"{_PROGRAM_SOURCE} ({len(hooks) + 1})"  # for two of one name
+            # The number distinguishes two functions of one name.
+            source = f"{_PROGRAM_SOURCE} ({len(hooks) + 1})"
             seconds = _DEFAULT_SECONDS.get(event, _USUAL_SECONDS)
             hooks.append(
                 Hook(event, seconds=seconds, source=source, title=title, function=function)
@@ -171,7 +186,10 @@ def _unknown_event_text(place: str, event: str) -> str:
 
 
 def unfit_matchers(hooks: Sequence[Hook], tools: Collection[str]) -> Iterator[str]:
-    """Sentences about matchers that match none of these tools and no MCP tool."""
+    """Yield a sentence about each matcher that accepts none of `tools` and no MCP tool.
+
+    Matchers in files of Claude Code are not checked.
+    """
     names = [name for tool in tools for name in names_of(tool)]
     matchers = {
         hook.matcher: hook
@@ -187,12 +205,12 @@ def unfit_matchers(hooks: Sequence[Hook], tools: Collection[str]) -> Iterator[st
 
 
 def hook_lines(file: HookFile) -> tuple[str, ...]:
-    """A line for each hook and problem, for display."""
+    """Return one line for each hook and each problem of a file, for display."""
     return (*map(describe, file.hooks), *file.problems)
 
 
 def describe(hook: Hook) -> str:
-    """A text about when the hook runs, and what it runs."""
+    """Return a text that says when a hook runs and what it runs."""
     if hook.entry_point or hook.function:
         return f"{_event_text(hook)} calls: {hook.entry_point or hook.name}"
     suffix = "" if hook.sandbox else " (outside the sandbox)"
@@ -204,12 +222,18 @@ def _event_text(hook: Hook) -> str:
 
 
 class _NotKnown(Struct, frozen=True):
+    """An entry with an event or type that refold does not know. `why` is a sentence."""
+
     why: str
 
 
 def _parse_events(
     document: Mapping[str, object], source: str, *, of_claude: bool
 ) -> Iterator[Hook | _NotKnown]:
+    """Yield the entries of a file: hooks, and those of an unknown event or type.
+
+    Raises `BadInput` for an entry that is invalid otherwise.
+    """
     for event, groups in document.items():
         if event not in HOOK_EVENTS:
             yield _NotKnown(_unknown_event_text(source, event))
@@ -234,8 +258,9 @@ def _hook(
     *,
     of_claude: bool,
 ) -> Hook | _NotKnown:
+    """Parse one entry of a file. Raises `BadInput` if it is invalid."""
     place, kind = f"{source}: hooks.{event}", entry.get("type", "command")
-    if kind not in (*_FIELD_BY_TYPE,):
+    if kind not in (*_FIELD_BY_TYPE,):  # a tuple, because `kind` may not be hashable
         return _NotKnown(f"{place}: the type {kind!r} is not known: use command or python")
     field = _FIELD_BY_TYPE[str(kind)]
     text = _text(entry, field, place)
@@ -257,26 +282,31 @@ def _hook(
 
 
 def _check_keys(entry: Mapping[str, object], keys: Sequence[str], place: str) -> None:
+    """Raise `BadInput` for a key that is not in `keys`. `place` is the entry, for messages."""
     for key in entry:
         if key not in keys:
-            suggestions = similar(key, keys, 1)
-            hint = (
-                f"did you mean {suggestions[0]}?"
-                if suggestions
-                else f"the keys are {', '.join(keys)}"
-            )
+            hint = f"the keys are {', '.join(keys)}"
+            if suggestions := similar(key, keys, 1):
+                hint = f"did you mean {suggestions[0]}?"
             raise BadInput(f"{place}: the key {key!r} is not known; {hint}")
 
 
 def _seconds(value: object, event: HookEvent, place: str) -> float:
+    """Return the time limit of a hook. `value` is what the file sets; None means the default.
+
+    A value above the maximum is reduced. Raises `BadInput` for one that is not a positive
+    number.
+    """
     if value is None:
         return _DEFAULT_SECONDS.get(event, _USUAL_SECONDS)
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
         raise BadInput(f"{place}: timeout cannot be {value!r}: give seconds above 0")
-    return min(float(value), _MAX_END_SECONDS if event == "SessionEnd" else _MAX_SECONDS)
+    max_seconds = _MAX_END_SECONDS if event == "SessionEnd" else _MAX_SECONDS
+    return min(float(value), max_seconds)
 
 
 def _flag(entry: Mapping[str, object], name: str, place: str, *, usual: bool) -> bool:
+    """Return the boolean under the key `name`; `usual` if it is missing. Raises `BadInput`."""
     value = entry.get(name, usual)
     if not isinstance(value, bool):
         raise BadInput(f"{place}: {name} cannot be {value!r}: give true or false")
@@ -284,6 +314,7 @@ def _flag(entry: Mapping[str, object], name: str, place: str, *, usual: bool) ->
 
 
 def _hosts(entry: Mapping[str, object], place: str) -> tuple[str, ...]:
+    """Return the patterns of the hosts that a hook may reach. Raises `BadInput`."""
     value = entry.get("hosts", [])
     if not isinstance(value, list):
         raise BadInput(f"{place}: hosts cannot be {value!r}: give a list")
@@ -294,6 +325,7 @@ def _hosts(entry: Mapping[str, object], place: str) -> tuple[str, ...]:
 
 
 def _text(entry: Mapping[str, object], name: str, place: str) -> str:
+    """Return the text under the key `name`; "" if it is missing. Raises `BadInput`."""
     value = entry.get(name, "")
     if not isinstance(value, str) or "\0" in value:
         raise BadInput(f"{place}: {name} cannot be {value!r}: give a text")
@@ -301,6 +333,7 @@ def _text(entry: Mapping[str, object], name: str, place: str) -> str:
 
 
 def _check_pattern(matcher: str, place: str) -> None:
+    """Raise `BadInput` if `matcher` is not a regular expression."""
     try:
         re.compile("" if matcher in _MATCH_ALL else matcher)
     except re.error as error:
@@ -310,6 +343,7 @@ def _check_pattern(matcher: str, place: str) -> None:
 
 
 def _objects(value: object, place: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects in a list. Raises `BadInput` for another value or another item."""
     if not isinstance(value, list):
         raise BadInput(f"{place} must be a list")
     for item in cast("list[object]", value):

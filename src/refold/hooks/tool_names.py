@@ -1,12 +1,11 @@
-"""Tools and their inputs by the names that hooks of Claude Code expect, and back.
+"""Converts refold's names of tools and parameters to those of Claude Code, and back. Pure.
 
-With these, existing hooks are run for our tools and understand their calls. Our own names
-work, too. Pure.
+Hooks that were written for Claude Code expect its names. Hooks may also use refold's own names.
 """
 
 from collections.abc import Mapping
 
-# The first name is the one that is passed to a hook.
+# The first name is passed to a hook.
 _HOOK_NAMES: Mapping[str, tuple[str, ...]] = {
     "bash": ("Bash",), "background_run": ("Bash", "bash"), "monitor": ("Bash", "bash"),
     "edit_file": ("Edit",), "multi_edit": ("MultiEdit", "Edit"),
@@ -17,7 +16,7 @@ _HOOK_NAMES: Mapping[str, tuple[str, ...]] = {
     "enter_plan_mode": ("EnterPlanMode",), "ask_user": ("AskUserQuestion",),
     "web_fetch": ("WebFetch",), "web_search": ("WebSearch",), "read_skill": ("Skill",),
 }  # fmt: skip
-# Our parameters by the names that they have there.
+# refold's parameters by their names in Claude Code.
 _HOOK_PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "edit_file": {"file_path": "path", "old_string": "old", "new_string": "new"},
     "multi_edit": {"file_path": "path"},
@@ -29,39 +28,48 @@ _HOOK_PARAMETERS: Mapping[str, Mapping[str, str]] = {
 
 
 def names_of(tool: str) -> tuple[str, ...]:
-    """All names that a matcher may use for this tool of ours."""
+    """Return all names that a matcher may use for a tool, with refold's own name first."""
     return (tool, *_HOOK_NAMES.get(tool, ()))
 
 
 def our_name(name: str) -> str:
-    """Our name of the tool that has this name in a hook; any other name stays."""
+    """Return refold's name for a tool that has the name `name` in hooks.
+
+    An unknown name is returned unchanged.
+    """
     return next((tool for tool, names in _HOOK_NAMES.items() if name in names), name)
 
 
 def name_for_hook(tool: str) -> str:
-    """The name that is passed to a hook."""
-    return _HOOK_NAMES.get(tool, (tool,))[0]
+    """Return the name of a tool that hooks get: Claude Code's name if there is one."""
+    first_name, *_ = _HOOK_NAMES.get(tool, (tool,))
+    return first_name
 
 
 def input_for_hook(tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
-    """The arguments of a call by our names, and by those that hooks may expect."""
-    theirs = _HOOK_PARAMETERS.get(tool, {})
-    aliases = {name: arguments[ours] for name, ours in theirs.items() if ours in arguments}
+    """Return the arguments of a call under refold's names and also under Claude Code's."""
+    our_names = _HOOK_PARAMETERS.get(tool, {})
+    aliases = {
+        name: arguments[our_name]
+        for name, our_name in our_names.items()
+        if our_name in arguments
+    }
     return {**arguments, **aliases}
 
 
 def arguments_from_hook(
     tool: str, before: Mapping[str, object], changes: Mapping[str, object]
 ) -> dict[str, object]:
-    """Convert an input that a hook changed. `before` are the arguments of the call.
+    """Return the arguments that a hook changed, under refold's names.
 
-    If both names of a parameter are present, the changed one counts.
+    `before` are the call's original arguments, `changes` all arguments that the hook returned.
+    If they contain a parameter under both names, the one whose value the hook changed counts.
     """
-    theirs = _HOOK_PARAMETERS.get(tool, {})
-    arguments = {name: value for name, value in changes.items() if name not in theirs}
-    for name, ours in theirs.items():
-        if name in changes and (
-            ours not in arguments or arguments[ours] == before.get(ours)
-        ):
-            arguments[ours] = changes[name]
+    our_names = _HOOK_PARAMETERS.get(tool, {})
+    arguments = {name: value for name, value in changes.items() if name not in our_names}
+    for name, our_name in our_names.items():
+        if name not in changes:
+            continue
+        if our_name not in arguments or arguments[our_name] == before.get(our_name):
+            arguments[our_name] = changes[name]
     return arguments

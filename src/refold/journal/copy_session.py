@@ -1,7 +1,7 @@
-"""Copies a session with its subagents from one store of sessions to another.
+"""Copies a session with its subagents from one session store to another.
 
-Lines are copied byte for byte, so that their chain holds, and blobs under their names. A copy that was
-interrupted continues where it stopped.
+Lines are copied byte for byte, so that their chain stays valid. Blobs keep their names. A copy
+that was interrupted continues where it stopped.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ async def copy_session(source: SessionIndex, target: SessionIndex, session: str)
     """Copy a session; return the number of its events.
 
     Subagents are copied before their parents, and the source must not be written meanwhile.
-    Raises `Conflict` if the target has another session with this id, and `Corrupt` for a
-    damaged one.
+    Raises `Conflict` if the target has another session with this id, and `Corrupt` if the source
+    is damaged.
     """
     count = 0
     for child in source.children(session):
@@ -39,17 +39,18 @@ async def copy_session(source: SessionIndex, target: SessionIndex, session: str)
 async def _copy_lines(
     lines: Sequence[bytes], from_store: Store, to_store: Store, epoch: int, session: str
 ) -> None:
-    known = await to_store.read()
-    if list(known) != list(lines[: len(known)]):
+    """Append to `to_store` the lines that it lacks, after their blobs."""
+    copied = await to_store.read()
+    if list(copied) != list(lines[: len(copied)]):
         raise Conflict(f"there is another session {session}: delete or rename one of them")
     followed = list(codec.follow(lines, Head()))
-    for start in range(len(known), len(lines), _MAX_LINES):
+    for start in range(len(copied), len(lines), _MAX_LINES):
         part = followed[start : start + _MAX_LINES]
         for line, _ in part:
             if line.kind in NAMING_KINDS:
                 for name in blobs_of(codec.load(line.kind, line.data)):
                     await to_store.blobs.put(await from_store.blobs.get(name))
-        head = part[-1][1]
+        _, head = part[-1]
         new = lines[start : start + _MAX_LINES]
         await to_store.append(new, expect=start, epoch=epoch, head=(head.seq, head.h))
     await to_store.keep()

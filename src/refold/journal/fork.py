@@ -1,8 +1,8 @@
 """A fork: a session that begins as a copy of another one up to an event.
 
-Lines are copied byte for byte, and blobs are hard links where the disk supports them.
-The source is only read and may be running; its subagents stay with it. A fork is built in
-a temporary directory and renamed into place, so it exists whole or not at all.
+Lines are copied byte for byte, and blobs are hard links where the disk supports them. The
+source is only read, and may be running; its subagents are not copied. A fork is built in a
+temporary directory and renamed into place, so it is created completely or not at all.
 """
 
 import os
@@ -47,9 +47,9 @@ def fork(
     now: float,
     disk: Disk | None = None,
 ) -> Fork:
-    """Fork the session `source` up to the event `up_to`; None: at its end.
+    """Fork the session `source` up to the event `up_to`; None: up to its end.
 
-    Raises `BadInput` if there is no such event, or `source` is a subagent. Waits for the
+    Raises `BadInput` for an unknown event, or if `source` is a subagent. It waits for the
     disk: call it in a thread.
     """
     if "/" in source:
@@ -60,20 +60,20 @@ def fork(
     disk = disk or Disk()
     directory = home.path(source)
     lines = Reader(directory / log_file.FILE_NAME).read(0)
-    whole, entries, head = _lines_to_copy(lines, source, up_to)
+    copied, entries, head = _lines_to_copy(lines, source, up_to)
     id_ = home.new_id(now)
-    news: list[Event] = [Forked(source, head.seq, head.h, id_)]
-    # A fork from within the imported part is imported, too.
-    if imported := _last_imported(lines[len(whole) :]):
-        news.append(replace(imported, id=id_))
+    new_events: list[Event] = [Forked(source, head.seq, head.h, id_)]
+    # A fork that ends within the imported part counts as imported, too.
+    if imported := _last_imported(lines[len(copied) :]):
+        new_events.append(replace(imported, id=id_))
     temporary = home.root / f"{FORK_PREFIX}{os.getpid()}-{id_}"
     with as_journal_errors("write", temporary):
         sweep(home.root, FORK_PREFIX)
         try:
             make_directories(temporary, disk)
-            own = _first_lines(entries, head, news, now)
-            _write(temporary / log_file.FILE_NAME, [*whole, *own], disk)
-            _link(directory, temporary, entries, disk)
+            own_lines = _first_lines(entries, head, new_events, now)
+            _write(temporary / log_file.FILE_NAME, [*copied, *own_lines], disk)
+            _link_blobs(directory, temporary, entries, disk)
             disk.sync_directory(temporary)
             disk.rename(temporary, home.path(id_))
         except BaseException:
@@ -86,16 +86,16 @@ def fork(
 def _lines_to_copy(
     lines: Sequence[bytes], source: str, up_to: int | None
 ) -> tuple[Sequence[bytes], Sequence[Entry], Head]:
-    """The lines up to the event `up_to`, their entries, and the head."""
+    """Return the lines up to the event `up_to`, their entries, and the head."""
     if up_to is not None and not 0 < up_to <= len(lines):
         raise BadInput(
             f"the session {source} has no event {up_to}: give one from 1 to {len(lines)}"
         )
-    whole = lines[:up_to]
-    if not whole:
+    copied = lines[:up_to]
+    if not copied:
         raise BadInput(f"the session {source} is empty: there is nothing to fork")
     try:
-        decoded = list(codec.decode(whole))
+        decoded = list(codec.decode(copied))
     except WrongFormat as error:
         raise BadInput(str(error)) from error
     except Corrupt as error:
@@ -103,28 +103,30 @@ def _lines_to_copy(
             f"the session {source} cannot be forked there: {error}; fork it at event "
             f"{error.line - 1} or before (--at)"
         ) from error
-    return whole, [entry for entry, _ in decoded], decoded[-1][1]
+    _, head = decoded[-1]
+    return copied, [entry for entry, _ in decoded], head
 
 
 def _last_imported(lines: Sequence[bytes]) -> Imported | None:
-    """The newest `Imported` in these lines, whose chain is not checked."""
+    """Return the newest `Imported` in these lines, whose chain is not checked."""
     for line in reversed(lines):
         event = codec.decode_unchecked(line) if b'"kind":"Imported"' in line else None
-        if isinstance(event, Imported):  # the text may also be in a call's arguments
+        # Otherwise the word was only in the arguments of a call.
+        if isinstance(event, Imported):
             return event
     return None
 
 
 def _first_lines(
-    entries: Sequence[Entry], head: Head, news: Sequence[Event], now: float
+    entries: Sequence[Entry], head: Head, new_events: Sequence[Event], now: float
 ) -> Iterator[bytes]:
-    """The first lines of the fork itself: its source, and an end for each open call.
+    """Yield the first lines of the fork itself: its source, and an end for each open call.
 
-    A call that the source has started must not be done a second time.
+    A call that the source has started must not be executed a second time.
     """
     view = fold(entries)
     epoch = entries[-1].epoch + 1
-    for event in _first_events(view, news):
+    for event in _first_events(view, new_events):
         cause = cause_of(event, view)
         entry = Entry(head.seq + 1, event, now, epoch, view.turn.seq, "person", cause)
         line, head = codec.encode(entry, head)
@@ -132,42 +134,49 @@ def _first_lines(
         yield line
 
 
-def _first_events(view: View, news: Sequence[Event]) -> Iterator[Event]:
-    yield news[0]
+def _first_events(view: View, new_events: Sequence[Event]) -> Iterator[Event]:
+    """Yield the first of `new_events`, an end for each open call, and the other events."""
+    yield new_events[0]
     for call in view.conversation.calls:
         if call.result is None:
             yield Ended(call.call.id, "unknown", UNKNOWN_END)
-    yield from news[1:]
+    yield from new_events[1:]
 
 
-def _write(path: Path, whole: Sequence[bytes], disk: Disk) -> None:
+def _write(path: Path, copied: Sequence[bytes], disk: Disk) -> None:
+    """Write the lines to the new file `path`, and sync it."""
     file = disk.open(path, new=True)
     try:
-        disk.write(file, b"".join(line + b"\n" for line in whole), 0)
+        disk.write(file, b"".join(line + b"\n" for line in copied), 0)
         disk.sync(file)
     finally:
         disk.close(file)
 
 
-def _link(source: Path, target: Path, entries: Sequence[Entry], disk: Disk) -> None:
-    """Link the blobs. A blob that is missing in the source is missing here; `check` says so."""
+def _link_blobs(source: Path, target: Path, entries: Sequence[Entry], disk: Disk) -> None:
+    """Link the blobs that the entries name into the fork.
+
+    A blob that the source lacks is missing in the fork, too, and `check` reports it.
+    """
     names = {name for entry in entries for name in blobs_of(entry.event)}
     if not names:
         return
-    theirs, ours = source / blobs.DIRECTORY_NAME, target / blobs.DIRECTORY_NAME
-    disk.mkdir(ours)
+    source_blobs = source / blobs.DIRECTORY_NAME
+    target_blobs = target / blobs.DIRECTORY_NAME
+    disk.mkdir(target_blobs)
     for name in sorted(names):
         with suppress(FileNotFoundError):
-            _link_blob(theirs / name, ours / name, disk)
-    disk.sync_directory(ours)
+            _link_blob(source_blobs / name, target_blobs / name, disk)
+    disk.sync_directory(target_blobs)
 
 
 def _link_blob(source: Path, target: Path, disk: Disk) -> None:
+    """Link a blob, or copy it where that is impossible. Raises if it is missing."""
     try:
         os.link(source, target, follow_symlinks=False)
     except FileNotFoundError:
         raise
-    except OSError:  # a file system without hard links
+    except OSError:  # the file system has no hard links
         blob = source.read_bytes()
         file = disk.open(target, new=True)
         try:

@@ -1,8 +1,9 @@
-"""The port of all stored sessions: find, list, search, read, and open them for writing.
+"""The port of all stored sessions: finds, lists, searches and reads them, and opens them
+for writing.
 
-`home` is the adapter for a directory on this machine; the composition root chooses one
-(`app.session_index`). Everything here blocks: call it in a thread. Only a session's store,
-`fork` and `delete` take its lock.
+`journal_directory` is the adapter for a directory on this machine. The composition root chooses
+the adapter (`app.session_index`). Every method blocks: call it in a thread. Only a session's
+store, `fork` and `delete` take its lock.
 
 A session is named by its id; "ID/child-1/child-2" is a subagent. Unless stated otherwise,
 `JournalError` or `OSError` is raised if something cannot be read.
@@ -30,11 +31,11 @@ if TYPE_CHECKING:
     from refold.journal.store.delete import SessionSize
     from refold.journal.store.session_files import SessionFiles
 
-Progress = Callable[[int, int], None]  # sessions done, and sessions in all
+Progress = Callable[[int, int], None]  # number of sessions done, and of all sessions
 
 
 class StoredSession(Struct, frozen=True):
-    """A session that has a journal, and when it was last `changed`."""
+    """A session that has a journal, and the time at which it was last `changed`."""
 
     id: str
     changed: float
@@ -49,9 +50,9 @@ class SessionWriter(Struct, frozen=True):
 
 
 class CardCatalogue(Protocol):
-    """The cards and texts of all sessions, brought up to date by each query.
+    """The cards and texts of all sessions. Each query brings them up to date.
 
-    After `seconds`, a query uses what is indexed by then. The newest session is first.
+    After `seconds`, a query uses what is indexed by then. The newest session comes first.
     """
 
     def newest_first(
@@ -61,29 +62,36 @@ class CardCatalogue(Protocol):
         after: "ListPosition | None" = None,
         seconds: float = ...,
     ) -> "Iterator[Card]":
-        """The cards of a list, from behind `after` on. No more is read than what is iterated."""
+        """Yield the cards of a list that come after the position `after`, or all if it is None.
+
+        Only those cards are read that the caller takes.
+        """
         ...
 
     def card(self, session: str, *, seconds: float = ...) -> "Card | None":
-        """The card of a session, or of a subagent."""
+        """Return the card of a session or of a subagent; None if it is not indexed."""
         ...
 
     def match(self, text: str) -> "Card | None":
-        """The session that `text` means: by its name, or the beginning of its id or name.
+        """Return the card of the session that `text` means: by its name, or by the beginning of
+        its id or name. Return None if no session matches.
 
         Raises `BadInput` if several match.
         """
         ...
 
     def asking(self, sessions: "Collection[str]") -> "frozenset[str]":
-        """Those of the sessions, as of the last query, that wait for a person.
+        """Return the sessions among these that waited for a person at the last query.
 
-        The call that waits may be one of a subagent.
+        The waiting call may belong to a subagent.
         """
         ...
 
     def cards(self, *, seconds: float = ..., children: bool = False) -> "list[Card]":
-        """All cards. To show sessions, read a list: this takes as long as there are sessions."""
+        """Return the cards of all sessions; with `children`, of subagents, too.
+
+        The time grows with the number of sessions: to show a list, use `newest_first`.
+        """
         ...
 
     def search(
@@ -94,46 +102,65 @@ class CardCatalogue(Protocol):
         *,
         seconds: float = ...,
     ) -> "list[Hit]":
-        """The best matches. Raises `BadInput` if there is nothing to search for."""
+        """Return at most `limit` hits for `text`, the best first, whose card satisfies
+        `matches`.
+
+        Raises `BadInput` if `text` has no term to search for.
+        """
         ...
 
     def last_cards(self) -> "dict[str, Card]":
-        """The cards as of the last query: fast, but they may be out of date."""
+        """Return the cards by id, as the last query found them. They may be outdated."""
         ...
 
     def freshen(self, seconds: float = ...) -> bool:
-        """Index what is new. Returns False if there was not enough time."""
+        """Index new lines for at most `seconds`. Returns False if lines are left."""
         ...
 
-    def rebuild(self) -> "RebuildResult": ...
+    def rebuild(self) -> "RebuildResult":
+        """Index all journals again from their start, and return how much was indexed."""
+        ...
 
 
 class TreeNews(Protocol):
-    """A tree of sessions that is followed. `damages` lists journals no longer followed."""
+    """The news of a session and its subagents, which are followed.
+
+    `damages` lists the journals that are no longer followed because they are damaged.
+    """
 
     damages: list[str]
 
     def new_entries(self) -> list[tuple[str, Entry]]:
-        """New entries with the address of their node, in the order of time."""
+        """Return the entries since the last call, each with the address of its node, oldest
+        first.
+        """
         ...
 
 
 class PackedSession(Protocol):
-    """A session as a tar. `damages` lists what it lacks."""
+    """A session as a tar. `damages` lists what the tar lacks."""
 
     damages: list[str]
 
     @property
-    def events(self) -> int: ...
+    def events(self) -> int:
+        """Return the number of events in the tar."""
+        ...
+
     @property
-    def sessions(self) -> int: ...
-    def pieces(self) -> Iterator[bytes]: ...
+    def sessions(self) -> int:
+        """Return the number of sessions in the tar, subagents included."""
+        ...
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the bytes of the tar. Raises `JournalError` if the session cannot be read."""
+        ...
 
 
 class SessionIndex(Protocol):
     # Find.
     def new_id(self, started_at: float) -> str:
-        """A free id for a session that begins at `started_at`. Ids sort by time."""
+        """Return a free id for a session that begins at `started_at`. Ids sort by time."""
         ...
 
     def exists(self, session: str) -> bool:
@@ -141,46 +168,60 @@ class SessionIndex(Protocol):
         ...
 
     def sessions(self) -> Iterator[StoredSession]:
-        """All sessions without subagents, the last written first."""
+        """Yield all sessions without subagents, the last written first."""
         ...
 
     def newest_of(self, directory: Path) -> StoredSession | None:
-        """The session that was started in `directory` and written last.
+        """Return the session that works in `directory` and was written last; None if none works
+        there.
 
-        A session without a message counts only if there is no other.
+        A session without a message counts only if no session has one.
         """
         ...
 
     def find(self, text: str, tell: Progress = ...) -> StoredSession:
-        """The session with this id or name, or the only one whose id or name starts so.
+        """Return the session with this id or name, or the only session whose id or name begins
+        with `text`.
 
-        `tell` gets the progress if all sessions have to be read. Raises `BadInput`.
+        `tell` is called with the progress if all sessions must be read. Raises `BadInput`.
         """
         ...
 
     def resolve(self, text: str, directory: Path, tell: Progress = ...) -> StoredSession:
-        """The session that `text` means in `directory`: as `find`, or `last` for the newest."""
+        """Return the session that `text` means, as `find` does.
+
+        The text "last" means the session of `directory` that was written last.
+        """
         ...
 
     def catalogue(
         self, tell: Progress = ..., notice: Callable[[str], None] = ...
     ) -> CardCatalogue:
-        """The catalogue of all sessions. `tell` gets its progress, `notice` its failures."""
+        """Return the catalogue of all sessions.
+
+        `tell` is called with the progress, and `notice` with failures.
+        """
         ...
 
     # Read.
     def entries(
-        self, session: str, known_head: tuple[int, str] = (0, ""), *, begins: bool = False
+        self,
+        session: str,
+        known_head: tuple[int, str] = (0, ""),
+        *,
+        may_be_missing: bool = False,
     ) -> tuple[list[Entry], str]:
-        """The valid entries from the start of a session, and the damage after them, or "".
+        """Return the valid entries of a session, and the damage after them, or "".
 
-        `known_head` is an event that the parent recorded, as (seq, hash). With `begins` there
-        may be no journal yet.
+        `known_head` is an event that the parent recorded, as (seq, hash). If `may_be_missing`, a
+        missing journal is not damage, because the session is only starting.
         """
         ...
 
     def history(self, session: str, *, up_to: int | None = None) -> EventHistory:
-        """The valid events, decoded when they are read. It has views near `up_to`, or its end."""
+        """Return the valid events, decoded when they are read, with cached views near event
+        `up_to` or near the end.
+        """
         ...
 
     def mentions(self, session: str, text: bytes) -> bool:
@@ -188,71 +229,87 @@ class SessionIndex(Protocol):
         ...
 
     def directories(self, session: str) -> SessionDirectories:
-        """The current directories. Empty if they cannot be read."""
+        """Return the current directories of the session; empty if they cannot be read."""
         ...
 
     def first_directory(self, session: str) -> str:
-        """The directory in which the session was started, or ""."""
+        """Return the directory in which the session was started; "" if that is unknown."""
         ...
 
     def tree(self, session: str) -> "Node":
-        """The session with all its subagents."""
+        """Return the session with all its subagents."""
         ...
 
     def follow(self, session: str, address: str) -> TreeNews:
-        """Follow the tree from this session on, which has this address in the tree."""
+        """Follow this session and its subagents, and return their news.
+
+        `address` is the session's address in the tree.
+        """
         ...
 
     def children(self, session: str) -> Sequence[str]:
-        """The names of the subagents that are stored with the session."""
+        """Return the names of the subagents that are stored with the session."""
         ...
 
-    def blob(self, session: str, name: str) -> bytes: ...
+    def blob(self, session: str, name: str) -> bytes:
+        """Return the content of a blob of this session. Raises `JournalError`."""
+        ...
+
     def refuse_links(self, session: str) -> None:
-        """Raise `BadInput` if the session's path contains a link."""
+        """Raise `BadInput` if a link is part of the session's path."""
         ...
 
     def writer(self, session: str) -> SessionWriter | None:
-        """The process that has the session open, as far as this machine can tell."""
+        """Return the process that has the session open, if this machine can determine
+        it.
+        """
         ...
 
     def is_locked_by(self, session: str, pid: int) -> bool:
-        """Whether the kernel says that this local process holds the session's lock."""
+        """Whether, according to the kernel, this local process holds the session's lock."""
         ...
 
     def path(self, session: str) -> Path:
-        """The local directory of the session, which need not exist."""
+        """Return the local directory of the session, which need not exist."""
         ...
 
     def location(self, session: str) -> str:
-        """The place of the journal, to be shown to a person."""
+        """Return the place of the journal, for people."""
         ...
 
     # Write, copy and delete.
     def store(self, session: str) -> Store:
-        """A store for one writer. The session need not exist."""
+        """Return a store for one writer. The session need not exist."""
         ...
 
     def leftovers(self) -> Sequence[str]:
-        """What is stored without a journal, as a crash may leave it. `delete` removes it.
+        """Return the names of stored directories that have no journal.
 
-        A session that is being created is among them for a moment.
+        A crash may leave them, and `delete` removes them. A session that is being created is
+        briefly among them.
         """
         ...
 
     def remember_time(self, session: str) -> Callable[[], None]:
         """Return a function that restores the session's current modification time.
 
-        For writes that do not use the session: it keeps its place in lists.
+        Call that function after a write that does not count as use of the session: it then
+        keeps its position in lists.
         """
         ...
 
     def fork(self, session: str, up_to: int | None, now: float) -> "Fork":
-        """Copy the session up to the event `up_to`; None: to its end. Raises `BadInput`."""
+        """Make a new session that is a copy up to the event `up_to`; None means up to the end.
+
+        Raises `BadInput`.
+        """
         ...
 
     def importing(self) -> "AbstractContextManager[SessionFiles]":
-        """A context manager: the sessions that are created in the directory become stored."""
+        """Return a context manager that yields a directory for session files.
+
+        Sessions that are created in this directory are stored when the context is left.
+        """
         ...
 
     def check(self, session: str) -> "JournalCheck":
@@ -260,11 +317,13 @@ class SessionIndex(Protocol):
         ...
 
     def pack(self, session: str, *, children: bool = True) -> PackedSession:
-        """Export the session. Raises `BadInput` if it is empty."""
+        """Return the session as a tar, with its subagents if `children`. Raises `BadInput` if
+        it is empty.
+        """
         ...
 
     def size(self, session: str) -> "SessionSize":
-        """The size of what `delete` removes."""
+        """Return the size of what `delete` would remove for this session."""
         ...
 
     def delete(self, session: str) -> None:

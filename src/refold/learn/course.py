@@ -1,8 +1,8 @@
-"""The lessons: their texts, the programs that solve them, and their checks.
+"""Finds the lessons: their texts, the programs that solve them, and their checks.
 
-Each lesson is a pair of files in `course/`: `NN-name.md`, the text, and `NN-name.py`, a program that
-solves it. In the first part readers continue with one program, `agent.py`, so a lesson begins with
-the solution of the one before. A lesson of the second part has a program of its own, which
+In `course/`, `NN-name.md` is the text of a lesson, and `NN-name.py` the program that solves it.
+In the first part of the course, the reader extends one program, `agent.py`, so a lesson begins
+with the solution of the one before. In the second part, each lesson has its own program, which
 begins as `NN-name.start.py`.
 """
 
@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 from refold.learn.workshop import PROGRAM_NAME, Demo, NotYet, Workshop
+from refold.values.python_syntax import parse_module
 
 _COURSE_PATH = Path(__file__).parent / "course"
 _SOURCE_PATH = Path(__file__).parents[1]
@@ -27,7 +28,10 @@ _FIRST_PROGRAM = '"""My agent."""\n'
 
 
 class Lesson(Struct, frozen=True):
-    """`slug` is the name of its files, `purpose` the first sentence of its text."""
+    """A lesson. `slug` is the name of its files without the ending.
+
+    `purpose` is the first sentence of its text.
+    """
 
     number: int
     slug: str
@@ -35,13 +39,16 @@ class Lesson(Struct, frozen=True):
     purpose: str
 
     def text(self) -> str:
-        """The Markdown, with the source of refold that it names."""
+        """Return the text in Markdown, with the excerpts from refold's source that it names."""
         return _EXCERPT_PATTERN.sub(
             _excerpt, self.source().replace(DRAFT_FENCE, CODE_FENCE)
         )
 
     def source(self) -> str:
-        """The Markdown as it is written: `DRAFT_FENCE` opens code that the reader improves."""
+        """Return the text in Markdown as written.
+
+        `DRAFT_FENCE` marks code that the reader improves.
+        """
         return (_COURSE_PATH / f"{self.slug}.md").read_text(encoding="utf-8")
 
     def solution(self) -> str:
@@ -49,20 +56,22 @@ class Lesson(Struct, frozen=True):
 
     @property
     def program_name(self) -> str:
-        """The name of the reader's program."""
+        """The file name of the reader's program for this lesson."""
         return f"{self._name}.py" if self._start.exists() else PROGRAM_NAME
 
     def first_program(self) -> str:
-        """What the reader's program is at the start of this lesson."""
+        """Return the program with which the reader begins this lesson."""
         if self._start.exists():
             return self._start.read_text(encoding="utf-8")
-        return lesson(self.number - 1).solution() if self.number > 1 else _FIRST_PROGRAM
+        if self.number == 1:
+            return _FIRST_PROGRAM
+        return lesson(self.number - 1).solution()
 
     def demo(self) -> Demo:
         return self._checks().demo
 
     def check(self, workshop: Workshop) -> None:
-        """Check the program in `workshop`. Raises `NotYet`."""
+        """Check the reader's program in `workshop`. Raises `NotYet` if something is missing."""
         try:
             self._checks().check(workshop)
         except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -83,6 +92,7 @@ class Lesson(Struct, frozen=True):
         return _COURSE_PATH / f"{self.slug}.start.py"
 
     def _checks(self) -> "_Checks":
+        """Import the module that checks the lesson, and return its demo and its check."""
         module = import_module(f"refold.learn.checks.{self._name}")
         return _Checks(module.LESSON_DEMO, module.check)
 
@@ -94,12 +104,12 @@ class _Checks(Struct, frozen=True):
 
 @cache
 def lessons() -> tuple[Lesson, ...]:
-    """All lessons, in their order."""
+    """Return all lessons in order."""
     return tuple(_read_lesson(path) for path in sorted(_COURSE_PATH.glob("*.md")))
 
 
 def lesson(number: int) -> Lesson:
-    """The lesson with this number. Raises `BadInput` if there is none."""
+    """Return the lesson with this number. Raises `BadInput` if there is none."""
     if 1 <= number <= len(lessons()):
         return lessons()[number - 1]
     raise BadInput(
@@ -108,6 +118,7 @@ def lesson(number: int) -> Lesson:
 
 
 def _read_lesson(path: Path) -> Lesson:
+    """Return the lesson in a file, whose second paragraph is its purpose."""
     title, _, rest = path.read_text(encoding="utf-8").partition("\n\n")
     purpose = " ".join(rest.partition("\n\n")[0].split())
     number = int(path.stem.partition("-")[0])
@@ -115,17 +126,18 @@ def _read_lesson(path: Path) -> Lesson:
 
 
 def _excerpt(match: re.Match[str]) -> str:
-    """The source of a function or class, without its docstring, with its place as a comment."""
+    """Return the source of a function or class, without its docstring.
+
+    The first line is a comment that names the file.
+    """
     module, name = match.groups()
     text = (_SOURCE_PATH / module).read_text(encoding="utf-8")
-    node = _definition(ast.parse(text), name)
+    node = _definition(parse_module(text), name)
     rows = text.splitlines()[node.lineno - 1 : node.end_lineno]
     if ast.get_docstring(node) is not None:
         docstring = node.body[0]
-        first, last = (
-            docstring.lineno - node.lineno,
-            (docstring.end_lineno or 0) - node.lineno,
-        )
+        first = docstring.lineno - node.lineno
+        last = (docstring.end_lineno or 0) - node.lineno
         del rows[first : last + 1]
     code = "\n".join(rows)
     return f"```python\n# refold/{module}\n{code}\n```"
@@ -134,6 +146,7 @@ def _excerpt(match: re.Match[str]) -> str:
 def _definition(
     module: ast.Module, name: str
 ) -> ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef:
+    """Return the function or class of this name. Raises `LookupError` if there is none."""
     for node in ast.walk(module):
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():

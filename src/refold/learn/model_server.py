@@ -1,9 +1,9 @@
-"""A model for lessons: a server on loopback that gives the answers of a script.
+"""Serves a scripted model on loopback: an HTTP server that answers requests from a script.
 
-It speaks Chat Completions, as most servers of models do, with and without streaming, and
-refuses what they refuse. The requests it received are the evidence of a check. It uses the
-standard library only, as the programs of the course do. `testing.wire_server` is the one
-for tests of refold.
+The server speaks Chat Completions, as most model servers do, with and without streaming, and
+refuses requests that real servers refuse. A lesson's check examines the requests that it
+received. It uses only the standard library, as the programs of the course do.
+`testing.wire_server` is the server for tests of refold.
 """
 
 import json
@@ -19,45 +19,50 @@ _END_OF_SCRIPT = "(The script of this lesson ends here: a real model would conti
 _MAX_BODY_BYTES = 4_000_000
 _PIECE_CHARS = 12
 
-# A request or a message as JSON has it.
+# A request or a message as decoded JSON.
 Json: TypeAlias = dict[str, Any]
 
 
 class RequestedCall(Struct, frozen=True):
-    """A call that the model makes. `arguments` are those of a Python function."""
+    """A tool call in an answer of the model.
+
+    `arguments` are the arguments of the tool's function.
+    """
 
     tool: str
     arguments: Mapping[str, object]
 
 
 class ModelReply(Struct, frozen=True):
-    """One answer of the model: text, calls, or both."""
+    """One answer of the model: a text, tool calls, or both."""
 
     text: str = ""
     calls: tuple[RequestedCall, ...] = ()
 
 
-Reporting: TypeAlias = Callable[[], None]
-
-
 class ModelServer:
-    """`url` is the base of its addresses, `requests` the bodies in the order of their arrival.
+    """The scripted model: its answers, and the requests that it received.
 
-    `refusals` are the reasons why it refused others. In a streamed answer, `after_first_piece` is
-    called when the first piece has been sent.
+    `url` is its base address. `requests` are the bodies of accepted requests in order, `usages`
+    the tokens of each answer, and `refusals` the reasons why other requests were refused. In a
+    streamed answer, `after_first_piece` is called when the first piece has been sent.
     """
 
     def __init__(self, replies: Sequence[ModelReply]) -> None:
         self.url = ""
         self.requests: list[Json] = []
         self.replies: list[ModelReply] = []
+        self.usages: list[dict[str, int]] = []
         self.refusals: list[str] = []
-        self.after_first_piece: Reporting = lambda: None
+        self.after_first_piece: Callable[[], None] = lambda: None
         self._script = iter(replies)
         self._lock = Lock()
 
     def answer(self, request: Json) -> tuple[str, ModelReply]:
-        """The id of the next answer, and the answer."""
+        """Store an accepted request.
+
+        Return the id of its answer, and the next answer of the script.
+        """
         with self._lock:
             self.requests.append(request)
             reply = next(self._script, ModelReply(_END_OF_SCRIPT))
@@ -67,7 +72,7 @@ class ModelServer:
 
 @contextmanager
 def model_server(*replies: ModelReply) -> Generator[ModelServer]:
-    """Serve on a free port of loopback until the block ends."""
+    """Serve these answers on a free port of loopback, until the block ends."""
     model = ModelServer(replies)
 
     class Endpoint(_ChatEndpoint):
@@ -98,6 +103,7 @@ class _ChatEndpoint(BaseHTTPRequestHandler):
             return
         id_, reply = self.served.answer(request)
         usage = {"prompt_tokens": _count_tokens(request), "completion_tokens": 12}
+        self.served.usages.append(usage)
         try:
             if request.get("stream"):
                 self._stream(id_, reply, usage)
@@ -105,17 +111,17 @@ class _ChatEndpoint(BaseHTTPRequestHandler):
                 choice = {
                     "index": 0,
                     "message": _message(id_, reply),
-                    "finish_reason": _end(reply),
+                    "finish_reason": _finish_reason(reply),
                 }
                 self._send_json(200, {"id": id_, "choices": [choice], "usage": usage})
         except (BrokenPipeError, ConnectionResetError):
             self.close_connection = True  # the program has exited
 
     def log_message(self, format: str, *args: object) -> None:
-        """Print nothing: the program's output is what the reader sees."""
+        """Print nothing: the reader should see only the program's output."""
 
     def _read_request(self) -> tuple[str, Json]:
-        """What is wrong with it, and the body."""
+        """Return what is wrong with a request, or "", and its body; {} if it is wrong."""
         if self.path.rstrip("/") != "/v1/chat/completions":
             return f"there is no {self.path!r} here: POST to MODEL_URL/chat/completions", {}
         length = self.headers.get("Content-Length", "")
@@ -126,13 +132,12 @@ class _ChatEndpoint(BaseHTTPRequestHandler):
             body = json.loads(self.rfile.read(int(length)))
         except ValueError as error:
             return f"the body is not JSON: {error}", {}
-        return (
-            ("", cast("Json", body))
-            if isinstance(body, dict)
-            else ("the body is not an object", {})
-        )
+        if not isinstance(body, dict):
+            return "the body is not an object", {}
+        return "", cast("Json", body)
 
     def _send_json(self, status: int, document: object) -> None:
+        """Send a complete response with this status and document."""
         body = json.dumps(document).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -141,6 +146,7 @@ class _ChatEndpoint(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _stream(self, id_: str, reply: ModelReply, usage: Json) -> None:
+        """Send the answer in pieces, an event each; then the usage, then "[DONE]"."""
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
@@ -150,7 +156,7 @@ class _ChatEndpoint(BaseHTTPRequestHandler):
             self._send_event({"id": id_, "choices": [{"index": 0, "delta": delta}]})
             if number == 0:
                 self.served.after_first_piece()
-        end: Json = {"index": 0, "delta": {}, "finish_reason": _end(reply)}
+        end: Json = {"index": 0, "delta": {}, "finish_reason": _finish_reason(reply)}
         self._send_event({"id": id_, "choices": [end], "usage": usage})
         self.wfile.write(b"data: [DONE]\n\n")
 
@@ -160,12 +166,19 @@ class _ChatEndpoint(BaseHTTPRequestHandler):
 
 
 def problem_of(request: Json) -> str:
-    """What a real server would refuse about a request; "" if nothing."""
-    messages = request.get("messages")
+    """Return why a real server would refuse the request; "" if it would accept it."""
+    messages = cast("object", request.get("messages"))
     if not isinstance(request.get("model"), str):
         return "the request needs a 'model', such as \"scripted\""
     if not isinstance(messages, list) or not messages:
-        return "the request needs 'messages', a list with at least one message"
+        reason = _none_reason(cast("object", messages))
+        return f"the request needs 'messages', a list with at least one message{reason}"
+    for number, tool in enumerate(cast("list[object]", request.get("tools") or [])):
+        match tool:
+            case {"type": "function", "function": {"name": str()}}:
+                pass
+            case _:
+                return f"tools[{number}] is {tool!r}: describe a tool with 'type' and 'function'"
     open_calls: dict[str, str] = {}
     for number, message in enumerate(cast("list[object]", messages)):
         problem = _message_problem(message, open_calls)
@@ -177,7 +190,10 @@ def problem_of(request: Json) -> str:
 
 
 def _message_problem(message: object, open_calls: dict[str, str]) -> str:
-    """`open_calls` are calls without a result, by id; it is brought up to date."""
+    """Return what is wrong with a message of a request; "" if it is valid.
+
+    `open_calls` has the ids of calls without a result; this function adds and removes ids.
+    """
     if not isinstance(message, dict):
         return f"a message is an object with 'role' and 'content', not {message!r}"
     fields = cast("Json", message)
@@ -194,11 +210,16 @@ def _message_problem(message: object, open_calls: dict[str, str]) -> str:
     if role == "assistant":
         open_calls.update((str(call.get("id")), "") for call in calls)
     if not isinstance(content, str) and not (content is None and calls):
-        return f"'content' is {content!r}, but it must be text"
+        return f"'content' is {content!r}, but it must be text{_none_reason(content)}"
     return ""
 
 
+def _none_reason(content: object) -> str:
+    return " (a function without `return` gives None)" if content is None else ""
+
+
 def _message(id_: str, reply: ModelReply) -> Json:
+    """Return the answer as a message of the API; its content is None if it has no text."""
     message: Json = {"role": "assistant", "content": reply.text or None}
     if reply.calls:
         message["tool_calls"] = [_call(id_, n, call) for n, call in enumerate(reply.calls)]
@@ -211,7 +232,7 @@ def _call(id_: str, number: int, call: RequestedCall) -> Json:
 
 
 def _deltas(id_: str, reply: ModelReply) -> Iterator[Json]:
-    """The pieces of a streamed answer; arguments of a call come in two."""
+    """Yield the pieces of a streamed answer. The arguments of each call are in two pieces."""
     for start in range(0, len(reply.text), _PIECE_CHARS):
         yield {"content": reply.text[start : start + _PIECE_CHARS]}
     for number, call in enumerate(reply.calls):
@@ -223,10 +244,10 @@ def _deltas(id_: str, reply: ModelReply) -> Iterator[Json]:
         yield {"tool_calls": [{"index": number, "function": {"arguments": text[middle:]}}]}
 
 
-def _end(reply: ModelReply) -> str:
+def _finish_reason(reply: ModelReply) -> str:
     return "tool_calls" if reply.calls else "stop"
 
 
 def _count_tokens(request: Json) -> int:
-    """About as many as a model would count."""
+    """Return an estimate of the number of tokens of a request."""
     return len(json.dumps(request["messages"])) // 4

@@ -1,7 +1,8 @@
-"""The folder in which a reader works: the programs, and what was done so far.
+"""Manages the folder with the reader's programs, and stores which lessons are done.
 
-It is `refold-course` in the current directory, or the current directory if that is one. Nothing
-of the course is kept elsewhere, so deleting the folder starts over.
+The folder is `refold-course` in the current directory, or the current directory itself if that
+is a folder of the course. The course stores nothing elsewhere, so deleting the folder starts
+over.
 """
 
 from pathlib import Path
@@ -19,7 +20,10 @@ MAX_HINTS = 3
 
 
 class CourseProgress(Struct, frozen=True, omit_defaults=True):
-    """The numbers of the lessons that are done; of the last problem, how often it was met."""
+    """The numbers of the lessons that are done, and the last problem of a check.
+
+    `times` says how many times in a row this problem was found.
+    """
 
     done: tuple[int, ...] = ()
     problem: str = ""
@@ -27,17 +31,17 @@ class CourseProgress(Struct, frozen=True, omit_defaults=True):
 
 
 class ReaderFolder:
-    """`path` may not exist yet: reading needs no folder."""
+    """The folder of a reader. If `path` does not exist, it is created at the first write."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def program(self, lesson: Lesson) -> Path:
-        """The reader's program for this lesson, which may not exist yet."""
+        """Return the path of the reader's program for this lesson, which may not exist yet."""
         return self.path / lesson.program_name
 
     def progress(self) -> CourseProgress:
-        """Raises `BadInput` if the file was changed to something else."""
+        """Return the progress of the reader. Raises `BadInput` if its file is invalid."""
         file = self.path / _PROGRESS_NAME
         try:
             return msgspec.json.decode(file.read_bytes(), type=CourseProgress)
@@ -50,7 +54,7 @@ class ReaderFolder:
             ) from error
 
     def create(self, lesson: Lesson) -> bool:
-        """Create the folder and a first program if they are missing; True if one was.
+        """Create the folder and the lesson's first program. Return False if the program exists.
 
         Raises `BadInput` if they cannot be written.
         """
@@ -70,7 +74,10 @@ class ReaderFolder:
         return True
 
     def reset(self, lesson: Lesson) -> str:
-        """Start the lesson over. Returns the name under which the reader's program is kept."""
+        """Start the lesson over: rename the reader's program, and delete its journals.
+
+        Return the new name of the program, or "" if there was none.
+        """
         progress, kept = self.progress(), ""
         program = self.program(lesson)
         if program.exists():
@@ -87,7 +94,10 @@ class ReaderFolder:
         self._save(CourseProgress(tuple(sorted(done))))
 
     def next_hint(self, failure: NotYet) -> tuple[int, str]:
-        """The number and the text of the next hint on this problem; the last one repeats."""
+        """Return the number and the text of the next hint for a problem that a check found.
+
+        If the last hint was already given, return it again.
+        """
         progress = self.progress()
         times = progress.times + 1 if progress.problem == failure.hints[0] else 1
         times = min(times, len(failure.hints))
@@ -95,6 +105,7 @@ class ReaderFolder:
         return times, failure.hints[times - 1]
 
     def _free_name(self, program: Path) -> str:
+        """Return the first name like agent-1.py that no file in the folder has."""
         names = (f"{program.stem}-{number}.py" for number in range(1, 10_000))
         return next(name for name in names if not (self.path / name).exists())
 
@@ -103,6 +114,6 @@ class ReaderFolder:
 
 
 def reader_folder(directory: Path) -> ReaderFolder:
-    """The folder of the course that belongs to the directory `directory`."""
-    inside = (directory / _PROGRESS_NAME).exists()
-    return ReaderFolder(directory if inside else directory / _FOLDER_NAME)
+    """Return the folder of the course that belongs to the directory `directory`."""
+    is_course_folder = (directory / _PROGRESS_NAME).exists()
+    return ReaderFolder(directory if is_course_folder else directory / _FOLDER_NAME)

@@ -1,8 +1,8 @@
-"""Runs the program of a reader against a scripted model, and says what is still missing.
+"""Runs the reader's program against a scripted model, and says what is still missing.
 
-A check describes what it expects, one thing after the other, and raises `NotYet` at the first that
-does not hold. The programs belong to the reader, so they run as the reader: in the reader's
-folder, without a sandbox.
+A check states its conditions one after the other, and raises `NotYet` at the first one that is
+not fulfilled. The program belongs to the reader, so it runs with the reader's rights, without a
+sandbox.
 """
 
 import json
@@ -49,12 +49,12 @@ shutil.copy(sorted(journals)[-1], "session.jsonl")
 """
 _HOME_NAME = ".refold"
 MAX_RUN_SECONDS = 20
-_FIRST_OUTPUT_SECONDS = 3  # from the first piece until a program has printed it
+_FIRST_OUTPUT_SECONDS = 3  # for a program to print the first piece of an answer
 _MAX_SHOWN_CHARS = 600
 
 
 class NotYet(Exception):
-    """What is missing, and three hints: where to look, what to do, how to write it."""
+    """Raised if a program lacks something: the problem, and hints of increasing detail."""
 
     def __init__(self, problem: str, *hints: str) -> None:
         super().__init__(problem)
@@ -63,10 +63,11 @@ class NotYet(Exception):
 
 
 class Demo(Struct, frozen=True):
-    """What `refold learn run` shows: the model's `replies` to `words` on the command line.
+    """A run of the reader's program that `refold learn run` shows.
 
-    Or to what the reader is asked to type (`typed`). First, `files` are put into the folder, and the
-    journal of a session with the replies `session`, as session.jsonl.
+    `words` are the arguments of the program, `typed` the lines that the reader is asked to
+    type, and `replies` the answers of the model. Before the run, `files` are written to the
+    folder, and the journal of a session with the answers `session` is written to session.jsonl.
     """
 
     replies: tuple[ModelReply, ...]
@@ -75,18 +76,45 @@ class Demo(Struct, frozen=True):
     typed: tuple[str, ...] = ()
     files: Mapping[str, str] = {}
 
+    def written_files(self) -> dict[str, str]:
+        """Return the path and the text of each file that the model writes with `write_file`."""
+        calls = [call for reply in self.replies for call in reply.calls]
+        return {
+            str(call.arguments["path"]): str(call.arguments["content"])
+            for call in calls
+            if call.tool == "write_file"
+        }
+
 
 class ProgramRun(Struct, frozen=True):
-    """How a program ran. `requests` are the bodies that the model accepted."""
+    """The output and the exit code of a program, and what the model server received.
+
+    `requests` are the bodies of accepted requests, `usages` the tokens of their answers, and
+    `refusals` the reasons why other requests were refused.
+    """
 
     exit_code: int
     output: str
     errors: str
     requests: tuple[Json, ...]
     refusals: tuple[str, ...]
+    usages: tuple[dict[str, int], ...]
+
+    def expect_no_errors(self) -> None:
+        """Raise `NotYet` if the last request has a tool result that begins with "Error"."""
+        messages = self.messages(-1)
+        results = [str(m.get("content")) for m in messages if m.get("role") == "tool"]
+        error = next((text for text in results if text.startswith("Error")), "")
+        expect(
+            not error,
+            f"A call failed. The model read {quote(error)}.",
+            "run_tool makes a text of each exception, so that you see it only here.",
+            "The text names the exception. In which function of yours was it raised?",
+            "Call that function at the end of your program, outside of `try`, to see a traceback.",
+        )
 
     def messages(self, number: int) -> list[Json]:
-        """The messages of the request with this number; negative ones count from the end.
+        """Return the messages of a request. The first request is number 0, the last one -1.
 
         Raises `NotYet` if the model received fewer requests.
         """
@@ -101,10 +129,16 @@ class ProgramRun(Struct, frozen=True):
         return cast("list[Json]", self.requests[number]["messages"])
 
 
+def write_file(path: Path, text: str) -> None:
+    """Write a file of a lesson, and create its directory if necessary."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+
+
 def make_session(
     folder: Path, *replies: ModelReply, python: Sequence[str] = OUR_PYTHON
 ) -> None:
-    """Write session.jsonl: the journal of a session of refold with these replies."""
+    """Run a session of refold with these answers, and write its journal to session.jsonl."""
     program = folder / ".session.py"
     program.write_text(_SESSION_PROGRAM, encoding="utf-8")
     with model_server(*replies) as model:
@@ -118,10 +152,10 @@ def make_session(
 
 
 class Workshop:
-    """A copy of the reader's program in a folder of its own, which `run` starts.
+    """A copy of the reader's program in a temporary folder, where `run` starts it.
 
-    What the program writes stays for the next run; the reader's own files are not touched. `python` is
-    the command that starts a Python.
+    Files that the program writes are there in the next run; the reader's own files are not
+    touched. `python` is the command that starts Python.
     """
 
     def __init__(self, program: Path, python: Sequence[str] = OUR_PYTHON) -> None:
@@ -133,17 +167,20 @@ class Workshop:
         rmtree(self.folder, ignore_errors=True)
 
     def write(self, name: str, text: str) -> None:
-        (self.folder / name).write_text(text, encoding="utf-8")
+        write_file(self.folder / name, text)
 
     def read(self, name: str) -> str | None:
-        """The text of a file of the program; None if there is none."""
+        """Return the text of a file in the program's folder; None if it cannot be read."""
         try:
             return (self.folder / name).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return None
 
     def journal(self) -> list[Json]:
-        """The events of journal.jsonl. Raises `NotYet` if it cannot be read."""
+        """Return the events in the program's journal.jsonl.
+
+        Raises `NotYet` if it cannot be read.
+        """
         text = self.read("journal.jsonl")
         if text is None:
             raise NotYet(
@@ -163,11 +200,14 @@ class Workshop:
             ) from error
 
     def make_session(self, *replies: ModelReply) -> None:
-        """Write session.jsonl: the journal of a session of refold with these replies."""
+        """Run a session of refold with these answers; its journal becomes session.jsonl."""
         make_session(self.folder, *replies, python=self._python)
 
     def session_events(self) -> list[Json]:
-        """The events of the newest session of refold that the program started."""
+        """Return the events of the newest refold session that the program has started.
+
+        Raises `NotYet` if there is none.
+        """
         journals = [*(self.folder / _HOME_NAME / "sessions").glob("*/events.jsonl")]
         expect(
             journals,
@@ -176,7 +216,7 @@ class Workshop:
             "agent.run(…) sends one.",
             "result = agent.run(question)",
         )
-        # The ids of two sessions of the same second do not say which was first.
+        # Of two sessions of the same second, the ids do not say which was started first.
         newest = max(journals, key=lambda path: path.stat().st_mtime_ns)
         rows = newest.read_text(encoding="utf-8").splitlines()
         return [json.loads(row) for row in rows]
@@ -184,9 +224,9 @@ class Workshop:
     def run(
         self, *replies: ModelReply, words: Sequence[str] = (), typed: Sequence[str] = ()
     ) -> ProgramRun:
-        """Start the program with `words` as its arguments and `typed` as the lines that are typed.
+        """Run the program with the arguments `words`, and type the lines `typed`.
 
-        Raises `NotYet` if it fails or hangs.
+        Raises `NotYet` if the program fails or hangs.
         """
         with model_server(*replies) as model:
             process = self._start(model, words, stdin=subprocess.PIPE)
@@ -198,51 +238,61 @@ class Workshop:
                 out, err = process.communicate()
                 raise _hang_error(typed, out) from None
             finally:
-                _kill(process)  # also what it has started
+                _kill(process)  # kills also the commands that it has started
             run = ProgramRun(
                 process.returncode, out.decode(errors="replace"), err.decode(errors="replace"),
-                tuple(model.requests), tuple(model.refusals),
+                tuple(model.requests), tuple(model.refusals), tuple(model.usages),
             )  # fmt: skip
         _expect_success(run, self._name)
+        expect(
+            run.requests or not replies or self._name != PROGRAM_NAME,
+            f"Your program exited without asking the model. It printed {quote(run.output)}.",
+            "call_model sends a request to the address in MODEL_URL: it must be called, not only defined.",
+            "Which function calls it, and is that one called? A function whose body is `pass` does nothing.",
+            "Print its name at the beginning of each function, to see which of them run.",
+        )
         return run
 
     def kill_when(
         self, holds: Callable[[Path], bool], *replies: ModelReply, typed: Sequence[str]
     ) -> bool:
-        """Start the program, type `typed`, and kill it as soon as `holds` of its folder.
+        """Start the program, type the lines `typed`, and kill it once `holds` is true.
 
-        False if that did not come within `MAX_RUN_SECONDS`, or before the program exited or asked
-        the model for more than the replies.
+        `holds` gets the program's folder. Return False if it was not true before the program
+        exited, asked the model more often than there are `replies`, or had run for
+        `MAX_RUN_SECONDS`.
         """
         with model_server(*replies) as model:
             process = self._start(model, (), stdin=subprocess.PIPE)
             stdin = cast("IO[bytes]", process.stdin)
-            with suppress(BrokenPipeError):  # it has ended
+            with suppress(BrokenPipeError):  # the program has exited
                 stdin.write("".join(f"{line}\n" for line in typed).encode())
-                stdin.flush()  # and not closed: it may wait for more
-            deadline, held = time.monotonic() + MAX_RUN_SECONDS, False
-            while not held and process.poll() is None and time.monotonic() < deadline:
-                was_over = len(model.requests) > len(replies)
+                stdin.flush()  # stdin stays open, because the program may wait for more lines
+            deadline, happened = time.monotonic() + MAX_RUN_SECONDS, False
+            while not happened and process.poll() is None and time.monotonic() < deadline:
+                script_ended = len(model.requests) > len(replies)
                 time.sleep(0.01)
                 with suppress(OSError):
-                    held = holds(self.folder)
-                if was_over:
+                    happened = holds(self.folder)
+                if script_ended:
                     break
             _kill(process)
             with suppress(BrokenPipeError):
                 process.communicate()
-            return held
+            return happened
 
     def first_output_of(self, reply: ModelReply, *, words: Sequence[str]) -> str:
-        """What the program has printed when the model has sent only the first piece of an answer.
+        """Return what the program prints after only the first piece of the model's `reply`.
 
-        The model waits with the other pieces until then, or for `_FIRST_OUTPUT_SECONDS`.
+        The model sends the other pieces when the program has printed something, or after
+        `_FIRST_OUTPUT_SECONDS`; then "" is returned.
         """
-        sent, printed = Event(), Event()
+        model_has_begun, program_has_printed = Event(), Event()
 
         def wait_for_output() -> None:
-            sent.set()
-            printed.wait(2 * _FIRST_OUTPUT_SECONDS)  # set below at the latest
+            """Delay the model's second piece until the program has printed the first."""
+            model_has_begun.set()
+            program_has_printed.wait(MAX_RUN_SECONDS)  # it is set below in any case
 
         with model_server(reply) as model:
             process = self._start(model, words, stdin=subprocess.DEVNULL)
@@ -252,11 +302,12 @@ class Workshop:
 
             def read_first() -> None:
                 early.extend(os.read(reader.fileno(), 1000))
-                printed.set()
+                program_has_printed.set()
 
             Thread(target=read_first, daemon=True).start()
-            came_early = sent.wait(MAX_RUN_SECONDS) and printed.wait(_FIRST_OUTPUT_SECONDS)
-            printed.set()
+            came_early = model_has_begun.wait(MAX_RUN_SECONDS)
+            came_early = came_early and program_has_printed.wait(_FIRST_OUTPUT_SECONDS)
+            program_has_printed.set()
             try:
                 process.communicate(timeout=MAX_RUN_SECONDS)
             except subprocess.TimeoutExpired:
@@ -276,24 +327,26 @@ class Workshop:
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """Kill the program and the commands that it has started."""
+    """Kill the program and all commands that it has started."""
     signal_group(process.pid, signal.SIGKILL)
 
 
 def start_program(
     program: Path, url: str, words: Sequence[str], **options: "Unpack[Start]"
 ) -> "subprocess.Popen[bytes]":
-    """Start a program in its folder, with the Python that runs refold.
+    """Start a program in its folder with refold's Python, and return its process.
 
-    If it uses refold, that has a directory of its own there, with the model `lesson/scripted`.
+    If the program uses refold, refold's home is in the folder, and the model is
+    `lesson/scripted`.
     """
     return _start([*OUR_PYTHON, program.name, *words], program.parent, url, **options)
 
 
 def start_page(folder: Path, url: str) -> "subprocess.Popen[bytes]":
-    """Start the server for the pages, with the sessions of the programs in `folder`.
+    """Start `refold serve` with the sessions of the programs in `folder`. Return the process.
 
-    Its settings are in its environment: a program that is started meanwhile has another model.
+    The settings are passed as environment variables, because a program that is started later
+    overwrites the settings file with the address of another model.
     """
     environ: Start = {
         "cwd": folder,
@@ -332,7 +385,10 @@ def _start(
 
 
 def program_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Nothing that changes what Python does: a lesson behaves alike everywhere."""
+    """Return the environment for a lesson's program, in which Python behaves alike everywhere.
+
+    Variables of Python are replaced, and no proxy is used for loopback.
+    """
     kept = {name: value for name, value in environ.items() if not name.startswith("PYTHON")}
     return {
         **kept,
@@ -343,30 +399,37 @@ def program_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def expect(holds: object, problem: str, *hints: str) -> None:
-    """Raise `NotYet` unless it holds."""
+    """Raise `NotYet` with this problem and these hints if `holds` is false."""
     if not holds:
         raise NotYet(problem, *hints)
 
 
+def printed_number(output: str, number: int) -> bool:
+    """Return whether the number is in the output, other than as a part of a longer number."""
+    return re.search(rf"(?<!\d){number}(?!\d)", output) is not None
+
+
 def quote(text: str) -> str:
-    """A shortened quotation of what a program printed."""
+    """Return the text in quotes, cut if it is too long."""
     text = text.strip()
     return repr(text if len(text) <= _MAX_SHOWN_CHARS else text[:_MAX_SHOWN_CHARS] + "…")
 
 
 def call(tool: str, **arguments: object) -> ModelReply:
-    """An answer of the model that calls one tool."""
+    """Return an answer of the model that calls one tool with these arguments."""
     return ModelReply(calls=(RequestedCall(tool, arguments),))
 
 
 def _hang_error(typed: Sequence[str], out: bytes) -> NotYet:
+    """Return the error for a program that did not end; `out` is what it had printed."""
     shown = quote(out.decode(errors="replace"))
+    hint = "The program must end after the answer."
+    if typed:
+        hint = "A program that reads input must end at the end of the input (Ctrl+D)."
     return NotYet(
         f"Your program did not end within {MAX_RUN_SECONDS} seconds. It printed {shown}.",
         "Does a loop have an end?",
-        "A program that reads input must end at the end of the input (Ctrl+D)."
-        if typed
-        else "The program must end after the answer.",
+        hint,
         "try: text = input() … except EOFError: return",
     )
 
@@ -375,9 +438,9 @@ _FOLDER_OF_FILE_PATTERN = re.compile(r'(?<=^  File ").*/')
 
 
 def _own_traceback(errors: str, program_name: str) -> str:
-    """The end of a traceback, without the lines about files that the reader did not write.
+    """Return the end of a traceback, without the lines about files that are not the reader's.
 
-    It names the program without its folder: that is of a copy, and another one in each run.
+    The program's path is shortened to its name, because the folder differs in each run.
     """
     lines: list[str] = []
     is_own = True
@@ -392,6 +455,7 @@ def _own_traceback(errors: str, program_name: str) -> str:
 
 
 def _expect_success(run: ProgramRun, program_name: str) -> None:
+    """Raise `NotYet` if the model refused a request, or the program exited with an error."""
     if run.refusals:
         raise NotYet(
             f"The model refused a request: {run.refusals[0]}.",
@@ -400,11 +464,15 @@ def _expect_success(run: ProgramRun, program_name: str) -> None:
             "Compare it with the request in the text of this lesson.",
         )
     if run.exit_code:
-        last = run.errors.strip().splitlines()[-1:] or ["(it printed no error)"]
+        error_lines = run.errors.strip().splitlines()
+        error = error_lines[-1] if error_lines else "(it printed no error)"
+        hint = "Run it yourself with `refold learn run` and the number of this lesson."
+        if "None" in error:
+            hint = "A function that ends without `return` gives None: which one is it here?"
         raise NotYet(
-            f"Your program exited with code {run.exit_code}: {last[0]}",
+            f"Your program exited with code {run.exit_code}: {error}",
             "The last line of the error says what went wrong, the lines above it where:\n"
             + _own_traceback(run.errors, program_name),
-            "Run it yourself with `refold learn run` and the number of this lesson.",
+            hint,
             "Compare your program with the text of this lesson, function by function.",
         )

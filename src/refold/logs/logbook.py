@@ -1,15 +1,16 @@
-"""The log: one file of limited size, to which several processes write without waiting.
+"""Writes and reads refold's log, to which several processes append without waiting.
 
-A line is `time level pid session text`; continuation lines are indented. It contains no
-secrets and no control characters. A line that cannot be written is dropped: the log never
-makes anything fail. What happened in a session is in its journal, not here. Python's
-`logging` is not used: it belongs to the program that uses refold as a library, and loses
-lines if several processes rotate a file.
+The log has what belongs to no session: a retried request, a weak sandbox, an internal error.
+Events of a session are in its journal, which is never shortened and may not exist yet when
+something goes wrong. No decision depends on the content of the log.
 
-The log has what belongs to no session: a retried request, a weak sandbox, an internal
-error. A journal is exported and shared, never shortened, and may not exist yet when
-something goes wrong. Nothing is decided by the content of the log. A module that logs gets
-a function (`values.log_level.Tell`); `logging` would also cost each start 5 to 10 ms.
+An entry is one line, `time level pid session text`, and indented continuation lines. Secrets
+are masked and control characters are made visible. An entry that cannot be written is dropped,
+so that the log never makes anything fail.
+
+Python's `logging` is not used: it belongs to the program that uses refold as a library, loses
+lines if several processes rotate a file, and would cost each start 5 to 10 ms. A module that
+logs gets a function instead (`values.log_level.WriteLog`).
 """
 
 import fcntl
@@ -31,8 +32,8 @@ from refold.views.escape import visible
 Threshold: TypeAlias = Literal["debug", "info", "warning", "error", "off"]
 LOG_NAME = "refold.log"
 MAX_LOG_BYTES = 1_000_000  # of one file
-OLDER_LOGS = 2  # files that are kept besides
-CONTINUATION_INDENT = "    "  # begins what belongs to the line above
+OLDER_LOGS = 2  # older files that are kept, too
+CONTINUATION_INDENT = "    "  # begins a line that belongs to the line above
 _MAX_ENTRY_CHARS = 20_000  # of one entry: a traceback of a deep recursion is longer
 _APPEND_FLAGS = (
     os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -40,7 +41,10 @@ _APPEND_FLAGS = (
 
 
 class Logbook:
-    """`mask` takes out what is secret. Has the shape of `WriteLog`."""
+    """Appends entries to the log. Implements `WriteLog`.
+
+    Entries below `threshold` are dropped. `mask` replaces secrets in the text.
+    """
 
     def __init__(
         self, state: Path, threshold: Threshold, mask: Callable[[bytes], bytes]
@@ -56,7 +60,7 @@ class Logbook:
             self.write(level, message, session)
 
     def write(self, level: Level, message: str, session: str = "") -> bool:
-        """Write an entry of any level. Return False if it cannot be written."""
+        """Append an entry, whatever its level. Return False if it cannot be written."""
         now = time.time()
         timestamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(now))
         prefix = f"{timestamp}.{int(now * 1000) % 1000:03} {level} {os.getpid()} {session or '-'}"
@@ -74,17 +78,21 @@ class Logbook:
 
 
 def files(state: Path) -> tuple[Path, ...]:
-    """The files of the log, the oldest part first, whether they exist or not."""
+    """Return the paths of the log's files, the oldest first. Some may not exist."""
     older = (state / f"{LOG_NAME}.{number}" for number in range(OLDER_LOGS, 0, -1))
     return (*older, state / LOG_NAME)
 
 
 def _append(file: Path, line: bytes) -> None:
+    """Append `line` to the log, and rotate the log first if the line does not fit.
+
+    Raises `OSError`.
+    """
     descriptor = _open_log(file)
     try:
-        with suppress(
-            OSError
-        ):  # another process rotates it: then it grows by one more line
+        # If another process has the lock, it rotates the file, and this line goes beyond
+        # the limit.
+        with suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(descriptor).st_size + len(line) > MAX_LOG_BYTES and _is_same_file(
                 descriptor, file
@@ -93,13 +101,15 @@ def _append(file: Path, line: bytes) -> None:
                 os.close(descriptor)
                 descriptor = _open_log(file)
         os.write(descriptor, line)
-        # A process that was forked just now has it open, too: closing would not unlock it.
+        # A process that was just forked has the file open, too, so closing it would not
+        # release the lock.
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     finally:
         os.close(descriptor)
 
 
 def _open_log(file: Path) -> int:
+    """Return a descriptor to append to the log. The file is created if it is missing."""
     try:
         return os.open(file, _APPEND_FLAGS, 0o600)
     except FileNotFoundError:
@@ -108,38 +118,44 @@ def _open_log(file: Path) -> int:
 
 
 def _is_same_file(descriptor: int, file: Path) -> bool:
-    """Return False if another process rotated the log since it was opened."""
+    """Whether the open file is still at the path `file`.
+
+    It is not if another process has rotated the log.
+    """
     return os.path.samestat(os.fstat(descriptor), file.lstat())
 
 
 def _rotate(file: Path) -> None:
+    """Rename each file of the log to the next older name. The oldest is overwritten."""
     *older, newest = files(file.parent)
     for later, earlier in zip(older, [*older[1:], newest], strict=True):
         with suppress(FileNotFoundError):
             earlier.replace(later)
 
 
-# The log read back: its entries in order, and what is added meanwhile.
+# Reading the log: its entries in order, and entries that are added meanwhile.
 
 _READ_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is not waited for
 _LINE_PATTERN = r"(\S+) (debug|info|warning|error) (\d+) (\S+) (.*)"
 
 
 class Entry(Struct, frozen=True):
-    """An entry of the log. `text` is the entry as it was written, without its last line
-    end.
-    """
+    """An entry of the log. `text` has all its lines, without the last line end."""
 
     level: Level
     text: str
 
 
 def entries(state: Path) -> tuple[Entry, ...]:
-    """All entries, the oldest first. Raises `RefoldError` if they cannot be read."""
+    """Return all entries of the log's files, the oldest first.
+
+    Raises `RefoldError` if a file exists but cannot be read.
+    """
     return tuple(_entries(line for file in files(state) for line in _lines(file)))
 
 
 def at_least(log_entries: Iterable[Entry], level: Level) -> list[Entry]:
+    """Return the entries of `level` and of more serious levels."""
     return [
         entry
         for entry in log_entries
@@ -148,31 +164,34 @@ def at_least(log_entries: Iterable[Entry], level: Level) -> list[Entry]:
 
 
 class Tail:
-    """Reads the entries that were added since the last read. A log that was rotated is read
-    to its end.
+    """Follows the log: `news` returns what was written after the `Tail` was created.
+
+    If the log is rotated, the rest of the old file is read before the new one.
     """
 
     def __init__(self, state: Path) -> None:
         self._file = state / LOG_NAME
-        self._held, self._number = b"", -1
+        self._partial_line = b""
+        self._descriptor = -1  # -1: the file could not be opened
         self._open()
         if self._number >= 0:
             os.lseek(self._number, 0, os.SEEK_END)
 
     def news(self) -> tuple[Entry, ...]:
+        """Return the entries that were appended since the last call of `news`."""
         added = self._read()
-        if self._is_another():
+        if self._was_rotated():
             self._close()
             self._open()
             added += self._read()
-        whole, end, rest = (self._held + added).rpartition(b"\n")
-        self._held = rest
-        return tuple(_entries((whole + end).decode("utf-8", "replace").splitlines()))
+        lines, end, self._partial_line = (self._partial_line + added).rpartition(b"\n")
+        return tuple(_entries((lines + end).decode("utf-8", "replace").splitlines()))
 
     def close(self) -> None:
         self._close()
 
     def _open(self) -> None:
+        """Open the log. The descriptor is -1 if that fails."""
         try:
             self._number = os.open(self._file, _READ_FLAGS)
         except OSError:
@@ -184,12 +203,14 @@ class Tail:
         self._number = -1
 
     def _read(self) -> bytes:
+        """Return what was written since the last read; b"" if no file is open."""
         content = b""
         while self._number >= 0 and (piece := os.read(self._number, 65536)):
             content += piece
         return content
 
-    def _is_another(self) -> bool:
+    def _was_rotated(self) -> bool:
+        """Whether a log file exists that is not the open one."""
         try:
             status = self._file.stat()
         except OSError:
@@ -198,6 +219,7 @@ class Tail:
 
 
 def _lines(file: Path) -> Iterator[str]:
+    """Yield the lines of a file of the log; none if the file does not exist."""
     try:
         with os.fdopen(
             os.open(file, _READ_FLAGS), encoding="utf-8", errors="replace"
@@ -210,6 +232,7 @@ def _lines(file: Path) -> Iterator[str]:
 
 
 def _entries(lines: Iterable[str]) -> Iterator[Entry]:
+    """Join each line with its continuation lines to an entry."""
     level: Level = "info"
     pending = list[str]()
     for line in lines:

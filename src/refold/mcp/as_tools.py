@@ -1,9 +1,8 @@
-"""Makes tools of what servers offer: `mcp__server__tool`, which always count as run, never
-as read-only.
+"""Makes refold tools, named `mcp__server__tool`, from the tools that MCP servers offer.
 
-Hints of a server ("read only") decide nothing. A description is another program's text: its
-length is bounded, invisible characters are written out. Two tools with the same name are
-both refused, in whichever order they came. `connections` makes the calls.
+No such tool counts as read-only, because a server's hints ("read only") are not trusted. A
+description is text of another program: its length is limited, and invisible characters are
+escaped. If two tools get the same name, both are refused. `connections` makes the calls.
 """
 
 import json
@@ -34,29 +33,30 @@ from refold.values.text import escape_outside
 from refold.values.tools import Effect
 
 NAME_PREFIX = "mcp__"
-_MAX_NAME_CHARS = 64  # that providers take
-_MAX_DESCRIPTION_CHARS = 2_048  # characters
-_MAX_SCHEMA_CHARS = 20_000  # characters of one schema
-_MAX_SCHEMA_DEPTH = 64  # levels of objects and lists in it
-_MAX_LABEL_CHARS = 1_000  # characters
+_MAX_NAME_CHARS = 64  # that providers accept
+_MAX_DESCRIPTION_CHARS = 2_048  # the length of a description
+_MAX_SCHEMA_CHARS = 20_000  # the length of one schema
+_MAX_SCHEMA_DEPTH = 64  # nested objects and lists in a schema
+_MAX_LABEL_CHARS = 1_000  # the length of a label
 _UNUSUAL_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]")
 
 Call = Callable[[str, str, Mapping[str, object], Context, Complete], Awaitable[Reply]]
 
 
 class McpTool(Tool, frozen=True):
-    """A tool of a server. Its arguments are one JSON object, which the server checks."""
+    """A tool of an MCP server. The server checks the arguments, which are one JSON object."""
 
     def parse(self, raw: bytes | Raw) -> dict[str, object]:
         return {"arguments": arguments_object(raw)}
 
     @property
     def parameters(self) -> tuple[str, ...]:
+        """Return the names of the parameters in the schema of the tool."""
         schema: dict[str, Any] = msgspec.json.decode(self.signature().schema)
         return tuple(schema["properties"])
 
     def subject_of(self, arguments: Mapping[str, object]) -> str:
-        """Return all arguments: a rule could not match what is left out."""
+        """Return the text that permission rules are matched with: all arguments as JSON."""
         return json.dumps(arguments["arguments"], ensure_ascii=False)
 
     def label(self, arguments: Mapping[str, object]) -> str:
@@ -64,7 +64,7 @@ class McpTool(Tool, frozen=True):
 
 
 class ServerTools(Struct, frozen=True):
-    """The tools of all servers, and sentences about those that are refused."""
+    """The tools of all MCP servers, and a sentence about each tool that was refused."""
 
     tools: tuple[McpTool, ...] = ()
     refused: tuple[str, ...] = ()
@@ -75,43 +75,48 @@ def as_tools(
     call: Call,
     is_confined: Callable[[str], bool] = lambda _: False,
 ) -> ServerTools:
-    """Make the tools. `offers` has the tools of each server, by its name.
+    """Return a tool for each tool that a server offers, and sentences about the refused ones.
 
-    `is_confined` returns whether the sandbox of a server keeps it from changing the workspace.
+    `offers` maps the name of a server to its tools, and `call` calls a tool. `is_confined`
+    returns whether the sandbox prevents the server of this name from changing the workspace.
     """
     tools, refused = list[McpTool](), list[str]()
     for server in sorted(offers):
-        named = dict[str, list[RemoteTool]]()
+        offers_by_name = dict[str, list[RemoteTool]]()
         for offer in offers[server]:
-            named.setdefault(tool_name(server, offer.name), []).append(offer)
-        for name, several in named.items():
-            if len(several) > 1:
-                spelled = " and ".join(sorted(repr(offer.name) for offer in several))
+            offers_by_name.setdefault(tool_name(server, offer.name), []).append(offer)
+        for name, (first, *others) in offers_by_name.items():
+            if others:
+                names = " and ".join(sorted(repr(offer.name) for offer in (first, *others)))
                 refused.append(
-                    f"the MCP server {server} has the tools {spelled}, which would both be "
+                    f"the MCP server {server} has the tools {names}, which would both be "
                     f"{name}: neither is used"
                 )
-            else:
-                try:
-                    made_tool = _tool(server, name, several[0], call)
-                    confined = partial(is_confined, server)
-                    tools.append(structs.replace(made_tool, is_confined=confined))
-                except BadInput as error:
-                    refused.append(f"the tool {name} is not used: {error}")
+                continue
+            try:
+                made_tool = _to_tool(server, name, first, call)
+            except BadInput as error:
+                refused.append(f"the tool {name} is not used: {error}")
+                continue
+            confined = partial(is_confined, server)
+            tools.append(structs.replace(made_tool, is_confined=confined))
     return ServerTools(tuple(tools), tuple(refused))
 
 
 def tool_name(server: str, remote: str) -> str:
-    """Return the name of a tool for model and rules; a long one ends with its hash."""
+    """Return refold's name of a server's tool, which the model and permission rules use.
+
+    A name that is too long is cut, and a hash is added at its end.
+    """
     name = f"{NAME_PREFIX}{server}__{_UNUSUAL_CHARACTERS.sub('_', remote)}"
     if len(name) <= _MAX_NAME_CHARS:
         return name
-    mark = sha256(remote.encode(errors="surrogatepass")).hexdigest()[:8]
-    return f"{name[: _MAX_NAME_CHARS - 9]}_{mark}"
+    digest = sha256(remote.encode(errors="surrogatepass")).hexdigest()[:8]
+    return f"{name[: _MAX_NAME_CHARS - len(digest) - 1]}_{digest}"
 
 
 def resource_tool(read_resource: Callable[[str, str, Context], Awaitable[Reply]]) -> Tool:
-    """Return the tool that reads resources, which messages name as `@server:uri`."""
+    """Return the tool that reads a resource, which messages name as `@server:uri`."""
 
     @tool(Effect.NET, subject="uri")
     async def mcp__read_resource(
@@ -127,13 +132,18 @@ def resource_tool(read_resource: Callable[[str, str, Context], Awaitable[Reply]]
 
 
 def tool_characters(tools: Iterable[Tool]) -> int:
-    """Return how many characters these tools add to each request."""
+    """Return how many characters these tools add to each model request."""
     return sum(
         len(t.name) + len(t.description) + len(bytes(t.signature().schema)) for t in tools
     )
 
 
-def _tool(server: str, name: str, remote: RemoteTool, call: Call) -> McpTool:
+def _to_tool(server: str, name: str, remote: RemoteTool, call: Call) -> McpTool:
+    """Return the tool `name`, which calls the tool `remote` of a server.
+
+    Raises `BadInput` for a schema that cannot be sent to a model.
+    """
+
     async def run(
         *, arguments: Mapping[str, object], context: Context, complete: Complete
     ) -> Reply:
@@ -158,7 +168,10 @@ class _Arguments(Struct, frozen=True):
 
 
 def _parameters(remote: RemoteTool) -> Raw:
-    """Return the schema as providers accept it. Raises `BadInput` if it cannot be sent."""
+    """Return the tool's schema in a form that all model providers accept.
+
+    Raises `BadInput` if there is no such form.
+    """
     if len(remote.schema) > _MAX_SCHEMA_CHARS:
         raise BadInput(
             f"its schema has {len(remote.schema):,} characters, at most {_MAX_SCHEMA_CHARS:,} are sent"
@@ -179,9 +192,10 @@ def _parameters(remote: RemoteTool) -> Raw:
 
 
 def _escape(part: Any) -> Any:
-    """Return a part of a schema with all its texts escaped as users see them.
+    """Return a part of a schema with invisible characters in its texts escaped.
 
-    Raises `BadInput` for a name that escaping changes: the model could not call by it.
+    Raises `BadInput` if a property name has an invisible character: the model would use the
+    escaped name in a call, and the server does not know it.
     """
     match part:
         case str():
@@ -190,18 +204,22 @@ def _escape(part: Any) -> Any:
             return [_escape(item) for item in cast("list[object]", part)]
         case dict():
             names = cast("dict[str, object]", part)
-            if bad := next((name for name in names if escape_outside(name) != name), ""):
-                raise BadInput(
-                    f"its schema has the name {escape_outside(bad)[:100]!r}, which holds "
-                    "characters that cannot be seen"
-                )
+            for name in names:
+                if (escaped := escape_outside(name)) != name:
+                    raise BadInput(
+                        f"its schema has the name {escaped[:100]!r}, which holds "
+                        "characters that cannot be seen"
+                    )
             return {name: _escape(below) for name, below in names.items()}
         case _:
             return part
 
 
 def _check_references(schema: Mapping[str, Any]) -> None:
-    """Raise `BadInput` for references for which providers refuse the whole request."""
+    """Raise `BadInput` if a `$ref` in the schema has no target, or the nesting is too deep.
+
+    A model provider would refuse a request with such a schema.
+    """
     parts, level = list[object]([schema]), 0
     while parts:
         if level > _MAX_SCHEMA_DEPTH:
@@ -218,6 +236,7 @@ def _check_references(schema: Mapping[str, Any]) -> None:
 
 
 def _members(part: object) -> Mapping[str, object]:
+    """Return the values in an object or list by name or index; {} for any other value."""
     if isinstance(part, dict):
         return cast("dict[str, object]", part)
     items = cast("list[object]", part) if isinstance(part, list) else []
@@ -225,18 +244,20 @@ def _members(part: object) -> Mapping[str, object]:
 
 
 def _reference(part: object) -> str:
+    """Return the `$ref` of a part of a schema; "" if it has none."""
     value = _members(part).get("$ref")
     return value if isinstance(value, str) else ""
 
 
 def _leads_somewhere(reference: str, schema: Mapping[str, Any]) -> bool:
-    """Return True if the reference ends at a part of the schema that is not a reference."""
-    known = set[str]()
-    while reference.startswith("#") and reference not in known:
-        known.add(reference)
+    """Return whether a `$ref` has a target in `schema`, if necessary through other `$ref`s."""
+    followed = set[str]()  # a chain of references can end where it began
+    while reference.startswith("#") and reference not in followed:
+        followed.add(reference)
         part: object = schema
-        for name in unquote(reference).split("/")[1:]:
+        for name in unquote(reference).split("/")[1:]:  # without the #
             part = _members(part).get(name.replace("~1", "/").replace("~0", "~"))
-        if not (reference := _reference(part)):
+        reference = _reference(part)
+        if not reference:
             return part is not None
     return False

@@ -1,9 +1,8 @@
-"""Passes news from the servers' thread to the session whose call is running.
+"""Passes what a server sends during a call from the servers' thread to the session that called.
 
-Progress and questions of a server go through the channel of a call; a function returns the
-answer to a question. Nothing of the SDK is imported: the servers' thread imports it, and
-two threads that do so at once get half-initialized modules. `server_requests` fills
-channels, and `connections` reads them.
+A channel carries progress lines, and questions with a function that returns the answer.
+`server_requests` fills channels, and `connections` reads them. This module does not import the
+SDK: if two threads imported the SDK at the same time, modules would be half-initialized.
 """
 
 from collections.abc import Callable
@@ -15,32 +14,33 @@ from msgspec import Struct
 
 
 class Elicitation(Struct, frozen=True):
-    """A question of a server. `answer` may be called from any thread, once.
+    """A question of a server to the user. Call `answer` with the answer once, in any thread.
 
-    `page_done` is set when the server says that its page is done. With `finish`, the server
-    is answered when the page is done, not when it is opened.
+    If the question asks the user to open a page, the server may report later that the user has
+    finished the page: this sets `page_finished`. With `wait_for_page`, the answer is sent only
+    after the page is finished; otherwise it is sent when the page is opened.
     """
 
     server: str
     params: Any
     answer: Callable[[Any], None]
-    page_done: Event | None = None
-    finish: bool = False
+    page_finished: Event | None = None
+    wait_for_page: bool = False
 
 
 class Sampling(Struct, frozen=True):
-    """A model call that a server asks for. `answer` as in `Elicitation`."""
+    """A request of a server for a model call. Call `answer` with the result once."""
 
     server: str
     params: Any
     answer: Callable[[Any], None]
 
 
-News: TypeAlias = str | Elicitation | Sampling | None  # progress, a question, or the end
+News: TypeAlias = str | Elicitation | Sampling | None  # None is the end of the call
 
 
 class Channel:
-    """News of a running call for the session, from one thread to another."""
+    """A queue of what a server sends during one call, from one thread to another."""
 
     def __init__(self) -> None:
         self._queue: SimpleQueue[News] = SimpleQueue()
@@ -51,12 +51,21 @@ class Channel:
     async def put_progress(
         self, progress: float, total: float | None, message: str | None
     ) -> None:
-        """Put a line like "3 of 4: reading"; a task has only the message."""
-        share = (
-            f"{progress:g} of {total:g}" if total else f"{progress:g}" if progress else ""
-        )
-        self.put(f"{': '.join(filter(None, (share, message))) or '0'}\n")
+        """Put a progress line like "3 of 4: reading" into the queue.
+
+        A task reports no numbers (`progress` is 0), so its line is the message alone.
+        """
+        if total:
+            share = f"{progress:g} of {total:g}"
+        elif progress or not message:
+            share = f"{progress:g}"
+        else:
+            share = ""
+        self.put(f"{': '.join(filter(None, (share, message)))}\n")
 
     def get(self) -> News:
-        """Wait for the next news; return None after the last. Call it in a thread."""
+        """Return the next item, or None at the end of the call.
+
+        Blocks the thread until there is an item.
+        """
         return self._queue.get()

@@ -1,8 +1,8 @@
-"""One server: connect, list, call, and connect again when the connection is lost.
+"""Keeps one server connected, reads its lists, makes calls, and reconnects after a failure.
 
-Everything here runs in the thread of `connections`. A server that ends again and again is
-given up after some tries, until the next call asks for it. What a call says meanwhile goes
-into its `Channel`, which the session reads; `server_requests` puts there what the server asks.
+All of this runs in the thread that `connections` starts. After repeated failures there are no
+further attempts until the next call needs the server. Progress of a call and the server's
+questions go through a `Channel` to the session; `server_requests` handles the questions.
 """
 
 import json
@@ -51,35 +51,34 @@ from refold.values.text import escape_marks, escape_outside
 Answer = TypeVar("Answer")
 State: TypeAlias = Literal["waiting", "connecting", "connected", "failed"]
 
-_MAX_SHORT_CONNECTIONS = 5  # short connections in a row, after which a server is given up
-_SHORT_SECONDS = 30.0  # longer connections count as good
-_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.5, 30.0  # seconds before it is tried again
-_BURST_READINGS, _READING_PAUSE_SECONDS = (
-    5,
-    2.0,
-)  # readings of its lists, then seconds between two
+_MAX_SHORT_CONNECTIONS = 5  # in a row, after which a server is given up
+_SHORT_SECONDS = 30.0  # a longer connection counts as successful
+_FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.5, 30.0  # seconds before the next try
+_BURST_READINGS = 5  # readings of a server's lists in a row, without a pause
+_READING_PAUSE_SECONDS = 2.0  # before each later reading
 _LOG_LINES = 50
-_MAX_VISITS = 3  # times that a call asks for pages before it works
+_MAX_VISITS = 3  # visits of pages that one call may require
 
 
 class Environment(Struct, frozen=True):
-    """What a connection needs besides its configuration."""
+    """What a connection needs besides the configuration of its server."""
 
     commands: Callable[[PreparedServer], Commands]
-    # Fills in variables and installs packages; calls the function before it installs.
+    # Fills in variables and installs packages. Calls the function before an installation.
     prepare: Callable[[ServerConfig, Callable[[], None]], Awaitable[PreparedServer]]
     log: Callable[[Level, str], None]
     store: Callable[[ServerConfig, Manifest], None]
     news: ResourceNews
     grants: GrantStore = NoGrants()
     environ: Mapping[str, str] = {}
-    report: Callable[[str], None] = lambda _: None  # a sentence that the user should read
-    addresses: resolver.Resolve = resolver.resolve  # of a host
-    no_namespaces: bool = False  # whether the sandbox refuses them to programs
+    report: Callable[[str], None] = lambda _: None  # gets sentences for the user
+    addresses: resolver.Resolve = resolver.resolve  # resolves a host
+    # whether the sandbox refuses to let programs make namespaces
+    no_namespaces: bool = False
 
 
 class Connection:
-    """A connection. `manifest` is what is known of the server, renewed when it connects."""
+    """A connection to one server, with what is known of the server (`manifest`)."""
 
     def __init__(
         self, config: ServerConfig, manifest: Manifest, environment: Environment
@@ -87,14 +86,15 @@ class Connection:
         self.config, self.manifest = config, manifest
         self.state: State = "waiting"
         self.why, self.installing = "", False
-        self.lines = deque[str](maxlen=_LOG_LINES)  # what was logged last
+        self.lines = deque[str](maxlen=_LOG_LINES)  # the newest lines of the server's log
         self._hosts = HostAttempts(self.log)
         self.environment, self._server = environment, PreparedServer(config)
         self._client: Client | None = None
-        self._failure: BaseException | None = None  # of the last connection
-        self._lost_why = ""  # why the last connection ended, if there was one
+        self._failure: BaseException | None = None  # the failure of the last connection
+        self._loss_reason = ""  # why the last connection ended, or ""
         self._ending = ConnectionEnd()
-        self._settled, self._wanted = anyio.Event(), anyio.Event()
+        self._settled = anyio.Event()  # set when it is connected, or connecting has failed
+        self._retry = anyio.Event()  # set to connect a failed server again
         self._requests = ServerRequests(
             config.name, lambda why: self._ending.stop(why), self._report
         )
@@ -103,49 +103,50 @@ class Connection:
         )
 
     async def run(self) -> None:
-        """Keep the server connected, until cancelled."""
+        """Connect, and reconnect when the connection is lost, until this task is cancelled."""
         failures = 0
         while True:
-            began = anyio.current_time()
+            start = anyio.current_time()
             self.state, self._ending = "connecting", ConnectionEnd()
             self.why = await self._run_connection()
-            lived = anyio.current_time() - began
-            failures = (
-                1 if lived > _SHORT_SECONDS and self._client is not None else failures + 1
-            )
+            seconds = anyio.current_time() - start
+            was_successful = seconds > _SHORT_SECONDS and self._client is not None
+            failures = 1 if was_successful else failures + 1
             if self._ending.renewed:
                 self.why, failures = "", 0
                 continue
             self._note_loss()
             pause = min(_MAX_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2 ** (failures - 1))
-            if failures >= _MAX_SHORT_CONNECTIONS or self._ending.for_user:
-                tries = (
-                    "" if self._ending.for_user else f"given up after {failures} tries: "
-                )
-                self.log("error", f"{tries}{self.why}")
-                await self._wanted.wait()
+            if self._ending.for_user:
+                self.log("error", self.why)
+                await self._retry.wait()
+                failures = 0
+            elif failures >= _MAX_SHORT_CONNECTIONS:
+                self.log("error", f"given up after {failures} tries: {self.why}")
+                await self._retry.wait()
                 failures = 0
             else:
                 self.log("warning", f"{self.why}; trying again in {pause:g} s")
                 with anyio.move_on_after(pause):
-                    await self._wanted.wait()
-            self._wanted = anyio.Event()
+                    await self._retry.wait()
+            self._retry = anyio.Event()
             if self._settled.is_set():
                 self._settled = anyio.Event()
 
     async def wait_until_settled(self, channel: Channel) -> None:
-        """Wait until the server is connected, or could not be."""
+        """Wait until connecting succeeds or fails. `channel` gets the server's questions."""
         with self._requests.send_to_session(channel):
             await self._settled.wait()
 
     async def call(
         self, tool: str, arguments: Mapping[str, object], channel: Channel
     ) -> Reply:
-        """Call a tool. Raises `ToolFailed`."""
+        """Call a tool, and return its result. Raises `ToolFailed`."""
         with self._requests.send_to_session(channel):
             client = await self._connect()
             with anyio.move_on_after(self.config.connect_seconds):
-                await self._ending.listed.wait()  # no call slips in before a change is seen
+                # a call must not be made before a change of the tools is known
+                await self._ending.listed.wait()
             if tool not in {entry.name for entry in self.manifest.usable}:
                 why = self.manifest.why_not_usable(self.config.name, tool)
                 raise ToolFailed(f"{why} It was not called.")
@@ -153,7 +154,7 @@ class Connection:
             return await self._hosts.add_remarks(self._answer_in_time(call))
 
     async def read(self, uri: str, session: str, channel: Channel) -> Reply:
-        """Return the content of a resource to a session. Raises `ToolFailed`."""
+        """Return a resource, and report its changes to `session` later. Raises `ToolFailed`."""
         with self._requests.send_to_session(channel):
             client = await self._connect()
 
@@ -169,32 +170,36 @@ class Connection:
     async def prompt(
         self, name: str, arguments: Mapping[str, str], channel: Channel
     ) -> str:
-        """Return the text of a prompt template. Raises `ToolFailed`."""
+        """Return the text of a filled prompt template. Raises `ToolFailed`."""
         with self._requests.send_to_session(channel):
             get = partial((await self._connect()).get_prompt, name, dict(arguments))
             result = await self._answer_in_time(get)
             return results.prompt(self.config.name, result.messages)
 
     async def complete(self, argument: RemoteArgument) -> tuple[str, ...]:
-        """Return values for an argument; none if the server is not connected or has none."""
+        """Return the values that the server suggests for an argument of a prompt or resource.
+
+        Return () if the server is not connected, or suggests nothing.
+        """
         return await complete(self._client, argument) if self._client else ()
 
     def restart(self) -> None:
-        """End the connection, if there is one, and connect again."""
+        """Close the connection if there is one, and connect again."""
         self.manifest = replace(self.manifest, failed="")
         if self._client is not None:
             self._renew()
             return
         if self._settled.is_set():
-            self._settled = anyio.Event()
-        self._wanted.set()
+            self._settled = anyio.Event()  # calls wait again
+        self._retry.set()
 
     async def _run_connection(self) -> str:
-        """Run one connection until it is lost. Return the reason."""
-        why = ""
+        """Connect. Return why the connection was lost, or why the first transport failed."""
+        first_reason = ""
         try:
-            self._server = await self.environment.prepare(self.config, self._install)
-        except (RefoldError, OSError, ValueError) as error:  # one server, not the session
+            self._server = await self.environment.prepare(self.config, self._note_install)
+        # an error of one server must not affect the session
+        except (RefoldError, OSError, ValueError) as error:
             self._ending.stop(str(error))
             return self._ending.why
         finally:
@@ -202,37 +207,35 @@ class Connection:
         if self._server.installed:
             self.log("info", self._server.installed)
         config = self._server.config
-        # A server of the older kind refuses the first message of the newer transport.
-        for transport in (
-            ("http", "sse") if config.transport == "http" else (config.transport,)
-        ):
+        names = (config.transport,)
+        if config.transport == "http":
+            names = ("http", "sse")  # an older server refuses the newer transport
+        for transport in names:
             reason = await self._run_over(config, transport)
             if self.state != "connected" and (older := self._older_version()):
                 self.log("info", f"speaks the protocol {older}")
                 self.manifest = replace(self.manifest, protocol=older)
                 self._ending = ConnectionEnd()
                 reason = await self._run_over(config, transport)
-            if self.state == "connected":
+            if self.state == "connected" or self._ending.for_user:
                 return reason
-            if self._ending.for_user:
-                return reason
-            why = why or reason
+            first_reason = first_reason or reason
             self._ending = ConnectionEnd()
-        return why
+        return first_reason
 
     async def _run_over(self, config: ServerConfig, transport: str) -> str:
+        """Connect over this transport. Return why the connection ended or could not be made."""
         ending = self._ending
         try:
-            seconds = config.connect_seconds
-            with self._requests.limit(seconds, connecting=True) as limit:
+            with self._requests.limit(config.connect_seconds, connecting=True) as limit:
                 async with self._client_over(config, transport) as client:
                     await self._set_log_level(client)
-                    await self._list(client)
+                    await self._read_lists(client)
                     limit.lift()
-                    if self._lost_why:
-                        self._report(f"ended and was started again: {self._lost_why}")
+                    if self._loss_reason:
+                        self._report(f"ended and was started again: {self._loss_reason}")
                     self._client, self.state, self.why = client, "connected", ""
-                    self._lost_why = ""
+                    self._loss_reason = ""
                     self._settled.set()
                     async with anyio.create_task_group() as group:
                         group.start_soon(listen_for_changes, client, ending, self.log)
@@ -241,43 +244,46 @@ class Connection:
                         group.cancel_scope.cancel()
         except TimeoutError:
             ending.end(f"it did not answer within {config.connect_seconds:g} s")
-        except Exception as error:  # of the SDK or a transport: one server, not the session
+        # an error of the SDK or a transport concerns one server, not the session
+        except Exception as error:
             failure = self._failure = first(error)
-            if isinstance(failure.__cause__, Unconnected) and failure.__cause__.lasting:
+            cause = failure.__cause__
+            if isinstance(cause, Unconnected) and cause.lasting:  # another try would fail
                 ending.stop(_end_reason(failure))
             else:
                 ending.end(_end_reason(failure))
         return ending.why or "the connection was closed"
 
     async def _watch(self, client: Client, connection_end: ConnectionEnd) -> None:
-        """Read the lists again when they have changed, until the connection ends."""
+        """Read the server's lists again after each change, until the connection ends."""
         readings = 0
         while not connection_end.ended:
             await connection_end.news.wait()
-            if readings >= _BURST_READINGS:  # it may change them endlessly
+            if readings >= _BURST_READINGS:  # the server may change its lists endlessly
                 await anyio.sleep(_READING_PAUSE_SECONDS)
             connection_end.news = anyio.Event()
             if (changes := connection_end.changes) and not connection_end.ended:
                 readings += 1
                 with anyio.fail_after(self.config.connect_seconds):
-                    await self._list(client)
+                    await self._read_lists(client)
                 connection_end.note_read(changes)
 
     async def _set_log_level(self, client: Client) -> None:
-        """Set the server's log level. In the newest protocol each request contains it."""
-        older = client.protocol_version not in MODERN_PROTOCOL_VERSIONS
-        if client.server_capabilities.logging is None or not older:
+        """Send the log level to the server, unless the protocol has it in each request."""
+        is_newest = client.protocol_version in MODERN_PROTOCOL_VERSIONS
+        if is_newest or client.server_capabilities.logging is None:
             return
         try:
             params = types.SetLevelRequestParams(level=self.config.log_level)
-            request = types.SetLevelRequest(params=params)  # the method warns on the screen
+            # the SDK's own method prints a warning
+            request = types.SetLevelRequest(params=params)
             await client.session.send_request(request, types.EmptyResult)
         except MCPError as error:
             self.log("info", f"takes no log level: {transports.reason(error)}")
 
     def _client_over(self, config: ServerConfig, transport: str) -> Client:
         gate = FloodGate(
-            lambda what: self.log("warning", what),
+            lambda what: self.log("warning", what),  # the notice of a dropped message
             self._ending.mark_changed,
             self._subscriptions.note_update,
         )
@@ -286,7 +292,7 @@ class Connection:
                 screen_streams(self._streams(config, transport), gate), self._protocol
             ),
             mode=mode_for(self._protocol),
-            list_roots_callback=self._roots if self._server.roots_to_offer() else None,
+            list_roots_callback=self._list_roots if self._server.roots_to_offer() else None,
             sampling_callback=self._requests.sample,
             elicitation_callback=self._requests.elicit,
             logging_callback=self._log_message,
@@ -299,9 +305,10 @@ class Connection:
     def _streams(
         self, config: ServerConfig, transport: str
     ) -> AbstractAsyncContextManager[Any]:
-        outside = self.environment
+        """Return the transport as a context manager, which yields the streams of messages."""
+        environment = self.environment
         if transport == "stdio":
-            commands = outside.commands(self._server)
+            commands = environment.commands(self._server)
             return transports.stdio(
                 self._server,
                 commands,
@@ -309,7 +316,7 @@ class Connection:
                 lambda line: self.log("info", line),
                 self._hosts,
             )
-        network = JudgedTransport(outside.environ, outside.addresses)
+        network = JudgedTransport(environment.environ, environment.addresses)
         login = self._login(config)
         if transport == "sse":
             return sse(config, network, login, self._ending)
@@ -320,27 +327,25 @@ class Connection:
         return self.config.protocol or self.manifest.protocol
 
     def _older_version(self) -> str:
-        """Return the version to try instead; "" if none would help, or one is set."""
+        """Return the protocol version for another attempt after a failure, or ""."""
         failure, self._failure = self._failure, None
         return "" if self.config.protocol else older_version(failure, self._protocol)
 
     async def _call_tool(
         self, client: Client, tool: str, arguments: dict[str, Any], channel: Channel
     ) -> Reply:
-        """Call a tool. Raises `ToolFailed` if the call needs an older protocol.
+        """Call a tool. If the server requires a visit to a page, call again after the visit.
 
-        That protocol is used from then on, but the call is not repeated with it, because
-        the tool may have done something before it failed. A call is repeated only if the
-        server said that the user must visit a page first.
+        If the call fails because it needs an older protocol, reconnect with that and raise
+        `ToolFailed`. The call is not repeated: the tool may already have done something.
         """
-        as_task = tool in {item.name for item in self.manifest.usable if item.as_task}
-        report_progress = channel.put_progress
+        as_task = any(t.as_task for t in self.manifest.usable if t.name == tool)
         visits = 0
         while True:
             answer: types.CallToolResult | MCPError
             try:
                 answer = await server_tasks.call_tool(
-                    client, tool, arguments, report_progress, as_task=as_task
+                    client, tool, arguments, channel.put_progress, as_task=as_task
                 )
             except MCPError as error:
                 answer = error
@@ -364,31 +369,36 @@ class Connection:
         return results.reply(self.config.name, answer, no_namespaces=confined)
 
     def _login(self, config: ServerConfig) -> ServerLogin | None:
-        """Return the login, or None if the file has a header for it."""
+        """Return the login for requests; None if the settings have an Authorization header."""
         if any(name.lower() == "authorization" for name, _ in config.headers):
             return None
-        outside = self.environment
-        stopped = self._ending.stop
+        environment = self.environment
         return ServerLogin(
-            config, outside.grants, outside.environ, stopped, outside.addresses
+            config,
+            environment.grants,
+            environment.environ,
+            self._ending.stop,
+            environment.addresses,
         )
 
-    async def _list(self, client: Client) -> None:
-        before = [tool.name for tool in self.manifest.usable]
+    async def _read_lists(self, client: Client) -> None:
+        """Read and store what the server offers. Report missing tools, and log blocked ones."""
+        old_names = [tool.name for tool in self.manifest.usable]
         listing = await read_lists(client, lambda what: self.log("warning", what))
         self.manifest = self.manifest.after_listing(listing)
         names = {tool.name for tool in self.manifest.offer.tools}
-        if gone := [name for name in before if name not in names]:
+        if gone := [name for name in old_names if name not in names]:
             self._report(f"offers these tools no longer: {shorten(', '.join(gone), 300)}")
         self.environment.store(self.config, self.manifest)
         for tool in self.manifest.blocked_tools:
             self.log("warning", f"the tool {tool.name!r} has changed, and is blocked")
 
     async def _connect(self) -> Client:
+        """Return the connected client, and connect first if necessary. Raises `ToolFailed`."""
         if self._client is None:
             if self.state == "failed":
                 self._settled = anyio.Event()
-            self._wanted.set()
+            self._retry.set()
             with suppress(TimeoutError), self._requests.limit(self.config.connect_seconds):
                 await self._settled.wait()
             if self.installing:
@@ -401,7 +411,7 @@ class Connection:
         return self._client
 
     async def _answer_in_time(self, function: Callable[[], Awaitable[Answer]]) -> Answer:
-        """Return the server's answer within the time limit. Raises `ToolFailed`."""
+        """Return the result of `function`. Raises `ToolFailed` for an error or a timeout."""
         name, ending = self.config.name, self._ending
         try:
             with self._requests.limit(self.config.call_seconds):
@@ -418,22 +428,22 @@ class Connection:
             raise ToolFailed(why) from error
         except ToolFailed as error:
             raise ToolFailed(self._server.with_advice(str(error))) from error
-        except Exception as error:  # of the SDK: it must not end the other servers
+        except Exception as error:  # an error of the SDK must not stop the other servers
             ending.end(transports.reason(error))
             raise ToolFailed(f"The MCP server {name} failed: {ending.why}.") from error
 
-    def _install(self) -> None:
+    def _note_install(self) -> None:
         self.installing = True
         self.log("info", "its packages are installed")
 
-    async def _roots(self, context: object) -> types.ListRootsResult:
+    async def _list_roots(self, context: object) -> types.ListRootsResult:
         directories = map(Path, self._server.roots_to_offer())
         roots = [types.Root(uri=FileUrl(d.as_uri()), name=d.name) for d in directories]
         return types.ListRootsResult(roots=roots)
 
     async def _log_message(self, params: types.LoggingMessageNotificationParams) -> None:
         text = params.data if isinstance(params.data, str) else json.dumps(params.data)
-        level: Level = "warning" if params.level in _LOUD_LEVELS else "info"
+        level: Level = "warning" if params.level in _WARNING_LEVELS else "info"
         self.log(level, f"says: {text[:2_000]}")
 
     async def _handle_message(self, message: object) -> None:
@@ -442,19 +452,21 @@ class Connection:
         elif isinstance(message, types.ResourceUpdatedNotification):
             self._subscriptions.note_update(message.params.uri)
         elif isinstance(message, types.ElicitCompleteNotification):
-            self._requests.note_page_done(message.params.elicitation_id)
+            self._requests.note_page_finished(message.params.elicitation_id)
         elif isinstance(message, ValidationError):  # a call may be waiting for this message
             self._ending.end(transports.reason(message))
 
     def _renew(self) -> None:
-        """End the connection, and connect again at once. Calls wait until then."""
+        """Close the connection, and reconnect at once. Calls wait for the new connection."""
         self._client = None
         if self._settled.is_set():
             self._settled = anyio.Event()
         self._ending.renew()
 
     def _note_loss(self) -> None:
-        self._lost_why = self.why if self._client is not None else self._lost_why
+        """Record that the server is not connected, and why. Waiting calls then fail."""
+        if self._client is not None:
+            self._loss_reason = self.why
         self._client, self.state = None, "failed"
         if self.why != self.manifest.failed:
             self.manifest = replace(self.manifest, failed=self.why)
@@ -468,7 +480,7 @@ class Connection:
         self.environment.log(level, f"MCP server {self.config.name}: {text}")
 
 
-_LOUD_LEVELS = frozenset(("warning", "error", "critical", "alert", "emergency"))
+_WARNING_LEVELS = frozenset(("warning", "error", "critical", "alert", "emergency"))
 _LIST_CHANGES = (
     types.ToolListChangedNotification,
     types.PromptListChangedNotification,
@@ -477,7 +489,7 @@ _LIST_CHANGES = (
 
 
 def _end_reason(error: BaseException) -> str:
-    """Return why a connection ended, in words that follow a colon."""
+    """Return why the connection ended. The text is written to follow a colon."""
     import httpx2
 
     if isinstance(error, httpx2.ConnectError):

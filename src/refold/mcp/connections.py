@@ -1,12 +1,12 @@
-"""All servers of one start: connected in a thread of their own, called from any session.
+"""Connects to all MCP servers in a separate thread, and makes calls for every session.
 
-The thread starts when it is first needed, which is after the first request has gone out: the
-SDK takes longer to import than everything else. What servers offered the last time is known
-before (`manifests`). `connection` is one server, and `as_tools` makes tools of what they offer.
+The thread starts when it is first needed, and not before the first model request is sent:
+importing the SDK takes long, holds the interpreter lock, and would delay that request. Until a
+server is connected, the tools that it offered the last time are used (`manifests`).
+`connection` handles one server, and `as_tools` makes refold tools.
 
-Connecting at the start would be paid by the first request, because the import holds the
-interpreter lock. All tools of servers have the effect `run`: their hints are claims of the
-program that is being judged.
+All tools of servers have the effect `run`. A server can describe a tool as read-only, but this
+claim comes from the program whose calls are judged.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -40,14 +40,14 @@ if TYPE_CHECKING:
 
 _CONNECTIONS_CLOSED = "The MCP servers have been closed. Nothing was done."
 _MAX_CONCURRENT_CALLS = 64  # calls that wait for an answer
-_MAX_QUESTIONS = 20  # questions of a server in one call that are put to the user
-_MAX_REFUSALS = 3  # in one call, after which the user is not asked again
-_COMPLETION_SECONDS = 1.0  # that a key waits for the values of a server
+_MAX_QUESTIONS = 20  # questions of a server to the user, during one call
+_MAX_REFUSALS = 3  # in one call; then the user is not asked again
+_COMPLETION_SECONDS = 1.0  # the time that a key press waits for values of a server
 _MAX_REPORTS = 100  # sentences about servers, in one start
 
 
 class ServerStatus(Struct, frozen=True):
-    """A server as shown to a person. `why` is what is wrong, or ""."""
+    """The status of a server, as shown to the user. `why` says what is wrong, or is ""."""
 
     config: ServerConfig
     state: str
@@ -56,9 +56,11 @@ class ServerStatus(Struct, frozen=True):
 
     @property
     def blocked_sentence(self) -> str:
-        """A sentence about its blocked tools, or ""."""
-        if self.manifest.damaged or not self.manifest.blocked_tools:
+        """A sentence about the server's blocked tools; "" if no tool is blocked."""
+        if self.manifest.damaged:
             return self.manifest.damaged
+        if not self.manifest.blocked_tools:
+            return ""
         return (
             f"the MCP server {self.config.name} has changed the tools "
             f"{', '.join(tool.name for tool in self.manifest.blocked_tools)}: they are blocked until "
@@ -68,16 +70,19 @@ class ServerStatus(Struct, frozen=True):
 
     @property
     def lost_sentence(self) -> str:
-        """A sentence about a server that could not be connected, or ""."""
+        """A sentence about the failed connection to the server; "" unless it has failed."""
         if self.state != "failed" or not self.why:
             return ""
         return f"the MCP server {self.config.name} cannot be used: {self.why}"
 
 
 def explain_missing(
-    name: str, statuses: Sequence[ServerStatus], refused_names: Sequence[str]
+    name: str, statuses: Sequence[ServerStatus], refusals: Sequence[str]
 ) -> str:
-    """Explain why a tool is missing, or return "". `refused_names` is from `as_tools`."""
+    """Explain why there is no tool `name`; "" if the name is not one of a known server's tools.
+
+    `refusals` are the sentences of `as_tools` about refused tools.
+    """
     from refold.mcp.as_tools import tool_name
 
     for status in statuses:
@@ -85,40 +90,41 @@ def explain_missing(
         prefix = tool_name(server, "")
         if not name.startswith(prefix):
             continue
-        if (
-            why := next((line for line in refused_names if name in line), "")
-            or status.lost_sentence
-        ):
+        refusal = next((sentence for sentence in refusals if name in sentence), "")
+        if why := refusal or status.lost_sentence:
             return f"There is no tool {name!r}: {why}."
         tools = (*manifest.offer.tools, *manifest.accepted)
-        spelled = (tool.name for tool in tools if tool_name(server, tool.name) == name)
-        tool = next(spelled, name.removeprefix(prefix))
+        remote_names = (tool.name for tool in tools if tool_name(server, tool.name) == name)
+        tool = next(remote_names, name.removeprefix(prefix))
         return manifest.why_not_usable(server, tool) if manifest.known else ""
     return ""
 
 
 class McpContext(Struct, frozen=True):
-    """What the connections need of the workspace and the settings."""
+    """What the connections need from the workspace and the settings."""
 
     commands: "Callable[[PreparedServer], Commands]"
     prepare: "Callable[[ServerConfig, Callable[[], None]], Awaitable[PreparedServer]]"
     log: WriteLog
     grants: GrantStore = NoGrants()
     environ: Mapping[str, str] = {}
-    addresses: resolver.Resolve = resolver.resolve  # of a host
-    no_namespaces: bool = False  # whether the sandbox refuses them to programs
+    addresses: resolver.Resolve = resolver.resolve  # resolves a host
+    # whether the sandbox refuses to let programs make namespaces
+    no_namespaces: bool = False
 
 
 class Connections:
-    """The connections. `close` them in a thread: it ends the servers."""
+    """The connections to all servers. `close` stops the servers, and blocks the thread."""
 
     def __init__(
         self, servers: Sequence[ServerConfig], manifests: Manifests, context: McpContext
     ) -> None:
-        self.servers, self._manifests, self._outside = tuple(servers), manifests, context
-        self._known = {one.name: manifests.read(one) for one in servers}
+        self.servers = tuple(servers)
+        self._manifests, self._mcp_context = manifests, context
+        self._stored = {one.name: manifests.read(one) for one in servers}
         self._by_name: dict[str, Connection] = {}
-        self._stack, self._lock, self._made = ExitStack(), Lock(), Event()
+        self._stack, self._lock = ExitStack(), Lock()
+        self._is_ready = Event()  # set when `_by_name` has the connections
         self._portal: BlockingPortal | None = None
         self._limit: anyio.CapacityLimiter | None = None
         self._closed = False
@@ -127,21 +133,21 @@ class Connections:
         self._logins: dict[str, Future[None]] = {}
 
     def manifest(self, name: str) -> Manifest:
-        """Return what is known of a server by now."""
+        """Return what is known of a server, even before it is connected."""
         connection = self._by_name.get(name)
-        return connection.manifest if connection else self._known[name]
+        return connection.manifest if connection else self._stored[name]
 
     def statuses(self) -> tuple[ServerStatus, ...]:
         return tuple(self._status(one) for one in self.servers)
 
     @property
     def never_connected(self) -> tuple[str, ...]:
-        """The servers that were never connected, and have not failed to connect."""
-        known = ((one.name, self.manifest(one.name)) for one in self.servers)
-        return tuple(name for name, m in known if not m.known and not m.failed)
+        """The names of the servers that have neither been connected nor failed to connect."""
+        manifests = {one.name: self.manifest(one.name) for one in self.servers}
+        return tuple(n for n, m in manifests.items() if not (m.known or m.failed))
 
     def begin(self) -> None:
-        """Start connecting, without waiting. Later calls do nothing."""
+        """Start to connect, without waiting. Later calls do nothing."""
         with self._lock:
             if self._portal is not None or self._closed or not self.servers:
                 return
@@ -154,10 +160,10 @@ class Connections:
     async def wait_until_settled(
         self, seconds: float, context: Context | None = None
     ) -> None:
-        """Connect, and wait until each server is connected or has failed.
+        """Start to connect, and wait until each server is connected or has failed.
 
-        Wait `seconds` at most, and longer while packages of a server are being installed.
-        The time starts again after the user has answered a question.
+        Wait at most `seconds`, and longer while packages of a server are being installed. After
+        each question that the user answers, the time starts again.
         """
         self.begin()
         while True:
@@ -178,9 +184,9 @@ class Connections:
         context: Context,
         complete: Complete | None = None,
     ) -> Reply:
-        """Call a tool of a server. With `complete`, the server may ask for model calls.
+        """Call a tool of a server, and return its result. Raises `ToolFailed`.
 
-        Raises `ToolFailed`.
+        With `complete`, the server may ask for model calls.
         """
 
         async def call_tool(channel: Channel) -> Reply:
@@ -189,19 +195,19 @@ class Connections:
         return await self._run_in_thread(call_tool, context, complete)
 
     async def read(self, server: str, uri: str, context: Context) -> Reply:
-        """Read a resource. Raises `ToolFailed`."""
+        """Return the content of a resource of a server. Raises `ToolFailed`."""
 
         async def read_resource(channel: Channel) -> Reply:
             connection = await self._find(server)
             return await connection.read(uri, context.session_id, channel)
 
-        if server not in self._known:
-            names = ", ".join(self._known)
+        if server not in self._stored:
+            names = ", ".join(self._stored)
             raise ToolFailed(f"There is no MCP server {server!r}. There are: {names}.")
         return await self._run_in_thread(read_resource, context)
 
     async def prompt(self, server: str, name: str, arguments: Mapping[str, str]) -> str:
-        """The text of a prompt template. Raises `ToolFailed`."""
+        """Return the text of a filled prompt template. Raises `ToolFailed`."""
 
         async def get_prompt(channel: Channel) -> str:
             return await (await self._find(server)).prompt(name, arguments, channel)
@@ -209,7 +215,11 @@ class Connections:
         return await self._run_in_thread(get_prompt)
 
     def complete(self, server: str, argument: RemoteArgument) -> tuple[str, ...]:
-        """Ask a server for values of an argument. Waits a little, in a thread; starts nothing."""
+        """Return the values that a server suggests for an argument of a prompt or resource.
+
+        Return () if the server is not connected, or suggests nothing in time. Blocks the thread
+        for at most `_COMPLETION_SECONDS`.
+        """
         connection = self._by_name.get(server)
         if self._portal is None or connection is None or self._closed:
             return ()
@@ -223,7 +233,7 @@ class Connections:
             return ()
 
     async def restart(self, name: str) -> ServerStatus:
-        """Connect to a server again. Return its new status."""
+        """Close the connection to a server, connect again, and return the new status."""
 
         async def restart_server(channel: Channel) -> None:
             connection = await self._find(name)
@@ -234,9 +244,10 @@ class Connections:
         return next(one for one in self.statuses() if one.config.name == name)
 
     def restart_programs(self) -> None:
-        """Start the connected servers that are programs again, without waiting.
+        """Restart the connected servers that are programs, without waiting.
 
-        Their sandbox shows what it shows at their start. A call that runs fails.
+        They then see the present files: a sandbox keeps showing those of its start. Running
+        calls fail.
         """
 
         async def restart_all() -> None:
@@ -249,10 +260,9 @@ class Connections:
             self._portal.start_task_soon(restart_all)
 
     async def log_in(self, name: str) -> str:
-        """Start a login in the browser. Return the address of its page.
+        """Start a login at a server, and return the address of the page to open.
 
-        The login continues in the thread, which then connects the server. Raises
-        `ToolFailed`.
+        The login continues in the servers' thread, which then connects. Raises `ToolFailed`.
         """
         from concurrent.futures import Future
 
@@ -266,74 +276,77 @@ class Connections:
 
             await log_in_to(await self._find(name), page)
 
-        if (before := self._logins.get(name)) is not None:
-            before.cancel()
+        if (old_login := self._logins.get(name)) is not None:
+            old_login.cancel()
         self._logins[name] = self._portal.start_task_soon(open_login)
         return await anyio.to_thread.run_sync(page.result, abandon_on_cancel=True)
 
     def log_out(self, name: str) -> bool:
-        """Log out. Return whether there was a login. Reads the disk. Raises `BadInput`."""
+        """Delete the login at a server. Return False if there was none. Raises `BadInput`.
+
+        Reads and writes the disk.
+        """
         config = next(one for one in self.servers if one.name == name)
-        config = resolve(config, self._outside.environ)
-        return self._outside.grants.remove(name, config.url)
+        config = resolve(config, self._mcp_context.environ)
+        return self._mcp_context.grants.remove(name, config.url)
 
     def log_lines(self, name: str) -> tuple[str, ...]:
-        """Return the newest log lines of a server."""
+        """Return the newest log lines of a server; () if it has not been started."""
         connection = self._by_name.get(name)
         return tuple(connection.lines) if connection else ()
 
     def accept(self, name: str) -> None:
-        """Accept the server's tools as they are now: a person saw the differences."""
+        """Accept the tools that the server offers now, after the user has seen what changed."""
         config = next(one for one in self.servers if one.name == name)
-        taken = self.manifest(name).after_acceptance()
+        accepted = self.manifest(name).after_acceptance()
         if name in self._by_name:
-            self._by_name[name].manifest = taken
-        self._known[name] = taken
-        self._manifests.write(config, taken)
+            self._by_name[name].manifest = accepted
+        self._stored[name] = accepted
+        self._manifests.write(config, accepted)
 
     def report(self, sentence: str) -> None:
-        """Keep the sentence for the user, and log it."""
-        self._outside.log("warning", sentence)
+        """Log a sentence, and store it to be shown to the user."""
+        self._mcp_context.log("warning", sentence)
         if len(self.reports) < _MAX_REPORTS:
             self.reports.append(sentence)
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            if self._portal is not None:
+            if self._portal is not None:  # True cancels its tasks
                 self._portal.start_task_soon(self._portal.stop, True)
         self._stack.close()
 
     def _status(self, config: ServerConfig) -> ServerStatus:
         connection, manifest = self._by_name.get(config.name), self.manifest(config.name)
-        if connection is None:
+        if connection is None:  # the servers' thread has not created it yet
             return ServerStatus(config, "waiting", manifest, manifest.failed)
         return ServerStatus(config, connection.state, manifest, connection.why)
 
     async def _connect(self) -> None:
-        """Import the SDK, and connect to all servers at once. Runs in the thread."""
+        """Import the SDK, and connect to all servers at once. Runs in the servers' thread."""
         from refold.mcp.connection import Connection, Environment
         from refold.mcp.library_log import library_log
 
         def log(level: Level, text: str) -> None:
-            self._outside.log(level, text)
+            self._mcp_context.log(level, text)
 
-        outside = self._outside
+        context = self._mcp_context
         environment = Environment(
-            outside.commands,
-            outside.prepare,
+            context.commands,
+            context.prepare,
             log,
             self._store,
             self.resource_news,
-            outside.grants,
-            outside.environ,
+            context.grants,
+            context.environ,
             self.report,
-            outside.addresses,
-            outside.no_namespaces,
+            context.addresses,
+            context.no_namespaces,
         )
-        new = [Connection(one, self._known[one.name], environment) for one in self.servers]
+        new = [Connection(one, self._stored[one.name], environment) for one in self.servers]
         self._by_name.update({connection.config.name: connection for connection in new})
-        self._made.set()
+        self._is_ready.set()
         with library_log(log):
             async with anyio.create_task_group() as group:
                 for connection in new:
@@ -343,7 +356,7 @@ class Connections:
         try:
             self._manifests.write(config, manifest)
         except BadInput as error:
-            self._outside.log("warning", str(error))
+            self._mcp_context.log("warning", str(error))
 
     async def _wait_until_all_settled(self, channel: Channel) -> None:
         async with anyio.create_task_group() as group:
@@ -352,8 +365,8 @@ class Connections:
                 group.start_soon(connection.wait_until_settled, channel)
 
     async def _find(self, name: str) -> "Connection":
-        if not self._made.is_set():  # the SDK is still being imported
-            await anyio.to_thread.run_sync(self._made.wait, abandon_on_cancel=True)
+        if not self._is_ready.is_set():  # the SDK is still being imported
+            await anyio.to_thread.run_sync(self._is_ready.wait, abandon_on_cancel=True)
         return self._by_name[name]
 
     async def _run_in_thread(
@@ -363,7 +376,11 @@ class Connections:
         complete: Complete | None = None,
         questions: "_Questions | None" = None,
     ) -> Any:
-        """Run work in the thread, and handle its news here. Raises `ToolFailed`."""
+        """Run `function` in the servers' thread, and return its result. Raises `ToolFailed`.
+
+        `function` gets a channel. Until it ends, this thread handles the progress, the
+        questions and the model calls that arrive in the channel.
+        """
         self.begin()
         if self._portal is None:
             raise ToolFailed(_CONNECTIONS_CLOSED)
@@ -378,7 +395,7 @@ class Connections:
                     channel.get, abandon_on_cancel=True, limiter=limit
                 )
                 match news:
-                    case None:
+                    case None:  # the function has ended
                         return future.result()
                     case Elicitation():
                         await questions.answer(news)
@@ -394,8 +411,9 @@ class Connections:
 
 
 class _Questions:
-    """Puts the questions of a server during one call to the user. `limit` is stopped
-    meanwhile.
+    """Asks the user the questions that servers send during one call.
+
+    While the user is asked, the deadline of `limit` is suspended.
     """
 
     def __init__(
@@ -408,30 +426,33 @@ class _Questions:
         self._limit, self._seconds = limit or anyio.CancelScope(), 0.0
         if limit is not None:
             self._seconds = limit.deadline - anyio.current_time()
-        self._asked = self._refused = 0
-        self._silenced = False  # further questions are cancelled
+        self._question_count = self._refusal_count = 0
+        self._is_limit_reported = False
 
     async def answer(self, elicitation: Elicitation) -> None:
+        """Ask the user, and send the server the answer. Cancel if the server asks too often."""
         from refold.mcp.questions import Asked, ask, cancel_result, describe_question
 
         server, params = elicitation.server, elicitation.params
         asked = Asked(cancel_result(), "the user is asked only during a call of a tool")
+        too_many = self._question_count >= _MAX_QUESTIONS
         self._limit.deadline = float("inf")
         try:
-            if self._asked >= _MAX_QUESTIONS or self._refused >= _MAX_REFUSALS:
+            if too_many or self._refusal_count >= _MAX_REFUSALS:
                 asked = Asked(cancel_result())
-                if not self._silenced:
-                    self._silenced = True
+                if not self._is_limit_reported:
+                    self._is_limit_reported = True
                     self._report(
                         f"The MCP server {server} asked too often in one call: its other questions "
                         "were cancelled"
                     )
             elif self._context is not None:
-                self._asked += 1
+                self._question_count += 1
                 asked = await ask(elicitation, self._context)
-            self._refused += asked.result.action != "accept"
-            if asked.unasked:
-                why = asked.unasked.rstrip(".")
+            if asked.result.action != "accept":
+                self._refusal_count += 1
+            if asked.problem:
+                why = asked.problem.rstrip(".")
                 self._report(
                     f"{describe_question(server, params)} - this was cancelled: {why}"
                 )
@@ -442,19 +463,22 @@ class _Questions:
 
 
 class _Sampler:
-    """Makes the model calls of one call's server. The SDK is imported by then."""
+    """Makes the model calls that servers request during one call.
+
+    It imports `mcp.sampling`, and with it the SDK, only when the first request arrives.
+    """
 
     def __init__(self, context: Context | None, complete: Complete | None) -> None:
-        self._of = context, complete
+        self._context, self._complete = context, complete
 
     @cached_property
     def _sampler(self) -> "Sampler":
         from refold.mcp.sampling import Sampler
 
-        return Sampler(*self._of)
+        return Sampler(self._context, self._complete)
 
     async def answer(self, sampling: Sampling) -> None:
-        answer: Any = None
+        answer: Any = None  # a refusal, sent if the model call fails
         try:
             answer = await self._sampler.sample(sampling.server, sampling.params)
         finally:

@@ -1,8 +1,8 @@
-"""Limits the messages that a server sends by itself: notices, progress, changes.
+"""Limits how many messages a server sends on its own: notices, progress, changes, requests.
 
-Each kind has a burst and a rate. What exceeds them is dropped, with one notice. Nothing
-important is lost: progress and log messages are only shown, and a changed list or resource is
-noted without the message. `message_limits` bounds each message, and `answer_repair` repairs it.
+Each kind has a number of messages at once and a rate. Messages beyond them are dropped, with
+one notice. If a dropped message says that a list or a resource has changed, the change is still
+noted. `message_limits` limits the size of one message, and `answer_repair` repairs it.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -24,9 +24,12 @@ Streams = tuple[
 
 
 class Allowance(Struct, frozen=True):
-    """A limit: `at_once` messages, then `each_second`. `what` names them in a sentence."""
+    """A limit for one kind of message: `at_once` messages, then `each_second`.
 
-    what: str
+    `noun` is the word for these messages in a sentence.
+    """
+
+    noun: str
     at_once: int
     each_second: float
 
@@ -47,11 +50,10 @@ _ALLOWANCE_OF_METHOD = {
 
 
 class FloodGate:
-    """The limits of one connection.
+    """The message limits of one connection, and what to call when a message is dropped.
 
-    `report` is called with a notice when messages are dropped, `on_list_change` when a dropped
-    message said that a list has changed, and `on_resource_update` with the URI of a resource if its
-    update is dropped.
+    `report` gets a notice; `on_list_change` is called if the message said that a list has
+    changed; `on_resource_update` gets the URI if it said that a resource has changed.
     """
 
     def __init__(
@@ -60,11 +62,12 @@ class FloodGate:
         on_list_change: Callable[[], None],
         on_resource_update: Callable[[str], None],
     ) -> None:
-        self.say, self._changed, self._updated = report, on_list_change, on_resource_update
+        self.report = report
+        self._on_list_change, self._on_resource_update = on_list_change, on_resource_update
         self._buckets = dict[str, _Bucket]()
 
     def passes(self, message: types.JSONRPCMessage) -> bool:
-        """Return True if the session gets the message. Answers to requests always pass."""
+        """Return whether the message is within the limits. Answers to requests always are."""
         match message:
             case types.JSONRPCNotification():
                 allowance = _ALLOWANCE_OF_METHOD.get(message.method, _NOTICES_ALLOWANCE)
@@ -72,19 +75,19 @@ class FloodGate:
                 allowance = _REQUESTS_ALLOWANCE
             case _:
                 return True
-        bucket = self._buckets.setdefault(allowance.what, _Bucket(allowance))
+        bucket = self._buckets.setdefault(allowance.noun, _Bucket(allowance))
         if bucket.take(anyio.current_time()):
             return True
         if not bucket.overflowed:
             bucket.overflowed = True
-            self.say(
-                f"sends more than {allowance.each_second:g} {allowance.what} in a second: "
+            self.report(
+                f"sends more than {allowance.each_second:g} {allowance.noun} in a second: "
                 "the rest are left out"
             )
         if allowance is _CHANGES_ALLOWANCE:
-            self._changed()
+            self._on_list_change()
         elif message.method == _UPDATED_METHOD:
-            self._updated(str((message.params or {}).get("uri", "")))
+            self._on_resource_update(str((message.params or {}).get("uri", "")))
         return False
 
 
@@ -92,7 +95,7 @@ class FloodGate:
 async def screen_streams(
     transport: AbstractAsyncContextManager[Streams], gate: FloodGate
 ) -> AsyncGenerator[Streams]:
-    """Return the streams of a transport, without the messages beyond the limits."""
+    """Yield the streams of a transport, without the incoming messages that `gate` drops."""
     async with transport as (read, write):
         forward, incoming = anyio.create_memory_object_stream[_Incoming](0)
         async with anyio.create_task_group() as group:
@@ -109,27 +112,31 @@ async def _forward(
     session: MemoryObjectSendStream[_Incoming],
     gate: FloodGate,
 ) -> None:
+    """Pass messages that `gate` accepts to the session, limited and repaired."""
     async with session:
         try:
             async for item in read:
                 if isinstance(item, Exception):
                     await session.send(item)
                 elif gate.passes(item.message):
-                    sound = repair(limit_parts(item.message), gate.say)
-                    same = sound is item.message
-                    await session.send(
-                        item if same else SessionMessage(sound, item.metadata)
-                    )
+                    sound = repair(limit_parts(item.message), gate.report)
+                    if sound is not item.message:
+                        item = SessionMessage(sound, item.metadata)
+                    await session.send(item)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError):
             return  # the session has ended
 
 
 class _Bucket:
+    """A token bucket: each message takes a token, and tokens are added at the rate."""
+
     def __init__(self, allowance: Allowance) -> None:
-        self._allowance, self._left, self._filled = allowance, float(allowance.at_once), 0.0
+        self._allowance, self._left = allowance, float(allowance.at_once)
+        self._filled = 0.0  # when tokens were added last; 0: never
         self.overflowed = False
 
     def take(self, now: float) -> bool:
+        """Take a token. Return False if there is none, so that the message must be dropped."""
         if not self._filled:
             self._filled = now
         gained = (now - self._filled) * self._allowance.each_second

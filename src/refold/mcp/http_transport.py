@@ -1,8 +1,8 @@
-"""HTTP to an MCP server: the SDK's requests go over refold's own HTTP client.
+"""Sends the SDK's HTTP requests to an MCP server through refold's own HTTP client.
 
-The SDK writes the requests. The server's name is resolved for each of them, and checked:
-the user named the server, so its addresses may be private, but not both public and private.
-`oauth_network` does the same for logins, whose addresses others name.
+For each request, the server's name is resolved and its addresses are checked. They may be
+private, because the user named the server, but not some private and some public.
+`oauth_network` sends the requests of logins, whose addresses other parties name.
 """
 
 import math
@@ -24,28 +24,33 @@ from refold.provider.resolver import (
 from refold.values.web_address import WebAddress
 
 _BODY_SEPARATORS = {"application/json": b"", "text/event-stream": b"\n"}
-_MAX_MESSAGE = 16 * 1024 * 1024  # bytes
+_MAX_MESSAGE = 16 * 1024 * 1024  # the size in bytes
 _DEFAULT_PORTS = {"https": 443, "http": 80}
-_CONNECT_SECONDS, _READ_SECONDS = 30.0, 300.0  # as the SDK has them
-_MAX_IDLE_CONNECTIONS = 4  # connections kept for the next request
-_NOT_SENT = frozenset(
+_CONNECT_SECONDS, _READ_SECONDS = 30.0, 300.0  # as in the SDK
+_MAX_IDLE_CONNECTIONS = 4  # kept open for the next request
+_OWN_REQUEST_HEADERS = frozenset(
     ("host", "content-length", "transfer-encoding", "connection", "accept-encoding")
 )
-_NOT_PASSED_ON = frozenset(("content-encoding", "content-length", "transfer-encoding"))
+_DROPPED_RESPONSE_HEADERS = frozenset(
+    ("content-encoding", "content-length", "transfer-encoding")
+)
 
-# The error to raise instead of `Broken` or `AddressRefused`.
+# Returns the error to raise instead of `Broken` or `AddressRefused`.
 Explain = Callable[[Exception], Exception]
 
 
 class JudgedTransport(httpx2.AsyncBaseTransport):
-    """The network as the client of one MCP server sees it."""
+    """Sends the requests of the SDK's client for one MCP server, to checked addresses only."""
 
     def __init__(self, environ: Mapping[str, str], resolve: Resolve = resolve) -> None:
         self._resolve = resolve
         self._client = HttpClient(environ, keep=_MAX_IDLE_CONNECTIONS)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request. Raises `httpx2.ConnectError` and `httpx2.ReadError`."""
+        """Send a request, and return the response.
+
+        Raises `httpx2.ConnectError` and `httpx2.ReadError`.
+        """
         seconds: Mapping[str, float | None] = request.extensions.get("timeout", {})
         connect, read = (seconds.get(name) or math.inf for name in ("connect", "read"))
         bounds = Bounds(connect, read, size=math.inf)
@@ -65,6 +70,7 @@ class JudgedTransport(httpx2.AsyncBaseTransport):
 
 
 def _explain(error: Exception) -> Exception:
+    """Return an error of refold's HTTP client as an error that the SDK knows."""
     match error:
         case AddressRefused():
             return httpx2.ConnectError(f"cannot be reached: {error}")
@@ -81,8 +87,12 @@ async def send(
     bounds: Bounds,
     explain: Explain,
 ) -> httpx2.Response:
-    """Send a request of the SDK, and ask for an answer that is not compressed."""
-    headers = [(n, v) for n, v in request.headers.items() if n not in _NOT_SENT]
+    """Send a request of the SDK with `client`, and return the response.
+
+    The request asks for an uncompressed answer. `judge` checks the addresses, `bounds` are the
+    limits, and `explain` converts an error of the client to the one that is raised.
+    """
+    headers = [(n, v) for n, v in request.headers.items() if n not in _OWN_REQUEST_HEADERS]
     headers.append(("accept-encoding", "identity"))
     body = await request.aread() if request.method in ("POST", "PUT") else None
     outgoing = HttpRequest(address_of(request), headers, body, request.method)
@@ -90,19 +100,22 @@ async def send(
         answer = await client.open(outgoing, judge, bounds)
     except (AddressRefused, Broken) as error:
         raise explain(error) from error
-    fields = {n: v for n, v in answer.reply.headers.items() if n not in _NOT_PASSED_ON}
+    fields = {
+        n: v for n, v in answer.reply.headers.items() if n not in _DROPPED_RESPONSE_HEADERS
+    }
     stream = _Body(answer, explain)
     return httpx2.Response(answer.reply.status, headers=fields, stream=stream)
 
 
 def address_of(request: httpx2.Request) -> WebAddress:
+    """Return scheme, host, port and path of a request; without a port, the usual one."""
     url = request.url
     port = url.port or _DEFAULT_PORTS[url.scheme]
     return WebAddress(url.scheme, url.host, port, url.raw_path.decode("ascii"))
 
 
 class _Body(httpx2.AsyncByteStream):
-    """An answer as it arrives."""
+    """The body of a response, in pieces as they arrive."""
 
     def __init__(self, answer: HttpResponse, explain: Explain) -> None:
         self._answer, self._explain = answer, explain
@@ -124,7 +137,7 @@ def http_client(
     timeout: httpx2.Timeout | None = None,
     auth: httpx2.Auth | None = None,
 ) -> httpx2.AsyncClient:
-    """Return a client that uses only this transport: no proxy variables, no redirects."""
+    """Return an HTTP client that uses only `transport`: no proxy variables, no redirects."""
     timeout = timeout or httpx2.Timeout(_CONNECT_SECONDS, read=_READ_SECONDS)
     return httpx2.AsyncClient(
         headers=headers, timeout=timeout, auth=auth, transport=transport, trust_env=False
@@ -132,7 +145,11 @@ def http_client(
 
 
 class _Messages(httpx2.AsyncByteStream):
-    """A body of messages: one, or the data of events, each on a line."""
+    """The body of a response, after `message_limits` has limited each of its messages.
+
+    The body is one message if `separator` is b""; otherwise it is lines, each ended by
+    `separator`.
+    """
 
     def __init__(self, body: httpx2.AsyncByteStream, separator: bytes) -> None:
         self._body, self._separator = body, separator
@@ -149,15 +166,16 @@ class _Messages(httpx2.AsyncByteStream):
                 *lines, last = rest.split(self._separator)
                 rest = bytearray(last)
                 for line in lines:
-                    yield _within_limits(bytes(line)) + self._separator
+                    yield _limit_line(bytes(line)) + self._separator
         if rest:
-            yield _within_limits(bytes(rest))
+            yield _limit_line(bytes(rest))
 
     async def aclose(self) -> None:
         await self._body.aclose()
 
 
-def _within_limits(line: bytes) -> bytes:
+def _limit_line(line: bytes) -> bytes:
+    """Limit the message in a line, which may be the data of an event."""
     before, data, message = line.partition(b"data:")
     if before or not data:
         return limit_message(line)

@@ -1,9 +1,9 @@
-"""What a server offers, remembered: its tools, prompts and resources, pinned by hash.
+"""Stores what each server offers: its tools, prompts and resources, and the tools' hashes.
 
-The first manifest of a server is accepted, because a person configured the server. From
-then on only pinned tools are usable: one whose name, description or schema is new is
-blocked until a person has seen the difference. A changed configuration makes another
-server. `connections` gets manifests, and `as_tools` makes tools of them.
+What a server offers at first is accepted, because the user configured the server. Later, a tool
+with a new name, description or schema is blocked until the user has seen what changed. A server
+whose configuration has changed counts as another server. `connections` gets what servers offer,
+and `as_tools` makes refold tools from it.
 """
 
 import json
@@ -23,8 +23,9 @@ _MAX_FILE_BYTES = 8 * 1024 * 1024  # bytes of one file
 
 
 class RemoteTool(Struct, frozen=True):
-    """A tool as its server describes it. `schema` is JSON; with `as_task` the tool is called as a
-    task.
+    """A tool as its server describes it. `schema` is JSON.
+
+    If `as_task` is true, the server requires that the tool is called as a task.
     """
 
     name: str
@@ -34,7 +35,7 @@ class RemoteTool(Struct, frozen=True):
 
     @property
     def pin(self) -> str:
-        """The hash of all that the model reads of the tool."""
+        """The hash of what the model reads of the tool: its name, description and schema."""
         schema = json.dumps(json.loads(self.schema), sort_keys=True)
         return sha256(
             json.dumps([self.name, self.description, schema]).encode()
@@ -42,7 +43,7 @@ class RemoteTool(Struct, frozen=True):
 
 
 class RemotePrompt(Struct, frozen=True):
-    """A prompt template of a server. `arguments` are names; `required` those it needs."""
+    """A prompt template of a server. `required` are those `arguments` that must be given."""
 
     name: str
     description: str = ""
@@ -51,7 +52,7 @@ class RemotePrompt(Struct, frozen=True):
 
 
 class RemoteResource(Struct, frozen=True):
-    """Something that can be read from a server by its URI."""
+    """A resource of a server. Its URI identifies it."""
 
     uri: str
     name: str = ""
@@ -59,10 +60,10 @@ class RemoteResource(Struct, frozen=True):
 
 
 class RemoteArgument(Struct, frozen=True):
-    """An argument as typed so far.
+    """An argument that the user is typing, for which the server can suggest values.
 
-    `of` is the name of a prompt or, with `template`, the URI template of a resource.
-    `before` has the names and values of the arguments that are already given.
+    `of` is the name of a prompt or, with `template`, the URI template of a resource. `before`
+    has names and values of the arguments that are already typed.
     """
 
     of: str
@@ -78,19 +79,20 @@ class ServerListing(Struct, frozen=True):
     tools: tuple[RemoteTool, ...] = ()
     prompts: tuple[RemotePrompt, ...] = ()
     resources: tuple[RemoteResource, ...] = ()
-    title: str = ""  # its own name and version
-    templates: tuple[RemoteResource, ...] = ()  # of resources; each URI has {variables}
+    title: str = ""  # the server's own name and version
+    # templates of resources, with {variables} in each URI
+    templates: tuple[RemoteResource, ...] = ()
 
 
 class Manifest(Struct, frozen=True):
-    """What is known of a server. `accepted` are its tools as a person accepted them.
+    """What is known of a server, and which of its tools the user has accepted (`accepted`).
 
-    `failed` is why the last connection failed, or "". `damaged` says that the server's file
-    was damaged, until its tools are accepted again. `protocol` is the version to use from
-    now on, once a newer one has failed.
+    `failed` is why the last connection failed, or "". `damaged` says that the server's file was
+    damaged, until the user accepts the tools again. `protocol` is the version to use after a
+    newer one has failed, or "".
     """
 
-    config: str = ""  # fingerprint of its configuration
+    config: str = ""  # the fingerprint of its configuration
     offer: ServerListing = ServerListing()
     accepted: tuple[RemoteTool, ...] = ()
     known: bool = False  # whether it was ever connected
@@ -100,17 +102,17 @@ class Manifest(Struct, frozen=True):
 
     @property
     def usable(self) -> tuple[RemoteTool, ...]:
-        """The tools that are offered now and are as they were accepted."""
-        return tuple(filter(self._is_accepted(), self.offer.tools))
+        """The offered tools that are unchanged since the user accepted them."""
+        return tuple(filter(self._acceptance_check(), self.offer.tools))
 
     @property
     def blocked_tools(self) -> tuple[RemoteTool, ...]:
-        """The tools that are new, or not as they were accepted."""
-        accepted = self._is_accepted()
-        return tuple(tool for tool in self.offer.tools if not accepted(tool))
+        """The offered tools that are new, or have changed since the user accepted the tools."""
+        is_accepted = self._acceptance_check()
+        return tuple(tool for tool in self.offer.tools if not is_accepted(tool))
 
     def why_not_usable(self, server: str, tool: str) -> str:
-        """Explain to a model why a tool is not called; "" if it is usable."""
+        """Explain to a model why a tool cannot be called; "" if it can."""
         name = f"The tool {tool!r} of the MCP server {server}"
         if any(entry.name == tool for entry in self.usable):
             return ""
@@ -125,66 +127,74 @@ class Manifest(Struct, frozen=True):
 
     @property
     def counts(self) -> str:
-        """The number of its tools, as "3 tools, 1 blocked"."""
+        """The number of the server's tools as text, like "3 tools, 1 blocked"."""
         count, blocked = len(self.usable), len(self.blocked_tools)
         tools = "1 tool" if count == 1 else f"{count} tools"
         return f"{tools}, {blocked} blocked" if blocked else tools
 
-    def _is_accepted(self) -> Callable[[RemoteTool], bool]:
-        # A list may have a name twice. Then both tools count as known, and `as_tools` uses
-        # neither.
-        before = dict[str, list[RemoteTool]]()
+    def _acceptance_check(self) -> Callable[[RemoteTool], bool]:
+        """Return a function that tells whether the user has accepted exactly this tool."""
+        # A list may contain a name twice. Then both tools count as known, and `as_tools`
+        # uses neither.
+        accepted_tools = dict[str, list[RemoteTool]]()
         for entry in self.accepted:
-            before.setdefault(entry.name, []).append(entry)
+            accepted_tools.setdefault(entry.name, []).append(entry)
 
         def is_accepted(tool: RemoteTool) -> bool:
-            known = before.get(tool.name, [])
-            # Most tools are identical: each start compares them, and a hash costs time.
-            return tool in known or any(old.pin == tool.pin for old in known)
+            """Return whether an accepted tool of this name is equal, or has the same hash."""
+            same_name = accepted_tools.get(tool.name, [])
+            if tool in same_name:  # the usual case, without the time to compute a hash
+                return True
+            return any(old.pin == tool.pin for old in same_name)
 
         return is_accepted
 
     def after_listing(self, offer: ServerListing) -> "Manifest":
-        """Return the manifest after a connection on which the server offered this."""
+        """Return this manifest with `offer`, what the server offers now.
+
+        The first offer of a server counts as accepted.
+        """
         accepted = self.accepted if self.known else offer.tools
         return replace(self, offer=offer, accepted=accepted, known=True, failed="")
 
     def after_acceptance(self) -> "Manifest":
-        """Return the manifest after a person has accepted the differences."""
+        """Return this manifest after the user has accepted the tools that are offered now."""
         now = {tool.name for tool in self.offer.tools}
         gone = (tool for tool in self.accepted if tool.name not in now)
         return replace(self, accepted=(*gone, *self.offer.tools), damaged="")
 
     def differences(self) -> tuple[str, ...]:
-        """Return the changes since the tools were accepted, as lines of a diff."""
-        before = {tool.name: tool for tool in self.accepted}
-        return tuple(
-            line
-            for tool in self.blocked_tools
-            for line in _difference(before.get(tool.name), tool)
-        )
+        """Return the changes of tools since the user accepted them, as lines of a diff."""
+        accepted = {tool.name: tool for tool in self.accepted}
+        lines = list[str]()
+        for tool in self.blocked_tools:
+            lines += _difference(accepted.get(tool.name), tool)
+        return tuple(lines)
 
 
 class Manifests:
-    """The manifests on the disk, one file per server, in a directory of refold's."""
+    """Reads and writes manifests: one file for each server, in a directory of refold."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def read(self, server: ServerConfig) -> Manifest:
-        """Return what is known of this server; nothing if its configuration has changed."""
-        fresh = Manifest(config=fingerprint(server))
-        lost = (
+        """Return what is known of a server; an empty manifest if its configuration changed.
+
+        If the file is damaged, return a manifest that blocks all tools.
+        """
+        empty = Manifest(config=fingerprint(server))
+        damage_hint = (
             f"the tools of the MCP server {server.name} are blocked until you have seen and "
             f"accepted them: refold mcp test {server.name}"
         )
         try:
-            known = read_decisions(
-                self._file(server), _MAX_FILE_BYTES, _parse_manifest, lost
+            stored = read_decisions(
+                self._file(server), _MAX_FILE_BYTES, _parse_manifest, damage_hint
             )
         except DamagedFile as error:
-            return replace(fresh, known=True, damaged=str(error))
-        return known if known and known.config == fresh.config else fresh
+            return replace(empty, known=True, damaged=str(error))
+        return stored if stored and stored.config == empty.config else empty
 
     def write(self, server: ServerConfig, manifest: Manifest) -> None:
         """Store a manifest. Raises `BadInput` if it cannot be written."""
@@ -202,29 +212,34 @@ class Manifests:
             ) from error
 
     def _file(self, server: ServerConfig) -> Path:
-        # A project's server differs from the user's of the same name, and from other
+        """Return the file of a server's manifest."""
+        # A project's server must differ from the user's of the same name, and from other
         # projects'.
-        mark = sha256(server.source.encode(errors="surrogateescape")).hexdigest()[:12]
-        return self._directory / f"{server.name}-{mark}.json"
+        digest = sha256(server.source.encode(errors="surrogateescape")).hexdigest()[:12]
+        return self._directory / f"{server.name}-{digest}.json"
 
 
 def _parse_manifest(content: bytes) -> Manifest:
-    """Parse a manifest. Raises `ValueError` for what `write` cannot have written."""
-    known = msgspec.json.decode(content, type=Manifest)
-    if not (known.config and known.known):
+    """Parse a manifest. Raises `ValueError` for content that `Manifests.write` never writes."""
+    manifest = msgspec.json.decode(content, type=Manifest)
+    if not (manifest.config and manifest.known):
         raise ValueError("it does not say which tools were accepted")
-    for tool in known.accepted:
-        _ = tool.pin  # raises if the schema is not JSON
-    return known
+    for tool in manifest.accepted:
+        _ = tool.pin  # raises an error if the schema is not JSON
+    return manifest
 
 
 def fingerprint(server: ServerConfig) -> str:
-    """Return a hash of all that decides which program or address a server is."""
+    """Return a hash of the settings that decide which server it is: its command or address."""
     parts = (server.transport, server.command, server.cwd, server.url)
     return sha256(msgspec.json.encode(parts)).hexdigest()
 
 
 def _difference(before: RemoteTool | None, now: RemoteTool) -> Iterator[str]:
+    """Yield the lines of a diff between two versions of a tool.
+
+    If `before` is None, all lines are added ones.
+    """
     from difflib import unified_diff
 
     old = _lines(before) if before else []
@@ -233,5 +248,6 @@ def _difference(before: RemoteTool | None, now: RemoteTool) -> Iterator[str]:
 
 
 def _lines(tool: RemoteTool) -> list[str]:
+    """Return the description and the schema of a tool as lines, for a diff."""
     schema = json.dumps(json.loads(tool.schema), indent=2, sort_keys=True)
     return [*tool.description.splitlines(), *schema.splitlines()]

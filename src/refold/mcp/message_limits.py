@@ -1,10 +1,10 @@
-"""Limits on one message of a server, before it is parsed: levels, values, parts of a result.
+"""Limits the nesting, the values and the parts of one message of a server, before it is parsed.
 
-Parsers fail on deeply nested JSON without an error to the caller: the call would wait for
-its time limit. A small message of many empty values takes a hundred times its size in
-memory. So a result beyond a limit becomes an error that answers the same request, and in a
-list of tools what is too deep is cut out: `as_tools` then refuses that tool, and the others
-work. `flood` limits how many messages there are, and `transports` how long one is.
+A parser fails on deeply nested JSON and reports no error to the caller, who would wait for the
+time limit. A small message with many empty values takes a hundred times its size in memory. So
+an error answers the request instead of a result beyond a limit. From a list of tools, only the
+parts that are nested too deeply are cut; `as_tools` then refuses these tools. `flood` limits
+the number of messages, and `transports` the length of one.
 """
 
 import json
@@ -14,9 +14,9 @@ from typing import Any, cast
 import mcp_types as types
 from msgspec import Struct
 
-MAX_LEVELS = 150  # of a message; parsers here stop at 200
-MAX_VALUES = 200_000  # objects and lists
-MAX_PARTS = 1_000  # of one result or resource
+MAX_LEVELS = 150  # nesting of a message; our parsers stop at 200
+MAX_VALUES = 200_000  # objects and lists in a message
+MAX_PARTS = 1_000  # in one result or resource
 INVALID_ANSWER = "its answer is not what the protocol allows, and was not read"
 
 _TOKEN_PATTERN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
@@ -24,8 +24,8 @@ _ID_VALUE = re.compile(rb'\s*+:\s*+(-?[0-9]{1,18}|"[^"\\]{0,200}")')
 _LAST_ID = re.compile(
     rb'"id"\s*+:\s*+(-?[0-9]{1,18}|"[^"\\]{0,200}")\s*+(?:,\s*+"jsonrpc"\s*+:\s*+"2.0"\s*+)?\}\s*+\Z'
 )
-_ID_TAIL_BYTES = 400  # from the end, in which a message whose id is last has it
-_SCANNED_BYTES = 64 * 1024  # of an invalid message, for what it answers
+_ID_TAIL_BYTES = 400  # from the end, where a message may have its id
+_SCANNED_BYTES = 64 * 1024  # of an invalid message, searched for the id of its request
 _LIST_NAMES = frozenset((b'"tools"', b'"prompts"', b'"resources"', b'"resourceTemplates"'))
 _ANSWER_KEYS = frozenset((b'"result"', b'"error"'))
 _LEFT_OUT = b'"[left out: it is nested too deeply]"'
@@ -33,9 +33,10 @@ _INTERNAL_ERROR = -32603
 
 
 def limit_message(message: bytes) -> bytes:
-    """Return the same message if it is within the limits, or a replacement.
+    """Return the message if it is within the limits; otherwise a replacement.
 
-    Empty for a message that answers nothing, like a notice that is nested too deeply.
+    A result becomes an error, and a list of tools loses what is nested too deeply. A message
+    that answers nothing, such as a notice, becomes b"".
     """
     if message.count(b"{") + message.count(b"[") <= MAX_LEVELS:
         return message
@@ -52,7 +53,10 @@ def limit_message(message: bytes) -> bytes:
 
 
 def to_failure(message: bytes) -> bytes:
-    """Return an error for the request that an invalid message answers, or b""."""
+    """Return an error that answers the request instead of an invalid message.
+
+    Return b"" if the message is not an answer, or the id of its request is not found.
+    """
     scan = _scan(message[:_SCANNED_BYTES])
     if not scan.is_answer:
         return b""
@@ -62,7 +66,10 @@ def to_failure(message: bytes) -> bytes:
 
 
 def limit_parts(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
-    """Return the message with at most `MAX_PARTS` parts of a result, and a note."""
+    """Return the message with at most `MAX_PARTS` parts of a result.
+
+    In the result of a tool, a note replaces the parts that are left out.
+    """
     if not isinstance(message, types.JSONRPCResponse):
         return message
     result: dict[str, Any] = message.result
@@ -70,17 +77,19 @@ def limit_parts(message: types.JSONRPCMessage) -> types.JSONRPCMessage:
         parts: object = result.get(key)
         if isinstance(parts, list) and len(cast("list[object]", parts)) > MAX_PARTS:
             blocks = cast("list[object]", parts)[:MAX_PARTS]
-            left = len(cast("list[object]", parts)) - MAX_PARTS
+            dropped = len(cast("list[object]", parts)) - MAX_PARTS
             if key == "content":
-                text = f"[{left:,} more parts of the result were left out]"
+                text = f"[{dropped:,} more parts of the result were left out]"
                 blocks.append({"type": "text", "text": text})
             message = message.model_copy(update={"result": {**result, key: blocks}})
     return message
 
 
 class _Scan(Struct, frozen=True):
-    """The scan of a message. `cut` is the message without what is too deep; None if nothing
-    is.
+    """What a scan found in a message.
+
+    `id` is the JSON text of the message's id, or b"". `cut` is the message without the parts
+    that are nested too deeply, or None if there are no such parts.
     """
 
     values: int
@@ -91,19 +100,20 @@ class _Scan(Struct, frozen=True):
 
 
 def _scan(message: bytes) -> _Scan:
+    """Scan a message for its nesting, values, id and kind, without parsing it."""
     level = values = copied = start = 0
     pieces, request, is_listing, is_answer = list[bytes](), b"", False, False
     for token in _TOKEN_PATTERN.finditer(message):
         match message[token.start()]:
-            case 0x7B | 0x5B:  # { [
+            case 0x7B | 0x5B:  # the characters { and [
                 level += 1
                 values += 1
-                if values > MAX_VALUES:  # the rest is not scanned: it may be long
+                if values > MAX_VALUES:  # the rest, which may be long, is not scanned
                     last = _LAST_ID.search(message, max(0, len(message) - _ID_TAIL_BYTES))
                     return _Scan(values, request or (last[1] if last else b""))
                 if level == MAX_LEVELS + 1:
                     start = token.start()
-            case 0x7D | 0x5D:  # } ]
+            case 0x7D | 0x5D:  # the characters } and ]
                 if level == MAX_LEVELS + 1:
                     pieces += (message[copied:start], _LEFT_OUT)
                     copied = token.end()
@@ -126,6 +136,7 @@ def _too_large(reason: str) -> str:
 
 
 def _failure(request: bytes, reason: str) -> bytes:
+    """Return an error that answers the request with the id `request`; b"" if that is b""."""
     if not request:
         return b""
     text = json.dumps(reason)

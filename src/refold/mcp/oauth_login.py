@@ -1,13 +1,13 @@
-"""The login at an MCP server: a page in the browser, and its redirect to this machine.
+"""Logs in at an MCP server: opens a page in the browser, and receives its redirect.
 
-The SDK does the protocol: it finds the authorization server, registers refold there, and
-checks the issuer, the state and PKCE. This module adds which hosts may be asked
-(`oauth_network`), the port that waits for the redirect, and readable errors.
-`oauth_session` uses the tokens afterwards. Nothing here starts a browser: `browse` does.
+The SDK implements the protocol: it finds the authorization server, registers refold there, and
+checks the issuer, the state and PKCE. This module decides which hosts may be asked
+(`oauth_network`), listens for the redirect, and makes errors readable. `oauth_session` uses the
+tokens afterwards.
 
-Only `refold mcp login` opens a browser and registers a client. An MCP server names its
-authorization server, which names further addresses, and each of them may be hostile.
-`grants` renews under a lock: a strict server revokes all tokens if one is used twice.
+A login opens a page and registers a client, so it begins only when the user asks for it, with
+`refold mcp login` or in a session (`session_login`). An MCP server names its authorization
+server, and that one names further addresses; each of them may be hostile.
 """
 
 import logging
@@ -40,13 +40,13 @@ from refold.mcp.servers import ServerConfig
 from refold.provider.resolver import Resolve, resolve
 from refold.values.web_address import is_local_name, web_address
 
-_LOGIN_SECONDS = 300.0  # that the user has in the browser
-_MAX_REQUEST_BYTES = 16_384  # bytes of the browser's request that are read
+_LOGIN_SECONDS = 300.0  # for the user in the browser
+_MAX_REQUEST_BYTES = 16_384  # the part of the browser's request that is read
 _REGISTER_ADVICE = (
     "(it registers no clients by itself: register one there, and name it in the server's file "
     "as oauth.clientId)"
 )
-_MAX_REASON_CHARS = 300  # characters of what an authorization server says
+_MAX_REASON_CHARS = 300  # the part of an authorization server's message that is shown
 _CALLBACK_PATH = "/callback"
 _PAGE_TEXT = (
     "<!doctype html><meta charset=utf-8><title>refold</title>"
@@ -57,7 +57,8 @@ _PAGE_HEAD = (
     "Content-Length: {length}\r\nContent-Security-Policy: default-src 'none'\r\n"
     "Referrer-Policy: no-referrer\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
 )
-# Requests that a server with logins refuses without one; some still answer the first.
+# Requests that a server refuses without a login. Some servers answer the first one anyway, so
+# there is a second one.
 _PROBE_REQUESTS: tuple[Mapping[str, Any], ...] = (
     {
         "method": "initialize",
@@ -80,17 +81,17 @@ async def log_in(
     before: Grant | None = None,
     resolve: Resolve = resolve,
 ) -> Grant:
-    """Log in, with a page that `browse` shows the user. Raises `BadInput` in a sentence.
+    """Log in at a server, and return its tokens. Raises `BadInput` with one sentence.
 
-    `config` has the values of its variables. `before` is the grant that is replaced: it has
-    the scopes that the server has asked for since.
+    `config` has values instead of variables, and `browse` opens the page in the browser.
+    `before` is the earlier grant, if any: its `wanted` scope is requested, too.
     """
     _check_config(config)
     network = OAuthNetwork(config.url, environ, resolve)
     listeners = await _listen(config)
     port: int = listeners.extra(anyio.abc.SocketAttribute.local_port)
     redirect = _Redirect()
-    login = _Login(config, network, port, _Page(browse, redirect, before))
+    login = _Login(config, network, port, _BrowserPage(browse, redirect, before))
     grant: Grant | None = None
     try:
         with _silence_sdk():
@@ -98,15 +99,16 @@ async def log_in(
                 group.start_soon(listeners.serve, redirect.answer)
                 grant = await login.run()
                 group.cancel_scope.cancel()
-    except Exception as error:  # of the SDK, or what a hostile server makes it raise
+    except Exception as error:  # an error of the SDK, possibly caused by a hostile server
         raise BadInput(
             f"no login at the MCP server {config.name}: {_reason(first(error))}"
         ) from None
-    assert grant is not None  # otherwise it would have raised
+    assert grant is not None  # otherwise the SDK would have raised an error
     return grant
 
 
 def _check_config(config: ServerConfig) -> None:
+    """Raise `BadInput` for a server that can have no login, or that is reached without TLS."""
     if config.transport == "stdio":
         raise BadInput(
             f"the MCP server {config.name} is a program: it takes its keys from env, and has "
@@ -126,90 +128,99 @@ def _check_config(config: ServerConfig) -> None:
 
 
 async def _listen(config: ServerConfig) -> Any:
-    wanted = config.oauth.callback_port
+    """Return listeners for the browser's redirect, on the configured port or on a free one."""
+    port = config.oauth.callback_port
     try:
-        server = await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=wanted)
+        return await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=port)
     except OSError as error:
         raise BadInput(
-            f"the port {wanted} cannot be listened on for the login: {error.strerror}"
+            f"the port {port} cannot be listened on for the login: {error.strerror}"
         ) from error
-    return server
 
 
 class _Redirect:
-    """The end of the login in the browser: one request to this machine with our state."""
+    """Receives the request with which the browser returns from the login page.
+
+    Only a request with the `state` of this login is accepted; `query` is then its query.
+    """
 
     def __init__(self) -> None:
         self.state = ""
         self.query: Mapping[str, str] = {}
-        self.came = anyio.Event()
+        self.arrived = anyio.Event()
 
     async def answer(self, browser: SocketStream) -> None:
+        """Read one request of the browser, and answer it with a page."""
         async with browser:
             with anyio.move_on_after(10):
                 try:
                     result = self._handle_redirect(await _read_target(browser))
-                    await browser.send(_page(result))
+                    await browser.send(_page_response(result))
                 except (anyio.EndOfStream, anyio.BrokenResourceError):
                     return
 
     def _handle_redirect(self, target: str) -> str:
-        """Take the redirect; return the page's text. Other requests change nothing."""
+        """Store the query of the redirect, and return the text of the page to show.
+
+        Return "" for a request that is not the redirect of this login, or that is a second one.
+        """
         parts = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         is_ours = self.state and query.get("state") == self.state
-        if parts.path != _CALLBACK_PATH or not is_ours or self.came.is_set():
+        if parts.path != _CALLBACK_PATH or not is_ours or self.arrived.is_set():
             return ""
         self.query = query
-        self.came.set()
+        self.arrived.set()
         return "The login has ended." if "error" in query else "You are logged in."
 
 
 async def _read_target(browser: SocketStream) -> str:
-    """Return the address of the request, or ""."""
+    """Return the path and query of the browser's request; "" if it is not a GET."""
     read = b""
     while b"\r\n\r\n" not in read and len(read) < _MAX_REQUEST_BYTES:
         read += await browser.receive()
-    method, _, rest = read.split(b"\r\n", 1)[0].decode("latin-1").partition(" ")
-    return rest.rpartition(" ")[0] if method == "GET" else ""
+    first_line = read.split(b"\r\n", 1)[0].decode("latin-1")  # such as GET /page HTTP/1.1
+    method, _, target_and_version = first_line.partition(" ")
+    return target_and_version.rpartition(" ")[0] if method == "GET" else ""
 
 
-def _page(text: str) -> bytes:
+def _page_response(text: str) -> bytes:
+    """Return an HTTP response with a page of this text, or with status 404 if `text` is ""."""
     body = _PAGE_TEXT.format(text=text or "There is nothing here.").encode()
     status = "200 OK" if text else "404 Not Found"
     return _PAGE_HEAD.format(status=status, length=len(body)).encode() + body
 
 
-class _Page:
-    """The SDK's callbacks that ask the user in the browser."""
+class _BrowserPage:
+    """What the SDK's callbacks need to show a page and to wait for the redirect."""
 
     def __init__(self, browse: Browse, redirect: _Redirect, before: Grant | None) -> None:
         self.browse, self.redirect, self.before = browse, redirect, before
 
 
 class _Login(OAuthClientProvider):
-    """The SDK's client for one login. It starts without tokens, and stores none."""
+    """The SDK's OAuth client for one login. It starts without tokens, and stores none."""
 
     def __init__(
-        self, config: ServerConfig, network: OAuthNetwork, port: int, page: _Page
+        self, config: ServerConfig, network: OAuthNetwork, port: int, page: _BrowserPage
     ) -> None:
         settings = config.oauth
-        # Clients registered by hand usually have localhost in their redirect.
+        # Clients that were registered by hand usually have localhost in their redirect.
         host = "localhost" if settings.client_id else "127.0.0.1"
         metadata = OAuthClientMetadata(
             redirect_uris=[AnyUrl(f"http://{host}:{port}{_CALLBACK_PATH}")],
             client_name="refold",
             token_endpoint_auth_method=None if settings.client_id else "none",
         )
-        known = _configured_client(config, metadata)
-        document = settings.client_metadata_url or None
+        client = _configured_client(config, metadata)
         super().__init__(
-            config.url, metadata, _NullTokenStore(known), self._show, self._wait_for_code,
-            client_metadata_url=document,
+            config.url, metadata, _NullTokenStore(client), self._show, self._wait_for_code,
+            client_metadata_url=settings.client_metadata_url or None,
         )  # fmt: skip
         self._config, self._network, self._page = config, network, page
 
     async def run(self) -> Grant:
+        """Log in by a request that the server refuses until then, and return the tokens."""
         headers = {**dict(self._config.headers), **_ACCEPT_HEADERS}
         status = 0
         async with self._network.client() as client:
@@ -228,6 +239,7 @@ class _Login(OAuthClientProvider):
         raise BadInput(f"it asks for none (it answered with {status})")
 
     def _grant_of(self, tokens: OAuthToken) -> Grant:
+        """Return the tokens with all that renews them; "" or 0.0 for what is not known."""
         client = self.context.client_info
         assert client is not None  # otherwise there would be no tokens
         return Grant(
@@ -243,42 +255,52 @@ class _Login(OAuthClientProvider):
         )
 
     def _resource(self) -> str:
+        """Return the URL that token requests name as `resource`; "" if they name none."""
         context = self.context
-        wanted = context.should_include_resource_param(context.protocol_version)
-        return context.get_resource_url() if wanted else ""
+        if context.should_include_resource_param(context.protocol_version):
+            return context.get_resource_url()
+        return ""
 
     async def _show(self, url: str) -> None:
-        """Check the page of the authorization server, and show it to the user."""
+        """Check the address of the login page, and open the page in the user's browser."""
         await self._network.check(url)
-        self._check_server()
-        before, parts = self._page.before, urlsplit(url)
+        self._check_metadata()
+        old_grant, parts = self._page.before, urlsplit(url)
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
-        wanted = before.wanted if before else ""
-        if scope := join_scopes(query.get("scope", ""), self._config.oauth.scopes, wanted):
+        missing = old_grant.wanted if old_grant else ""
+        scope = join_scopes(query.get("scope", ""), self._config.oauth.scopes, missing)
+        if scope:
             query["scope"] = self.context.client_metadata.scope = scope
         self._page.redirect.state = query["state"]
         await self._page.browse(urlunsplit(parts._replace(query=urlencode(query))))
 
-    def _check_server(self) -> None:
-        metadata = self.context.oauth_metadata
-        methods = metadata.code_challenge_methods_supported if metadata else None
-        if methods is not None and "S256" not in methods:
+    def _check_metadata(self) -> None:
+        """Raise `BadInput` if the authorization server lacks PKCE.
+
+        For a client with a secret, choose how the secret is sent.
+        """
+        pkce_methods = auth_methods = None
+        if (metadata := self.context.oauth_metadata) is not None:
+            pkce_methods = metadata.code_challenge_methods_supported
+            auth_methods = metadata.token_endpoint_auth_methods_supported
+        if pkce_methods is not None and "S256" not in pkce_methods:
             raise BadInput("its authorization server does not offer PKCE with S256")
-        client, supported = self.context.client_info, None
-        if metadata is not None:
-            supported = metadata.token_endpoint_auth_methods_supported
+        client = self.context.client_info
         if client is None or client.token_endpoint_auth_method or not client.client_secret:
             return
-        basic = supported is None or "client_secret_basic" in supported
-        client.token_endpoint_auth_method = (
-            "client_secret_basic" if basic else "client_secret_post"
-        )
+        client.token_endpoint_auth_method = "client_secret_basic"
+        if auth_methods is not None and "client_secret_basic" not in auth_methods:
+            client.token_endpoint_auth_method = "client_secret_post"
 
     async def _wait_for_code(self) -> AuthorizationCodeResult:
+        """Wait for the redirect, and return the code in it.
+
+        Raises `BadInput` if the login was refused, or nothing arrives in time.
+        """
         redirect = self._page.redirect
         with anyio.move_on_after(_LOGIN_SECONDS):
-            await redirect.came.wait()
-        if not redirect.came.is_set():
+            await redirect.arrived.wait()
+        if not redirect.arrived.is_set():
             raise BadInput(f"there was no answer from the browser for {_LOGIN_SECONDS:g} s")
         if error := redirect.query.get("error"):
             more = redirect.query.get("error_description", "")
@@ -293,10 +315,10 @@ _ACCEPT_HEADERS = {"Accept": "application/json, text/event-stream"}
 
 
 class _NullTokenStore:
-    """A token store for the SDK that stores nothing: `Grant` is stored instead."""
+    """A token store for the SDK that stores nothing, because `log_in` returns a `Grant`."""
 
-    def __init__(self, known: OAuthClientInformationFull | None) -> None:
-        self._known = known
+    def __init__(self, client: OAuthClientInformationFull | None) -> None:
+        self._client = client
 
     async def get_tokens(self) -> OAuthToken | None:
         return None
@@ -305,7 +327,7 @@ class _NullTokenStore:
         return None
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        return self._known
+        return self._client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         return None
@@ -314,7 +336,7 @@ class _NullTokenStore:
 def _configured_client(
     config: ServerConfig, metadata: OAuthClientMetadata
 ) -> OAuthClientInformationFull | None:
-    """Return the client that the file names, or None."""
+    """Return the OAuth client that the configuration file names; None if it names none."""
     settings = config.oauth
     if not settings.client_id:
         return None
@@ -327,7 +349,8 @@ def _configured_client(
 
 
 def _reason(error: BaseException) -> str:
-    """Return the reason on one line. It never quotes an answer to a secret."""
+    """Return the reason of a failure on one line, without secrets from a server's response."""
+    # The SDK writes "Invalid token response", and quotes the response.
     if isinstance(error, ValidationError) or "nvalid token response" in str(error):
         return "its authorization server sent an invalid response"
     if isinstance(error, OAuthRegistrationError):
@@ -338,17 +361,18 @@ def _reason(error: BaseException) -> str:
 
 
 def _one_line(error: BaseException) -> str:
+    """Return the text of an error without line breaks, cut if it is very long."""
     line = "".join(c if c.isprintable() else " " for c in str(error))
     return " ".join(line.split())[:_MAX_REASON_CHARS]
 
 
 @contextmanager
 def _silence_sdk() -> Generator[None]:
-    """Silence the SDK, which logs a traceback of errors that are raised here."""
+    """Disable the SDK's log within the block: the SDK logs a traceback for each error."""
     log = logging.getLogger("mcp.client.auth.oauth2")
-    before = log.disabled
+    was_disabled = log.disabled
     log.disabled = True
     try:
         yield
     finally:
-        log.disabled = before
+        log.disabled = was_disabled

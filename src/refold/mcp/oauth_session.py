@@ -1,8 +1,9 @@
-"""Sends the token of an MCP server with its requests, and renews it when it has expired.
+"""Adds the token of an MCP server to its requests, and renews a token that has expired.
 
-No browser is opened and nothing is registered from here: if only a login helps, the
-connection gets one sentence about it. Of several processes one renews the tokens, the
-others use the result. `oauth_login` is the login; `grants` has its result.
+This module opens no browser and registers nothing: if a login is necessary, it reports one
+sentence about that. A strict server revokes all tokens if a refresh token is used twice, so
+only one process renews, under a lock, and the others use the result. `oauth_login` logs in, and
+`grants` defines the result.
 """
 
 import time
@@ -24,14 +25,14 @@ from refold.mcp.oauth_network import OAuthNetwork
 from refold.mcp.servers import ServerConfig
 from refold.provider.resolver import Resolve, resolve
 
-_RENEW_EARLY_SECONDS = 30.0  # before its end that a token is renewed
+_RENEW_EARLY_SECONDS = 30.0  # a token is renewed this long before it expires
 _FORM_TYPE = "application/x-www-form-urlencoded"
-_MAX_REASON_CHARS = 200  # characters of what a server says
-_PRINTABLE_SCOPE = 500
+_MAX_REASON_CHARS = 200  # the part of a server's message that is shown
+_MAX_SCOPE_CHARS = 500
 
 
 class ServerLogin(httpx2.Auth):
-    """Authenticates requests. `on_stop` gets a sentence when only a login helps."""
+    """Adds the token to requests. If a login is necessary, `on_stop` gets a sentence."""
 
     def __init__(
         self,
@@ -41,14 +42,15 @@ class ServerLogin(httpx2.Auth):
         on_stop: Callable[[str], None],
         resolve: Resolve = resolve,
     ) -> None:
-        self._config, self._grants, self._stopped = config, grants, on_stop
+        self._config, self._grants, self._on_stop = config, grants, on_stop
         self._network = OAuthNetwork(config.url, environ, resolve)
         self._grant: Grant | None = None
-        self._read, self._lock = False, anyio.Lock()
+        self._has_read, self._lock = False, anyio.Lock()
 
     async def async_auth_flow(
         self, request: httpx2.Request
     ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Yield the request with a token, and again with a renewed one if it was refused."""
         grant = await self._current_grant()
         response = yield _authorize(request, grant)
         if response.status_code == 401 and grant is not None:
@@ -56,25 +58,27 @@ class ServerLogin(httpx2.Auth):
             if renewed is not None:
                 response = yield _authorize(request, renewed)
         if response.status_code == 401:
-            self._stopped(self._login_advice("it asks for a login"))
+            self._on_stop(self._login_advice("it asks for a login"))
         elif response.status_code == 403:
             await self._note_missing_scope(response, grant)
 
     async def _current_grant(self) -> Grant | None:
+        """Return the grant, renewed if it has expired; None if the user has not logged in."""
         async with self._lock:
-            if not self._read:
-                self._grant, self._read = await self._read_stored(), True
+            if not self._has_read:
+                self._grant, self._has_read = await self._read_stored(), True
         grant = self._grant
-        if (
-            grant is None
-            or not grant.expires
-            or grant.expires - _RENEW_EARLY_SECONDS > time.time()
-        ):
+        if grant is None or not grant.expires:
+            return grant
+        if grant.expires - _RENEW_EARLY_SECONDS > time.time():
             return grant
         return await self._renew(grant) or grant
 
     async def _renew(self, old: Grant) -> Grant | None:
-        """Return the tokens after `old`, or None. An unreachable server changes nothing."""
+        """Renew the tokens in `old`, and return the new ones; None if they cannot be renewed.
+
+        If another task or process has already renewed them, return its tokens.
+        """
         async with self._lock:
             if self._grant is not None and self._grant.access != old.access:
                 return self._grant
@@ -90,13 +94,17 @@ class ServerLogin(httpx2.Auth):
                     return None
                 return self._grant
             except BadInput as error:
-                self._stopped(f"its login could not be renewed: {error}")
+                self._on_stop(f"its login could not be renewed: {error}")
                 return None
             finally:
                 with anyio.CancelScope(shield=True):
                     await to_thread.run_sync(lock.__exit__, None, None, None)
 
     async def _exchange(self, old: Grant) -> Grant | None:
+        """Exchange the refresh token for new tokens, and store them.
+
+        Return None if the server rejects the refresh token.
+        """
         async with self._network.client() as client:
             request = refresh_request(old)
             response = await client.send(request, follow_redirects=False)
@@ -109,28 +117,29 @@ class ServerLogin(httpx2.Auth):
         return new
 
     async def _read_stored(self) -> Grant | None:
+        """Return the stored grant; None if there is none, or if the store cannot be read."""
         try:
             name, url = self._config.name, self._config.url
             return await to_thread.run_sync(self._grants.read, name, url)
         except BadInput as error:
-            self._stopped(str(error))
+            self._on_stop(str(error))
             return None
 
     async def _note_missing_scope(
         self, response: httpx2.Response, grant: Grant | None
     ) -> None:
-        """Note the missing scope after a refusal, for the next login."""
+        """Store the scope that a refused request lacked, so that the next login requests it."""
         if extract_field_from_www_auth(response, "error") != "insufficient_scope":
             return
-        scope = (extract_field_from_www_auth(response, "scope") or "")[:_PRINTABLE_SCOPE]
+        scope = (extract_field_from_www_auth(response, "scope") or "")[:_MAX_SCOPE_CHARS]
         if not scope.isprintable():
             scope = ""
         if grant is not None and scope:
-            wanted = replace(grant, wanted=join_scopes(grant.scope, grant.wanted, scope))
+            new = replace(grant, wanted=join_scopes(grant.scope, grant.wanted, scope))
             name, url = self._config.name, self._config.url
-            await to_thread.run_sync(self._grants.write, name, url, wanted)
-        more = f" ({scope[:_MAX_REASON_CHARS]})" if scope else ""
-        self._stopped(self._login_advice(f"it asks for more rights{more}"))
+            await to_thread.run_sync(self._grants.write, name, url, new)
+        rights = f" ({scope[:_MAX_REASON_CHARS]})" if scope else ""
+        self._on_stop(self._login_advice(f"it asks for more rights{rights}"))
 
     def _login_advice(self, reason: str) -> str:
         return f"{reason}: run `refold mcp login {self._config.name}`"
@@ -144,7 +153,7 @@ class _Tokens(Struct):
 
 
 def refresh_request(grant: Grant) -> httpx2.Request:
-    """Return the request for the next tokens."""
+    """Return the HTTP request that exchanges a grant's refresh token for new tokens."""
     form = {
         "grant_type": "refresh_token",
         "refresh_token": grant.refresh,
@@ -163,24 +172,30 @@ def refresh_request(grant: Grant) -> httpx2.Request:
 
 
 def grant_from_response(old: Grant, response: httpx2.Response) -> Grant:
-    """Parse the authorization server's answer. Raises `BadInput`, which quotes no token."""
+    """Return `old` with the tokens that the authorization server has sent.
+
+    Raises `BadInput`, which never quotes a token.
+    """
     if response.status_code != 200:
         raise BadInput(f"the authorization server answered with {response.status_code}")
     try:
         tokens = msgspec.json.decode(response.content, type=_Tokens)
     except msgspec.MsgspecError as error:
         raise BadInput("the authorization server sent no token") from error
-    lasts = tokens.expires_in
+    expires = 0.0  # unknown
+    if tokens.expires_in is not None:
+        expires = time.time() + tokens.expires_in
     return replace(
         old,
         access=tokens.access_token,
         refresh=tokens.refresh_token or old.refresh,
-        expires=time.time() + lasts if lasts is not None else 0.0,
+        expires=expires,
         scope=tokens.scope or old.scope,
     )
 
 
 def _authorize(request: httpx2.Request, grant: Grant | None) -> httpx2.Request:
+    """Return the request with the grant's token; without a grant, return it unchanged."""
     if grant is not None:
         request.headers["Authorization"] = f"Bearer {grant.access}"
     return request

@@ -1,7 +1,7 @@
-"""Installs the packages of an MCP server into its directory, with npm, bun, uv or pip.
+"""Installs the packages of an MCP server with npm, bun, uv or pip, into the server's directory.
 
-The installer runs in the sandbox: it writes into that directory alone, and reaches the registries
-and what the configuration of the user's package manager names. `packages` says what to install.
+The installer runs in the sandbox. It can write only to that directory, and reach only the
+registries and the hosts that the user has configured. `packages` decides what to install.
 """
 
 import configparser
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any, cast
 
@@ -51,17 +51,20 @@ _REGISTRY_VARIABLES = (
     "NPM_CONFIG_REGISTRY npm_config_registry PIP_INDEX_URL PIP_EXTRA_INDEX_URL UV_DEFAULT_INDEX "
     "UV_INDEX_URL UV_INDEX UV_EXTRA_INDEX_URL"
 )
-# Registries, what the user forbids to install, and headers to build with; never a key.
+# Registries, packages that the user forbids to install, and headers to build with; never a
+# key.
 _HARMLESS_NPMRC = re.compile(
     r"\s*((@[^:=\s]+:)?registry|cafile|ca|strict-ssl|ignore-scripts|before|min-release-age"
     r"|legacy-peer-deps|nodedir)\s*="
 )
+# The host and the port of a URL, which may contain a user name and a password.
 _URL_PATTERN = re.compile(
     r"https?://(?:[^/\s@\"']*@)?([A-Za-z0-9.-]+|\[[0-9a-fA-F:.]+\])(:\d+)?"
 )
-# Files newer than the installation that the new one lacks. They have to be newer than the
-# new one, too: by that, the next update and `remove` tell them from its code.
-_CARRY_OVER = """
+# Copies files newer than the old installation that the new one lacks. Their times must also
+# be newer than the new installation, because the next update and `remove` distinguish them
+# from its code by that.
+_COPY_SCRIPT = """
 find . -name node_modules -prune -o -type f -newermt @{seconds} -exec sh -c '
 for file; do
   [ -e "$0/$file" ] || {{
@@ -69,6 +72,7 @@ for file; do
   }}
 done' {new} {{}} +
 """
+# A line in which npm shows an error of a package's script, but not what it ran.
 _SCRIPT_ERROR = re.compile(r"(?!gyp ERR! configure|command ).*\berr(or)?\b", re.IGNORECASE)
 _GYP_PREFIX = re.compile(r"gyp ERR! (stack )?")
 _MAX_CONFIG_BYTES = 256 * 1024
@@ -76,10 +80,10 @@ _MAX_REASON_CHARS = 400
 
 
 class Installer(Struct, frozen=True):
-    """Installs packages. `hosts` are patterns of more hosts it may reach; None: all.
+    """Installs packages. The installer may also reach `hosts`, which are patterns; None: any.
 
-    `commands` makes commands that write in these directories alone. Everything that touches
-    a package's files runs in their sandbox: a link there could lead anywhere.
+    `commands` returns a sandbox whose commands can write only to the given directories. All
+    access to a package's files happens in it, because a link in a package could lead anywhere.
     """
 
     home: ServerHome
@@ -89,28 +93,28 @@ class Installer(Struct, frozen=True):
     hosts: tuple[str, ...] | None = ()
 
     async def install(self, launch: PackageLaunch) -> Installation:
-        """Install beside the present one, and record nothing. Raises `BadInput`."""
+        """Install into a new directory. Raises `BadInput`.
+
+        The server continues to run the old installation until `use_installation`.
+        """
         try:
             self.home.create()
             directory = self._new_directory()
             try:
-                finished, refused = await self._run(launch, directory), ""
-                attempts = finished.attempts
-                if launch.kind == "node" and finished.code != 0:
-                    # Packages download browsers and the like in scripts, which few servers
-                    # need.
-                    refused = next((a.host for a in finished.attempts if a.refused), "")
-                if refused:
-                    plain = await self._run(launch, directory, scripts=False)
-                    attempts = (*attempts, *plain.attempts)
-                    finished, refused = (
-                        (plain, refused) if plain.code == 0 else (finished, "")
-                    )
+                finished = await self._run(launch, directory)
+                attempts, needless_host = finished.attempts, ""
+                refused_host = next((a.host for a in attempts if a.refused), "")
+                if launch.kind == "node" and finished.code != 0 and refused_host:
+                    # Scripts of packages download browsers, for example. Few servers need them.
+                    retry = await self._run(launch, directory, scripts=False)
+                    attempts = (*attempts, *retry.attempts)
+                    if retry.code == 0:
+                        finished, needless_host = retry, refused_host
                 if finished.code != 0:
                     raise BadInput(_install_error(launch, finished))
                 result = await anyio.to_thread.run_sync(_examine, launch, directory)
                 return msgspec.structs.replace(
-                    result, refused=refused, reached=list_reached(attempts)
+                    result, refused=needless_host, reached=list_reached(attempts)
                 )
             except BaseException:
                 shutil.rmtree(directory, ignore_errors=True)
@@ -124,13 +128,13 @@ class Installer(Struct, frozen=True):
     async def find_or_install(
         self, launch: PackageLaunch, begin: Callable[[], None]
     ) -> Installation:
-        """Return the installation for this launch. `begin` is called before one is made.
+        """Return the installation for this launch, and install first if there is none.
 
-        Another refold process may have made it. Raises `BadInput`.
+        `begin` is called before an installation starts. Raises `BadInput`.
         """
         lock = file_lock(self.home.record)
         try:
-            # Another refold process may take minutes to install the same.
+            # Another refold process may take minutes to install the same packages.
             await anyio.to_thread.run_sync(lock.__enter__, abandon_on_cancel=True)
         except OSError as error:
             raise BadInput(
@@ -147,24 +151,24 @@ class Installer(Struct, frozen=True):
             lock.__exit__(None, None, None)
 
     async def use_installation(self, new: Installation) -> None:
-        """Make the server run this installation from now on. Raises `BadInput`."""
-        before = read_record(self.home)
-        if before is not None and before.name == new.name and new.kind == "node":
-            await self._carry_over(before, new)
+        """Record that the server runs this installation from now on. Raises `BadInput`."""
+        old = read_record(self.home)
+        if old is not None and old.name == new.name and new.kind == "node":
+            await self._copy_state(old, new)
         try:
             write(self.home.record, msgspec.json.encode(new).decode())
         except OSError as error:
             raise BadInput(
                 f"what was installed cannot be noted in {self.home.record}: {reason_of(error)}"
             ) from error
-        # A session may still run the old one.
-        current = {new.directory, before.directory if before else ""}
+        # A session may still run the old installation.
+        in_use = {new.directory, old.directory if old else ""}
         for directory in self.home.packages.iterdir():
-            if str(directory) not in current:
+            if str(directory) not in in_use:
                 shutil.rmtree(directory, ignore_errors=True)
 
     def delete_installation(self, old: Installation) -> None:
-        """Delete an installation that was not wanted."""
+        """Delete an installation that the user rejected."""
         shutil.rmtree(old.directory, ignore_errors=True)
 
     def _new_directory(self) -> Path:
@@ -175,16 +179,18 @@ class Installer(Struct, frozen=True):
     async def _run(
         self, launch: PackageLaunch, directory: Path, *, scripts: bool = True
     ) -> Finished:
+        """Run the installer in the sandbox. With `scripts`, packages' scripts run, too."""
         if launch.kind == "node":
             line, variables = self._node_line(launch, directory)
-            variables |= {} if scripts else {"npm_config_ignore_scripts": "true"}
+            if not scripts:
+                variables["npm_config_ignore_scripts"] = "true"
         else:
             line, variables = self._python_line(launch, directory)
         hosts = None
         if self.hosts is not None:
             registries = (*_HOSTS_OF_KIND[launch.kind], *self._own_registries())
             hosts = ReachableHosts((*registries, *self.hosts))
-        variables |= {"HOME": str(directory / "cache")}
+        variables["HOME"] = str(directory / "cache")
         os.makedirs(directory / "cache", exist_ok=True)
         commands = self.commands((str(directory),))
         try:
@@ -198,27 +204,30 @@ class Installer(Struct, frozen=True):
         finally:
             commands.close()
 
-    async def _carry_over(self, old: Installation, installation: Installation) -> None:
-        """Copy the state that a Node.js server wrote beside its code."""
-        commands = self.commands((old.directory, installation.directory))
-        seconds, new = int(old.installed) + 1, shlex.quote(installation.own)
+    async def _copy_state(self, old: Installation, new: Installation) -> None:
+        """Copy what a Node.js server has written beside its code to the new installation."""
+        commands = self.commands((old.directory, new.directory))
+        script = _COPY_SCRIPT.format(
+            seconds=int(old.installed) + 1,
+            new=shlex.quote(new.own),
+            later=int(new.installed) + 3,
+        )
         try:
             await commands.run(
-                _CARRY_OVER.format(
-                    seconds=seconds, new=new, later=int(installation.installed) + 3
-                ),
+                script,
                 cwd=old.own,
                 seconds=INSTALL_SECONDS,
                 confines=Confinement(writes=True),
             )
         except ToolFailed:
-            pass  # the old directory is gone
+            pass  # the old directory does not exist
         finally:
             commands.close()
 
     def _node_line(
         self, launch: PackageLaunch, directory: Path
     ) -> tuple[str, dict[str, str]]:
+        """Return the command line that installs npm packages, and variables for it."""
         packages = shlex.join(launch.packages)
         (directory / "package.json").write_text('{"private": true}\n')
         config = directory / ".npmrc"
@@ -245,17 +254,19 @@ class Installer(Struct, frozen=True):
     def _python_line(
         self, launch: PackageLaunch, directory: Path
     ) -> tuple[str, dict[str, str]]:
+        """Return the command line that installs Python packages, and variables for it."""
         packages = shlex.join(launch.packages)
-        wanted = shlex.quote(launch.python)
+        version = shlex.quote(launch.python)
         if self._has_program("uv"):
-            python = f" --python {wanted}" if launch.python else ""
+            option = f" --python {version}" if launch.python else ""
             line = (
-                f"uv venv --quiet{python} venv && uv pip install --quiet --compile-bytecode "
+                f"uv venv --quiet{option} venv && uv pip install --quiet --compile-bytecode "
                 f"--python venv/bin/python -- {packages}"
             )
         else:
-            python = wanted if launch.python else "python3"
-            python = f"python{python}" if python[0].isdigit() else python
+            python = version if launch.python else "python3"
+            if python[0].isdigit():  # a version such as 3.12
+                python = f"python{python}"
             if not self._has_program(python):
                 raise BadInput(
                     f"{packages} needs uv, or {python}: install uv "
@@ -269,23 +280,23 @@ class Installer(Struct, frozen=True):
             "UV_CACHE_DIR": str(directory / "cache" / "uv"),
             "UV_PYTHON_INSTALL_DIR": str(directory / "python"),
         }
-        for name, path in _USER_VARIABLES:
-            place = os.path.join(self.user_home, path)
-            if name not in self.environ and os.path.exists(place):
-                variables[name] = place
+        for name, relative_path in _USER_VARIABLES:
+            path = os.path.join(self.user_home, relative_path)
+            if name not in self.environ and os.path.exists(path):
+                variables[name] = path
         return line, variables
 
     def _has_program(self, program: str) -> bool:
         return self.commands(()).has(program)
 
     def _harmless_npmrc(self) -> Iterator[str]:
-        """Yield the lines of the user's .npmrc that an installation needs, and no key."""
+        """Yield the needed lines of the user's .npmrc. None of them contains a key."""
         for line in _read_text(os.path.join(self.user_home, ".npmrc")).splitlines():
             if _HARMLESS_NPMRC.match(line):
                 yield f"{line}\n"
 
     def _own_registries(self) -> Iterator[str]:
-        """Yield hosts of the user's own configuration, which may be private."""
+        """Yield the hosts of registries in the user's configuration, which may be private."""
         texts = [self.environ.get(name, "") for name in _REGISTRY_VARIABLES.split()]
         texts += self._harmless_npmrc()
         texts += [
@@ -306,31 +317,34 @@ _USER_VARIABLES = (
 
 
 def _read_text(path: str) -> str:
+    """Return the beginning of a text file; "" if the file cannot be read."""
     try:
-        return read_regular(Path(path), _MAX_CONFIG_BYTES)[0].decode(errors="replace")
+        content, _ = read_regular(Path(path), _MAX_CONFIG_BYTES)
+        return content.decode(errors="replace")
     except OSError:
         return ""
 
 
 def _examine(launch: PackageLaunch, directory: Path) -> Installation:
-    """Examine what was installed. Raises `BadInput` if it has no program to run."""
+    """Return what was installed in a directory. Raises `BadInput` if it has no program to run."""
     examine = _examine_node if launch.kind == "node" else _examine_python
     return msgspec.structs.replace(examine(launch, directory), installed=time.time())
 
 
 def _examine_node(launch: PackageLaunch, directory: Path) -> Installation:
+    """Describe the first installed npm package that has the program to run."""
     modules = directory / "node_modules"
-    wanted = _read_json(directory / "package.json").get("dependencies", {})
-    others = list[str]()
-    for name in cast("dict[str, Any]", wanted):
+    packages = _read_json(directory / "package.json").get("dependencies", {})
+    other_programs = list[str]()
+    for name in cast("dict[str, Any]", packages):
         about = _read_json(modules / name / "package.json")
         programs: Any = about.get("bin") or {}
         if isinstance(programs, str):
-            programs = {name.rpartition("/")[2]: programs}
-        script = _choose(programs, launch.program or name.rpartition("/")[2])
+            programs = {_name_in_scope(name): programs}
+        script = _choose_script(programs, launch.program or _name_in_scope(name))
         path = os.path.realpath(modules / name / script)
         if not script or not below(path, str(directory)) or not os.path.isfile(path):
-            others += sorted(programs)
+            other_programs += sorted(programs)
             continue
         lock = _read_json(directory / "package-lock.json").get("packages", {})
         locked = cast("dict[str, Any]", lock).get(f"node_modules/{name}", {})
@@ -344,42 +358,51 @@ def _examine_node(launch: PackageLaunch, directory: Path) -> Installation:
             directory=str(directory),
             own=str(modules / name),
         )
-    raise BadInput(_no_program_error(launch, others))
+    raise BadInput(_no_program_error(launch, other_programs))
 
 
-def _choose(programs: Mapping[str, str], program: str) -> str:
+def _name_in_scope(package: str) -> str:
+    """Return "server" for the npm package @scope/server."""
+    return package.rpartition("/")[2]
+
+
+def _choose_script(programs: Mapping[str, str], program: str) -> str:
+    """Return the script of `program`, or else the only script; "" if neither exists."""
     if program in programs:
         return programs[program]
     return next(iter(programs.values())) if len(programs) == 1 else ""
 
 
 def _command(path: str) -> tuple[str, ...]:
-    """Return the command of a script by its first line, without npm's shell wrapper."""
+    """Return the command that runs a script: with node, or by the script's first line."""
     with open(path, "rb") as file:
-        first = file.readline(200).strip()
-    plain = path.endswith((".js", ".mjs", ".cjs")) and not first.startswith(b"#!")
-    return ("node", path) if plain or first == b"#!/usr/bin/env node" else (path,)
+        first_line = file.readline(200).strip()
+    if first_line == b"#!/usr/bin/env node":
+        return "node", path
+    if path.endswith((".js", ".mjs", ".cjs")) and not first_line.startswith(b"#!"):
+        return "node", path
+    return (path,)
 
 
 def _examine_python(launch: PackageLaunch, directory: Path) -> Installation:
-    program, others = directory / "venv" / "bin" / launch.program, list[str]()
-    for about in sorted(
-        (directory / "venv").glob("lib*/python*/site-packages/*.dist-info")
-    ):
+    """Describe the first installed Python package that has the program to run."""
+    venv = directory / "venv"
+    program, other_programs = venv / "bin" / launch.program, list[str]()
+    for about in sorted(venv.glob("lib*/python*/site-packages/*.dist-info")):
         entries = configparser.ConfigParser(strict=False, delimiters=("=",))
         with suppress(configparser.Error):
             entries.read_string(_read_text(str(about / "entry_points.txt")))
         name, _, version = about.name.removesuffix(".dist-info").rpartition("-")
-        if (
-            not entries.has_option("console_scripts", launch.program)
-            or not program.exists()
-        ):
+        has_program = entries.has_option("console_scripts", launch.program)
+        if not has_program or not program.exists():
             if _is_package(name, launch) and entries.has_section("console_scripts"):
-                others += sorted(entries["console_scripts"])
+                other_programs += sorted(entries["console_scripts"])
             continue
         lines = _read_text(str(about / "RECORD")).splitlines()
-        # Ignore what differs from one installation to the next.
-        content = "\n".join(x for x in lines if ".dist-info/" not in x and x[:3] != "../")
+        # Ignore lines that differ between two installations of the same files.
+        content = "\n".join(
+            line for line in lines if ".dist-info/" not in line and line[:3] != "../"
+        )
         return Installation(
             launch=launch.fingerprint,
             kind="python",
@@ -390,13 +413,16 @@ def _examine_python(launch: PackageLaunch, directory: Path) -> Installation:
             directory=str(directory),
             own=str(about.parent),
         )
-    raise BadInput(_no_program_error(launch, others))
+    raise BadInput(_no_program_error(launch, other_programs))
 
 
 def _is_package(name: str, launch: PackageLaunch) -> bool:
-    """Return whether the command names this distribution, and does not only need it."""
-    names = (re.split(r"[@=<>~!;\[ ]", package)[0] for package in launch.packages)
-    return normalize_distribution(name) in map(normalize_distribution, names)
+    """Return whether the launch names this Python package, not one that depends on it."""
+    for package in launch.packages:
+        distribution = re.split(r"[@=<>~!;\[ ]", package)[0]  # without version and extras
+        if normalize_distribution(distribution) == normalize_distribution(name):
+            return True
+    return False
 
 
 def _no_program_error(launch: PackageLaunch, programs: Iterable[str]) -> str:
@@ -412,6 +438,7 @@ def _no_program_error(launch: PackageLaunch, programs: Iterable[str]) -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; {} if there is none, or it cannot be read."""
     try:
         value: object = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -420,13 +447,14 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 
 def _install_error(launch: PackageLaunch, finished: Finished) -> str:
+    """Return why an installation failed, with a rule that would permit a refused host."""
     lines = [line.strip() for line in finished.text.splitlines() if line.strip()]
-    reason = _reason(lines) if not finished.stopped else finished.stopped
-    refused = [attempt for attempt in finished.attempts if attempt.refused]
-    if refused:  # the installer reports only that something is missing
-        rule = rule_for(refused[0])
-        permits = f"; the rule {rule} in permissions.allow permits it" if rule else ""
-        reason = f"{refused[0].refused}{permits}"
+    reason = finished.stopped or _reason(lines)
+    refused = next((attempt for attempt in finished.attempts if attempt.refused), None)
+    if refused:  # the installer only reports that something is missing
+        rule = rule_for(refused)
+        advice = f"; the rule {rule} in permissions.allow permits it" if rule else ""
+        reason = f"{refused.refused}{advice}"
     return (
         f"{launch.names} could not be installed, which needs the network once: "
         f"{escape_marks(reason)[:_MAX_REASON_CHARS]}"
@@ -434,34 +462,33 @@ def _install_error(launch: PackageLaunch, finished: Finished) -> str:
 
 
 def _reason(lines: list[str]) -> str:
-    """Return the installer's reason, without its codes."""
-    npm = [
+    """Return the reason of a failure from the output of npm, bun, uv or pip."""
+    npm_lines = [
         line.removeprefix("npm error ") for line in lines if line.startswith("npm error")
     ]
-    if "command failed" in npm:
-        return _script_reason(npm)
-    for line in npm:
+    if "command failed" in npm_lines:
+        return _script_reason(npm_lines)
+    for line in npm_lines:
         if not re.match(r"(code|errno|syscall|path|command) |npm error$", line):
             return re.sub(r"^(E?\d+|network) ", "", line)
-    begins = ("ERROR:", "error:", "×", "Caused by", "Error:")
-    starts = [n for n, line in enumerate(lines) if line.startswith(begins)]
-    if starts:
-        return " ".join(lines[starts[0] : starts[0] + 4])
+    for number, line in enumerate(lines):
+        if line.startswith(("ERROR:", "error:", "×", "Caused by", "Error:")):
+            return " ".join(lines[number : number + 4])  # the reason may be in a later line
     return lines[-1] if lines else "it printed no reason"
 
 
-def _script_reason(npm: list[str]) -> str:
-    """Return why a package could not be built: the error that its script printed."""
-    path = next((line for line in npm if line.startswith("path ")), "")
+def _script_reason(npm_lines: list[str]) -> str:
+    """Return a sentence with the error that the install script of a package printed."""
+    path = next((line for line in npm_lines if line.startswith("path ")), "")
     package = path.rpartition("node_modules/")[2] or "a package"
-    errors = [n for n, line in enumerate(npm) if _SCRIPT_ERROR.match(line)]
-    lines = npm[errors[0] :] if errors else npm[-1:]
+    lines = [*dropwhile(lambda line: not _SCRIPT_ERROR.match(line), npm_lines)]
+    lines = lines or npm_lines[-1:]
     error = " ".join(_GYP_PREFIX.sub("", line) for line in takewhile(_is_message, lines))
     return f"the install script of {package} failed: {error}"
 
 
 def _is_message(line: str) -> bool:
-    """Return whether the line belongs to an error, and not to its trace."""
+    """Return whether the line belongs to an error message, and not to a trace."""
     return not line.startswith(
         ("gyp ERR! stack at ", "gyp ERR! System", "gyp ERR! not ok", "at ")
     )

@@ -1,15 +1,14 @@
-"""The packages that the command of an MCP server names, like `npx -y NAME` and `uvx NAME`.
+"""Finds the packages that the command of an MCP server needs, like `npx -y NAME` or `uvx NAME`.
 
 They are installed once, and each later start runs the installed program directly, without
-network. This module parses commands and reads what is installed; `package_install`
-installs.
+network. This module parses commands and reads what is installed; `package_install` installs.
 
-`npx` and `uvx` are not run, because they resolve versions at every start, so a new version
-would arrive unseen. Each server has packages and a home of its own: with a shared cache a
-server could change the code of another, and with the user's home what a shell runs. A
-server may write to its packages, since some keep their state there, but not to the note of
-what was installed. refold only reads that directory as text or handles it by a command in
-the sandbox: a link there could lead anywhere.
+refold does not run `npx` and `uvx`: they resolve versions at every start, so a new version
+would arrive unnoticed. Each server has its own packages and its own home. In a shared cache, a
+server could change the code of another one; in the user's home, it could change commands that a
+shell runs. A server may write to its packages, since some store their state there, but not to
+the record of what was installed. refold reads that directory only as text or with a command in
+the sandbox, because a link in it could lead anywhere.
 """
 
 import os
@@ -32,9 +31,10 @@ _LOCAL_PREFIXES = (".", "/", "~", "file:")
 
 
 class PackageLaunch(Struct, frozen=True):
-    """What a command needs: packages, and the program of them that it runs.
+    """The packages that a command needs, and the program in them that it runs.
 
-    `program` "": that of the first package. `python`: the version that it asks for.
+    If `program` is "", the command runs the program of the first package. `python` is the
+    Python version that the command asks for.
     """
 
     kind: Kind
@@ -45,6 +45,7 @@ class PackageLaunch(Struct, frozen=True):
 
     @property
     def fingerprint(self) -> str:
+        """A hash of the fields, which decide what is installed."""
         parts = (self.kind, self.packages, self.program, self.python)
         return sha256(msgspec.json.encode(parts)).hexdigest()[:16]
 
@@ -54,16 +55,16 @@ class PackageLaunch(Struct, frozen=True):
 
 
 class Installation(Struct, frozen=True):
-    """What is installed for a server. `command` starts it, without its arguments.
+    """The packages that are installed for a server. `command` starts it, without its arguments.
 
-    `integrity` is npm's hash or commit of the package, or the sha256 of the list of its
-    files and their hashes. `own` is the directory of the first package itself; `installed`
-    is in seconds since 1970. `refused` is a host that the scripts of the packages may not
-    reach: they failed, and the packages were installed without running them. `reached` are
-    the hosts that the installation reached through the filter.
+    `integrity` is npm's hash or commit of the package, or for Python the sha256 of the list of
+    its files and their hashes. `own` is the directory with the code of the package that has the
+    program; `installed` is in seconds since 1970. `reached` are the hosts that the installation
+    reached. `refused` is a host that the packages' install scripts may not reach: the scripts
+    failed, and the packages were then installed without running them.
     """
 
-    launch: str  # its fingerprint
+    launch: str  # the fingerprint of the launch
     kind: Kind
     name: str
     version: str
@@ -77,7 +78,7 @@ class Installation(Struct, frozen=True):
 
     @property
     def sentence(self) -> str:
-        """Say what was installed, and where it came from."""
+        """A sentence with the package, its version, and the hosts that were reached."""
         hosts = (
             f"; the installation reached {', '.join(self.reached)}" if self.reached else ""
         )
@@ -85,45 +86,58 @@ class Installation(Struct, frozen=True):
 
     @property
     def programs(self) -> str:
-        """The directory of the programs of all packages, which launchers put on the PATH."""
+        """The directory with the programs of all packages, which belongs on the PATH."""
         below = "node_modules/.bin" if self.kind == "node" else "venv/bin"
         return f"{self.directory}/{below}"
 
 
 def launch_of(command: tuple[str, ...]) -> PackageLaunch | None:
-    """Return what the command needs installed; None for others, or unknown options."""
+    """Return the packages that a command like `npx NAME` needs.
+
+    Return None for another command, for unknown options, and for packages in a local directory.
+    """
     words = (os.path.basename(command[0]), *command[1:]) if command else ()
-    for beginning, parse in _LAUNCHER_PARSERS.items():
-        if words[: len(beginning)] == beginning:
-            launch = parse(list(words[len(beginning) :]))
-            local = launch and any(p.startswith(_LOCAL_PREFIXES) for p in launch.packages)
-            return None if local else launch
+    for launcher, parse in _LAUNCHER_PARSERS.items():
+        if words[: len(launcher)] == launcher:
+            launch = parse(list(words[len(launcher) :]))
+            if launch and any(p.startswith(_LOCAL_PREFIXES) for p in launch.packages):
+                return None
+            return launch
     return None
 
 
 def installation(home: ServerHome, launch: PackageLaunch) -> Installation | None:
-    """Return the installation for this launch, or None."""
-    if (known := read_record(home)) is None or known.launch != launch.fingerprint:
+    """Return the installation for this launch; None if it or its program is missing."""
+    recorded = read_record(home)
+    if recorded is None or recorded.launch != launch.fingerprint or not recorded.command:
         return None
-    return known if all(map(os.path.exists, known.command[-1:])) else None
+    return recorded if os.path.exists(recorded.command[-1]) else None
 
 
 def read_record(home: ServerHome) -> Installation | None:
+    """Return the recorded installation; None if there is none, or it cannot be read."""
     try:
         content, _ = read_regular(home.record, _MAX_RECORD_BYTES)
         return msgspec.json.decode(content, type=Installation)
     except (OSError, ValueError, msgspec.MsgspecError):
-        return None  # it is installed again
+        return None  # the packages are installed again
 
 
 class _Options(Struct, frozen=True):
-    """The options of a launcher: those with a value, by meaning, and those without."""
+    """The options of a launcher such as `npx`.
+
+    `values` maps each option that takes a value to its meaning: `-p` and `--package` both mean
+    "package". `flags` are the options without a value.
+    """
 
     values: Mapping[str, str]
     flags: frozenset[str]
 
     def split(self, words: list[str]) -> tuple[dict[str, list[str]], list[str]] | None:
-        """Split option values from the words after them. None: an option is unknown."""
+        """Return the values of the options in `words` by meaning, and the words after them.
+
+        Return None if an option is unknown or lacks its value.
+        """
         values = dict[str, list[str]]()
         while words and words[0].startswith("-"):
             word = words.pop(0)
@@ -142,8 +156,12 @@ class _Options(Struct, frozen=True):
 
 
 def _options(values: str, flags: str) -> _Options:
-    pairs = [(word.split(":")[0], word.split(":")[1]) for word in values.split()]
-    return _Options(dict(pairs), frozenset(flags.split()))
+    """Parse two texts: `values` has words like OPTION:MEANING, `flags` has names of options."""
+    meanings = dict[str, str]()
+    for word in values.split():
+        option, _, meaning = word.partition(":")
+        meanings[option] = meaning
+    return _Options(meanings, frozenset(flags.split()))
 
 
 _NPX_OPTIONS = _options(
@@ -159,54 +177,65 @@ _UVX_OPTIONS = _options(
 _PIPX_OPTIONS = _options("--spec:from --python:python", "-q --quiet --no-cache --verbose")
 
 
-def _node(words: list[str]) -> PackageLaunch | None:
-    if (split := _NPX_OPTIONS.split(words)) is None:
+def _parse_node(words: list[str]) -> PackageLaunch | None:
+    """Return what `npx` starts; the first word is the package if no option names one.
+
+    Return None for an unknown option, or if there is no such word.
+    """
+    split = _NPX_OPTIONS.split(words)
+    if split is None or not split[1]:
         return None
-    values, rest = split
-    packages = values.get("package", [])
-    if packages and rest:
-        return PackageLaunch("node", tuple(packages), rest[0], tuple(rest[1:]))
-    return PackageLaunch("node", (rest[0],), "", tuple(rest[1:])) if rest else None
+    values, (first, *arguments) = split
+    if packages := values.get("package"):  # then the first word is a program
+        return PackageLaunch("node", tuple(packages), first, tuple(arguments))
+    return PackageLaunch("node", (first,), "", tuple(arguments))
 
 
-def _npm_exec(words: list[str]) -> PackageLaunch | None:
-    launch = _node(words)
+def _parse_npm_exec(words: list[str]) -> PackageLaunch | None:
+    """Parse the words after `npm exec`, which ignores a "--" before the arguments."""
+    launch = _parse_node(words)
     if launch is None or launch.arguments[:1] != ("--",):
         return launch
     return msgspec.structs.replace(launch, arguments=launch.arguments[1:])
 
 
-def _python(words: list[str], options: _Options) -> PackageLaunch | None:
+def _parse_python(words: list[str], options: _Options) -> PackageLaunch | None:
+    """Return what `uvx` or `pipx run` starts. The first word is always the program.
+
+    It is also the package if no option names one. Return None for an unknown option.
+    """
     split = options.split(words)
     if split is None or not split[1]:
         return None
-    values, (first, *rest) = split
-    requirement = re.sub(r"@(?=\d[\w.]*$)", "==", first).removesuffix("@latest")
-    program = re.split(r"[@=<>~!\[ ]", first)[0]
+    values, (first, *arguments) = split
+    requirement = re.sub(r"@(?=\d[\w.]*$)", "==", first)  # name@1.2 is name==1.2
+    program = re.split(r"[@=<>~!\[ ]", first)[0]  # without version and extras
     packages = (*(values.get("from") or [requirement]), *values.get("with", []))
     packages = tuple(package.removesuffix("@latest") for package in packages)
-    python = "".join(values.get("python", [])[-1:])
-    return PackageLaunch("python", packages, program, tuple(rest), python)
+    python = values.get("python", [""])[-1]  # the last option is valid
+    return PackageLaunch("python", packages, program, tuple(arguments), python)
 
 
-def _uvx(words: list[str]) -> PackageLaunch | None:
-    return _python(words, _UVX_OPTIONS)
+def _parse_uvx(words: list[str]) -> PackageLaunch | None:
+    return _parse_python(words, _UVX_OPTIONS)
 
 
-def _pipx(words: list[str]) -> PackageLaunch | None:
-    return _python(words, _PIPX_OPTIONS)
+def _parse_pipx(words: list[str]) -> PackageLaunch | None:
+    return _parse_python(words, _PIPX_OPTIONS)
 
 
+# Each parser gets the words after the launcher. It returns None for an unknown option, or if no
+# package is named.
 _LAUNCHER_PARSERS: Mapping[tuple[str, ...], Callable[[list[str]], PackageLaunch | None]] = (
     MappingProxyType({
-        ("npx",): _node,
-        ("npm", "exec"): _npm_exec,
-        ("npm", "x"): _npm_exec,
-        ("bunx",): _node,
-        ("bun", "x"): _node,
-        ("pnpm", "dlx"): _node,
-        ("uvx",): _uvx,
-        ("uv", "tool", "run"): _uvx,
-        ("pipx", "run"): _pipx,
+        ("npx",): _parse_node,
+        ("npm", "exec"): _parse_npm_exec,
+        ("npm", "x"): _parse_npm_exec,
+        ("bunx",): _parse_node,
+        ("bun", "x"): _parse_node,
+        ("pnpm", "dlx"): _parse_node,
+        ("uvx",): _parse_uvx,
+        ("uv", "tool", "run"): _parse_uvx,
+        ("pipx", "run"): _parse_pipx,
     })
 )  # fmt: skip

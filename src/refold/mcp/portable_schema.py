@@ -1,10 +1,9 @@
-"""Writes the schema of a tool so that every provider accepts it.
+"""Rewrites the schema of a tool so that every model provider accepts it.
 
-JSON Schema allows more than providers do, and some refuse a whole request for it:
-alternatives and references at the top of the arguments, and lists without an item type.
-Alternatives become one object with the properties of all, and the description keeps them as
-they were; the server still checks the arguments. `as_tools` refuses what cannot be sent at
-all. Pure.
+JSON Schema allows more than providers do. Some refuse a whole request because the arguments
+have alternatives or references at the top, or a list has no item type. So alternatives become
+one object with the properties of all, and the description quotes the original ones; the server
+still checks the arguments. `as_tools` refuses schemas that cannot be sent at all. Pure.
 """
 
 import json
@@ -17,7 +16,7 @@ from refold.errors import BadInput
 _UNUSED_KEYS = frozenset(("$schema", "title"))
 _ALTERNATIVE_KEYS = ("anyOf", "oneOf")
 # Keys that no provider accepts at the top. `$ref` is replaced by its target.
-_NOT_AT_THE_TOP = frozenset(
+_REFUSED_TOP_KEYS = frozenset(
     (
         *_ALTERNATIVE_KEYS,
         "allOf",
@@ -47,20 +46,20 @@ _PART_KEYS = frozenset(
         "propertyNames",
     )
 )
-_MAX_ALTERNATIVES_CHARS = 1_000  # of the alternatives in the description
-_MAX_LEVELS = 8  # of alternatives in alternatives
-_MAX_PARTS = 200  # that are joined: references can name one another endlessly
+_MAX_ALTERNATIVES_CHARS = 1_000  # for the alternatives in the description
+_MAX_LEVELS = 8  # of nested alternatives
+_MAX_PARTS = 200  # that are joined, because references can name each other endlessly
 
 Schema = Mapping[str, Any]
 
 
 def to_portable(schema: Schema) -> dict[str, Any]:
-    """Return the schema of an object as all providers accept it.
+    """Return the schema of an object in a form that all providers accept.
 
     Raises `BadInput` for invalid properties, and for too many alternatives and references.
     """
     base = {key: value for key, value in schema.items() if key not in _UNUSED_KEYS}
-    special = {key: base.pop(key) for key in tuple(base) if key in _NOT_AT_THE_TOP}
+    special = {key: base.pop(key) for key in tuple(base) if key in _REFUSED_TOP_KEYS}
     if special:
         base |= _merge(schema, schema, _MAX_LEVELS, iter(range(_MAX_PARTS)))
         words = (
@@ -75,7 +74,7 @@ def to_portable(schema: Schema) -> dict[str, Any]:
 
 
 def _properties(schema: Schema) -> dict[str, Any]:
-    """Return the properties. Raises `BadInput` for invalid ones."""
+    """Return the properties of an object schema. Raises `BadInput` for invalid ones."""
     properties: object = schema.get("properties", {})
     if not isinstance(properties, dict):
         raise BadInput("the properties of its schema are not an object")
@@ -93,9 +92,10 @@ def _properties(schema: Schema) -> dict[str, Any]:
 
 
 def _merge(part: Schema, whole: Schema, levels: int, left: Iterator[int]) -> dict[str, Any]:
-    """Merge `properties` and `required` of an object with its alternatives.
+    """Merge `properties` and `required` of `part` with those of its alternatives.
 
-    `left` counts the parts that may still be joined.
+    References lead into `whole`. Each call takes an item of `left`, and raises `BadInput` when
+    none is left, which limits the number of merged parts.
     """
     if next(left, None) is None:
         raise BadInput(
@@ -103,19 +103,22 @@ def _merge(part: Schema, whole: Schema, levels: int, left: Iterator[int]) -> dic
         )
     properties = dict(_properties(part))
     required = list(part["required"]) if _is_list_of_names(part.get("required")) else []
-    below = [(branch, True) for branch in _parts(part.get("allOf"))]
+    # Each branch, and whether every value must match it.
+    branches = [(branch, True) for branch in _parts(part.get("allOf"))]
     if isinstance(reference := part.get("$ref"), str):
-        below.append((_target(reference, whole), True))
+        branches.append((_target(reference, whole), True))
     for key in _ALTERNATIVE_KEYS:
-        below += [(branch, False) for branch in _parts(part.get(key))]
+        branches += [(branch, False) for branch in _parts(part.get(key))]
+    if not levels:
+        branches.clear()
     needed = list[set[str]]()
-    for branch, holds in below if levels else ():
+    for branch, always in branches:
         inner = _merge(branch, whole, levels - 1, left)
         for name, description in inner["properties"].items():
             old = properties.setdefault(name, description)
             if old != description:
                 properties[name] = {"anyOf": [old, description]}
-        if holds:
+        if always:
             required += inner.get("required", ())
         else:
             needed.append(set(inner.get("required", ())))
@@ -126,12 +129,13 @@ def _merge(part: Schema, whole: Schema, levels: int, left: Iterator[int]) -> dic
 
 
 def _parts(value: object) -> list[Schema]:
+    """Return the objects in a list; [] for any other value."""
     items = cast("list[object]", value) if isinstance(value, list) else []
     return [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]
 
 
 def _target(reference: str, whole: Schema) -> Schema:
-    """Return the target of a reference into the same schema."""
+    """Return the part of `whole` that a reference leads to; {} if that is not an object."""
     part: object = whole
     for name in unquote(reference).split("/")[1:]:
         step = name.replace("~1", "/").replace("~0", "~")
@@ -153,7 +157,7 @@ def _is_list_of_names(value: object) -> bool:
 
 
 def _with_items(part: Any) -> Any:
-    """Add `items` to every list: providers need its item type."""
+    """Return a part of a schema in which every list has `items`, which providers require."""
     if not isinstance(part, dict):
         return part
     result = dict[str, Any]()

@@ -1,11 +1,17 @@
-"""Puts a server's questions to the user: a form to fill in, or an address to open.
+"""Asks the user a server's questions: a form to fill in, or a page to open.
 
-The schema of the form is read here, leniently and within limits; a field of an unknown kind
-is dropped unless it is required. An answer is checked against the same form, or the
-question is put again. No address is opened here. `connection` sends the answer back.
+The schema of a form is parsed leniently and within limits; a field of an unknown kind is
+dropped unless it is required. An answer is checked against the form; if it is invalid, the
+question is asked again. This module opens no page. `connection` sends the answer to the server.
+
+A form with all its fields is one question, and its answer is one JSON text, so events, orders
+and journals need no second kind of question. Separate questions for the fields could not be
+checked together. If the user declines, the server gets "decline"; if the time is over, the user
+left the question, or there is no user, it gets "cancel", as the protocol defines.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from itertools import zip_longest
 from threading import Event
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -32,19 +38,20 @@ from refold.values.text import escape_outside
 
 _MAX_FIELDS, _MAX_OPTIONS = 100, 500
 _MAX_CHARS = 1_000  # of a message, a name, an option or an address
-_MAX_TRIES = 5  # invalid answers, before the question counts as cancelled
+_MAX_TRIES = 5  # invalid answers after which the question counts as cancelled
 _FIELD_KINDS: Mapping[str, FieldKind] = {
     "string": "text", "integer": "integer", "number": "number", "boolean": "boolean",
 }  # fmt: skip
 
 
 class Asked(Struct, frozen=True):
-    """The answer for the server. `unasked` says why the user was not asked; "" if they
-    were.
+    """The answer for the server.
+
+    `problem` says why there is no valid answer of the user, or is "".
     """
 
     result: types.ElicitResult
-    unasked: str = ""
+    problem: str = ""
 
 
 def cancel_result() -> types.ElicitResult:
@@ -52,63 +59,69 @@ def cancel_result() -> types.ElicitResult:
 
 
 async def ask(elicitation: Elicitation, context: Context) -> Asked:
-    """Put the question to the user. Runs in the session's thread.
+    """Ask the user a question of a server, and return the answer. Runs in the session's thread.
 
-    A page is accepted by its server, too: the question is withdrawn when the page is done.
+    If the question is a page, and the server reports that the user has finished the page, the
+    question is withdrawn.
     """
-    params, done = elicitation.params, elicitation.page_done
-    form, question = (
-        read_form(elicitation.server, params),
-        describe_question(elicitation.server, params),
-    )
-    if done is None:
+    params, finished = elicitation.params, elicitation.page_finished
+    form = read_form(elicitation.server, params)
+    question = describe_question(elicitation.server, params)
+    if finished is None:
         return await _ask_form(form, question, context, params)
     asked = Asked(cancel_result())
     async with anyio.create_task_group() as group:
-        group.start_soon(_withdraw_when, done, context)
+        group.start_soon(_withdraw_when, finished, context)
         asked = await _ask_form(form, question, context, params)
-        if elicitation.finish and asked.result.action == "accept" and not done.is_set():
+        is_open = asked.result.action == "accept" and not finished.is_set()
+        if elicitation.wait_for_page and is_open:
             form = Form(elicitation.server, _PAGE_DONE_QUESTION)
             asked = await _ask_form(form, _PAGE_DONE_QUESTION, context, params)
-        if done.is_set():
+        if finished.is_set():
             asked = Asked(types.ElicitResult(action="accept"))
-        done.set()  # the thread must end
+        finished.set()  # ends the thread that waits for it
     return asked
 
 
-async def _withdraw_when(end: Event, context: Context) -> None:
-    await anyio.to_thread.run_sync(end.wait, abandon_on_cancel=True)
+async def _withdraw_when(finished: Event, context: Context) -> None:
+    """Wait until `finished` is set, and then withdraw the user's open question."""
+    await anyio.to_thread.run_sync(finished.wait, abandon_on_cancel=True)
     await context.withdraw()
 
 
 async def _ask_form(
     form: Form, question: str, context: Context, params: types.ElicitRequestParams
 ) -> Asked:
+    """Ask until the answer fits the form. After `_MAX_TRIES` wrong answers, return "cancel".
+
+    If `params` is a page to open, the form has no fields, and the answer has no content.
+    """
     for _ in range(_MAX_TRIES):
         try:
             text = await context.put(AskedQuestion(question, form=form))
         except ToolFailed as error:
-            return Asked(cancel_result(), str(error))
+            return Asked(cancel_result(), problem=str(error))
         try:
             answer = parse_answer(form, "" if text == _NO_ANSWER else text)
-        except ValueError as error:  # a client that does not check what is typed
+        except ValueError as error:  # the client did not check the typed text
             context.progress(f"{error}\n")
             continue
         if answer.action != "accept" or isinstance(params, types.ElicitRequestURLParams):
             return Asked(types.ElicitResult(action=answer.action))
         content = {
-            name: _typed_choice(params, name, v) for name, v in answer.content.items()
+            name: _restore_type(params, name, v) for name, v in answer.content.items()
         }
         return Asked(types.ElicitResult(action="accept", content=content))
-    return Asked(cancel_result(), f"{_MAX_TRIES} answers did not fit the form")
+    problem = f"{_MAX_TRIES} answers did not fit the form"
+    return Asked(cancel_result(), problem=problem)
 
 
 _PAGE_DONE_QUESTION = "Is the page done? The tool is called again then."
-_NO_ANSWER = "(no answer)"  # as `ask_user` says it
+_NO_ANSWER = "(no answer)"  # the same text as in `ask_user`
 
 
 def describe_question(server: str, params: types.ElicitRequestParams) -> str:
-    """Describe the question, for a client that shows no forms, and for a notice."""
+    """Return the question as a sentence, for a client that shows no forms, and for notices."""
     message = escape_outside(params.message[:_MAX_CHARS])
     if isinstance(params, types.ElicitRequestURLParams):
         url = escape_outside(params.url[:_MAX_CHARS])
@@ -119,14 +132,16 @@ def describe_question(server: str, params: types.ElicitRequestParams) -> str:
 
 
 def read_form(server: str, params: types.ElicitRequestParams) -> Form:
-    """Return the question as shown to the user: all text of the server is escaped."""
+    """Return the question as a form, with all text of the server escaped.
+
+    If the question cannot be shown, the form has a `problem`.
+    """
     message = escape_outside(params.message[:_MAX_CHARS])
     if isinstance(params, types.ElicitRequestURLParams):
         return _read_address(Form(server, message), params.url)
     schema = _to_dict(params.requested_schema)
     properties = _properties(schema)
-    required = schema.get("required")
-    needed = cast("list[object]", required) if isinstance(required, list) else []
+    required = _to_list(schema.get("required"))
     if len(properties) > _MAX_FIELDS:
         problem = f"it has {len(properties):,} fields, at most {_MAX_FIELDS} are shown"
         return Form(server, message, problem=problem)
@@ -135,43 +150,53 @@ def read_form(server: str, params: types.ElicitRequestParams) -> Form:
         try:
             field = _read_field(name, _to_dict(value))
         except BadInput as error:
-            if name not in needed:
+            if name not in required:
                 continue
             problem = f"the field {escape_outside(name[:_MAX_CHARS])!r} {error}"
             return Form(server, message, problem=problem)
-        fields.append(replace(field, required=name in needed))
+        fields.append(replace(field, required=name in required))
     return Form(server, message, tuple(fields))
 
 
 def _read_address(form: Form, url: str) -> Form:
+    """Return the form with the page's address, or with a `problem` if that is invalid."""
     if len(url) > _MAX_CHARS:
         problem = f"its address has more than {_MAX_CHARS:,} characters"
         return replace(form, problem=problem)
     shown = replace(form, url=escape_outside(url))
     try:
-        web = urlsplit(url).scheme in ("http", "https")
+        is_web = urlsplit(url).scheme in ("http", "https")
     except ValueError:
-        web = False
-    if not web or not host_of(shown) or shown.url != url:
+        is_web = False
+    if not is_web or not host_of(shown) or shown.url != url:
         reason = f"{shown.url!r} is not an http or https address"
         return replace(form, problem=reason)
     return shown
 
 
 def _properties(schema: object) -> dict[str, Any]:
+    """Return the properties of a schema by name; {} for a schema without properties."""
     return _to_dict(_to_dict(schema).get("properties"))
 
 
 def _to_dict(value: object) -> dict[str, Any]:
-    """Return a part of a schema as a dict; the SDK may have made a model of it."""
+    """Return a part of a schema as a dict, even if the SDK has converted it to a model.
+
+    Return {} for any other value.
+    """
     if isinstance(value, dict):
         return cast("dict[str, Any]", value)
     dump: Any = getattr(value, "model_dump", None)
     return dump(by_alias=True, exclude_none=True) if dump is not None else {}
 
 
+def _to_list(value: object) -> list[object]:
+    """Return the value if it is a list; [] for any other value."""
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
 def _read_field(name: str, part: Mapping[str, Any]) -> FormField:
-    """Read a field. Raises `BadInput`, in words that follow the name of the field."""
+    """Parse a field of a form. Raises `BadInput` with a text to put after the field's name."""
     kind, options = _read_kind(part)
     if len(name) > _MAX_CHARS or escape_outside(name) != name:
         raise BadInput("has a name that cannot be shown")
@@ -193,6 +218,7 @@ def _read_field(name: str, part: Mapping[str, Any]) -> FormField:
 
 
 def _read_kind(part: Mapping[str, Any]) -> tuple[FieldKind | None, tuple[FormOption, ...]]:
+    """Return the kind of a field, and its options. The kind is None if forms do not have it."""
     if part.get("type") == "array":
         return "choices", _read_options(_to_dict(part.get("items")))
     if any(key in part for key in ("enum", "oneOf", "anyOf")):
@@ -201,16 +227,17 @@ def _read_kind(part: Mapping[str, Any]) -> tuple[FieldKind | None, tuple[FormOpt
 
 
 def _read_options(part: Mapping[str, Any]) -> tuple[FormOption, ...]:
-    """Read options from `enum`, with or without `enumNames`, or from `oneOf` or `anyOf`."""
+    """Parse the options of a field from `enum`, `enumNames`, `oneOf` or `anyOf`.
+
+    Raises `BadInput` with a text to put after the field's name.
+    """
     titled = part.get("oneOf") or part.get("anyOf")
     if isinstance(titled, list):
         entries = [_to_dict(entry) for entry in cast("list[object]", titled)]
         pairs = [(entry.get("const"), entry.get("title")) for entry in entries]
     else:
-        values, names = part.get("enum"), part.get("enumNames")
-        listed = cast("list[object]", values) if isinstance(values, list) else []
-        titles = cast("list[object]", names) if isinstance(names, list) else []
-        pairs = [(v, titles[n] if n < len(titles) else "") for n, v in enumerate(listed)]
+        titles = _to_list(part.get("enumNames"))
+        pairs = list(zip_longest(_to_list(part.get("enum")), titles))
     options = [FormOption(str(v), _text(title)) for v, title in pairs if _is_value(v)]
     if not options:
         raise BadInput("has nothing to choose from")
@@ -222,36 +249,40 @@ def _read_options(part: Mapping[str, Any]) -> tuple[FormOption, ...]:
 
 
 def _is_value(value: object) -> bool:
-    text = isinstance(value, str) and len(value) <= _MAX_CHARS
-    return text or (isinstance(value, int | float) and not isinstance(value, bool))
+    """Return whether the value can be an option: a number, or a text that is not too long."""
+    if isinstance(value, str):
+        return len(value) <= _MAX_CHARS
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _typed_choice(params: types.ElicitRequestFormParams, name: str, value: Any) -> Any:
-    """Return the choice with the schema's type: some servers offer numbers."""
-    values = _to_dict(_properties(params.requested_schema).get(name)).get("enum")
-    listed: Sequence[object] = (
-        cast("list[object]", values) if isinstance(values, list) else ()
-    )
-    return next((item for item in listed if str(item) == value), value)
+def _restore_type(params: types.ElicitRequestFormParams, name: str, value: Any) -> Any:
+    """Return the option of the schema whose text the user chose: options may be numbers.
+
+    If the schema has no such option, return `value` itself.
+    """
+    field = _to_dict(_properties(params.requested_schema).get(name))
+    return next((item for item in _to_list(field.get("enum")) if str(item) == value), value)
 
 
 def _default(field: FormField, value: object) -> Any:
-    """Return a default if it is valid and can be shown completely."""
+    """Return the default value of a field; None if it is invalid or cannot be shown in full."""
     if field.kind == "choice" and _is_value(value):
         value = str(value)
     try:
         default = msgspec.convert(value, str | int | float | bool | list[str])
         check_value(field, default)
-    except ValueError:  # of msgspec, too
+    except ValueError:  # includes errors of msgspec
         return None
     return default if escape_outside(str(default)) == str(default) else None
 
 
 def _text(value: object) -> str:
+    """Return the value shortened and escaped if it is a text; "" for any other value."""
     return escape_outside(value[:_MAX_CHARS]) if isinstance(value, str) else ""
 
 
 def _number(value: object) -> float | None:
+    """Return the value as a float; None if it is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value)

@@ -1,13 +1,14 @@
-"""Servers as a registry of MCP servers describes them, and the entries of a file that they make. Pure.
+"""Parses answers of a registry of MCP servers, and makes entries for a file of servers. Pure.
 
-A server comes as a package of npm or PyPI, as a container image, or is at an address; often there are
-several ways, of which one is used. What only the user knows is asked for. A text of the registry that names a
-variable of the user, as ${HOME}, is refused: its value would go to the server. `cli.mcp_registry` asks
-the registry and the user.
+A server is an npm or PyPI package, a container image, or an address; if there are several, one
+is used. The user is asked for values that only the user knows. A text of the registry that
+names an environment variable of the user, like ${HOME}, is refused, because the variable's
+value would go to the server. `cli.mcp_registry` sends the requests and asks the user.
 
-Every account can publish in the public registry. So the value of a secret is never written:
-the entry refers to a variable, and where that is set, only a yes at the terminal or `--env`
-passes it on. A registry needs TLS, unless it is on this machine.
+Every account can publish in the public registry. So the value of a secret is never written to
+the entry, which refers to a variable instead. If the user has set this variable, its value goes
+to the server only after a yes at the terminal or with `--env`. A registry needs TLS, unless it
+is on this machine.
 """
 
 import re
@@ -21,7 +22,8 @@ from msgspec import Struct
 from refold.errors import BadInput
 
 PUBLIC_REGISTRY = "https://registry.modelcontextprotocol.io"
-PACKAGE_KINDS = ("npm", "pypi", "http", "sse", "oci")  # the first that a server has is used
+# A server is installed from the first of these kinds that it has.
+PACKAGE_KINDS = ("npm", "pypi", "http", "sse", "oci")
 _API_PATH = "v0.1/servers"
 _SLOT_PATTERN = re.compile(r"\{([A-Za-z0-9_-]+)\}")
 _NOT_A_NAME = re.compile(r"[^A-Za-z0-9]+")
@@ -30,7 +32,7 @@ _TRANSPORT_NAMES = {"streamable-http": "http", "http": "http", "sse": "sse"}
 
 
 class Input(Struct, frozen=True, rename="camel"):
-    """A value that a server needs: a variable, a header, or an argument."""
+    """A value that a server needs for an environment variable, a header or an argument."""
 
     name: str = ""
     description: str = ""
@@ -45,7 +47,7 @@ class Input(Struct, frozen=True, rename="camel"):
 
 
 class Remote(Struct, frozen=True, rename="camel"):
-    """An address at which a server is."""
+    """A server at an address."""
 
     type: str = ""
     url: str = ""
@@ -74,7 +76,7 @@ class RegistryServer(Struct, frozen=True, rename="camel"):
 
     @property
     def sources(self) -> "dict[str, Package | Remote]":
-        """Return the usable ways by kind, in the order of `PACKAGE_KINDS`."""
+        """The first usable package or address of each kind, in the order of `PACKAGE_KINDS`."""
         result = dict[str, Package | Remote]()
         for package in self.packages or ():
             if package.transport.type in ("", "stdio"):
@@ -89,11 +91,16 @@ class SearchResult(Struct, frozen=True):
     more: bool
 
 
-# Returns the value of an input, by the name that a person knows it by; "" for none.
+# Returns the value of an input; "" if the user gives none. The text is the input's name for
+# the user.
 Answer: TypeAlias = Callable[[str, Input], str]
 
 
 def search_url(registry: str, words: str, limit: int) -> str:
+    """Return the address of a search in a registry, with at most `limit` results.
+
+    Of each server, only the newest version is searched.
+    """
     query = urlencode({"search": words, "version": "latest", "limit": limit})
     return f"{registry.rstrip('/')}/{_API_PATH}?{query}"
 
@@ -103,7 +110,7 @@ def server_url(registry: str, name: str) -> str:
 
 
 def parse_search(content: bytes) -> SearchResult:
-    """Parse a search result; invalid servers are left out. Raises `BadInput`."""
+    """Parse the result of a search, without invalid servers. Raises `BadInput`."""
     page = _decode(content, _Page)
     servers = list[RegistryServer]()
     for raw in page.servers or ():
@@ -115,27 +122,32 @@ def parse_search(content: bytes) -> SearchResult:
 
 
 def parse_server(content: bytes) -> RegistryServer:
-    """Parse one server. Raises `BadInput`."""
+    """Parse the description of one server. Raises `BadInput`."""
     return _server(msgspec.Raw(content))
 
 
 def is_registry_name(name: str) -> bool:
-    """Return True for a name like io.github.user/server."""
-    space, slash, rest = name.partition("/")
-    return bool(slash and rest and "." in space and "://" not in name) and "/" not in rest
+    """Return whether this is a server's name in a registry, like io.github.user/server."""
+    namespace, _, server = name.partition("/")
+    if not server or "/" in server or "://" in name:
+        return False
+    return "." in namespace
 
 
 def local_name(name: str) -> str:
-    """Return the name of a server in a file, made of its name in a registry."""
-    last = name.rpartition("/")[2]
-    return _NOT_A_NAME.sub("-", last)[:_MAX_NAME_CHARS].strip("-") or "server"
+    """Return a name for a file of servers, made from a server's name in a registry."""
+    _, _, server = name.rpartition("/")
+    return _NOT_A_NAME.sub("-", server)[:_MAX_NAME_CHARS].strip("-") or "server"
 
 
 def entry(source: Package | Remote, answer: Answer) -> dict[str, Any]:
-    """Return the entry for a file. Raises `BadInput` if a value is missing."""
-    return (
-        _remote(source, answer) if isinstance(source, Remote) else _package(source, answer)
-    )
+    """Return an entry for a file of servers, which starts or reaches a server of a registry.
+
+    `answer` asks the user for a value. Raises `BadInput` if a required value is missing.
+    """
+    if isinstance(source, Remote):
+        return _remote_entry(source, answer)
+    return _package_entry(source, answer)
 
 
 class _Page(Struct):
@@ -148,20 +160,26 @@ class _Row(Struct):
 
 
 def _server(raw: msgspec.Raw) -> RegistryServer:
+    """Parse the description of one server. Raises `BadInput`."""
     # Registries before v0.1 return the server itself, not an object with metadata.
     content = bytes(raw)
     return _decode(content, _Row).server or _decode(content, RegistryServer)
 
 
 def _decode(content: bytes, type_: Any) -> Any:
+    """Parse JSON as this type. Raises `BadInput` if the content does not fit it."""
     try:
         return msgspec.json.decode(content, type=type_)
     except msgspec.MsgspecError as error:
         raise BadInput(f"the answer is not that of a registry: {error}") from error
 
 
-def _remote(remote: Remote, answer: Answer) -> dict[str, Any]:
-    url = _fill(_refuse_variables(remote.url), remote.variables, answer)
+def _remote_entry(remote: Remote, answer: Answer) -> dict[str, Any]:
+    """Return an entry with an address, filled with the answers of the user.
+
+    Raises `BadInput` if a placeholder of the address has no value.
+    """
+    url = _fill(_safe_text(remote.url), remote.variables, answer)
     if _SLOT_PATTERN.search(url):
         raise BadInput(f"the registry does not say what belongs into {url!r}")
     config: dict[str, Any] = {"type": _TRANSPORT_NAMES[remote.type], "url": url}
@@ -170,50 +188,53 @@ def _remote(remote: Remote, answer: Answer) -> dict[str, Any]:
     return config
 
 
-def _package(package: Package, answer: Answer) -> dict[str, Any]:
+def _package_entry(package: Package, answer: Answer) -> dict[str, Any]:
+    """Return an entry that starts a package with npx, uvx or docker."""
     env = _pairs(package.environment_variables or (), answer)
     runtime = _arguments(package.runtime_arguments or (), answer)
-    version, name = (
-        _refuse_variables(package.version),
-        _refuse_variables(package.identifier),
-    )
+    version, name = _safe_text(package.version), _safe_text(package.identifier)
+    name_and_version = f"{name}@{version}" if version else name
     match package.registry_type:
         case "npm":
-            words = ["npx", *(["-y"] if "-y" not in runtime else []), *runtime]
-            words.append(f"{name}@{version}" if version else name)
+            yes = [] if "-y" in runtime else ["-y"]
+            words = ["npx", *yes, *runtime, name_and_version]
         case "pypi":
-            words = ["uvx", *runtime, f"{name}@{version}" if version else name]
+            words = ["uvx", *runtime, name_and_version]
         case _:
-            passed = [word for variable in env for word in ("-e", variable)]
-            tagged = ":" in name.rpartition("/")[2] or "@" in name
-            image = name if tagged or not version else f"{name}:{version}"
-            fixed = [flag for flag in ("-i", "--rm") if flag not in runtime]
-            words = ["docker", "run", *fixed, *passed, *_without_run(runtime), image]
+            has_tag = ":" in name.rpartition("/")[2] or "@" in name
+            image = name if has_tag or not version else f"{name}:{version}"
+            options = [flag for flag in ("-i", "--rm") if flag not in runtime]
+            for variable in env:
+                options += ("-e", variable)
+            words = ["docker", "run", *options, *_without_run(runtime), image]
     words += _arguments(package.package_arguments or (), answer)
     config: dict[str, Any] = {"command": words[0], "args": words[1:]}
     return {**config, "env": env} if env else config
 
 
 def _without_run(words: Sequence[str]) -> Sequence[str]:
+    """Return docker's arguments without "run" at the beginning, which some servers list."""
     return words[1:] if words[:1] == ["run"] else words
 
 
 def _pairs(inputs: Iterable[Input], answer: Answer) -> dict[str, str]:
+    """Return variables or headers with their values, without empty ones."""
     values = (
-        (_refuse_variables(field.name), _value(field.name, field, answer))
-        for field in inputs
+        (_safe_text(field.name), _value(field.name, field, answer)) for field in inputs
     )
     return {name: value for name, value in values if name and value}
 
 
 def _arguments(inputs: Iterable[Input], answer: Answer) -> list[str]:
+    """Return the words of the command line for these arguments."""
     words = list[str]()
     for field in inputs:
-        label = _refuse_variables(field.name) or field.value_hint or "argument"
+        label = _safe_text(field.name) or field.value_hint or "argument"
         if field.type == "named":
-            has_value = field.value or field.value_hint or field.default is not None
-            value = _value(label, field, answer) if has_value or field.is_required else ""
-            if value or field.is_required or not has_value:
+            takes_value = field.value or field.value_hint or field.default is not None
+            value = _value(label, field, answer) if takes_value or field.is_required else ""
+            # An option that takes a value is left out if the user gives none.
+            if value or field.is_required or not takes_value:
                 words += filter(None, (field.name, value))
         elif value := _value(label, field, answer):
             words.append(value)
@@ -221,28 +242,36 @@ def _arguments(inputs: Iterable[Input], answer: Answer) -> list[str]:
 
 
 def _value(label: str, field: Input, answer: Answer) -> str:
+    """Return the fixed value of a field, or the user's answer, which may be "".
+
+    Raises `BadInput` if a required value is missing.
+    """
     if field.value:
-        return _fill(_refuse_variables(field.value), field.variables, answer)
-    _refuse_variables(str(field.default))
+        return _fill(_safe_text(field.value), field.variables, answer)
+    _safe_text(str(field.default))  # raises an error if it is not safe
     value = answer(label, field)
     if not value and field.is_required:
         raise BadInput(f"it needs {label}, and no value was given")
     return value
 
 
-def _refuse_variables(text: str) -> str:
-    """Raise `BadInput` if a text of a registry names a variable of the user."""
+def _safe_text(text: str) -> str:
+    """Return the text unchanged.
+
+    Raises `BadInput` if it contains "${": it would name a variable.
+    """
     if "${" in text:
         raise BadInput(f"the registry has {text!r}, which names a variable of yours")
     return text
 
 
 def _fill(text: str, variables: Mapping[str, Input] | None, answer: Answer) -> str:
-    """Replace the variables in {braces} by their values."""
-    named = variables or {}
+    """Return the text with each variable in {braces} replaced, except unknown variables."""
+    inputs = variables or {}
 
     def fill(match: re.Match[str]) -> str:
-        wanted = named.get(match[1])
-        return _value(match[1], wanted, answer) if wanted else match[0]
+        """Return the value of the variable in the match; the match itself if it is unknown."""
+        field = inputs.get(match[1])
+        return _value(match[1], field, answer) if field else match[0]
 
     return _SLOT_PATTERN.sub(fill, text)

@@ -1,7 +1,7 @@
-"""Makes a reply of what a server returned: text, images, and what was left out.
+"""Converts a server's result to a tool reply: text, images, and notes about omitted parts.
 
-The seam shortens what the model reads and keeps the rest; the limit here bounds the memory
-of one result. Pure.
+Pure. The limit here bounds the memory for one result. Later, the agent loop shortens what the
+model reads, and stores the rest.
 """
 
 import base64
@@ -16,24 +16,26 @@ from refold.tools.contract import ImageData, Reply
 from refold.values.namespaces import NAMESPACES_REFUSED, reports_no_namespaces
 from refold.values.text import escape_marks, escape_outside
 
-_MAX_RESULT_CHARS = 2_000_000  # characters of one result
-_LAST_CHARS = 10_000  # of a server's error, searched for why it failed
-_IMAGES, _IMAGE_BYTES = 5, 5 * 1024 * 1024
+_MAX_RESULT_CHARS = 2_000_000  # in one result
+# at the end of a server's error, searched for the reason of the failure
+_LAST_CHARS = 10_000
+_MAX_IMAGES, _MAX_IMAGE_BYTES = 5, 5 * 1024 * 1024
 _IMAGE_TYPES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))
 
 
 def reply(
     server: str, result: types.CallToolResult, *, no_namespaces: bool = False
 ) -> Reply:
-    """Return the reply. Raises `ToolFailed` with the server's error.
+    """Return the result of a tool call as a reply. Raises `ToolFailed` if it is an error.
 
-    With `no_namespaces` the server runs in a sandbox that refuses them.
+    With `no_namespaces`, the server's sandbox forbids namespaces, and an error that results
+    from this gets an explanation.
     """
     parts, images = list[str](), list[ImageData]()
     for block in result.content:
         match block:
             case types.ImageContent():
-                parts.append(_image(block, images))
+                parts.append(_add_image(block, images))
             case _:
                 parts.append(block_text(server, block))
     if not parts and result.structured_content is not None:
@@ -51,19 +53,19 @@ def reply(
 def contents(
     server: str, parts: Iterable[types.TextResourceContents | types.BlobResourceContents]
 ) -> Reply:
-    """Return the content of a resource."""
+    """Return the content of a resource as a reply."""
     text, whole = _shorten([_resource(server, part) for part in parts])
     return Reply(text or "(The resource is empty.)", whole=whole)
 
 
 def prompt(server: str, messages: Iterable[types.PromptMessage]) -> str:
-    """Return the text of a prompt."""
+    """Return the text of a prompt template's messages."""
     texts = (block_text(server, message.content) for message in messages)
     return escape_outside("\n\n".join(texts))
 
 
 def block_text(server: str, block: types.ContentBlock) -> str:
-    """Return a piece of a result or of a prompt, as text."""
+    """Return one block of a result or a prompt as text; for an image or a sound, a note."""
     match block:
         case types.TextContent():
             return block.text
@@ -79,15 +81,17 @@ def block_text(server: str, block: types.ContentBlock) -> str:
 def _resource(
     server: str, resource: types.TextResourceContents | types.BlobResourceContents
 ) -> str:
+    """Return the text of a resource; for binary data, a note that it is left out."""
     if isinstance(resource, types.TextResourceContents):
         return resource.text
     kind, size = resource.mime_type or "binary data", len(resource.blob) * 3 // 4
     return f"[@{server}:{resource.uri}: {kind}, {size:,} bytes, left out]"
 
 
-def _image(block: types.ImageContent, images: list[ImageData]) -> str:
+def _add_image(block: types.ImageContent, images: list[ImageData]) -> str:
+    """Add the image to `images` if a model can see it. Return a note about it in any case."""
     kind, size = block.mime_type, len(block.data) * 3 // 4
-    if kind not in _IMAGE_TYPES or len(images) >= _IMAGES or size > _IMAGE_BYTES:
+    if kind not in _IMAGE_TYPES or len(images) >= _MAX_IMAGES or size > _MAX_IMAGE_BYTES:
         return f"[{kind}, {size:,} bytes, left out]"
     try:
         images.append(ImageData(base64.b64decode(block.data, validate=True), kind))
@@ -97,6 +101,10 @@ def _image(block: types.ImageContent, images: list[ImageData]) -> str:
 
 
 def _shorten(parts: Iterable[str]) -> tuple[str, bool]:
+    """Join the parts, and cut the middle out of a very long text.
+
+    Return the text, and whether it is complete.
+    """
     text = escape_marks("\n".join(parts))
     if len(text) <= _MAX_RESULT_CHARS:
         return text, True

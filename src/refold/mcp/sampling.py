@@ -1,12 +1,11 @@
-"""A server asks for a call of the user's model: the user sees the prompt, and decides.
+"""Calls the user's model for a server, after the user has seen the prompt and agreed.
 
-The model gets what the server sent and nothing of the conversation, has no tools, and its
-response goes back to the server. The engine pays for the call from the budget of the turn
-and records it. `server_requests` limits how often a server may ask, `questions` has its
-other questions.
+The model gets only what the server sent: no conversation and no tools. Its response goes to the
+server. The engine pays for the call from the budget of the turn, and records it.
+`server_requests` limits how often a server may ask; `questions` handles its other questions.
 
-It is offered only where a user is attending, while a tool of that server runs: the prompt
-is another program's text, the user pays, and some servers ask endlessly.
+A call is made only while a tool of that server runs and a user is present: the prompt is
+another program's text, the user pays, and some servers ask endlessly.
 """
 
 from collections.abc import Iterator
@@ -20,15 +19,15 @@ from refold.tools.contract import Complete, Context
 from refold.values.growing import Log
 from refold.values.messages import Message, StoredMessage, Text
 
-_REJECTED_CODE = -1  # the code of the specification for a user who refuses
-_MAX_RESPONSE_TOKENS = 4_096  # of a response, at most
-_MAX_REQUEST_CHARS = 100_000  # characters of what a server sends to the model
-_MAX_SHOWN_CHARS = 1_500  # of which the user sees these
+_REJECTED_CODE = -1  # the specification's code for a refusal by the user
+_MAX_RESPONSE_TOKENS = 4_096  # in a response
+_MAX_REQUEST_CHARS = 100_000  # that a server may send to the model
+_MAX_SHOWN_CHARS = 1_500  # the part of them that the user sees
 _ALLOW, _ALLOW_CALL, _REFUSE = "allow", "allow for this tool call", "refuse"
 
 
 class Refusal(Struct, frozen=True):
-    """Why there is no model call, for the server."""
+    """A refusal to call the model, with the reason for the server."""
 
     why: str
 
@@ -37,7 +36,7 @@ class Refusal(Struct, frozen=True):
 
 
 class Sampler:
-    """The model calls that a server asks for during one call of a tool."""
+    """Makes the model calls that a server requests during one tool call."""
 
     def __init__(self, context: Context | None, complete: Complete | None) -> None:
         self._context, self._complete = context, complete
@@ -46,7 +45,10 @@ class Sampler:
     async def sample(
         self, server: str, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.ErrorData:
-        """Make the model call. Runs in the session's thread."""
+        """Ask the user, call the model, and return the response, or the reason for a refusal.
+
+        Runs in the session's thread.
+        """
         context, complete = self._context, self._complete
         if context is None or complete is None or self._refused:
             return Refusal("the user rejected it").as_error()
@@ -70,6 +72,10 @@ class Sampler:
         )
 
     async def _ask_user(self, server: str, request: Request, context: Context) -> bool:
+        """Ask the user whether the model may be called, and return whether it may.
+
+        Do not ask again if the user has allowed all model calls of this tool call.
+        """
         if self._allowed:
             return True
         answer = await context.ask(_question(server, request), _ALLOW_OPTIONS)
@@ -81,10 +87,13 @@ _ALLOW_OPTIONS = (_ALLOW, _ALLOW_CALL, _REFUSE)
 
 
 def _request(params: types.CreateMessageRequestParams) -> Request:
-    messages = [
-        Message("assistant" if item.role == "assistant" else "user", (Text(_text(item)),))
-        for item in params.messages
-    ] or [Message("user", (Text("(nothing)"),))]
+    """Return the request to the model, without tools and with a limited response."""
+    messages = list[Message]()
+    for item in params.messages:
+        role = "assistant" if item.role == "assistant" else "user"
+        messages.append(Message(role, (Text(_text(item)),)))
+    if not messages:
+        messages.append(Message("user", (Text("(nothing)"),)))
     return Request(
         Log([StoredMessage(0, message) for message in messages]),
         params.system_prompt or "",
@@ -94,6 +103,7 @@ def _request(params: types.CreateMessageRequestParams) -> Request:
 
 
 def _text(message: types.SamplingMessage) -> str:
+    """Return the texts of a message as one; any other block becomes a note about it."""
     content = message.content if isinstance(message.content, list) else [message.content]
     return "\n".join(
         block.text if isinstance(block, types.TextContent) else f"[{block.type} left out]"
@@ -102,7 +112,7 @@ def _text(message: types.SamplingMessage) -> str:
 
 
 def _question(server: str, request: Request) -> str:
-    """Return the question. Each line of the server is marked: none can pass for ours."""
+    """Return the question for the user, with a mark before each line that the server wrote."""
     text = "\n".join(_lines(request))
     more = (
         f"\n  (and {len(text) - _MAX_SHOWN_CHARS:,} characters more)"
@@ -117,9 +127,10 @@ def _question(server: str, request: Request) -> str:
 
 
 def _lines(request: Request) -> Iterator[str]:
+    """Yield the system prompt and the texts of the messages, each after its role."""
     if request.system:
         yield f"system: {request.system}"
-    for spoken in request.messages:
-        for part in spoken.message.parts:
+    for stored in request.messages:
+        for part in stored.message.parts:
             if isinstance(part, Text):
-                yield f"{spoken.message.role}: {part.text}"
+                yield f"{stored.message.role}: {part.text}"

@@ -1,8 +1,8 @@
-"""The data directory of one MCP server: its home, and its packages.
+"""The data directory of one MCP server: its home directory, and its packages.
 
-A server may write here but not elsewhere, and no command of an agent can see it.
-`installed.json` beside both has what is installed; the server cannot write that. `packages`
-reads it, and `package_install` fills the directory.
+A server may write only to this directory, and no command of an agent can see it. Its file
+`installed.json` lists what is installed; the server cannot write that file. `package_install`
+installs into the directory, and `packages` reads it.
 """
 
 import os
@@ -17,7 +17,7 @@ from msgspec import Struct
 from refold.mcp.servers import ServerConfig
 from refold.place.private_files import make_directories
 
-HOMES_DIRECTORY = "mcp-servers"  # below refold's data directory
+HOMES_DIRECTORY = "mcp-servers"  # a directory in refold's data directory
 _BELOW_HOME = {
     "XDG_CONFIG_HOME": ".config",
     "XDG_DATA_HOME": ".local/share",
@@ -37,7 +37,7 @@ _CACHE_VARIABLES = {
     "BUN_INSTALL_CACHE_DIR": ".bun/install/cache",
     "DENO_DIR": ".cache/deno",
 }
-# What programs expect in the home directory, because the user installed it there.
+# Paths that programs expect in the home directory, because the user installed them there.
 _TOOL_VARIABLES = {
     "PYENV_ROOT": ".pyenv",
     "RBENV_ROOT": ".rbenv",
@@ -54,7 +54,10 @@ _TOOL_VARIABLES = {
 
 
 class ServerHome(Struct, frozen=True):
-    """The directories of one server. `directory` is absolute, links resolved."""
+    """The data directory of one server, and the paths in it.
+
+    `directory` is absolute, with links resolved.
+    """
 
     directory: Path
 
@@ -71,23 +74,23 @@ class ServerHome(Struct, frozen=True):
         return self.directory / "installed.json"
 
     def create(self) -> None:
-        """Create the directories. Raises `OSError`."""
+        """Create the home and the packages directory. Raises `OSError`."""
         for path in (self.home, self.packages):
             make_directories(path)
 
     def remove(self, *, data: bool, beside_code: str = "", since: float = 0.0) -> bool:
-        """Remove the packages, and with `data` all files. Return True if some remain.
+        """Remove the packages, or with `data` everything. Return whether the directory remains.
 
-        Without `data`, what the server has stored remains: its home, and the packages, too,
-        if a file in `beside_code`, the directory of its package, is newer than `since`.
+        Without `data`, files that the server has stored remain: all of its home, and the
+        packages if a file in `beside_code`, the package's directory, is newer than `since`.
         """
-        stored = [self.home] if any(_change_times(self.home)) else []
-        stored += [self.packages] * any(
-            t > since for t in _change_times(Path(beside_code or "/-"))
+        in_home = any(True for _ in _change_times(self.home))
+        in_packages = bool(beside_code) and any(
+            changed > since for changed in _change_times(Path(beside_code))
         )
-        if data or not stored:
+        if data or not (in_home or in_packages):
             rmtree(self.directory, ignore_errors=True)
-        elif self.packages not in stored:
+        elif not in_packages:
             rmtree(self.packages, ignore_errors=True)
             self.record.unlink(missing_ok=True)
         return self.directory.exists()
@@ -95,33 +98,41 @@ class ServerHome(Struct, frozen=True):
     def variables(
         self, config: ServerConfig, user_home: str, environ: Mapping[str, str]
     ) -> dict[str, str]:
-        """Return variables that lead a program here; those of its entry take precedence."""
+        """Return environment variables that make the server use these directories.
+
+        A variable in the server's entry has precedence.
+        """
         own = dict(config.environment)
         home = str(self.home)
-        leads = {name: f"{home}/{path}" for name, path in _CACHE_VARIABLES.items()}
-        # Some Python servers print a set in a description, which is pinned.
+        variables = {name: f"{home}/{path}" for name, path in _CACHE_VARIABLES.items()}
+        # Some Python servers print a set in a description, and a description is pinned.
         seed = sha256(os.fsencode(self.directory)).digest()[:4]
-        leads |= {"PYTHONHASHSEED": str(int.from_bytes(seed))}
-        if "HOME" not in own:  # otherwise the entry decides where its home is
-            leads |= {"HOME": home}
-            leads |= {name: f"{home}/{path}" for name, path in _BELOW_HOME.items()}
-            leads |= dict(_tool_variables(user_home, environ))
-        return leads | {name: _from_home(value, user_home) for name, value in own.items()}
+        variables |= {"PYTHONHASHSEED": str(int.from_bytes(seed))}
+        if "HOME" not in own:  # otherwise the entry decides where the server's home is
+            variables |= {"HOME": home}
+            variables |= {name: f"{home}/{path}" for name, path in _BELOW_HOME.items()}
+            variables |= dict(_tool_variables(user_home, environ))
+        return variables | {
+            name: _from_home(value, user_home) for name, value in own.items()
+        }
 
 
 def server_home(data: Path, name: str, source: str) -> ServerHome:
-    """Return the home. A project's server never shares that of another of the same name."""
-    mark = sha256(source.encode(errors="surrogateescape")).hexdigest()[:12]
-    return ServerHome(Path(os.path.realpath(data), HOMES_DIRECTORY, f"{name}-{mark}"))
+    """Return the data directory of the server `name` that the file `source` configures.
+
+    Servers of the same name in different files have different directories.
+    """
+    digest = sha256(source.encode(errors="surrogateescape")).hexdigest()[:12]
+    return ServerHome(Path(os.path.realpath(data), HOMES_DIRECTORY, f"{name}-{digest}"))
 
 
 def from_home(words: tuple[str, ...], user_home: str) -> tuple[str, ...]:
-    """Replace a `~` of an entry by the user's home: the server has another one."""
+    """Return the words with `~` replaced by the user's home: the server has its own home."""
     return tuple(_from_home(word, user_home) for word in words)
 
 
 def _change_times(directory: Path) -> Iterator[float]:
-    """Yield the time of change of each file of a server, except of caches."""
+    """Yield the change time of each file below a directory, except in caches."""
     for folder, folders, names in os.walk(directory):
         folders[:] = [name for name in folders if name not in _NO_STATE]
         for name in names:
@@ -136,6 +147,7 @@ def _from_home(text: str, user_home: str) -> str:
 def _tool_variables(
     user_home: str, environ: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
+    """Yield variables for tools such as rustup, with the user's installation if it exists."""
     for name, path in _TOOL_VARIABLES.items():
         place = os.path.join(user_home, path)
         if not environ.get(name) and os.path.exists(place):

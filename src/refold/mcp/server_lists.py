@@ -1,7 +1,8 @@
-"""Reads what a server offers: its tools, prompts and resources, page by page, within limits, and
-values for their arguments. Listens for changes of its lists.
+"""Reads the lists of tools, prompts and resources of a server, and asks it to report changes.
 
-`manifests` remembers it, and `connection` reads it again when it has changed.
+Lists are read page by page, within limits. The values that a server suggests for an argument
+are requested one argument at a time. `manifests` stores the lists, and `connection` reads them
+again when they have changed.
 """
 
 import json
@@ -28,21 +29,26 @@ from refold.mcp.manifests import (
 from refold.mcp.transports import ConnectionEnd
 from refold.values.log_level import Level
 
-MAX_ENTRIES = 1_000  # of a list
+MAX_ENTRIES = 1_000  # in a list
 _MAX_PAGES = 50
-_LISTEN_PAUSE = 2.0  # seconds before listening: a session may end at once
+_LISTEN_PAUSE = 2.0  # seconds before listening, because a session may end immediately
 
 
 async def read_lists(client: Client, report: Callable[[str], None]) -> ServerListing:
-    """Read all lists of a server, page by page. `report` is called with each list that is cut."""
+    """Read all lists of a server. `report` gets a sentence about each incomplete list."""
 
-    async def pages(ask: Callable[..., Awaitable[Any]], key: str) -> list[Any]:
+    async def read_pages(ask: Callable[..., Awaitable[Any]], key: str) -> list[Any]:
+        """Return the entries of all pages, up to `MAX_ENTRIES`.
+
+        An invalid page of tools raises `ValidationError`; an invalid page of another list ends
+        it.
+        """
         entries, cursor = list[Any](), None
         for _ in range(_MAX_PAGES):
             try:
                 page = await ask(cursor=cursor, cache_mode="refresh")
             except ValidationError:
-                if key == "tools":  # without these a server is of no use
+                if key == "tools":  # a server is useless without its tools
                     raise
                 report(
                     f"its {key.replace('_', ' ')} are left out: their list cannot be read"
@@ -61,8 +67,9 @@ async def read_lists(client: Client, report: Callable[[str], None]) -> ServerLis
     can, info = client.server_capabilities, client.server_info
 
     async def list_templates() -> list[Any]:
+        """Return the templates of resource addresses; [] if the server refuses the request."""
         try:
-            return await pages(client.list_resource_templates, "resource_templates")
+            return await read_pages(client.list_resource_templates, "resource_templates")
         except (MCPError, ValidationError):  # many servers with resources have no such list
             return []
 
@@ -74,7 +81,7 @@ async def read_lists(client: Client, report: Callable[[str], None]) -> ServerLis
             t.execution is not None
             and t.execution.task_support == server_tasks.TASK_REQUIRED,
         )
-        for t in (await pages(client.list_tools, "tools") if can.tools else [])
+        for t in (await read_pages(client.list_tools, "tools") if can.tools else [])
     ]
     prompts = [
         RemotePrompt(
@@ -83,11 +90,13 @@ async def read_lists(client: Client, report: Callable[[str], None]) -> ServerLis
             tuple(a.name for a in p.arguments or ()),
             tuple(a.name for a in p.arguments or () if a.required),
         )
-        for p in (await pages(client.list_prompts, "prompts") if can.prompts else [])
+        for p in (await read_pages(client.list_prompts, "prompts") if can.prompts else [])
     ]
     resources = [
         RemoteResource(str(r.uri), r.name, r.mime_type or "")
-        for r in (await pages(client.list_resources, "resources") if can.resources else [])
+        for r in (
+            await read_pages(client.list_resources, "resources") if can.resources else []
+        )
     ]
     templates = [
         RemoteResource(t.uri_template, t.name, t.mime_type or "")
@@ -99,7 +108,7 @@ async def read_lists(client: Client, report: Callable[[str], None]) -> ServerLis
 
 
 async def complete(client: Client, argument: RemoteArgument) -> tuple[str, ...]:
-    """Return values for an argument; none if the server completes nothing."""
+    """Return the values that the server suggests for an argument; () if it suggests none."""
     if client.server_capabilities.completions is None:
         return ()
     ref = (
@@ -110,7 +119,7 @@ async def complete(client: Client, argument: RemoteArgument) -> tuple[str, ...]:
     typed = {"name": argument.name, "value": argument.value}
     try:
         result = await client.complete(ref, typed, dict(argument.before) or None)
-    except (MCPError, ValidationError):  # they are only offered
+    except (MCPError, ValidationError):  # completions are optional
         return ()
     return tuple(result.completion.values)
 
@@ -118,10 +127,10 @@ async def complete(client: Client, argument: RemoteArgument) -> tuple[str, ...]:
 async def listen_for_changes(
     client: Client, connection_end: ConnectionEnd, log: Callable[[Level, str], None]
 ) -> None:
-    """Ask a server of the newest protocol for changes of its lists, which the connection's message
-    handler gets.
+    """Ask a server of the newest protocol to report when its lists change.
 
-    Servers of older protocols send them without being asked.
+    This runs until the connection ends. The reports arrive at the connection's message handler.
+    Servers of older protocols report changes without a request.
     """
     can = client.server_capabilities
     tools, prompts, resources = (
@@ -141,7 +150,8 @@ async def listen_for_changes(
                 prompts_list_changed=prompts,
                 resources_list_changed=resources,
             ) as changes:
-                connection_end.mark_changed()  # they may have changed before
+                # they may have changed before listening began
+                connection_end.mark_changed()
                 async for _ in changes:
                     pass
         except (MCPError, TimeoutError) as error:

@@ -1,12 +1,14 @@
-"""The paths that a server must see wherever they are, and advice when it may not use one.
+"""Finds the paths that a server must see in its sandbox, and advises on paths it may not use.
 
-The sandbox hides /tmp and the like, where environments and programs may be installed.
+The sandbox hides /tmp and similar directories, where environments and programs may be
+installed.
 """
 
 import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 
 from msgspec import Struct
 
@@ -15,7 +17,7 @@ from refold.place.sandbox_rules import REPLACED_DIRECTORIES, key_paths
 from refold.values.path_names import below
 from refold.values.printable_names import escape_name
 
-# A directory with one of these holds a whole program; its files need the rest.
+# A directory with one of these contains a whole program, whose files need each other.
 _ROOT_NAMES = (
     "pyvenv.cfg", "conda-meta", "package.json", "node_modules", "pyproject.toml", "setup.py",
     "Cargo.toml", "go.mod", "deno.json",
@@ -36,25 +38,22 @@ _MISSING_ERROR = re.compile(
 
 
 def visible_paths(config: ServerConfig, roots: Sequence[str], path: str) -> tuple[str, ...]:
-    """Return the paths of the entry and the workspace that are below /tmp and the like.
+    """Return the paths that must be visible in a server's sandbox, which hides /tmp.
 
-    `path` is the PATH, in which the program may be.
+    They are `roots`, the directories of the workspace, and hidden paths that the server's entry
+    names. `path` is the PATH variable, in which the server's program is searched.
     """
-    hidden = dict.fromkeys(
-        place
-        for named in _paths_in(config, path)
-        if _is_hidden(named)
-        for place in _with_surroundings(named)
-    )
-    return (*roots, *hidden)
+    hidden_paths = filter(_is_hidden, _paths_in(config, path))
+    needed = chain.from_iterable(map(_with_surroundings, hidden_paths))
+    return (*roots, *dict.fromkeys(needed))
 
 
 class PreparedServer(Struct, frozen=True):
-    """A server as it is started: variables, packages and directories are in `config`.
+    """A server that is ready to start: `config` has values instead of variables.
 
-    `own` are directories of its own, in refold's data directory; `roots` are those of the
-    workspace, and `user_home` is the home of the user. `narrow`: it reads only what
-    programs need. `installed` says what was installed for this start, or is "".
+    `own` are its directories in refold's data directory, `roots` the directories of the
+    workspace. With `narrow`, it can read only files that every program needs. `installed` is a
+    sentence about packages that were installed for this start, or "".
     """
 
     config: ServerConfig
@@ -66,51 +65,50 @@ class PreparedServer(Struct, frozen=True):
 
     @property
     def writable(self) -> tuple[str, ...]:
-        """The directories that it may change besides the workspace."""
+        """The directories outside of the workspace that the server may change."""
         return *self.own, *self.config.writable
 
     def roots_to_offer(self) -> tuple[str, ...]:
-        """The directories that it should work in; none for a remote server."""
+        """Return the directories in which the server should work; () for a remote server."""
         config = self.config
         if config.transport != "stdio":
             return ()
-        named = map(
-            os.path.realpath, (*config.writable, *_directories_in_arguments(config))
-        )
-        return tuple(dict.fromkeys((*self.roots, *named)))
+        directories = (*config.writable, *_directories_in_arguments(config))
+        return tuple(dict.fromkeys((*self.roots, *map(os.path.realpath, directories))))
 
     def with_advice(self, error: str) -> str:
-        """Return the error, with advice if it is about a path the server may not use."""
+        """Return the error, followed by advice if it is about a path the server may not use."""
         advice = self.advice(error)
         return f"{error}\n({advice})" if advice else error
 
     def advice(self, error: str) -> str:
-        """Return advice on the path in the error if the server may not use it."""
-        text = _TRACE_FRAME.sub("", error[-_MAX_SEARCHED_CHARS:])
+        """Return advice if the error is about a path that the server may not use, or ""."""
         if self.config.transport != "stdio":
             return ""
-        refused, missing = _REFUSED_ERROR.search(text), _MISSING_ERROR.search(text)
-        if not (refused or missing):
+        text = _TRACE_FRAME.sub("", error[-_MAX_SEARCHED_CHARS:])
+        is_refusal = _REFUSED_ERROR.search(text) is not None
+        is_missing = _MISSING_ERROR.search(text) is not None
+        if not (is_refusal or is_missing):
             return ""
-        paths = list(
-            dict.fromkeys((*_QUOTED_PATH.findall(text), *_BARE_PATH.findall(text)))
+        named_paths = dict.fromkeys(
+            (*_QUOTED_PATH.findall(text), *_BARE_PATH.findall(text))
         )
-        paths = paths or [*self._arguments()]
-        for path in paths:
+        for path in named_paths or self._paths_in_entry():
             path = os.path.normpath(path.rstrip(".!?"))
-            if refused and (hint := self._refusal(path)):
-                return hint
-            if missing and (hint := self._hidden_path_advice(path)):
-                return hint
+            if is_refusal and (advice := self._refusal_advice(path)):
+                return advice
+            if is_missing and (advice := self._hidden_path_advice(path)):
+                return advice
         return ""
 
-    def _refusal(self, path: str) -> str:
+    def _refusal_advice(self, path: str) -> str:
+        """Return how to let the server change a path that the sandbox protects, or ""."""
         name, real = self.config.name, os.path.realpath(path)
-        places = (*self.writable, "/dev", "/proc", *key_paths(self.user_home))
-        # Where the user may not write either, the sandbox is not the reason.
-        if not os.access(_nearest_existing(real), os.W_OK) or any(
-            below(real, p) for p in places
-        ):
+        if not os.access(_nearest_existing(real), os.W_OK):
+            return ""  # the user may not write there either
+        # An entry cannot change anything about these paths.
+        fixed = (*self.writable, "/dev", "/proc", *key_paths(self.user_home))
+        if any(below(real, directory) for directory in fixed):
             return ""
         if any(below(real, root) for root in self.roots):
             if self.config.writes:
@@ -127,7 +125,10 @@ class PreparedServer(Struct, frozen=True):
         )
 
     def _hidden_path_advice(self, path: str) -> str:
-        """Return advice on a path that exists, or could, and is hidden from the server."""
+        """Return how to let the server see a path that the sandbox hides, or "".
+
+        The path must exist, or its directory must exist and be hidden.
+        """
         places, folder = (*self.writable, *self.config.visible), os.path.dirname(path)
         exists = os.path.exists(path) or (_is_hidden(folder) and os.path.isdir(folder))
         if not (exists and _is_hidden(path)):
@@ -140,36 +141,42 @@ class PreparedServer(Struct, frozen=True):
             "entry (refold mcp add --writable DIR) lets it see and change files there."
         )
 
-    def _arguments(self) -> Iterator[str]:
-        """Yield paths of the entry: an error that names no path may be about one."""
+    def _paths_in_entry(self) -> Iterator[str]:
+        """Yield the absolute paths in the server's arguments and environment variables.
+
+        They are checked for an error that names no path.
+        """
         for word in (*self.config.command[1:], *(v for _, v in self.config.environment)):
             text = word.partition("=")[2] if word.startswith("-") else word
             if os.path.isabs(text):
                 yield text
 
     def _directory(self, path: str) -> str:
-        """Return the nearest existing directory, as an entry names it."""
+        """Return the nearest existing directory of a path, with ~ for the user's home."""
         path = _nearest_existing(path)
-        path = path if os.path.isdir(path) else os.path.dirname(path)
+        if not os.path.isdir(path):
+            path = os.path.dirname(path)
         if path != self.user_home and below(path, self.user_home):
             return f"~{path.removeprefix(self.user_home)}"
         return path
 
 
 def _nearest_existing(path: str) -> str:
+    """Return the path if it exists, otherwise the nearest directory above it that does."""
     while not os.path.lexists(path):
         path = os.path.dirname(path)
     return path
 
 
 def _directories_in_arguments(config: ServerConfig) -> Iterator[str]:
-    """Yield the directories among its arguments: a file server works there."""
+    """Yield the server's arguments that are directories, such as those of a file server."""
     for word in config.command[1:]:
         if os.path.isabs(word) and os.path.isdir(word):
             yield word
 
 
 def _is_hidden(path: str) -> bool:
+    """Return whether the sandbox hides the path, or the target if the path is a link."""
     real = os.path.realpath(path)
     return any(
         below(name, place) and name != place
@@ -179,6 +186,10 @@ def _is_hidden(path: str) -> bool:
 
 
 def _paths_in(config: ServerConfig, path: str) -> Iterator[str]:
+    """Yield the existing paths that the server's entry names, and the path of its program.
+
+    A program without a directory is searched in `path`, the PATH variable.
+    """
     if config.command and "/" not in config.command[0]:
         for directory in path.split(os.pathsep):
             program = os.path.join(directory, config.command[0])
@@ -193,7 +204,13 @@ def _paths_in(config: ServerConfig, path: str) -> Iterator[str]:
 
 
 def _with_surroundings(path: str) -> Iterator[str]:
-    """Yield the program or project that contains the path, also where links lead."""
+    """Yield the directories that must be visible so that the file `path` can be used.
+
+    The first is the directory of its program or project, or `path` itself if it is a directory.
+    If `path` is a link, the same follows for its target. If there is a Python interpreter
+    beside it, the same follows for the interpreter's target. Both are left out if the sandbox
+    does not hide them.
+    """
     yield path if os.path.isdir(path) else _surroundings(path)
     with suppress(OSError):
         if (real := os.path.realpath(path)) != path and _is_hidden(real):
@@ -204,7 +221,12 @@ def _with_surroundings(path: str) -> Iterator[str]:
 
 
 def _surroundings(file: str) -> str:
-    """Return the outermost directory below /tmp and the like that holds the program."""
+    """Return the directory of the whole program or project to which a file belongs.
+
+    This is the outermost hidden directory above the file that has a file like pyproject.toml.
+    If there is none, it is the directory of `file`, or the one above if that is `bin`. If the
+    directory of `file` is not hidden, return `file`.
+    """
     best = parent = os.path.dirname(file)
     if not _is_hidden(parent):
         return file

@@ -1,15 +1,14 @@
-"""What one server asks of the client, on its way to the session whose call is running.
+"""Passes a server's requests to the session that has called a tool of the server.
 
-The server is connected in a thread of its own, so a question goes through the channel of a
-call and its answer comes back from another thread. Without a running call there is no one
-to ask; a question that comes while the server is being connected waits for one. The number of model calls that a server may ask for is limited, for all its calls
-together; one that continues to ask is stopped. `questions` and `sampling` handle the
-requests where the session runs.
+The server is connected in a separate thread: its question goes to the session through the
+channel of a call, and the answer comes back. Without a running call, no user can be asked; only
+a question of a server that is being connected waits for a call. The number of model calls that
+a server may request is limited for all its calls together; a server that continues to ask is
+stopped. `questions` and `sampling` handle the requests in the session.
 
-All starts offer the same capabilities: some servers list other tools to a client with
-sampling, so a session with a user saw tools that `refold mcp test` and `-p` never saw.
-Without a user, sampling is refused and a form is cancelled, each with the reason. Pins for
-each set of capabilities would ask for the same tools twice.
+Some servers list other tools to a client with sampling. So sessions, `refold mcp test` and `-p`
+all declare the same capabilities: otherwise the user would have to accept the tools of each
+separately. Without a user, sampling is refused and a form is cancelled, with the reason.
 """
 
 from collections.abc import Callable, Generator
@@ -31,20 +30,21 @@ from refold.mcp.channel import Channel, Elicitation, News, Sampling
 from refold.mcp.sampling import Refusal
 from refold.values.text import escape_outside
 
-MAX_MODEL_CALLS = 20  # model calls of one server, while refold runs
-_MAX_REQUESTS = 2 * MAX_MODEL_CALLS  # requests for them, after which it is stopped
+MAX_MODEL_CALLS = 20  # of one server, while refold runs
+_MAX_REQUESTS = 2 * MAX_MODEL_CALLS  # for model calls; then the server is stopped
 _MAX_WAITING = 5  # questions that wait for a call, while the server is being connected
-_UNREPORTED_SECONDS = 1.0  # that such a question waits before the user reads of it
-_MAX_PAGES, _MAX_KNOWN_PAGES = 5, 50  # that one call needs, and whose end is awaited
+_UNREPORTED_SECONDS = 1.0  # before the user is notified of such a question
+# pages that one call may need, and unfinished pages that are remembered
+_MAX_PAGES, _MAX_KNOWN_PAGES = 5, 50
 _MAX_URL_CHARS = 1_000
 
 Answer = TypeVar("Answer")
 
 
 class ServerRequests:
-    """The requests of one server. `stop` ends the connection, with the reason.
+    """Handles the requests of one server. `stop` is called with a reason to end the connection.
 
-    `report` is called with a sentence for the user, without its subject.
+    `report` is called with a sentence for the user without its subject, the server.
     """
 
     def __init__(
@@ -53,31 +53,31 @@ class ServerRequests:
         self._server, self._stop, self._report = server, stop, report
         self._channels: list[Channel] = []
         self._limits: list[Limit] = []
-        self._samples, self._waits = 0, False
-        self._open = 0  # questions that wait for the user, or for a call that can put them
-        self._listened = anyio.Event()  # whether there is a channel
-        self._pages = dict[str, Event]()  # whether they are done, by their ids
+        self._sample_count, self._is_sampling = 0, False
+        self._open_questions = 0  # that wait for the user, or for a call that can ask them
+        self._has_channel = anyio.Event()
+        # events that are set when the user has finished pages, by page id
+        self._pages = dict[str, Event]()
 
     @contextmanager
     def send_to_session(self, channel: Channel) -> Generator[None]:
-        """Send what the server asks to the session of this call, while it runs."""
+        """Send the server's requests to the session that reads `channel`, within the block."""
         self._channels.append(channel)
-        self._listened.set()
+        self._has_channel.set()
         try:
             yield
         finally:
             self._channels.remove(channel)
             if not self._channels:
-                self._listened = anyio.Event()
+                self._has_channel = anyio.Event()
 
     @contextmanager
     def limit(self, seconds: float, *, connecting: bool = False) -> Generator["Limit"]:
-        """Like `anyio.fail_after`, but the time while the user is asked does not count.
+        """Limit the time of the block like `anyio.fail_after`, but not while the user is asked.
 
-        With `connecting`, a question that comes before the limit is lifted waits for a
-        call, whose user is then asked.
+        With `connecting`, a question of the server waits for a call whose user can be asked.
         """
-        with anyio.fail_after(float("inf") if self._open else seconds) as scope:
+        with anyio.fail_after(float("inf") if self._open_questions else seconds) as scope:
             limit = Limit(scope, seconds, connecting)
             self._limits.append(limit)
             try:
@@ -86,16 +86,22 @@ class ServerRequests:
                 self._limits.remove(limit)
 
     def report_progress(self, text: str) -> None:
-        """Pass on the progress of the running call, if there is one."""
+        """Pass a progress text to the session of the latest call, if there is a call."""
         if self._channels:
             self._channels[-1].put(text)
 
     async def elicit(
         self, context: ClientRequestContext, params: types.ElicitRequestParams
     ) -> types.ElicitResult | types.ErrorData:
+        """Ask the user, and return the answer.
+
+        Without a running call, the question is cancelled, unless the server is being connected:
+        then it waits for a call.
+        """
         if not self._channels:
-            if self._open >= _MAX_WAITING or not any(e.connecting for e in self._limits):
-                return types.ElicitResult(action="cancel")  # the user started nothing
+            is_connecting = any(limit.connecting for limit in self._limits)
+            if not is_connecting or self._open_questions >= _MAX_WAITING:
+                return types.ElicitResult(action="cancel")
             await self._wait_for_call()
         if isinstance(params, types.ElicitRequestURLParams):
             return await self._put_page(params)
@@ -104,21 +110,25 @@ class ServerRequests:
         )
 
     async def _wait_for_call(self) -> None:
-        """Wait for a call whose user can be asked. After a second, report that a question waits."""
+        """Wait for a call whose user can be asked.
+
+        After a second, report that a question waits.
+        """
         with self._pause_limits():
             with anyio.move_on_after(_UNREPORTED_SECONDS):
-                await self._listened.wait()
+                await self._has_channel.wait()
             if not self._channels:
                 self._report(
                     "asks something before it is ready: the question is shown with the next call of "
                     "one of its tools"
                 )
-                await self._listened.wait()
+                await self._has_channel.wait()
 
     async def visit_pages(self, error: MCPError) -> None:
-        """Put the pages to the user that the server needs before a call, and wait until they are done.
+        """Ask the user to visit the pages that an error names, and wait until that is done.
 
-        Raises `ToolFailed` if one is not opened, or the error if it names none.
+        Raises `ToolFailed` if the user does not open a page, and `error` itself if it names no
+        page, or too many.
         """
         try:
             pages = UrlElicitationRequiredError.from_error(error.error).elicitations
@@ -127,7 +137,7 @@ class ServerRequests:
         if not 0 < len(pages) <= _MAX_PAGES:
             raise error
         for page in pages:
-            result = await self._put_page(page, finish=True)
+            result = await self._put_page(page, wait_for_page=True)
             if result.action != "accept":
                 raise ToolFailed(
                     f"The MCP server {self._server} needs this page before the call: "
@@ -135,19 +145,26 @@ class ServerRequests:
                     f"({result.action}), so the call was not made."
                 )
 
-    def note_page_done(self, page_id: str) -> None:
-        """The server says that a page is done."""
-        if (done := self._pages.pop(page_id, None)) is not None:
-            done.set()
+    def note_page_finished(self, page_id: str) -> None:
+        """Record that the user has finished a page, which the server has reported."""
+        if (finished := self._pages.pop(page_id, None)) is not None:
+            finished.set()
             self.report_progress(f"The page of the MCP server {self._server} is done.\n")
 
     async def _put_page(
-        self, page: types.ElicitRequestURLParams, *, finish: bool = False
+        self, page: types.ElicitRequestURLParams, *, wait_for_page: bool = False
     ) -> types.ElicitResult:
-        while len(self._pages) >= _MAX_KNOWN_PAGES:  # not all are ever done
-            del self._pages[next(iter(self._pages))]
-        done = self._pages[page.elicitation_id or ""] = Event()
-        make_question = partial(Elicitation, page_done=done, finish=finish)
+        """Ask the user to open a page, and return the answer.
+
+        With `wait_for_page`, wait until the user has finished the page.
+        """
+        while len(self._pages) >= _MAX_KNOWN_PAGES:  # some pages are never finished
+            oldest = next(iter(self._pages))
+            del self._pages[oldest]
+        finished = self._pages[page.elicitation_id or ""] = Event()
+        make_question = partial(
+            Elicitation, page_finished=finished, wait_for_page=wait_for_page
+        )
         return await self._ask_session(
             make_question, page, types.ElicitResult(action="cancel")
         )
@@ -155,57 +172,68 @@ class ServerRequests:
     async def sample(
         self, context: ClientRequestContext, params: types.CreateMessageRequestParams
     ) -> types.CreateMessageResult | types.ErrorData:
-        self._samples += 1
-        if self._samples > _MAX_REQUESTS:
+        """Let the session call the user's model, and return the response.
+
+        Refuse if the server asks too often, or no tool of it is running.
+        """
+        self._sample_count += 1
+        if self._sample_count > _MAX_REQUESTS:
             self._stop(
                 f"it asked for more than {_MAX_REQUESTS} model calls, and was stopped"
             )
-        if self._samples > MAX_MODEL_CALLS:
+        if self._sample_count > MAX_MODEL_CALLS:
             return Refusal(
                 f"a server gets at most {MAX_MODEL_CALLS} model calls"
             ).as_error()
-        if not self._channels or self._waits:
+        if not self._channels or self._is_sampling:
             return Refusal("one model call at a time, while a tool runs").as_error()
-        self._waits = True
+        self._is_sampling = True
         try:
             ended = Refusal("the session has ended").as_error()
             return await self._ask_session(Sampling, params, ended) or ended
         finally:
-            self._waits = False
+            self._is_sampling = False
 
     async def _ask_session(
         self,
-        kind: Callable[[str, Any, Callable[[Answer], None]], News],
+        make_request: Callable[[str, Any, Callable[[Answer], None]], News],
         params: object,
-        otherwise: Answer,
+        placeholder: Answer,
     ) -> Answer:
+        """Send a request to the session of the latest call, and return the session's answer.
+
+        If this task is cancelled, `placeholder` ends the thread that waits for an answer.
+        """
         answers: SimpleQueue[Answer] = SimpleQueue()
-        self._channels[-1].put(kind(self._server, params, answers.put))
+        self._channels[-1].put(make_request(self._server, params, answers.put))
         try:
             with self._pause_limits():
                 return await anyio.to_thread.run_sync(answers.get, abandon_on_cancel=True)
         finally:
-            answers.put(otherwise)  # the thread must end
+            answers.put(placeholder)
 
     @contextmanager
     def _pause_limits(self) -> Generator[None]:
-        """Stop the clocks of all calls while a question is open, then start them again."""
-        self._open += 1
+        """Stop the clocks of all calls within the block, while a question is open."""
+        self._open_questions += 1
         self._set_deadlines()
         try:
             yield
         finally:
-            self._open -= 1
+            self._open_questions -= 1
             self._set_deadlines()
 
     def _set_deadlines(self) -> None:
+        """Remove all deadlines while a question is open; otherwise restart each call's time."""
         for limit in self._limits:
             now = anyio.current_time()
-            limit.scope.deadline = float("inf") if self._open else now + limit.seconds
+            limit.scope.deadline = (
+                float("inf") if self._open_questions else now + limit.seconds
+            )
 
 
 class Limit(Struct, eq=False):
-    """The time limit of one call, or of a connection."""
+    """The time limit of one call, or of connecting."""
 
     scope: anyio.CancelScope
     seconds: float

@@ -1,9 +1,10 @@
-"""Calls that a server answers with a task: it continues to work, and the result is polled.
+"""Makes calls that a server answers with a task, and polls the task until it has a result.
 
-There are two kinds. With 2025-11-25 a tool declares that it must be called as a task, and
-`tasks/result` waits for the end. With 2026-07-28 any call may become a task (an extension),
-and `tasks/get` returns the result when it is there. Progress of a task is handled like that
-of a call; cancelling a call cancels its task. `connection` makes the calls.
+There are two kinds of tasks. With 2025-11-25, a tool declares that it must be called as a task,
+and `tasks/result` waits for the end. With 2026-07-28, any call may become a task (an
+extension), and `tasks/get` returns the result when it exists. Progress of a task is passed on
+like that of a call; when a call is cancelled, its task is cancelled. `connection` makes the
+calls.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,17 +26,17 @@ _MIN_SECONDS, _MAX_SECONDS = 0.2, 10.0  # between two polls of a task
 _CANCEL_SECONDS = 2.0  # for the server's answer to a cancellation
 _MAX_STATUS_CHARS = 500
 
-# Of the call that runs.
+# The progress function of the running call.
 _TELL_PROGRESS = ContextVar[ProgressFnT | None]("tell", default=None)
 
 
 class TasksExtension(ClientExtension):
-    """Calls that 2026-07-28 turns into tasks, for the client of the SDK."""
+    """The extension of the SDK's client for calls that become tasks with 2026-07-28."""
 
     identifier = "io.modelcontextprotocol/tasks"
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
-        return (ResultClaim(result_type="task", model=_CreatedTask, resolve=_resolve),)
+        return (ResultClaim(result_type="task", model=_CreatedTask, resolve=_poll_result),)
 
 
 async def call_tool(
@@ -46,23 +47,23 @@ async def call_tool(
     *,
     as_task: bool,
 ) -> types.CallToolResult:
-    """Call a tool. `as_task`: it must be called as a task.
+    """Call a tool, and return its result, even if the call becomes a task. Raises `MCPError`.
 
-    Raises `MCPError`.
+    `tell` gets the progress. `as_task` means that the tool requires a task of 2025-11-25.
     """
     if as_task and client.protocol_version in HANDSHAKE_PROTOCOL_VERSIONS:
         return await _call_as_task(client, tool, arguments, tell)
-    before = _TELL_PROGRESS.set(tell)
+    token = _TELL_PROGRESS.set(tell)
     try:
         return await client.call_tool(tool, arguments, progress_callback=tell)
     finally:
-        _TELL_PROGRESS.reset(before)
+        _TELL_PROGRESS.reset(token)
 
 
 async def _call_as_task(
     client: Client, tool: str, arguments: dict[str, Any], tell: ProgressFnT
 ) -> types.CallToolResult:
-    """Call a tool as a task of 2025-11-25."""
+    """Call a tool as a task of the protocol 2025-11-25, and return its result."""
     session = client.session
     params = types.CallToolRequestParams(
         name=tool, arguments=arguments, task=types.TaskMetadata()
@@ -86,7 +87,7 @@ async def _call_as_task(
 
 
 class _CreatedTask(types.Result):
-    """The answer to a call that has become a task."""
+    """The answer to a call that has become a task: the state of the task."""
 
     result_type: Literal["task"]
     task_id: str
@@ -96,7 +97,7 @@ class _CreatedTask(types.Result):
 
 
 class _TaskState(_CreatedTask):
-    """The result of `tasks/get`. `input_requests` are questions by their keys."""
+    """The answer to `tasks/get`. `input_requests` maps keys to questions for the user."""
 
     result_type: Any = None
     result: dict[str, Any] | None = None
@@ -116,13 +117,16 @@ class _TaskRequest(types.Request[_TaskParams, str]):
     params: _TaskParams
 
 
-async def _resolve(created: _CreatedTask, context: ClaimContext) -> types.CallToolResult:
+async def _poll_result(
+    created: _CreatedTask, context: ClaimContext
+) -> types.CallToolResult:
+    """Poll a task of 2026-07-28 until it ends, and return its result."""
     session, task_id, message = context.session, created.task_id, created.status_message
-    answered = set[str]()
+    answered_ids = set[str]()
     await _report(message, "")
     try:
         while True:
-            await anyio.sleep(_seconds(created.poll_interval_ms))
+            await anyio.sleep(_poll_seconds(created.poll_interval_ms))
             request = _request("tasks/get", task_id)
             state = await session.send_request(request, _TaskState)
             await _report(state.status_message, message)
@@ -135,7 +139,9 @@ async def _resolve(created: _CreatedTask, context: ClaimContext) -> types.CallTo
                 case "failed" | "cancelled":
                     raise _failure(state)
                 case "input_required":
-                    await _answer(session, task_id, state.input_requests or {}, answered)
+                    await _answer(
+                        session, task_id, state.input_requests or {}, answered_ids
+                    )
                 case _:
                     pass
     except anyio.get_cancelled_exc_class():
@@ -149,7 +155,10 @@ async def _answer(
     requests: Mapping[str, Any],
     answered_ids: set[str],
 ) -> None:
-    """Put those questions of a task to the user that were not put yet."""
+    """Ask the user a task's questions, and send the answers to the server.
+
+    Skip questions whose key is in `answered_ids`, and add the other keys to it.
+    """
     responses = dict[str, Any]()
     for key, raw in requests.items():
         if key in answered_ids:
@@ -167,12 +176,12 @@ async def _answer(
 
 
 async def _follow(session: ClientSession, task: types.Task, tell: ProgressFnT) -> None:
-    """Report the state of a task of 2025-11-25, until cancelled."""
-    before = _TELL_PROGRESS.set(tell)
+    """Report each new status message of a task of 2025-11-25 as progress, until cancelled."""
+    token = _TELL_PROGRESS.set(tell)
     try:
         message = ""
         while True:
-            await anyio.sleep(_seconds(task.poll_interval))
+            await anyio.sleep(_poll_seconds(task.poll_interval))
             params = types.GetTaskRequestParams(task_id=task.task_id)
             request = types.GetTaskRequest(params=params)
             state = await session.send_request(request, types.GetTaskResult)
@@ -181,21 +190,23 @@ async def _follow(session: ClientSession, task: types.Task, tell: ProgressFnT) -
     except MCPError:
         return  # the result has the error
     finally:
-        _TELL_PROGRESS.reset(before)
+        _TELL_PROGRESS.reset(token)
 
 
 async def _report(message: str | None, before: str | None) -> None:
+    """Report a task's status message as progress, unless it is the same as `before`."""
     tell = _TELL_PROGRESS.get()
     if tell is not None and message and message != before:
         await tell(0, None, message[:_MAX_STATUS_CHARS])
 
 
 async def _cancel(session: ClientSession, task_id: str) -> None:
+    """Tell the server to cancel a task, although this task itself is being cancelled."""
     with anyio.move_on_after(_CANCEL_SECONDS, shield=True):
         try:
             await session.send_request(_request("tasks/cancel", task_id), types.EmptyResult)
         except MCPError:
-            return  # it has ended since
+            return  # it has ended in the meantime
 
 
 def _request(
@@ -206,12 +217,17 @@ def _request(
 
 
 def _failure(state: _TaskState) -> MCPError:
+    """Return the error of a failed task, with the reason that the server names, if any."""
     error = state.error or {}
     message = error.get("message") or state.status_message or f"the task is {state.status}"
     return MCPError(types.INTERNAL_ERROR, str(message)[:_MAX_STATUS_CHARS])
 
 
-def _seconds(interval_ms: int | None) -> float:
+def _poll_seconds(interval_ms: int | None) -> float:
+    """Return the interval between two polls that the server asks for, within bounds.
+
+    Return 1 second if it asks for none.
+    """
     return min(_MAX_SECONDS, max(_MIN_SECONDS, (interval_ms or 1_000) / 1_000))
 
 

@@ -1,15 +1,15 @@
-"""The configuration of MCP servers: reads `.mcp.json` and `mcp_servers.json`.
+"""Reads the configuration of MCP servers from `.mcp.json` and `mcp_servers.json`. Pure.
 
-Both shapes are understood, with the servers in an object `mcpServers` and without it. A
-file is checked once, here; an invalid server is left out and reported, and the others
-count. Pure. `app.mcp_servers` finds the files, and `connections` starts the servers.
+In a file, an object `mcpServers` contains the servers, or they are at the top. Files are
+checked only here; an invalid server is left out and reported, and the others are used.
+`app.mcp_servers` finds the files, and `connections` starts the servers.
 """
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
-from operator import itemgetter
+from itertools import chain
 from typing import Any, Literal, TypeAlias, cast, get_args
 from urllib.parse import urlsplit
 
@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from refold.errors import BadInput
 
-# What is before the first `__` after `mcp__` must be exactly the server.
+# The text before the first `__` after `mcp__` must be exactly the name of the server.
 _NAME_PATTERN = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,30}[A-Za-z0-9])?")
 _RESERVED_NAMES = frozenset(("mcp", "read_resource", "refold"))
 _VARIABLE_PATTERN = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
@@ -38,9 +38,9 @@ LogLevel: TypeAlias = Literal[
 
 
 class OAuthConfig(Struct, frozen=True):
-    """Login settings of a file; without them, refold registers itself.
+    """The login settings of a server. Without a `client_id`, refold registers a client itself.
 
-    `issuer` binds the client to one authorization server: no other gets its secret.
+    `issuer` names the only authorization server that gets the client's secret.
     """
 
     client_id: str = ""
@@ -48,18 +48,18 @@ class OAuthConfig(Struct, frozen=True):
     callback_port: int = 0
     scopes: str = ""
     issuer: str = ""
-    client_metadata_url: str = ""  # of a document that identifies the client
+    client_metadata_url: str = ""  # the URL of a document that identifies the client
 
 
 class ServerConfig(Struct, frozen=True):
-    """One server, as its file describes it: variables are not replaced yet.
+    """The configuration of one server in a file, with variables that are not replaced yet.
 
-    `writes`: the program may change files of the workspace, and those in the directories
-    `writable`. `network`: it may use the network, of which it reaches `hosts`, patterns of
-    `values.hosts`; none: all. `remote`: the provider of the model connects to it
-    (`app.remote_servers`). `protocol` is the version to use; "": the newest that both have.
-    `source` names the file. `visible` are paths that the program must see, wherever they
-    are: `app.server_programs` fills it in.
+    With `writes`, the server's program may change files of the workspace; without it, only
+    files in the directories `writable`. With `network`, it may reach `hosts`, patterns of
+    `values.hosts`; if there are none, every host. With `remote`, the model provider connects to
+    the server (`app.remote_servers`). `protocol` is the version to use; "" means the newest
+    that refold and the server have in common. `source` is the file. `visible` are paths that
+    the program must always see; `app.server_programs` fills them in.
     """
 
     name: str
@@ -84,12 +84,12 @@ class ServerConfig(Struct, frozen=True):
 
     @property
     def summary(self) -> str:
-        """The command or address, in one line. Values of variables are not shown."""
+        """The command or address on one line, with variables that are not replaced."""
         return " ".join(self.command) if self.transport == "stdio" else self.url
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """The environment variables whose values the server gets."""
+        """The names of environment variables whose values the server gets."""
         names = (
             name for text in _texts(self) for name, _ in _VARIABLE_PATTERN.findall(text)
         )
@@ -97,14 +97,14 @@ class ServerConfig(Struct, frozen=True):
 
 
 class ServerFile(Struct, frozen=True):
-    """The content of one file. `problems` are sentences."""
+    """The servers of one file, and its problems as sentences."""
 
     servers: tuple[ServerConfig, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 def read(text: bytes | str, source: str) -> ServerFile:
-    """Return the servers of a file. Raises nothing: errors are among the problems."""
+    """Parse a file of servers. An error is not raised, but is among the file's problems."""
     try:
         table = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -118,20 +118,22 @@ def read(text: bytes | str, source: str) -> ServerFile:
     servers, problems = list[ServerConfig](), list[str]()
     for name, entry in cast("dict[str, Any]", table).items():
         try:
-            if (one := server(name, entry, source)) is not None:
-                servers.append(one)
+            config = server(name, entry, source)
+            if config is not None:
+                servers.append(config)
         except BadInput as error:
             problems.append(f"{source}: {error}")
     return ServerFile(tuple(servers), tuple(problems))
 
 
 def server(name: str, entry: object, source: str) -> ServerConfig | None:
-    """Return a server, or None if it is switched off. Raises `BadInput`."""
+    """Parse the entry of one server. Return None if it is disabled. Raises `BadInput`."""
     check_name(name)
     if not isinstance(entry, dict):
         raise BadInput(f"the MCP server {name!r} is not an object, but {entry!r:.60}")
     fields = _Fields(name, cast("dict[str, Any]", entry))
-    if fields.truth("disabled", default=False) or not fields.truth("enabled", default=True):
+    is_disabled = fields.truth("disabled", default=False)
+    if is_disabled or not fields.truth("enabled", default=True):
         return None
     transport = fields.transport()
     command = fields.command() if transport == "stdio" else ()
@@ -158,7 +160,10 @@ def server(name: str, entry: object, source: str) -> ServerConfig | None:
 
 
 def check_name(name: str) -> None:
-    """Raise `BadInput` for a name whose tools could pass for those of another."""
+    """Raise `BadInput` if a server may not have this name, for example "a__b".
+
+    Its tools could be mistaken for those of another server.
+    """
     if not _NAME_PATTERN.fullmatch(name) or "__" in name:
         raise BadInput(
             f"{name!r} cannot be the name of an MCP server: use at most 32 letters, digits, "
@@ -169,12 +174,13 @@ def check_name(name: str) -> None:
 
 
 def resolve(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
-    """Replace the variables by their values. Raises `BadInput` if one is missing."""
+    """Return the configuration with the values of its variables.
+
+    Raises `BadInput` if a variable without a default is not set.
+    """
+    variables = chain.from_iterable(map(_variables_in, _texts(config)))
     missing = [
-        name
-        for text in _texts(config)
-        for name, default in _defaults(text)
-        if default is None and name not in environ
+        name for name, default in variables if default is None and name not in environ
     ]
     if missing:
         names = " and ".join(f"${{{name}}}" for name in dict.fromkeys(missing))
@@ -213,63 +219,72 @@ def resolve(config: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
 def variable_values(
     config: ServerConfig, environ: Mapping[str, str]
 ) -> tuple[tuple[str, str], ...]:
-    """Return the values that the server gets, by name of variable, entry or header.
+    """Return pairs of a name and a value that the server gets, except empty values.
 
-    A value may be there under several names: any of them can mark it as secret.
+    The name is that of a variable, or of an entry or header with the value. A value may be in
+    several pairs, because any of its names can mark it as secret.
     """
     values = [(name, environ.get(name, "")) for name in config.variables]
     for name, text in (*config.environment, *config.headers):
         values.append((name, _fill_variables(text, environ)))
-        values += ((name, environ.get(item, "")) for item, _ in _defaults(text))
-    return tuple(filter(itemgetter(1), values))
+        values += ((name, environ.get(item, "")) for item, _ in _variables_in(text))
+    return tuple((name, value) for name, value in values if value)
 
 
 def client_secret(config: ServerConfig, environ: Mapping[str, str]) -> str:
+    """Return the secret of the OAuth client, with variables replaced; "" if there is none."""
     return _fill_variables(config.oauth.client_secret, environ)
 
 
 def variable_mark(config: ServerConfig, variable: str) -> str:
-    """Return a mark for one variable of one server; it changes with the entry."""
+    """Return a text that identifies a variable of a server, and depends on its entry."""
     names = [name for name, _ in (*config.environment, *config.headers)]
-    written = (config.transport, *names, *_texts(config))
-    mark = sha256("\0".join(written).encode(errors="surrogateescape")).hexdigest()[:16]
-    return f"{variable} for {config.name} {mark}"
+    entry = "\0".join((config.transport, *names, *_texts(config)))
+    digest = sha256(entry.encode(errors="surrogateescape")).hexdigest()[:16]
+    return f"{variable} for {config.name} {digest}"
 
 
 def describe_file(file: ServerFile) -> tuple[str, ...]:
-    """Describe what the file would start or connect to, and its problems, in lines."""
+    """Return lines that say what the file would start or connect to, and its problems."""
     lines = list[str]()
     for one in file.servers:
         verb = "starts" if one.transport == "stdio" else "connects to"
-        uses = f", with your {', '.join(one.variables)}" if one.variables else ""
-        places = ["of the workspace"] * one.writes + [f"in {path}" for path in one.writable]
-        can = f" and may change files {' and '.join(places)}" if places else ""
-        lines.append(f"the MCP server {one.name} {verb} {one.summary}{uses}{can}")
+        variables = f", with your {', '.join(one.variables)}" if one.variables else ""
+        places = ["of the workspace"] if one.writes else []
+        places += (f"in {path}" for path in one.writable)
+        changes = f" and may change files {' and '.join(places)}" if places else ""
+        lines.append(f"the MCP server {one.name} {verb} {one.summary}{variables}{changes}")
     return (*lines, *file.problems)
 
 
 def _texts(config: ServerConfig) -> Iterator[str]:
+    """Yield the texts of the configuration in which variables are replaced."""
     yield from config.command
     yield from (value for _, value in (*config.environment, *config.headers))
     yield from (config.cwd, *config.writable, config.url)
     yield from (config.oauth.client_id, config.oauth.client_secret)
 
 
-def _defaults(text: str) -> Iterator[tuple[str, str | None]]:
+def _variables_in(text: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the name of each variable in the text, with its default value or None."""
     for match in _VARIABLE_PATTERN.finditer(text):
         yield match[1], match[2]
 
 
 def _fill_variables(text: str, environ: Mapping[str, str]) -> str:
+    """Return the text with each variable replaced by its value or its default.
+
+    The default is used if the value is empty or missing. Without a default, "" is used.
+    """
     return _VARIABLE_PATTERN.sub(lambda m: environ.get(m[1], "") or m[2] or "", text)
 
 
 def _check_url(config: ServerConfig) -> None:
-    """Check that headers and tokens go over TLS, except on this machine."""
+    """Raise `BadInput` for an invalid address, or one to which headers would go without TLS."""
     try:
         parts = urlsplit(config.url)
         host, scheme = parts.hostname or "", parts.scheme
-        _ = parts.port
+        _ = parts.port  # raises an error if it is invalid
     except ValueError as error:
         raise BadInput(
             f"the MCP server {config.name!r}: {config.url!r} is not an address: {error}"
@@ -286,34 +301,39 @@ def _check_url(config: ServerConfig) -> None:
 
 
 class _Fields:
-    """Reads the fields of one server. All methods raise `BadInput`."""
+    """Reads the fields of one server's entry. All methods raise `BadInput`."""
 
     def __init__(self, name: str, table: Mapping[str, Any]) -> None:
-        self._name, self._said = name, table
+        self._name, self._entry = name, table
 
     def transport(self) -> Transport:
-        kind = self._said.get("type", self._said.get("transport"))
-        default = "stdio" if "command" in self._said else "http"
-        value = _TRANSPORT_KINDS.get(kind, "") if kind is not None else default
-        needed = "command" if value == "stdio" else "url"
+        """Return how to reach the server; without a type, the field `command` decides."""
+        kind = self._entry.get("type", self._entry.get("transport"))
+        if kind is None:
+            kind = "stdio" if "command" in self._entry else "http"
+        value = _TRANSPORT_KINDS.get(kind, "") if isinstance(kind, str) else ""
         if not value:
-            self._note_wrong_field("type", "stdio, http or sse")
-        if needed not in self._said:
+            self._refuse_field("type", "stdio, http or sse")
+        needed = "command" if value == "stdio" else "url"
+        if needed not in self._entry:
             raise BadInput(f"the MCP server {self._name!r} has no {needed}")
         return cast("Transport", value)
 
     def command(self) -> tuple[str, ...]:
-        first: object = self._said["command"]
-        begins = cast("list[object]", first) if isinstance(first, list) else [first]
-        words = [*begins, *self._list("args")]
+        """Return the program and its arguments; `command` may be a text or a list of texts."""
+        command: object = self._entry["command"]
+        if not isinstance(command, list):
+            command = [command]
+        words = [*cast("list[object]", command), *self._list("args")]
         for word in words:
             if not isinstance(word, str) or "\0" in word:
-                self._note_wrong_field("command", "text, with a list of texts in args")
+                self._refuse_field("command", "text, with a list of texts in args")
         if not words or not words[0]:
-            self._note_wrong_field("command", "the program to start")
+            self._refuse_field("command", "the program to start")
         return tuple(cast("list[str]", words))
 
     def environment(self) -> tuple[tuple[str, str], ...]:
+        """Return the variables in `env` as pairs of name and value."""
         pairs = self.pairs("env")
         for name, _ in pairs:
             if not _WORD_PATTERN.fullmatch(name):
@@ -324,29 +344,34 @@ class _Fields:
         return pairs
 
     def pairs(self, key: str) -> tuple[tuple[str, str], ...]:
-        table = self._said.get(key, {})
-        items = cast("dict[str, Any]", table).items() if isinstance(table, dict) else ()
-        bad = not isinstance(table, dict) or not all(
-            isinstance(v, str | int) and not set(f"{n}{v}") & {"\0", "\r", "\n"}
-            for n, v in items
-        )
-        if bad:
-            self._note_wrong_field(key, "an object of texts")
+        """Return the names and texts of an object.
+
+        Texts with line ends are refused, as in headers.
+        """
+        table = self._entry.get(key, {})
+        if not isinstance(table, dict):
+            self._refuse_field(key, "an object of texts")
+        items = cast("dict[str, Any]", table).items()
+        for name, value in items:
+            has_line_end = not {"\0", "\r", "\n"}.isdisjoint(f"{name}{value}")
+            if not isinstance(value, str | int) or has_line_end:
+                self._refuse_field(key, "an object of texts")
         return tuple((name, str(value)) for name, value in items)
 
     def oauth(self) -> OAuthConfig:
-        value = self._said.get("oauth", {})
+        """Return the settings for a login; those that are missing are "", the port 0."""
+        value = self._entry.get("oauth", {})
         if not isinstance(value, dict):
-            self._note_wrong_field("oauth", "an object")
+            self._refuse_field("oauth", "an object")
         inner = _Fields(self._name, cast("dict[str, Any]", value))
-        port = inner._said.get("callbackPort", 0)
+        port = inner._entry.get("callbackPort", 0)
         if isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= 65535:
-            inner._note_wrong_field("callbackPort", "a port")
-        scopes = inner._said.get("scopes", "")
+            inner._refuse_field("callbackPort", "a port")
+        scopes = inner._entry.get("scopes", "")
         if isinstance(scopes, list):
             scopes = " ".join(map(str, cast("list[object]", scopes)))
         if not isinstance(scopes, str) or not scopes.isprintable():
-            inner._note_wrong_field("scopes", "text, as 'read write'")
+            inner._refuse_field("scopes", "text, as 'read write'")
         return OAuthConfig(
             inner.text("clientId"),
             inner.text("clientSecret"),
@@ -357,26 +382,29 @@ class _Fields:
         )
 
     def page(self, key: str) -> str:
+        """Return the https address in this field; "" if the field is missing."""
         if (value := self.text(key)) and not _PAGE_PATTERN.fullmatch(value):
-            self._note_wrong_field(key, "the https address of a document")
+            self._refuse_field(key, "the https address of a document")
         return value
 
     def text(self, key: str) -> str:
-        value = self._said.get(key, "")
+        """Return the text in this field; "" if the field is missing."""
+        value = self._entry.get(key, "")
         if not isinstance(value, str) or "\0" in value:
-            self._note_wrong_field(key, "text")
+            self._refuse_field(key, "text")
         return cast("str", value)
 
     def truth(self, key: str, *, default: bool) -> bool:
-        value = self._said.get(key, default)
+        value = self._entry.get(key, default)
         if not isinstance(value, bool):
-            self._note_wrong_field(key, "true or false")
+            self._refuse_field(key, "true or false")
         return cast("bool", value)
 
     def hosts(self) -> tuple[str, ...]:
-        value = self._said.get("hosts", [])
+        """Return the host patterns in the field, each once; () if there are none."""
+        value = self._entry.get("hosts", [])
         if not isinstance(value, list):
-            self._note_wrong_field("hosts", "a list of hosts")
+            self._refuse_field("hosts", "a list of hosts")
         if not value:
             return ()
         from refold.values.hosts import expand_all
@@ -389,9 +417,10 @@ class _Fields:
             ) from error
 
     def writable(self, transport: Transport) -> tuple[str, ...]:
-        value = self._said.get("writable", [])
+        """Return the directories that the program may write to; () if none are named."""
+        value = self._entry.get("writable", [])
         if not isinstance(value, list):
-            self._note_wrong_field("writable", "a list of directories")
+            self._refuse_field("writable", "a list of directories")
         texts = tuple(map(str, cast("list[object]", value)))
         for text in texts:
             if not text.startswith(("/", "~/", "${")) or "\0" in text:
@@ -407,6 +436,7 @@ class _Fields:
         return texts
 
     def remote(self, transport: Transport) -> bool:
+        """Return whether the provider of the model, not refold, connects to the server."""
         if (value := self.truth("remote", default=False)) and transport == "stdio":
             raise BadInput(
                 f"the MCP server {self._name!r} cannot be remote: a provider starts no programs, "
@@ -415,33 +445,37 @@ class _Fields:
         return value
 
     def protocol(self) -> str:
+        """Return the version of the protocol to use; "" if the entry names none."""
         value = self.text("protocol")
         if value and value not in PROTOCOL_VERSIONS:
-            self._note_wrong_field("protocol", f"one of {', '.join(PROTOCOL_VERSIONS)}")
+            self._refuse_field("protocol", f"one of {', '.join(PROTOCOL_VERSIONS)}")
         return value
 
     def log_level(self) -> LogLevel:
         value = self.text("logLevel") or "info"
         if value not in get_args(LogLevel):
-            self._note_wrong_field("logLevel", f"one of {', '.join(get_args(LogLevel))}")
+            self._refuse_field("logLevel", f"one of {', '.join(get_args(LogLevel))}")
         return cast("LogLevel", value)
 
     def milliseconds(self, key: str, default: float) -> float:
-        value = self._said.get(key)
+        """Return the milliseconds in this field as seconds. `default` is in seconds, too."""
+        value = self._entry.get(key)
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            self._note_wrong_field(key, "milliseconds, more than 0")
+            self._refuse_field(key, "milliseconds, more than 0")
         return float(cast("float", value)) / 1000
 
     def _list(self, key: str) -> Sequence[object]:
-        value = self._said.get(key, [])
+        """Return the list in this field, whose items are not checked; [] if it is missing."""
+        value = self._entry.get(key, [])
         if not isinstance(value, list):
-            self._note_wrong_field(key, "a list of texts")
+            self._refuse_field(key, "a list of texts")
         return cast("list[object]", value)
 
-    def _note_wrong_field(self, key: str, expectation: str) -> None:
-        text = repr(self._said.get(key))
+    def _refuse_field(self, key: str, expectation: str) -> None:
+        """Raise `BadInput`: this field must be as `expectation` says."""
+        text = repr(self._entry.get(key))
         raise BadInput(
             f"the MCP server {self._name!r}: {key} must be {expectation}, and not {text:.60}"
         )

@@ -1,9 +1,9 @@
-"""Subscribes to resources that sessions have read, and reports a change once to each of them.
+"""Subscribes to resources that sessions have read, and reports a change once to each session.
 
-A server is subscribed to only if it declares that it can be. Since the protocol 2026-07-28 one
-stream names all resources (`subscriptions/listen`); older ones have a request for each
-(`resources/subscribe`). `connection` calls `Subscriptions` in its thread. Each session takes its
-sentences from `ResourceNews` with its next request to the model (`engine.model_call`).
+A server gets subscriptions only if it declares support for them. Since the protocol 2026-07-28,
+one stream reports on all resources (`subscriptions/listen`); older versions have a request for
+each (`resources/subscribe`). `connection` calls `Subscriptions` in its thread. Each session
+takes its sentences from `ResourceNews` before its next model request (`engine.model_call`).
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -23,35 +23,37 @@ from refold.mcp.resource_news import ResourceNews
 from refold.values.printable_names import shorten
 from refold.values.text import escape_outside
 
-MAX_SUBSCRIPTIONS = 100  # of one server
-_ANSWER_SECONDS = 5.0  # that a server may take to subscribe
+MAX_SUBSCRIPTIONS = 100  # to one server
+_ANSWER_SECONDS = 5.0  # for a server to subscribe
 _MAX_URI_CHARS = 300
-_LISTEN_PAUSE_SECONDS = 2.0  # before a stream that ended is opened again
+_LISTEN_PAUSE_SECONDS = 2.0  # before a closed stream is opened again
 
 
 class Subscriptions:
-    """The resources of one server that were read, the newest last.
+    """The resources of one server that sessions have read, the newest last.
 
-    They stay when the server is connected again, and are subscribed to again then.
+    When the server is reconnected, the resources are subscribed to again.
     """
 
     def __init__(self, server: str, news: ResourceNews, log: Callable[[str], None]) -> None:
         self._server, self._news, self._log = server, news, log
-        # The sessions that have read a resource, and have had no report of a change since.
+        # The sessions that have read a resource, and have had no report of a change since
+        # then.
         self._readers = dict[str, set[str]]()
         self._client: Client | None = None
-        self._requested = set[str]()  # URIs that this client has asked for
-        self._group: TaskGroup | None = None  # of the connection
-        self._stream: anyio.CancelScope | None = None  # that is open now
+        self._requested = set[str]()  # URIs to which this client has subscribed
+        self._group: TaskGroup | None = None  # the tasks of the connection
+        self._stream: anyio.CancelScope | None = None  # the scope of the open stream
 
     @asynccontextmanager
     async def subscribe_while_reading(
         self, client: Client, uri: str, session: str
     ) -> AsyncGenerator[None]:
-        """Subscribe to a resource, which the block reads: no change after that is missed."""
+        """Subscribe to a resource before the block reads it, so that no change is missed."""
         if not _can_subscribe(client):
             yield
             return
+        # now the newest of the resources
         readers = self._readers[uri] = self._readers.pop(uri, set())
         readers.add(session)
         self._news.discard(session, self._sentence(uri))
@@ -64,43 +66,46 @@ class Subscriptions:
             raise
 
     async def start(self, client: Client, group: TaskGroup) -> None:
-        """Use this connection, which ends with `group`.
+        """Use a new connection: subscribe again to the resources that sessions have read.
 
-        Subscribe again to what a session waits for, if there was another connection before.
+        Resources whose change was already reported are left out. `group` runs the connection's
+        tasks.
         """
         self._group, self._stream = group, None
         if _can_subscribe(client):
-            waiting = (uri for uri, readers in self._readers.items() if readers)
-            await self._subscribe(client, *waiting)
+            uris = (uri for uri, readers in self._readers.items() if readers)
+            await self._subscribe(client, *uris)
 
     def note_update(self, uri: str) -> None:
-        """Report a change to those that read the resource, or the one that it is a part of.
+        """Report a change to the sessions that have read the resource, or a resource above it.
 
-        A session gets one report, until it reads the resource again.
+        After a report, a session gets no further one until it reads the resource again.
         """
-        for known, readers in self._readers.items():
-            if readers and (uri == known or uri.startswith(f"{known.rstrip('/')}/")):
+        for read_uri, readers in self._readers.items():
+            if uri == read_uri or uri.startswith(f"{read_uri.rstrip('/')}/"):
                 for session in readers:
-                    self._news.add(session, self._sentence(known))
+                    self._news.add(session, self._sentence(read_uri))
                 readers.clear()
 
     async def _drop_oldest(self, client: Client) -> None:
+        """Forget the oldest resources beyond the limit, and unsubscribe from them."""
         while len(self._readers) > MAX_SUBSCRIPTIONS:
             uri = next(iter(self._readers))
             del self._readers[uri]
             if self._client is client and uri in self._requested:
                 self._requested.discard(uri)
-                if _listens(client):  # the next stream lacks it
+                if _has_streams(client):  # the next stream omits the resource
                     continue
                 params = types.UnsubscribeRequestParams(uri=uri)
                 await self._request(client, types.UnsubscribeRequest(params=params))
 
     async def _subscribe(self, client: Client, *uris: str) -> None:
+        """Subscribe to those of the resources to which this client has not subscribed yet."""
         if self._client is not client:  # a lost connection has lost its subscriptions
             self._client, self._requested = client, set[str]()
         new = [uri for uri in uris if uri not in self._requested]
         self._requested.update(new)
-        if new and _listens(client):
+        if new and _has_streams(client):
             await self._listen(client)
             return
         for uri in new:
@@ -108,7 +113,7 @@ class Subscriptions:
             await self._request(client, types.SubscribeRequest(params=params))
 
     async def _listen(self, client: Client) -> None:
-        """Open a stream for all resources, and then close the one before: no change is missed."""
+        """Open a stream for all resources, then close the old one: no change is missed."""
         opened = anyio.Event()
         if self._group is not None:
             self._group.start_soon(self._keep_stream, client, opened)
@@ -116,19 +121,19 @@ class Subscriptions:
                 await opened.wait()
 
     async def _keep_stream(self, client: Client, on_open: anyio.Event) -> None:
-        """Keep a stream open until a newer one replaces it. The message handler gets the changes."""
+        """Keep a stream open until a newer one replaces it. Set `on_open` when it is open."""
         with anyio.CancelScope() as scope:
-            before, self._stream = self._stream, scope
+            previous, self._stream = self._stream, scope
             while self._client is client:
                 try:
                     async with client.listen(
                         resource_subscriptions=[*self._requested]
                     ) as changes:
-                        if before is not None:
-                            before.cancel()
+                        if previous is not None:
+                            previous.cancel()
                         on_open.set()
                         async for _ in changes:
-                            pass
+                            pass  # until the stream ends
                 except (MCPError, ValidationError, TimeoutError) as error:
                     self._log(
                         f"does not report changes of resources: {transports.reason(error)}"
@@ -142,16 +147,18 @@ class Subscriptions:
     async def _request(
         self, client: Client, request: types.SubscribeRequest | types.UnsubscribeRequest
     ) -> None:
-        """Send a request. Failures are ignored: the resource can be read without the
-        subscription.
+        """Send a request.
+
+        A failure is only logged, because the resource can be read all the same.
         """
-        try:  # the method of the client warns on the screen
+        try:  # the client's own method prints a warning
             with anyio.fail_after(_ANSWER_SECONDS):
                 await client.session.send_request(request, types.EmptyResult)
         except (MCPError, ValidationError, TimeoutError) as error:
             self._log(f"did not answer {request.method}: {transports.reason(error)}")
 
     def _sentence(self, uri: str) -> str:
+        """Return the sentence for the model that a resource has changed, on one line."""
         name = shorten(escape_outside(" ".join(uri.split())), _MAX_URI_CHARS)
         return (
             f"The resource {name!r} of the MCP server {self._server} has changed since it "
@@ -160,9 +167,10 @@ class Subscriptions:
 
 
 def _can_subscribe(client: Client) -> bool:
+    """Return whether the server offers subscriptions to its resources."""
     resources = client.server_capabilities.resources
     return resources is not None and bool(resources.subscribe)
 
 
-def _listens(client: Client) -> bool:
+def _has_streams(client: Client) -> bool:
     return client.protocol_version in MODERN_PROTOCOL_VERSIONS

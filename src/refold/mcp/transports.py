@@ -1,8 +1,8 @@
-"""How messages travel between refold and one server: as lines of a program, or over HTTP.
+"""Transports messages between refold and one server: as lines of a program, or over HTTP.
 
 A program runs in the sandbox like any command, with a socket as its input and output; its
-stderr goes to the log. An endless line, or too much output that is not a message, ends the
-connection. The SDK has the transport over HTTP, and `sse_transport` is the older one.
+stderr goes to the log. The connection ends if the program writes an endless line, or too much
+that is not a message. The SDK has the transport over HTTP, and `sse_transport` the older one.
 `connections` decides when to connect.
 """
 
@@ -41,16 +41,17 @@ from refold.values.printable_names import escape_name
 from refold.values.text import escape_marks
 from refold.values.tools import Confinement
 
-MAX_LINE_BYTES = 16 * 1024 * 1024  # bytes of one message
-_MAX_GARBAGE_LINES = 100  # lines that are no message, before a server is given up
+MAX_LINE_BYTES = 16 * 1024 * 1024  # the size of one message
+_MAX_GARBAGE_LINES = 100  # lines that are not messages; then a server is given up
 _READ_BYTES = 256 * 1024
-# Half of a character, as JSON escapes it.
+# One half of a surrogate pair in its JSON escape.
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
-# How errors of the SDK about an answer over HTTP begin, before many lines of its parser.
+# The SDK begins errors about an HTTP answer with these, before many lines of its parser.
 _PARSE_ERRORS = ("Failed to parse JSON response: ", "Failed to parse SSE message: ")
-_LAST_CHARS = 4_000  # of its output that are searched for why it ended
-_RECENT_SECONDS, _MAX_RECENT = 5.0, 500  # output, in lines, that may say why it ended
-_END_SECONDS = 2.0  # seconds for a program to end when its input is closed
+_LAST_CHARS = 4_000  # of its output, searched for the reason of its exit
+# age and number of output lines that may explain its exit
+_RECENT_SECONDS, _MAX_RECENT = 5.0, 500
+_END_SECONDS = 2.0  # for a program to exit after its input is closed
 
 Streams = tuple[
     MemoryObjectReceiveStream[SessionMessage | Exception],
@@ -59,64 +60,67 @@ Streams = tuple[
 
 
 class ConnectionEnd:
-    """The state of a connection: whether its lists have changed, or it has ended."""
+    """Records whether a connection has ended, and whether the server's lists have changed."""
 
     def __init__(self) -> None:
         self.why, self.ended, self.changes = "", False, 0
-        self.for_user = False  # only the user can fix what ended it
-        self.renewed = False  # it was closed to connect again at once
+        self.for_user = False  # only the user can fix the cause of its end
+        self.renewed = False  # it was closed to reconnect at once
         self.news, self.listed = anyio.Event(), anyio.Event()
         self.listed.set()
 
     def end(self, reason: str) -> None:
-        """End the connection. The first reason counts; it may quote the server."""
+        """End the connection. If it has ended already, the first reason is kept."""
         self.why, self.ended = self.why or escape_marks(reason), True
         self.news.set()
         self.listed.set()
 
     def stop(self, reason: str) -> None:
-        """End the connection without another try: only the user can fix it."""
+        """End the connection, and do not reconnect, because only the user can fix the cause."""
         self.for_user = True
         self.end(reason)
 
     def renew(self) -> None:
-        """End the connection, and connect again at once."""
+        """End the connection, in order to reconnect at once."""
         self.renewed = True
         self.end("it is connected again")
 
     def mark_changed(self) -> None:
-        """Mark the lists as outdated, until `note_read` is called."""
+        """Mark the server's lists as outdated, until `note_read` is called."""
         self.changes += 1
         self.news.set()
         if self.listed.is_set() and not self.ended:
             self.listed = anyio.Event()
 
     def note_read(self, changes: int) -> None:
-        """Note that the lists were read after this many changes."""
+        """Record that the lists were read after `changes` changes.
+
+        They may have changed again since.
+        """
         self.changes -= changes
-        if not self.changes:
+        if not self.changes:  # there was none while they were read
             self.listed.set()
 
 
 class HostAttempts:
-    """The hosts that the program reached, or tried to, and that no result has named yet.
+    """The hosts that a server's program has tried to reach since the last result of a call.
 
-    Each is logged: a server that is only tested has no results.
+    Each attempt is also logged, because without a call there is no result to show it in.
     """
 
     def __init__(self, log: Callable[[Level, str], None]) -> None:
         self._new, self._log = list[HostAttempt](), log
 
     def add(self, attempt: HostAttempt) -> None:
-        """Add an attempt. Called in another thread."""
+        """Add and log an attempt to reach a host. Called in another thread."""
         self._new.append(attempt)
         for remark in attempt_remarks([attempt]):
             self._log("warning" if attempt.refused else "info", remark)
 
     async def add_remarks(self, answer: Awaitable[Reply]) -> Reply:
-        """Return the result of a call with a remark on these hosts.
+        """Return the result of a call, with a remark on the hosts since the previous result.
 
-        Raises `ToolFailed` with the same remark if the call failed.
+        If the call fails, raise `ToolFailed` with the same remark.
         """
         try:
             reply = await answer
@@ -125,6 +129,7 @@ class HostAttempts:
         return replace(reply, text=f"{reply.text}{self._remarks()}")
 
     def _remarks(self) -> str:
+        """Return remarks on attempts since the last call, in brackets; "" if there are none."""
         attempts, self._new = self._new, []
         remarks = attempt_remarks(attempts)
         return f"\n({'; '.join(remarks)})" if remarks else ""
@@ -138,7 +143,7 @@ async def stdio(
     log: Callable[[str], None],
     hosts: HostAttempts,
 ) -> AsyncGenerator[Streams]:
-    """Start the program and connect to it; it is stopped when the block is left."""
+    """Start the program, and yield the streams from and to it. Stop it after the block."""
     own_end, child_end = socket.socketpair()
     config = server.config
     program = _Program(server, commands, connection_end, log, hosts)
@@ -154,7 +159,7 @@ async def stdio(
         except anyio.get_cancelled_exc_class():
             connection_end.end(f"it did not answer within {config.connect_seconds:g} s")
             raise
-        # Before the program is stopped, which is then not the reason.
+        # The program is still running, so its exit is not the reason for this error.
         except Exception as error:
             if not was_closed(failure := first(error)):
                 connection_end.end(reason(failure))
@@ -172,14 +177,14 @@ async def stdio(
 async def http(
     config: ServerConfig, transport: JudgedTransport, login: httpx2.Auth | None = None
 ) -> AsyncGenerator[Streams]:
-    """Streamable HTTP."""
+    """Connect over Streamable HTTP, and yield the streams from and to the server."""
     client = http_client(transport, dict(config.headers), auth=login)
     async with client, streamable_http_client(config.url, http_client=client) as streams:
         yield streams  # pyright: ignore[reportReturnType]
 
 
 class _Program:
-    """The program of a server, from its start to its end."""
+    """Runs the program of a server, and records what it prints."""
 
     def __init__(
         self,
@@ -194,6 +199,7 @@ class _Program:
         self._recent: deque[tuple[float, str]] = deque(maxlen=_MAX_RECENT)
 
     async def run(self, connection: socket.socket) -> None:
+        """Run the program until it exits, and then end the connection."""
         config = self._server.config
         environ = dict(config.environment)
         hosts = only_hosts(config.hosts)
@@ -206,6 +212,7 @@ class _Program:
         )
         try:
             finished = await self._commands.run(
+                # its output goes to the socket that is its input
                 f"exec {shlex.join(config.command)} >&0",
                 cwd=config.cwd,
                 seconds=None,
@@ -215,45 +222,45 @@ class _Program:
                     hosts=hosts,
                     narrow=self._server.narrow,
                 ),
-                on_output=self._print,
+                on_output=self._note_output,
                 extras=extras,
             )
             for sentence in finished.guarded.sentences(escape_name):
                 self._log(sentence)
-            why, advice = (
-                _describe_exit(finished, self._last_printed()),
-                self._server.advice(finished.text),
-            )
+            why = _describe_exit(finished, self._last_printed())
+            advice = self._server.advice(finished.text)
             self._ending.end("; ".join(filter(None, (why, advice))))
         except ToolFailed as error:
             self._ending.end(str(error))
         finally:
             connection.close()
-            with anyio.CancelScope(shield=True):  # each start has a private /tmp
+            # each start has a private /tmp, which must be deleted
+            with anyio.CancelScope(shield=True):
                 await anyio.to_thread.run_sync(self._commands.close)
             self.over.set()
 
-    def _print(self, text: str) -> None:
+    def _note_output(self, text: str) -> None:
+        """Log the lines that the program printed, and keep them with their time, each cut."""
         for line in text.splitlines():
             if line.strip():
                 self._log(line[:2_000])
                 self._recent.append((anyio.current_time(), line[:2_000]))
 
     def _last_printed(self) -> str:
-        """Return the last lines that the program printed before it ended."""
+        """Return the lines that the program printed in its last `_RECENT_SECONDS` seconds."""
         since = anyio.current_time() - _RECENT_SECONDS
         return "\n".join(line for moment, line in self._recent if moment >= since)
 
 
 def _describe_exit(finished: Finished, output: str) -> str:
-    """Describe how a program exited unexpectedly, with the error that it printed."""
+    """Return a description of an unexpected exit, with the error that the program printed."""
     error = failure_line(output)
-    last = f": {error}" if error else ""
+    cause = f": {error}" if error else ""
     if finished.no_namespaces and reports_no_namespaces(finished.text[-_LAST_CHARS:]):
-        last = f"{last}; {NAMESPACES_REFUSED}"
+        cause = f"{cause}; {NAMESPACES_REFUSED}"
     if finished.stopped:
-        return f"its process exited ({finished.stopped}){last}"
-    return f"its process exited with code {finished.code}{last}"
+        return f"its process exited ({finished.stopped}){cause}"
+    return f"its process exited with code {finished.code}{cause}"
 
 
 async def _receive(
@@ -262,23 +269,23 @@ async def _receive(
     connection_end: ConnectionEnd,
     log: Callable[[str], None],
 ) -> None:
-    """Pass on each line that is a message, until the program or the session has ended."""
-    rest, garbage = bytearray(), 0
+    """Pass on each message line to the session, until the program exits or the session ends."""
+    unfinished, invalid_lines = bytearray(), 0
     async with session:
         try:
-            while garbage <= _MAX_GARBAGE_LINES and len(rest) <= MAX_LINE_BYTES:
-                rest += await connection.receive(_READ_BYTES)
-                *lines, last = rest.split(b"\n")
-                rest = bytearray(last)
+            while invalid_lines <= _MAX_GARBAGE_LINES and len(unfinished) <= MAX_LINE_BYTES:
+                unfinished += await connection.receive(_READ_BYTES)
+                *lines, last = unfinished.split(b"\n")
+                unfinished = bytearray(last)
                 for line in lines:
                     if not await _pass_on(bytes(line), session):
-                        garbage += 1
+                        invalid_lines += 1
                         log(
                             f"wrote a line that is not a valid message: {line[:200].decode(errors='replace')}"
                         )
         except (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            return  # the program says why it ended
-        if garbage > _MAX_GARBAGE_LINES:
+            return  # the program's output says why it exited
+        if invalid_lines > _MAX_GARBAGE_LINES:
             connection_end.end(
                 "it wrote a line that is not a valid message of the protocol"
             )
@@ -291,50 +298,55 @@ async def _receive(
 async def _pass_on(
     line: bytes, session: MemoryObjectSendStream[SessionMessage | Exception]
 ) -> bool:
-    """Pass on a line; return whether it is a message. Empty lines are not garbage."""
+    """Pass on the message in a line to the session. Return False if the line is invalid.
+
+    An invalid answer becomes an error for the session. Empty lines are skipped, as are messages
+    beyond the limits that answer no request.
+    """
     if not line.strip():
         return True
-    if not (line := limit_message(line)):
-        return True  # it answered nothing
-    message = _message(line)
-    failure = to_failure(line) if message is None else b""
-    if answer := message or (_message(failure) if failure else None):
-        await session.send(SessionMessage(answer))
-    return message is not None
+    limited_line = limit_message(line)
+    if not limited_line:
+        return True
+    if message := _parse_message(limited_line):
+        await session.send(SessionMessage(message))
+        return True
+    if error := _parse_message(to_failure(limited_line)):
+        await session.send(SessionMessage(error))
+    return False
 
 
-def _message(line: bytes) -> mcp_types.JSONRPCMessage | None:
+def _parse_message(line: bytes) -> mcp_types.JSONRPCMessage | None:
+    """Return the message in a line; None if the line is not a valid message."""
     try:
         return mcp_types.jsonrpc_message_adapter.validate_json(line, by_name=False)
     except (ValidationError, ValueError):
         pass
     if not _HALF_CHARACTER.search(line):
         return None
-    try:  # text that was cut inside a character, which JavaScript allows
-        whole = json.dumps(json.loads(line), ensure_ascii=False).encode(errors="replace")
-        return mcp_types.jsonrpc_message_adapter.validate_json(whole, by_name=False)
+    try:  # for text that was cut inside a surrogate pair, which JavaScript allows
+        repaired = json.dumps(json.loads(line), ensure_ascii=False).encode(errors="replace")
+        return mcp_types.jsonrpc_message_adapter.validate_json(repaired, by_name=False)
     except (ValueError, RecursionError):
         return None
 
 
 def reason(error: BaseException) -> str:
-    """Return the message of an SDK error, in words that follow a colon."""
+    """Return the reason of an SDK error, as a text to put after a colon."""
     if isinstance(error, ValidationError):
-        wrong = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, wrong["loc"]))
-        return f"it answered what the protocol does not allow: {place}: {wrong['msg']}"
+        problem = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(map(str, problem["loc"]))
+        return f"it answered what the protocol does not allow: {field}: {problem['msg']}"
     if isinstance(error, MCPError) and str(error).startswith(_PARSE_ERRORS):
         return INVALID_ANSWER
     return str(error) or type(error).__name__
 
 
 def was_closed(error: BaseException) -> bool:
-    """Return True if the SDK reports only that the connection was closed.
-
-    The message is compared, too: servers use the same code for errors of their own.
-    """
-    closed = isinstance(error, MCPError) and error.code == mcp_types.CONNECTION_CLOSED
-    return closed and str(error) == "Connection closed"
+    """Return whether the error only means that the connection was closed."""
+    has_code = isinstance(error, MCPError) and error.code == mcp_types.CONNECTION_CLOSED
+    # Servers use this code for errors of their own, too.
+    return has_code and str(error) == "Connection closed"
 
 
 async def _send(
@@ -342,6 +354,10 @@ async def _send(
     messages: MemoryObjectReceiveStream[SessionMessage],
     session: MemoryObjectSendStream[SessionMessage | Exception],
 ) -> None:
+    """Write the messages of the session to the program, one on each line.
+
+    If the connection fails, close `session`, the stream to the session.
+    """
     try:
         async with messages:
             async for message in messages:

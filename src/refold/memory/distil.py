@@ -1,12 +1,14 @@
-"""How notes are made of a session: the request to a small model, and the check of its answer.
+"""Makes notes of a session: writes the request to a small model, and checks the answer.
 
-Pure. What the model read may have misled it, so its answer is a proposal: a note counts
-only if the user's own messages say it (`grounding`). `app.project_memory` makes the call.
+The text of the session may have misled the model, so its answer is only a proposal: a note is
+accepted only if the user's own messages state it (`grounding` decides that).
+`app.project_memory` calls the model. Pure.
 """
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -32,7 +34,7 @@ MAX_MESSAGE_CHARS = 16_000  # characters of the user's newest messages that are 
 MAX_OUTPUT_TOKENS = 2_000
 # Answers of the agent, for context, and characters of each.
 _MAX_ANSWERS, _EXCERPT_CHARS = 12, 240
-_MAX_JSON_STARTS = 20  # places at which JSON is tried
+_MAX_JSON_STARTS = 20  # positions at which JSON is tried
 
 _PLACE_NAMES: Mapping[str, tuple[NoteOwner, Section]] = {
     "preferences": ("project", "Preferences"),
@@ -70,14 +72,18 @@ ANSWER_SCHEMA = Raw(
 
 
 class DistilledAnswer(Struct, frozen=True):
-    """The response with which the agent ended a turn."""
+    """The last response of a turn, by the event number `seq`."""
 
     seq: int
     text: str
 
 
 class Draft(Struct, frozen=True):
-    """A note as the model proposes it."""
+    """A note that the model proposes.
+
+    `seqs` are the event numbers of the messages that support it. `replaces` is the number or
+    the text of an existing note, or "".
+    """
 
     section: str
     text: str
@@ -97,20 +103,28 @@ class _Item(Struct):
 
 
 def section_named(section: str) -> tuple[NoteOwner, Section] | None:
-    """The scope and section that a model's section name means; None if unknown."""
-    wanted = normalize(section)
-    for name, value in _PLACE_NAMES.items():
-        if wanted and (name.startswith(wanted) or wanted in (normalize(value[1]), name)):
-            return value
-    return ("person", "Preferences") if wanted in ("profile", "user") else None
+    """Return whose notes are meant by a section name of the model's answer, and their section.
+
+    The beginning of a known name suffices. Return None if the name is unknown.
+    """
+    named = normalize(section)
+    if not named:
+        return None
+    for place, (owner, title) in _PLACE_NAMES.items():
+        if place.startswith(named) or named == normalize(title):
+            return owner, title
+    if named in ("profile", "user"):
+        return "person", "Preferences"
+    return None
 
 
 def is_worth_asking(messages: Sequence[PersonWords]) -> bool:
-    """Whether these messages contain anything that could be learned."""
+    """Whether these messages may contain something to note."""
     return any(stems(message.text) and not _is_filler(message.text) for message in messages)
 
 
 def prompt() -> str:
+    """Return the system prompt of the request for notes."""
     return Path(__file__).with_name("distil.md").read_text(encoding="utf-8")
 
 
@@ -119,7 +133,7 @@ def request_text(
     answers: Sequence[DistilledAnswer],
     listed_notes: Sequence[ListedNote],
 ) -> str:
-    """The text of the request: the existing notes, and the messages with numbers."""
+    """Return the user message of the request: the existing notes, then the session's messages."""
     notes = [
         f"{item.number}. ({item.line.section}) {escape_tags(item.line.text)}"
         for item in listed_notes
@@ -135,7 +149,10 @@ def request_text(
 
 
 def parse_drafts(answer: str) -> tuple[Draft, ...] | None:
-    """The notes of an answer, parsed leniently; None if it contains no JSON."""
+    """Return the proposed notes in the model's answer, without invalid ones.
+
+    Return None if the answer contains no JSON.
+    """
     items = _json(answer)
     if items is None:
         return None
@@ -148,7 +165,10 @@ def check_drafts(
     listed_notes: Sequence[ListedNote],
     session: str,
 ) -> tuple[NewNote, ...]:
-    """The notes that the user's messages support, ready to be saved."""
+    """Return the proposed notes that the user's messages support, ready to be saved.
+
+    Of proposals that say nearly the same, only the first is returned.
+    """
     notes: list[NewNote] = []
     messages = newest_messages(messages)  # those that the model was shown
     for draft in proposals:
@@ -159,18 +179,22 @@ def check_drafts(
 
 
 def newest_messages(messages: Sequence[PersonWords]) -> list[PersonWords]:
-    """The latest messages, up to the limit."""
-    left, newest = MAX_MESSAGE_CHARS, list[PersonWords]()
+    """Return the newest messages that have at most `MAX_MESSAGE_CHARS` characters together.
+
+    They are in their original order. The last message is returned even if it is longer.
+    """
+    chars_left, newest = MAX_MESSAGE_CHARS, list[PersonWords]()
     for message in reversed(messages):
-        left -= len(message.text)
-        if left < 0 and newest:
+        chars_left -= len(message.text)
+        if chars_left < 0 and newest:
             break
         newest.append(message)
-    return newest[::-1]
+    newest.reverse()
+    return newest
 
 
 def _is_filler(text: str) -> bool:
-    """Whether a message says only "continue", "thanks!" and the like."""
+    """Whether a message consists only of words such as "continue" or "thanks"."""
     return IDLE_WORDS.issuperset(normalize(text).split())
 
 
@@ -180,36 +204,40 @@ def _check(
     listed_notes: Sequence[ListedNote],
     session: str,
 ) -> NewNote | None:
-    target, words = (
-        section_named(draft.section),
-        [h for h in messages if h.seq in draft.seqs],
-    )
+    """Return the proposed note, or None if the messages that it names do not support it."""
+    target = section_named(draft.section)
+    cited = [message for message in messages if message.seq in draft.seqs]
     text = one_line(draft.text[: 4 * MAX_LINE_CHARS], MAX_LINE_CHARS)
-    # The part that is cut off might be an "unless".
-    if target is None or not words or not text or text.endswith("…"):
+    # The part that is cut off might begin with "unless".
+    if target is None or not cited or not text or text.endswith("…"):
         return None
-    old = next((n for n in listed_notes if _is_note(n, draft.replaces)), None)
-    if old and not may_replace(old.line.text, text):
-        old = None
-    before = old.line.text if old else ""
-    texts = [message.text for message in words]
-    if not is_grounded(text, texts, before):
+    owner, section = target
+    replaced, replaced_text = _note_to_replace(draft, listed_notes), ""
+    if replaced and may_replace(replaced.line.text, text):
+        owner, replaced_text = replaced.owner, replaced.line.text
+    texts = [message.text for message in cited]
+    if not is_grounded(text, texts, replaced_text):
         return None
-    if any(
-        lifts_prohibition(message.line.text, text) for message in listed_notes
-    ) and not is_stated_in_order(text, texts):
+    lifts_any = any(lifts_prohibition(note.line.text, text) for note in listed_notes)
+    if lifts_any and not is_stated_in_order(text, texts):
         return None
-    origin = Origin(session, tuple(h.seq for h in words), max(h.at for h in words))
-    owner, section = (old.owner, target[1]) if old else target
-    return NewNote(section, text, owner, before, origin)
+    origin = Origin(session, tuple(m.seq for m in cited), max(m.at for m in cited))
+    return NewNote(section, text, owner, replaced_text, origin)
 
 
-def _is_note(note: ListedNote, replaces: str) -> bool:
-    wanted = normalize(replaces)
-    return bool(wanted) and wanted in (str(note.number), normalize(note.line.text))
+def _note_to_replace(draft: Draft, listed_notes: Sequence[ListedNote]) -> ListedNote | None:
+    """Return the existing note that the draft replaces, or None."""
+    named = normalize(draft.replaces)
+    if not named:
+        return None
+    for note in listed_notes:
+        if named in (str(note.number), normalize(note.line.text)):
+            return note
+    return None
 
 
 def _message_line(message: PersonWords | DistilledAnswer) -> str:
+    """Return a message or an answer as one line of the request."""
     match message:
         case PersonWords():
             return f"[{message.seq}] person: {escape_tags(message.text)}"
@@ -220,16 +248,20 @@ def _message_line(message: PersonWords | DistilledAnswer) -> str:
 
 
 def _json(answer: str) -> "_Notes | list[Raw] | None":
-    """The first JSON in the answer."""
-    for begin in list(re.finditer(r"[\[{]", answer))[:_MAX_JSON_STARTS]:
+    """Return the first JSON value in the answer, which may have other text around it.
+
+    Return None if it contains none.
+    """
+    for bracket in islice(re.finditer(r"[\[{]", answer), _MAX_JSON_STARTS):
         for end in (answer.rfind("}"), answer.rfind("]")):
-            piece = answer[begin.start() : end + 1].encode("utf-8", "replace")
+            piece = answer[bracket.start() : end + 1].encode("utf-8", "replace")
             with suppress(msgspec.DecodeError, RecursionError):
                 return msgspec.json.decode(piece, type=_Notes | list[Raw])
     return None
 
 
 def _drafts(items: Sequence[Raw]) -> Iterator[Draft]:
+    """Yield a draft for each valid item."""
     for item in items:
         # An invalid item does not affect the others.
         with suppress(msgspec.DecodeError, RecursionError):

@@ -1,9 +1,9 @@
-"""Whether a note follows from what the user said: by comparing words, without a model.
+"""Decides whether a note follows from the user's messages, by comparing words. Pure.
 
-A file or a page may have misled the model that wrote a note. So a note is saved only if
-its words are in the user's messages: all that looks like a name, a number, a path or an
-address literally, and nearly all other words in any inflection. A "not" must not be lost
-or added. It knows words of some languages; for others it is only stricter. Pure.
+A file or a page may have misled the model that wrote the note. So a note is saved only if its
+words are in the user's messages: words that look like a name, a number, a path or an address
+must be there literally, nearly all others in any inflection. A "not" must be neither lost nor
+added. Words like "the" are ignored in the languages whose words are known.
 """
 
 import re
@@ -17,125 +17,147 @@ from refold.memory.function_words import (
     TURN_WORDS,
 )
 
+# The end of a sentence, a comma, a colon, or a "but" in some languages.
 _CLAUSE_END = re.compile(
     r"[.!?](?=\s|$)|[;,\n。！？、，：；]|:(?=\s)"
     r"|\s(?:but|sondern|aber|mais|sino|pero|ma|mas|maar|но)\s"
 )
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[;\n。！？；]")
-_NOT_PATTERN = re.compile(r"([^\W_]+)\snot\s(?=\w)")
+_NOT_PATTERN = re.compile(r"([^\W_]+)\snot\s(?=\w)")  # a "not" between two words
 _EDGE_MARKS = "\"'`«»„“”‘’()[]{}<>.,;:!?…*_"
-_HARD_PATTERN = re.compile(r"[\d/\\@=$~%#<>|_+^&]|^-|[^\W_][.:][^\W_]|[({\[]")
+# A digit, a sign of a path, an option, an address or code.
+_LITERAL_PATTERN = re.compile(r"[\d/\\@=$~%#<>|_+^&]|^-|[^\W_][.:][^\W_]|[({\[]")
 # Scripts without blanks: pairs of letters stand for words.
 _DENSE_SCRIPTS = (
     "\u0e00-\u0eff\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 )
 _WORD_PATTERN = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
-_MIN_OVERLAP = 0.75  # of the words of a forbidding note, in its replacement
-_WORDS_PER_MISS = 6  # one in this number of words need not be the user's
+_MIN_OVERLAP = 0.75  # of the words of a prohibition that its replacement must have
+_WORDS_PER_MISS = 6  # one word in this number need not be the user's
 
 
 def is_grounded(text: str, words: Sequence[str], source: str = "") -> bool:
-    """Whether the note `text` follows from these messages of the user.
+    """Whether the note `text` follows from the messages `words` of the user.
 
-    `source` is a note that this one replaces: its words may stay, but new ones must be the
-    user's.
+    `source` is the existing note that `text` replaces, or "". Words of `source` may be used
+    again; all new words must be in the messages.
     """
-    all_words = "\n".join(words)
-    if not _has_literals(text, f"{all_words}\n{source}"):
+    messages_text = "\n".join(words)
+    if not _has_literals(text, f"{messages_text}\n{source}"):
         return False
-    mine, theirs, old = (
-        _all_words(text),
-        _all_words(all_words),
-        _all_words(source),
-    )
-    new = [word for word in mine if not _is_among(word, old)]
-    asked = new or mine  # if nothing is new, the user must have said all of it
-    missing = [word for word in asked if not _is_among(word, theirs)]
-    may_miss = 0 if source else len(mine) // _WORDS_PER_MISS
-    if not mine or len(missing) > may_miss:
+    note_words = _all_words(text)
+    user_words = _all_words(messages_text)
+    source_words = _all_words(source)
+    if not note_words:
         return False
-    if not all(_is_in_one_sentence(clause, all_words, old) for clause in _clauses(text)):
+    new_words = [word for word in note_words if not _is_among(word, source_words)]
+    if not new_words:
+        new_words = note_words  # then the user must have said all words of the note
+    missing = [word for word in new_words if not _is_among(word, user_words)]
+    max_missing = 0 if source else len(note_words) // _WORDS_PER_MISS
+    if len(missing) > max_missing:
         return False
-    return _has_same_sense(text, [*words, *([source] if source else [])])
+    if not all(
+        _is_in_one_sentence(clause, messages_text, source_words)
+        for clause in _clauses(text)
+    ):
+        return False
+    said = [*words, source] if source else words
+    return _has_same_sense(text, said)
 
 
 def may_replace(old: str, new: str) -> bool:
-    """Whether one note may replace another. One that forbids must keep most of its words.
+    """Whether the note `new` may replace the note `old`.
 
-    Otherwise a model could be talked into trading a "never" for something harmless.
+    If `old` is a prohibition, `new` must have most of its words. Otherwise a misled model could
+    replace a "never" with something harmless.
     """
-    mine, theirs = (
-        frozenset(map(_stem, _content_words(new))),
-        frozenset(map(_stem, _content_words(old))),
-    )
-    share = len(mine & theirs) / len(theirs) if theirs else 0.0
-    return not forbids(old) or share >= _MIN_OVERLAP
+    if not forbids(old):
+        return True
+    old_stems = frozenset(map(_stem, _content_words(old)))
+    new_stems = frozenset(map(_stem, _content_words(new)))
+    if not old_stems:
+        return False
+    return len(old_stems & new_stems) / len(old_stems) >= _MIN_OVERLAP
 
 
 def lifts_prohibition(old: str, new: str) -> bool:
-    """Whether the new note would allow what the old one forbids."""
+    """Whether the note `new` would replace the prohibition `old`, and no longer forbid
+    anything.
+    """
     return forbids(old) and not forbids(new) and may_replace(old, new)
 
 
 def is_stated_in_order(text: str, words: Sequence[str]) -> bool:
-    """Whether the user says the words of a note in one sentence, and in its order.
+    """Whether one clause of the messages `words` has all words of the note, in their order.
 
-    Words that are merely all present cannot replace a "never".
+    A note that lifts a prohibition must pass this check. It is not enough that all its words
+    are somewhere in the messages.
     """
-    wanted = _all_words(text)
-    return any(
-        _is_in_order(wanted, _all_words(clause))
-        for message in words
-        for clause in _clauses(message)
-    )
+    note_words = _all_words(text)
+    clauses = [clause for message in words for clause in _clauses(message)]
+    return any(_is_in_order(note_words, _all_words(clause)) for clause in clauses)
 
 
 def forbids(note: str) -> bool:
-    """Whether the note says "not" or "never"."""
+    """Whether the note contains a word such as "not" or "never"."""
     return any(map(_is_negative, _clauses(note)))
 
 
 def normalize(text: str) -> str:
-    """`text` in the form in which texts are compared: its letters and digits."""
+    """Return the words of `text` for comparison: only letters and digits, in lower case."""
     return " ".join(re.findall(r"[^\W_]+", _fold(text)))
 
 
 def is_nearly_same(one: str, other: str) -> bool:
-    """Whether two notes say nearly the same, or contradict each other."""
+    """Whether two notes have nearly the same words, apart from words such as "the" and "not".
+
+    So a note and its opposite count as nearly the same, too.
+    """
     one_stems, other_stems = stems(one), stems(other)
     both = len(one_stems & other_stems)
     return bool(both) and both / len(one_stems | other_stems) >= 0.8
 
 
 def overlap(stems_of_one: frozenset[str], stems_of_other: frozenset[str]) -> float:
-    """The share of the shorter note's stems that the other note has, 0 to 1."""
-    least = min(len(stems_of_one), len(stems_of_other))
-    return len(stems_of_one & stems_of_other) / least if least else 0.0
+    """Return how much of the shorter set of stems is also in the other set: 0 to 1."""
+    shorter_count = min(len(stems_of_one), len(stems_of_other))
+    if not shorter_count:
+        return 0.0
+    return len(stems_of_one & stems_of_other) / shorter_count
 
 
 def stems(text: str) -> frozenset[str]:
-    """The stems of the words of a note that carry meaning."""
+    """Return the stems of the words that carry meaning, and the literal words such as paths."""
     return frozenset({*map(_stem, _content_words(text)), *_literal_words(text)})
 
 
 def _is_in_one_sentence(clause: str, message: str, old: Sequence[str]) -> bool:
-    """Whether one sentence has all the words: picked from several, they could mean anything."""
-    mine = [word for word in _all_words(clause) if not _is_among(word, old)]
-    may_miss = len(mine) // _WORDS_PER_MISS
-    return len(mine) <= may_miss + 1 or any(
-        sum(not _is_among(word, theirs) for word in mine) <= may_miss
-        for theirs in map(_all_words, _SENTENCE_END.split(_fold(message)))
-    )
+    """Whether one sentence of `message` has nearly all new words of the clause.
+
+    Words of the replaced note `old` are not new. A new note must not be composed of words from
+    several sentences, because these could mean anything together.
+    """
+    new_words = [word for word in _all_words(clause) if not _is_among(word, old)]
+    max_missing = len(new_words) // _WORDS_PER_MISS
+    if len(new_words) <= max_missing + 1:
+        return True  # a single word is always in one sentence
+    for sentence in _SENTENCE_END.split(_fold(message)):
+        sentence_words = _all_words(sentence)
+        missing = [word for word in new_words if not _is_among(word, sentence_words)]
+        if len(missing) <= max_missing:
+            return True
+    return False
 
 
 def _is_in_order(parts: Sequence[str], words: Sequence[str]) -> bool:
     """Whether `parts` occur among `words` in this order."""
-    left = iter(words)
-    return all(any(_is_among(word, (other,)) for other in left) for word in parts)
+    remaining = iter(words)  # each search continues after the last match
+    return all(any(_is_among(part, (word,)) for word in remaining) for part in parts)
 
 
 def _has_literals(text: str, message: str) -> bool:
-    """Whether the message has everything in `text` that looks like a name or number, literally."""
+    """Whether each path, number, address or piece of code in `text` is also in `message`."""
     folded_text = _fold(message)
     chunks = {chunk.strip(_EDGE_MARKS) for chunk in folded_text.split()}
     return all(
@@ -145,19 +167,24 @@ def _has_literals(text: str, message: str) -> bool:
 
 
 def _literal_words(text: str) -> list[str]:
+    """Return the words that look like a path, a number, an address or code."""
     chunks = (chunk.strip(_EDGE_MARKS) for chunk in _fold(text).split())
-    return [chunk for chunk in chunks if chunk and _HARD_PATTERN.search(chunk)]
+    return [chunk for chunk in chunks if chunk and _LITERAL_PATTERN.search(chunk)]
 
 
 def _all_words(text: str) -> list[str]:
+    """Return the words that carry meaning, then the literal words."""
     return [*_content_words(text), *_literal_words(text)]
 
 
 def _content_words(text: str) -> list[str]:
-    """The words that carry meaning, in order, each once."""
+    """Return the words that carry meaning, in order and without repetition.
+
+    Literal words are not among them.
+    """
     chunks = _fold(text).split()
     remaining = " ".join(
-        c for c in chunks if not _HARD_PATTERN.search(c.strip(_EDGE_MARKS))
+        c for c in chunks if not _LITERAL_PATTERN.search(c.strip(_EDGE_MARKS))
     )
     result: list[str] = []
     for word in _words(remaining):
@@ -167,10 +194,14 @@ def _content_words(text: str) -> list[str]:
 
 
 def _words(text: str) -> Iterable[str]:
+    """Yield the words of a text.
+
+    In scripts that are written without blanks, each pair of neighbouring letters is a word.
+    """
     for word in _WORD_PATTERN.findall(text):
-        # Compiled when needed: it takes longer than all the rest of a start.
+        # Compiled when needed, because compiling takes longer than the rest of a start.
         parts = [word] if word.isascii() else re.split(f"([{_DENSE_SCRIPTS}]+)", word)
-        for n, part in enumerate(parts):
+        for n, part in enumerate(parts):  # odd parts are in a dense script
             if n % 2 and len(part) > 1:
                 yield from (part[index : index + 2] for index in range(len(part) - 1))
             elif part:
@@ -178,6 +209,7 @@ def _words(text: str) -> Iterable[str]:
 
 
 def _is_among(word: str, others: Sequence[str]) -> bool:
+    """Whether the word, or a word that differs only in its ending, is one of `others`."""
     return word in others or any(_differ_in_ending(word, other) for other in others)
 
 
@@ -186,55 +218,71 @@ def _differ_in_ending(one: str, other: str) -> bool:
     short, long = sorted((one, other), key=len)
     if long == f"{short}s" or long == f"{short}es":
         return True
-    same = next((n for n, c in enumerate(short) if c != long[n]), len(short))
-    if same == len(short) >= 4:
+    same = 0  # the number of common letters at the beginning
+    while same < len(short) and short[same] == long[same]:
+        same += 1
+    if same < 4:
+        return False
+    if same == len(short):  # the longer word begins with the shorter one
         return len(long) - same <= 6
-    return same >= 4 and same >= 0.6 * len(short) and len(long) - same <= max(4, same - 1)
+    return same >= 0.6 * len(short) and len(long) - same <= max(4, same - 1)
 
 
 def _stem(word: str) -> str:
+    """Return an approximate stem: the first five letters, or a short word without its "s"."""
     return word[:5] if len(word) > 5 else word.rstrip("s") or word
 
 
 def _fold(text: str) -> str:
+    """Return the text in lower case and in one Unicode form."""
     return unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
 
 
 def _has_same_sense(text: str, messages: Sequence[str]) -> bool:
-    """Whether the message clause nearest to each clause of the note has the same sense."""
+    """Whether each clause of the note says "not" exactly if the messages say it.
+
+    Each clause is compared with the clauses of the messages that are most similar to it.
+    """
     theirs = [clause for words in messages for clause in _clauses(words)]
     return all(_keeps_sense(clause, theirs) for clause in _clauses(text))
 
 
 def _keeps_sense(clause: str, others: Sequence[str]) -> bool:
-    mine = _all_words(clause)
-    scores = [
-        sum(_is_among(word, words) for word in mine) for words in map(_all_words, others)
-    ]
+    """Whether a clause says "not" exactly if one of the most similar clauses of `others` does.
+
+    The most similar clauses have the most words in common with it. If a compared clause has a
+    word such as "instead", or if no words are in common, the result is True.
+    """
+    words = _all_words(clause)
+    scores = list[int]()
+    for other in others:
+        other_words = _all_words(other)
+        scores.append(sum(_is_among(word, other_words) for word in words))
     best = max(scores, default=0)
     if not best:
         return True  # no common words: that is checked elsewhere
+    if _has_turn_word(clause):
+        return True
     nearest = [t for t, score in zip(others, scores, strict=True) if score == best]
-    return any(
-        _is_negative(clause) == _is_negative(t)
-        or _has_turn_word(clause)
-        or _has_turn_word(t)
-        for t in nearest
-    )
+    is_negative = _is_negative(clause)
+    return any(_is_negative(t) == is_negative or _has_turn_word(t) for t in nearest)
 
 
 def _clauses(text: str) -> list[str]:
-    # "pnpm not npm" says two things, "tabs are not wanted" one.
-    apart = _NOT_PATTERN.sub(
-        lambda m: m[0] if m[1] in EMPTY_WORDS else f"{m[1]}, not ", _fold(text)
-    )
-    return [clause for clause in _CLAUSE_END.split(apart) if clause.strip()]
+    """Return the clauses of the text, in lower case. "A not B" makes two clauses."""
+
+    def separate_not(match: re.Match[str]) -> str:
+        # "pnpm not npm" makes two statements, "tabs are not wanted" makes one.
+        return match[0] if match[1] in EMPTY_WORDS else f"{match[1]}, not "
+
+    separated = _NOT_PATTERN.sub(separate_not, _fold(text))
+    return [clause for clause in _CLAUSE_END.split(separated) if clause.strip()]
 
 
 def _is_negative(clause: str) -> bool:
-    return any(map(_is_denial, _WORD_PATTERN.findall(clause))) or any(
-        sign in clause for sign in DENYING_SIGNS
-    )
+    if any(map(_is_denial, _WORD_PATTERN.findall(clause))):
+        return True
+    return any(sign in clause for sign in DENYING_SIGNS)
 
 
 def _is_denial(word: str) -> bool:

@@ -1,8 +1,8 @@
-"""Where notes come from, and what was forgotten.
+"""Stores from which messages each note was made, and which notes the user has forgotten.
 
-Stored as JSON next to the Markdown file, which is all that the user edits. A damaged file of
-origins counts as empty: no note is lost. A damaged list of forgotten notes is an error,
-because they could be learned again. It has only hashes of them.
+Both are JSON files; the user edits only the Markdown file of notes. If the file of origins is
+damaged, it counts as empty, because no note is lost by that. A damaged list of forgotten notes
+is an error, because forgotten notes could be learned again. The list contains only hashes.
 """
 
 import os
@@ -26,7 +26,7 @@ _SAME_SHARE = 0.6  # of the shorter note's words: the notes count as the same
 
 
 class Origin(Struct, frozen=True):
-    """The messages that a note was made of: a session, its events, and their time."""
+    """The messages from which a note was made: session, event numbers, time of the last one."""
 
     session: str = ""
     seqs: tuple[int, ...] = ()
@@ -34,7 +34,7 @@ class Origin(Struct, frozen=True):
 
 
 class NoteChange(Struct, frozen=True):
-    """A note that was added or removed automatically, for the user to see."""
+    """A note that was added ("+") or removed ("-") automatically, to be shown to the user."""
 
     sign: Literal["+", "-"]
     section: str
@@ -44,7 +44,11 @@ class NoteChange(Struct, frozen=True):
 
 
 class NoteState(Struct, frozen=True):
-    """`origins` by the normal form of a note. `seen`: the time of the last shown change."""
+    """What is stored about the notes of one file, besides the notes.
+
+    `origins` are the origins by normalized text of the note, `changes` the latest automatic
+    changes. `seen` is the time of the newest change that the user has seen.
+    """
 
     origins: Mapping[str, Origin] = field(default_factory=dict[str, Origin])
     changes: tuple[NoteChange, ...] = ()
@@ -52,7 +56,7 @@ class NoteState(Struct, frozen=True):
 
 
 class ForgottenNote(Struct, frozen=True):
-    """A forgotten note: the hashes of its words, its origin, and when it was forgotten."""
+    """A note that the user has removed for good: hashes of its words, its origin, and the time."""
 
     stems: tuple[str, ...]
     at: float
@@ -60,10 +64,18 @@ class ForgottenNote(Struct, frozen=True):
 
 
 class ForgottenNotes(Struct, frozen=True):
+    """The notes `gone` that the user has removed for good, oldest first.
+
+    `salt` is added to each word before it is hashed.
+    """
+
     salt: str = ""
     gone: tuple[ForgottenNote, ...] = ()
 
     def plus(self, text: str, origin: Origin, timestamp: float) -> "ForgottenNotes":
+        """Return the list with one more note; beyond `MAX_FORGOTTEN` notes, the oldest are
+        dropped.
+        """
         salt = self.salt or os.urandom(16).hex()
         gone = ForgottenNote(
             tuple(sorted(_hash_words(stems(text), salt))), timestamp, origin
@@ -71,19 +83,23 @@ class ForgottenNotes(Struct, frozen=True):
         return ForgottenNotes(salt, (*self.gone, gone)[-MAX_FORGOTTEN:])
 
     def holds(self, text: str, origin: Origin) -> bool:
-        """Whether this note was forgotten, and no later message of the user repeats it."""
-        mine = frozenset(_hash_words(stems(text), self.salt))
-        return any(
-            origin.at <= gone.at
-            and (
-                _comes_from_same_messages(origin, gone.origin)
-                or overlap(mine, frozenset(gone.stems)) >= _SAME_SHARE
-            )
-            for gone in self.gone
-        )
+        """Whether this note, or a similar one, was forgotten and must not be saved again.
+
+        If its messages are newer than the removal, the note may be saved.
+        """
+        hashed_stems = frozenset(_hash_words(stems(text), self.salt))
+        for gone in self.gone:
+            if origin.at > gone.at:
+                continue  # the user has said it again since
+            if _comes_from_same_messages(origin, gone.origin):
+                return True
+            if overlap(hashed_stems, frozenset(gone.stems)) >= _SAME_SHARE:
+                return True
+        return False
 
 
 def read(file: Path, kind: type[T]) -> T:
+    """Return the value in a JSON file; a value without content if it is missing or damaged."""
     try:
         return _read(file, kind)
     except (BadInput, msgspec.DecodeError):
@@ -91,7 +107,7 @@ def read(file: Path, kind: type[T]) -> T:
 
 
 def read_forgotten(file: Path) -> ForgottenNotes:
-    """The forgotten notes. Raises `BadInput` if the file is damaged."""
+    """Return the forgotten notes. Raises `BadInput` if the file is damaged."""
     try:
         return _read(file, ForgottenNotes)
     except msgspec.DecodeError as error:
@@ -102,21 +118,28 @@ def read_forgotten(file: Path) -> ForgottenNotes:
 
 
 def write(file: Path, value: Struct) -> None:
-    """Write the file. Raises `BadInput` if that fails."""
+    """Write the value to a JSON file. Raises `BadInput` if that fails."""
     memory_files.replace(
         file, msgspec.json.format(msgspec.json.encode(value), indent=1).decode()
     )
 
 
 def _read(file: Path, kind: type[T]) -> T:
+    """Return the value in a JSON file; a value without content if the file is missing.
+
+    Raises `BadInput` if it cannot be read, and `DecodeError` if it is damaged.
+    """
     text = memory_files.read_content(file, MAX_FILE_BYTES)
     return msgspec.json.decode(text, type=kind) if text else kind()
 
 
 def _comes_from_same_messages(origin: Origin, other: Origin) -> bool:
-    """Whether a note comes only from messages that a forgotten note was made of."""
-    same = bool(origin.session) and origin.session == other.session
-    return same and bool(origin.seqs) and set(origin.seqs) <= set(other.seqs)
+    """Whether all messages of `origin` are also messages of the forgotten note's origin
+    `other`.
+    """
+    if not origin.session or origin.session != other.session:
+        return False
+    return bool(origin.seqs) and set(origin.seqs) <= set(other.seqs)
 
 
 def _hash_words(words: Iterable[str], salt: str) -> list[str]:

@@ -1,12 +1,13 @@
-"""The notes of one project, and those about the user: read, changed, forgotten.
+"""Reads, changes and forgets the notes about a project and the notes about the user.
 
-    <data>/projects/<name>-<hash>/memory.md   of the project, Markdown
-    <data>/profile.md                         about the user, the same form
-    …/memory.json, profile.json               where notes come from, what is new
-    <data>/forgotten.json                     what must not be learned again
+In the data directory, `projects/<name>-<hash>/memory.md` has the notes about a project, and
+`profile.md` those about the user, both as Markdown. Beside each, a JSON file of the same name
+stores the origins of the notes and the latest changes. `forgotten.json` lists the notes that
+must not be learned again.
 
-A change is one step under a lock, so two processes lose nothing of each other. `grounding`
-decides what may become a note. It blocks on the disk: call it in a thread.
+Each change is made under a lock, so that two processes do not overwrite each other's changes.
+`grounding` decides which notes may be saved. The methods block on the disk: call them in a
+thread.
 """
 
 import time
@@ -30,7 +31,7 @@ NOTE_OWNERS: tuple[NoteOwner, ...] = ("project", "person")
 
 
 class NewNote(Struct, frozen=True):
-    """A note to be saved, the one that it replaces, and its origin."""
+    """A note to be saved. `replaces` is the text of the note that it replaces, or ""."""
 
     section: Section
     text: str
@@ -40,7 +41,10 @@ class NewNote(Struct, frozen=True):
 
 
 class ListedNote(Struct, frozen=True):
-    """A note as it is listed: its number, its scope, and its origin."""
+    """A note with its number in the list of all notes, and with its origin.
+
+    `owner` says whether it is about the project or the user.
+    """
 
     number: int
     owner: NoteOwner
@@ -49,7 +53,10 @@ class ListedNote(Struct, frozen=True):
 
 
 class Memory:
-    """The notes for sessions in `project`."""
+    """The notes for sessions in `project`: those about the project, and those about the user.
+
+    In all methods, `owner` selects one of the two.
+    """
 
     def __init__(self, data: Path, project: Path) -> None:
         self.data, self.project = data, project
@@ -63,11 +70,13 @@ class Memory:
         return notes_file.read(memory_files.read_content(self.file(owner)))
 
     def text(self, owner: NoteOwner) -> str:
-        """The content of the file."""
+        """Return the content of the file with the notes of `owner`; "" if it is missing."""
         return memory_files.read_content(self.file(owner))
 
     def all_notes(self) -> tuple[ListedNote, ...]:
-        """All notes, numbered: the project's, then those about the person."""
+        """Return all notes with numbers: first those about the project, then those about the
+        user.
+        """
         notes: list[ListedNote] = []
         for owner in NOTE_OWNERS:
             origins = self._state(owner).origins
@@ -77,93 +86,105 @@ class Memory:
         return tuple(notes)
 
     def find_note(self, text: str) -> ListedNote | None:
-        """The note that the user means by its number, its text, or a part of it."""
+        """Return the note with this number or text, or the only one whose text contains `text`.
+
+        Return None if there is none, or if several notes with different texts match.
+        """
         try:
             return _find_note(text, self.all_notes())
         except BadInput:
             return None
 
     def keep(self, notes: Sequence[NewNote]) -> tuple[NoteChange, ...]:
-        """Save these and return what changed. Raises `BadInput`; then none is saved.
+        """Save these notes, and return the changes to the files.
 
-        A note that was forgotten is saved only if the user has said it again since.
+        A note that the user has forgotten is saved only if its messages are newer than that.
+        Raises `BadInput` if a file cannot be read or written.
         """
         changes: list[NoteChange] = []
         with self._lock():
             forgotten = note_origins.read_forgotten(self._forgotten)
             for owner in NOTE_OWNERS:
                 own_notes = [note for note in notes if note.owner == owner]
-                known = [n for n in own_notes if not forgotten.holds(n.text, n.origin)]
-                if known:
-                    changes += self._keep(owner, known)
+                allowed = [n for n in own_notes if not forgotten.holds(n.text, n.origin)]
+                if allowed:
+                    changes += self._keep(owner, allowed)
         return tuple(changes)
 
     def forget(self, text: str) -> tuple[ListedNote, ...]:
-        """Remove a note for good from every file. `text` is a number, or a text.
+        """Remove a note for good, also from the files of all other projects.
 
-        A text that several notes have raises `BadInput`, which lists them.
+        `text` selects the note as in `find_note`. Return the removed notes of this project and
+        those about the user. Raises `BadInput` if no note, or notes with different texts, are
+        selected.
         """
         with self._lock():
-            notes = _find_note(text, self.all_notes())
-            wanted = normalize(notes.line.text)
-            gone = [n for n in self.all_notes() if normalize(n.line.text) == wanted]
+            key = normalize(_find_note(text, self.all_notes()).line.text)
+            removed = [n for n in self.all_notes() if normalize(n.line.text) == key]
             forgotten = note_origins.read_forgotten(self._forgotten)
-            for note in gone:
+            for note in removed:
                 forgotten = forgotten.plus(note.line.text, note.origin, time.time())
-            note_origins.write(self._forgotten, forgotten)  # first: it must not return
+            # Before the note is removed, so that it cannot be learned again.
+            note_origins.write(self._forgotten, forgotten)
             for file in self._all_files():
-                _forget_in(file, wanted)
-        return tuple(gone)
+                _forget_in(file, key)
+        return tuple(removed)
 
     def news(self) -> tuple[NoteChange, ...]:
-        """The automatic changes since the user was last shown them."""
+        """Return the automatic changes that the user has not seen yet."""
         changes: list[NoteChange] = []
         for owner in NOTE_OWNERS:
-            known = self._state(owner)
-            changes += [c for c in known.changes if c.at > known.seen]
+            state = self._state(owner)
+            changes += [c for c in state.changes if c.at > state.seen]
         return tuple(changes)
 
     def changes(self) -> tuple[NoteChange, ...]:
-        """The latest automatic changes, shown or not."""
+        """Return the latest automatic changes, oldest first, whether the user has seen them or
+        not.
+        """
         changes = [c for owner in NOTE_OWNERS for c in self._state(owner).changes]
         return tuple(sorted(changes, key=lambda change: change.at))
 
     def mark_seen(self) -> None:
-        """Record that the user has seen the news. Raises `BadInput`."""
+        """Record that the user has seen all automatic changes. Raises `BadInput` if that fails."""
         if not self.news():
             return
         with self._lock():
             for owner in NOTE_OWNERS:
-                known = self._state(owner)
-                if any(c.at > known.seen for c in known.changes):
-                    newest = max(c.at for c in known.changes)
+                state = self._state(owner)
+                if any(c.at > state.seen for c in state.changes):
+                    newest = max(c.at for c in state.changes)
                     note_origins.write(
-                        self._origins_file(owner), replace(known, seen=newest)
+                        self._origins_file(owner), replace(state, seen=newest)
                     )
 
     def create_file(self, owner: NoteOwner) -> None:
-        """Create the file with its headings, if there is none. Raises `BadInput`."""
+        """Create the file of `owner` with the headings, if the file is missing or empty.
+
+        Raises `BadInput` if that fails.
+        """
         with self._lock():
             if not memory_files.read_content(self.file(owner)):
                 memory_files.replace(self.file(owner), notes_file.page_text(Page()))
 
     def _keep(self, owner: NoteOwner, notes: Sequence[NewNote]) -> list[NoteChange]:
+        """Save these notes in the file of `owner`, and return the changes to the file."""
         before = self.page(owner)
-        after, known, timestamp = before, self._state(owner), time.time()
-        origins = dict(known.origins)
+        after, state, timestamp = before, self._state(owner), time.time()
+        origins = dict(state.origins)
         for note in notes:
             after = notes_file.with_note(after, note.section, note.text, note.replaces)
             origins[normalize(note.text)] = note.origin
-        after, crowded = notes_file.shorten_page(after)
-        new_changes = _difference(before, after, crowded, timestamp)
+        after, removed = notes_file.shorten_page(after)
+        new_changes = _difference(before, after, removed, timestamp)
         if not new_changes:
             return []
-        texts = {normalize(line.text) for line in after.lines}
+        keys = {normalize(line.text) for line in after.lines}
         memory_files.replace(self.file(owner), notes_file.page_text(after))
-        own_notes = {key: origin for key, origin in origins.items() if key in texts}
-        changes = (*known.changes, *new_changes)[-MAX_CHANGES:]
+        kept_origins = {key: origin for key, origin in origins.items() if key in keys}
+        latest_changes = (*state.changes, *new_changes)[-MAX_CHANGES:]
         note_origins.write(
-            self._origins_file(owner), NoteState(own_notes, changes, known.seen)
+            self._origins_file(owner), NoteState(kept_origins, latest_changes, state.seen)
         )
         return new_changes
 
@@ -174,7 +195,7 @@ class Memory:
         return self.file(owner).with_suffix(".json")
 
     def _all_files(self) -> list[Path]:
-        """All files of notes: of all projects, and the profile."""
+        """Return the files of notes of all projects, and the file of notes about the user."""
         return [*sorted((self.data / "projects").glob("*/memory.md")), self.file("person")]
 
     def _lock(self) -> AbstractContextManager[None]:
@@ -184,32 +205,36 @@ class Memory:
 def _difference(
     before: Page, after: Page, removed: Sequence[NoteLine], timestamp: float
 ) -> list[NoteChange]:
-    old, new = before.lines, after.lines
-    had, has = ({normalize(line.text) for line in lines} for lines in (old, new))
-    full = {normalize(line.text) for line in removed}
-    gone = [line for line in old if normalize(line.text) not in has]
-    why = {True: "no room", False: "replaced"}
-    return [
-        *(
-            NoteChange("-", x.section, x.text, timestamp, why[normalize(x.text) in full])
-            for x in gone
-        ),
-        *(
-            NoteChange("+", x.section, x.text, timestamp)
-            for x in new
-            if normalize(x.text) not in had
-        ),
-    ]
+    """Return the notes that differ between `before` and `after`, as changes.
+
+    The notes `removed` had no room in the file.
+    """
+    texts_before = {normalize(line.text) for line in before.lines}
+    texts_after = {normalize(line.text) for line in after.lines}
+    texts_removed = {normalize(line.text) for line in removed}
+    changes = list[NoteChange]()
+    for line in before.lines:
+        text = normalize(line.text)
+        if text not in texts_after:
+            why = "no room" if text in texts_removed else "replaced"
+            changes.append(NoteChange("-", line.section, line.text, timestamp, why))
+    for line in after.lines:
+        if normalize(line.text) not in texts_before:
+            changes.append(NoteChange("+", line.section, line.text, timestamp))
+    return changes
 
 
 def _find_note(text: str, notes: Sequence[ListedNote]) -> ListedNote:
-    wanted = normalize(text)
-    number = text.strip().removeprefix("#")
+    """Return the note with this number or text, or the only one whose text contains `text`.
+
+    Raises `BadInput` if there is none, or if several notes with different texts match.
+    """
+    number, normal_text = text.strip().removeprefix("#"), normalize(text)
     matches = [note for note in notes if str(note.number) == number]
     if not matches:
-        same = [note for note in notes if normalize(note.line.text) == wanted]
-        part = [note for note in notes if wanted and wanted in normalize(note.line.text)]
-        matches = same[:1] or part
+        matches = [note for note in notes if normalize(note.line.text) == normal_text]
+    if not matches and normal_text:
+        matches = [note for note in notes if normal_text in normalize(note.line.text)]
     if len({normalize(note.line.text) for note in matches}) == 1:
         return matches[0]
     if not matches:
@@ -219,16 +244,20 @@ def _find_note(text: str, notes: Sequence[ListedNote]) -> ListedNote:
 
 
 def _forget_in(file: Path, text: str) -> None:
+    """Remove the note with the normalized text `text` from a file of notes.
+
+    Its origin and its changes are removed, too.
+    """
     before = notes_file.read(memory_files.read_content(file))
     after = notes_file.without_notes(before, lambda line: normalize(line.text) == text)
     if after != before:
         memory_files.replace(file, notes_file.page_text(after))
-    beside = file.with_suffix(".json")
-    known = note_origins.read(beside, NoteState)
-    origins = {key: origin for key, origin in known.origins.items() if key != text}
-    changes = tuple(c for c in known.changes if normalize(c.text) != text)
-    if (origins, changes) != (known.origins, known.changes):
-        note_origins.write(beside, NoteState(origins, changes, known.seen))
+    state_file = file.with_suffix(".json")
+    state = note_origins.read(state_file, NoteState)
+    origins = {key: origin for key, origin in state.origins.items() if key != text}
+    changes = tuple(c for c in state.changes if normalize(c.text) != text)
+    if (origins, changes) != (state.origins, state.changes):
+        note_origins.write(state_file, NoteState(origins, changes, state.seen))
 
 
 MEMORY_FOREWORD = (
@@ -239,16 +268,19 @@ _PROJECT_FILE_NOTE = "A file of this project, which others may have written"
 
 
 def notes_text(memory: str, profile: str = "", workspace: str = "") -> str:
-    """The notes as a part of the system prompt; "" if there are none.
+    """Return all notes as a part of the system prompt; "" if there are none.
 
-    `workspace` is the content of `.agent/memory.md` of a trusted folder.
+    Each argument is the content of a file: `memory` has the notes about the project, `profile`
+    those about the user, and `workspace` is `.agent/memory.md` of a trusted folder.
     """
-    parts = list(_parts(memory, profile, workspace))
-    body = "\n\n".join(parts)
-    return f"<memory>\n{MEMORY_FOREWORD}\n\n{body}\n</memory>" if parts else ""
+    body = "\n\n".join(_parts(memory, profile, workspace))
+    if not body:
+        return ""
+    return f"<memory>\n{MEMORY_FOREWORD}\n\n{body}\n</memory>"
 
 
 def _parts(memory: str, profile: str, workspace: str) -> Iterator[str]:
+    """Yield the notes of each file that has any, below a heading for the file."""
     for name, text in (
         ("About the person", profile),
         ("This project", memory),
@@ -259,17 +291,21 @@ def _parts(memory: str, profile: str, workspace: str) -> Iterator[str]:
 
 
 def _lines(text: str) -> str:
-    """The notes under the headings that have some, cut to their size."""
+    """Return the notes of one file as text, without headings that have no notes.
+
+    After `MAX_FILE_BYTES`, a line says that more notes were left out.
+    """
     shown: list[str] = []
-    before, size = "", 0
+    last_section, size = "", 0
     for line in notes_file.read(escape_tags(text)).lines:
-        head = line.section if line.section != before and line.section != "Memory" else ""
-        added = [f"{head}:"] if head else []
-        added.append(f"- {line.text}")
-        size += sum(len(row.encode()) + 1 for row in added)
+        rows = [f"- {line.text}"]
+        # "Memory" is the title of the file, and no section.
+        if line.section not in (last_section, "", "Memory"):
+            rows.insert(0, f"{line.section}:")
+        size += sum(len(row.encode()) + 1 for row in rows)
         if size > MAX_FILE_BYTES:
             shown.append("(more notes were left out)")
             break
-        shown += added
-        before = line.section
+        shown += rows
+        last_section = line.section
     return "\n".join(shown)

@@ -1,7 +1,7 @@
-"""One file of notes: Markdown with four sections, and whatever else the user wrote.
+"""Parses and writes one file of notes: Markdown with four sections, and the user's own text.
 
-Pure. Reading accepts other headings, lines without a dash, and no heading at all; writing
-preserves them. `grounding` decides what may be added, `notes` stores it.
+The user may add other headings, lines without a dash, and text without a heading; all of it is
+preserved. `grounding` decides which notes may be added, `notes` stores the file. Pure.
 """
 
 import re
@@ -21,22 +21,28 @@ SECTION_NAMES: tuple[Section, ...] = get_args(Section)
 MAX_FILE_BYTES = 4_096
 MAX_LINE_CHARS = 300  # of a line that refold writes
 
+# A Markdown heading, of which the second group is the text.
 _HEADING_PATTERN = re.compile(r"\s{0,3}(#{1,6})\s+(.*?)[\s#]*$")
+# The mark of a list item: a dash, a star, a plus, or a number.
 _DASH_PATTERN = re.compile(r"\s*(?:[-*+]|\d{1,3}[.)])\s+(?=\S)")
 _TITLE_LINE = "# Memory"
 
 
 class NoteLine(Struct, frozen=True):
-    """One note. `section` is its heading, "" before the first."""
+    """One note. `section` is the heading above it, or "" if there is none."""
 
     section: str
     text: str
 
 
 class PageSection(Struct, frozen=True):
-    """The lines below one heading. In the four sections of refold they have no dashes."""
+    """A heading and the lines below it.
 
-    heading: str  # as written; "" for the part before the first
+    Below one of refold's four headings, each line is a note without its dash. Below any other
+    heading, lines are as the user wrote them.
+    """
+
+    heading: str  # as written; "" for the part before the first heading
     lines: tuple[str, ...] = ()
 
     @property
@@ -46,20 +52,25 @@ class PageSection(Struct, frozen=True):
 
     @property
     def section(self) -> Section | None:
-        return next(
-            (s for s in SECTION_NAMES if normalize(s) == normalize(self.name)), None
-        )
+        """The section of refold that the heading names; None if the heading is the user's own."""
+        for section in SECTION_NAMES:
+            if normalize(section) == normalize(self.name):
+                return section
+        return None
 
 
 class Page(Struct, frozen=True):
+    """The parsed content of a file of notes."""
+
     parts: tuple[PageSection, ...] = ()
 
     @property
     def lines(self) -> tuple[NoteLine, ...]:
-        """Every note, in order, below any heading."""
+        """All notes in order, also those below the user's own headings."""
         return tuple(self._lines())
 
     def _lines(self) -> Iterator[NoteLine]:
+        """Yield each line that is not blank as a note, without its dash."""
         for part in self.parts:
             for raw in part.lines:
                 if text := _DASH_PATTERN.sub("", raw, count=1).strip():
@@ -67,7 +78,7 @@ class Page(Struct, frozen=True):
 
 
 def read(text: str) -> Page:
-    """The notes of a file, whatever its form."""
+    """Parse the content of a file of notes. Any text is valid."""
     parts = [PageSection("")]
     for raw in text.splitlines():
         if _HEADING_PATTERN.match(raw):
@@ -80,28 +91,27 @@ def read(text: str) -> Page:
 
 
 def page_text(page: Page) -> str:
-    """The text of the file. All our sections are in it, new ones in order."""
+    """Return the page as the content of a file. Any missing section of refold's four is added."""
     sections = {part.section for part in page.parts}
-    title = (
-        ()
-        if any(p.heading == _TITLE_LINE for p in page.parts)
-        else (PageSection(_TITLE_LINE),)
-    )
+    has_title = any(part.heading == _TITLE_LINE for part in page.parts)
+    title = () if has_title else (PageSection(_TITLE_LINE),)
     new = tuple(PageSection(f"## {name}") for name in SECTION_NAMES if name not in sections)
     pieces = [_as_text(part) for part in (*title, *page.parts, *new)]
     return "\n\n".join(piece for piece in pieces if piece) + "\n"
 
 
 def with_note(page: Page, section: Section, text: str, replaces: str = "") -> Page:
-    """The page with this note. What it replaces, or nearly repeats, is removed.
+    """Return the page with this note at the end of `section`.
 
-    A note that is in the page already stays where it is.
+    The note whose text is `replaces` is removed, and so are notes that say nearly the same. If
+    the page already has the note, it stays at its place.
     """
     text = one_line(text, MAX_LINE_CHARS)
     if replaces and normalize(replaces) != normalize(text):
         page = without_notes(page, lambda line: normalize(line.text) == normalize(replaces))
     if any(normalize(line.text) == normalize(text) for line in page.lines):
         return page
+    # Notes below the user's own headings stay.
     page = without_notes(
         page, lambda line: line.section in SECTION_NAMES and _replaces(text, line.text)
     )
@@ -115,12 +125,15 @@ def with_note(page: Page, section: Section, text: str, replaces: str = "") -> Pa
 
 
 def _replaces(text: str, old: str) -> bool:
-    """Whether a note replaces an old one that it does not name. A prohibition is kept."""
+    """Whether the note `text` replaces the note `old` because both say nearly the same.
+
+    A prohibition is replaced only by another prohibition.
+    """
     return is_nearly_same(old, text) and (forbids(text) or not forbids(old))
 
 
 def without_notes(page: Page, is_removed: Callable[[NoteLine], bool]) -> Page:
-    """The page without the notes for which `is_removed` returns True."""
+    """Return the page without the notes for which `is_removed` returns True."""
 
     def is_to_keep(part: PageSection, raw: str) -> bool:
         text = _DASH_PATTERN.sub("", raw, count=1).strip()
@@ -136,27 +149,34 @@ def without_notes(page: Page, is_removed: Callable[[NoteLine], bool]) -> Page:
 def shorten_page(
     page: Page, max_bytes: int = MAX_FILE_BYTES
 ) -> tuple[Page, tuple[NoteLine, ...]]:
-    """The page cut to its size, and the notes that had to be removed.
+    """Remove notes until the page fits into `max_bytes`. Return the page and the removed notes.
 
-    The oldest note of the longest of our sections is removed first; what the user wrote
-    under other headings is removed last, from its end.
+    The first to go is the oldest note of the longest section of refold. Text below the user's
+    own headings is removed last, from its end.
     """
-    gone: list[NoteLine] = []
+    removed: list[NoteLine] = []
     while len(page_text(page).encode()) > max_bytes:
-        ours = [p for p in page.parts if p.section and p.lines]
-        others = [p for p in page.parts if not p.section and p.lines]
-        if not (ours or others):
+        parts = [part for part in page.parts if part.lines]
+        our_parts = [part for part in parts if part.section]
+        if our_parts:
+            part = max(our_parts, key=_size)
+            removed_line, lines = part.lines[0], part.lines[1:]
+        elif parts:
+            part = max(parts, key=_size)
+            removed_line, lines = part.lines[-1], part.lines[:-1]
+        else:
             break
-        part = max(ours or others, key=_size)
-        index = 0 if ours else len(part.lines) - 1
-        gone.append(NoteLine(part.section or part.name, part.lines[index].strip()))
-        shorter = replace(part, lines=part.lines[:index] + part.lines[index + 1 :])
+        removed.append(NoteLine(part.section or part.name, removed_line.strip()))
+        shorter = replace(part, lines=lines)
         page = Page(tuple(shorter if p is part else p for p in page.parts))
-    return page, tuple(line for line in gone if line.text)
+    return page, tuple(line for line in removed if line.text)
 
 
 def _add_line(lines: tuple[str, ...], raw: str) -> tuple[str, ...]:
-    """Add a note, or, for an indented line, continue the last one."""
+    """Return the notes of a section after the line `raw` of the file.
+
+    The line is a new note, or continues the last note if it is indented and has no dash.
+    """
     text = raw.strip()
     if not text:
         return lines
@@ -166,34 +186,37 @@ def _add_line(lines: tuple[str, ...], raw: str) -> tuple[str, ...]:
 
 
 def _join_sections(parts: list[PageSection]) -> list[PageSection]:
-    """Join a section of ours that occurs twice."""
-    sections: list[PageSection] = []
+    """Return the parts; if a section of refold occurs repeatedly, it is joined into the first."""
+    joined: list[PageSection] = []
+    positions = dict[Section, int]()  # in `joined`
     for part in parts:
-        same = [
-            n for n, p in enumerate(sections) if part.section and p.section == part.section
-        ]
-        if same:
-            first = sections[same[0]]
-            sections[same[0]] = replace(first, lines=(*first.lines, *part.lines))
-        else:
-            sections.append(part)
-    return sections
+        if part.section in positions:
+            position = positions[part.section]
+            first = joined[position]
+            joined[position] = replace(first, lines=(*first.lines, *part.lines))
+            continue
+        if part.section:
+            positions[part.section] = len(joined)
+        joined.append(part)
+    return joined
 
 
 def _trim_blank(part: PageSection) -> PageSection:
-    """The part without empty lines at its ends."""
+    """Return the part without empty lines at its start and end."""
     text = "\n".join(part.lines).strip("\n")
     return replace(part, lines=tuple(text.split("\n")) if text else ())
 
 
 def _as_text(part: PageSection) -> str:
+    """Return the part as Markdown: its heading, then its lines."""
     if part.section:
         return "\n".join((part.heading, *(f"- {line}" for line in part.lines)))
     body = "\n".join(part.lines)
-    return f"{part.heading}\n\n{body}" if part.heading and body else part.heading or body
+    return "\n\n".join(text for text in (part.heading, body) if text)
 
 
 def _size(part: PageSection) -> int:
+    # Each line has a dash, a blank and a line end, too.
     return sum(len(line.encode()) + 3 for line in part.lines)
 
 
@@ -205,30 +228,33 @@ _TAG_PATTERN = re.compile(r"<(?=[\s/!?]*[^\W\d])")
 
 
 def to_plain(text: str) -> str:
-    """`text` with LF as line end, and without invisible characters."""
+    """Return `text` without invisible characters, with LF as the only line end."""
     text = _LINE_ENDS.sub("\n", unicodedata.normalize("NFC", text)).replace("\t", " ")
-    letters, before = list[str](), " "
+    letters, last = list[str](), " "
     for letter in text:
-        if may_follow(letter, before) and (visible := _visible_letter(letter)):
+        if not may_follow(letter, last):
+            continue
+        if visible := _visible_letter(letter):
             letters.append(visible)
-            before = visible
+            last = visible
     return "".join(letters)
 
 
 def one_line(text: str, max_chars: int) -> str:
-    """Like `plain`, on one line of at most `max_chars` characters."""
+    """Return `text` on one line of at most `max_chars`, without invisible characters."""
     return shorten(" ".join(to_plain(text).split()), max_chars)
 
 
 def escape_tags(text: str) -> str:
-    """`text` with each `<` that could begin a tag replaced, so that it has no tags."""
+    """Return `text` as `to_plain` does, and with ‹ for each < that could begin a tag."""
     return _TAG_PATTERN.sub("‹", to_plain(text))
 
 
 def _visible_letter(letter: str) -> str:
+    """Return the character; "" if it is invisible, and " " for any kind of blank."""
     if letter == "\n" or letter in _JOINER_CHARS:
         return letter
-    kind = unicodedata.category(letter)
-    if kind in _UNSEEN_CATEGORIES:
+    category = unicodedata.category(letter)
+    if category in _UNSEEN_CATEGORIES:
         return ""
-    return " " if kind.startswith("Z") else letter
+    return " " if category.startswith("Z") else letter

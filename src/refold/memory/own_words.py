@@ -1,7 +1,7 @@
-"""The part of a message that the user wrote, and did not paste.
+"""Finds the part of a message that the user typed, without what the user pasted. Pure.
 
-Code blocks, pasted logs, quoted mail and text between tags are material: nothing is learned
-from them. Pure.
+Code blocks, pasted logs, quoted mail and text between tags are left out, because notes are made
+only from the user's own statements.
 """
 
 import re
@@ -17,19 +17,21 @@ MAX_TYPED_LINES = 10  # of one message
 MAX_MESSAGE_CHARS = 2_000  # of a typed message; much of a longer one is pasted
 _MAX_READ_CHARS = 50_000  # of a message that are examined
 
+# A code block in Markdown, or the rest of a text in which it is not closed.
 _FENCE_PATTERN = re.compile(
     r"^\s{0,3}(`{3,}|~{3,})[^\n]*\n.*?(?:^\s{0,3}\1[`~]*\s*$|\Z)", re.M | re.S
 )
 _TAG_PATTERN = re.compile(r"<([a-zA-Z][\w.:-]*)(?:\s[^<>]*)?>")
 _LINE_END = re.compile(r" *\n")
+# The beginning of an indented, quoted or shell line.
 _NOT_TYPED = re.compile(r"\s{4,}\S|\s*>|\s*(?:[$#%❯]|>>>|\.\.\.)\s|\s*!\S")
-# From such a line on, everything is a quoted mail,
+# After such a line, the rest of the message is a quoted mail.
 _MAIL_PATTERN = re.compile(
     r"\s*(?:(?:from|von|de|da|van|от)\s*:\s.*@|-{3,}\s*\w.*-{3,}\s*$"
     r"|(?:on|am|le|el|il|op)\s.*\b(?:wrote|schrieb|écrit|escribió|scritto|schreef)\b.*:\s*$)",
     re.IGNORECASE,
 )
-# and to the end of its block, output of a program or a diff.
+# After such a line, the rest of the block is output of a program or a diff.
 _PROGRAM_PATTERN = re.compile(
     r"\s*(?:\[?\d{4}-\d\d-\d\d[T ]\d|\[?\d\d:\d\d:\d\d|\[?(?:DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b"
     r"|Traceback \(|\S*(?:Error|Exception|Warning):(?:\s|$)|@@ |diff --git |\+\s*\S)"
@@ -49,7 +51,9 @@ _WISH_PATTERN = re.compile(
 
 
 class PersonWords(Struct, frozen=True):
-    """What the user wrote in one message, with its event and time."""
+    """The text that the user typed in one message, and the event number and time of the
+    message.
+    """
 
     seq: int
     at: float
@@ -57,58 +61,74 @@ class PersonWords(Struct, frozen=True):
 
 
 def own_words(message: str) -> str:
-    """The user's own words; "" if all of the message is material."""
+    """Return the statements that the user typed in `message`.
+
+    Return "" if there are none, or if the text is so long that much of it is probably pasted.
+    """
     text = _FENCE_PATTERN.sub("\n\n", f"{message[:_MAX_READ_CHARS]}\n")
     text = _without_tags(to_plain(text))
     blocks = re.split(r"\n\s*\n", text)
     typed = (_own_lines(block.split("\n")) for block in _before_quoted_mail(blocks))
     result = "\n".join(words for words in typed if words)
-    return (
-        result
-        if len(result) <= MAX_MESSAGE_CHARS and result.count("\n") < MAX_TYPED_LINES
-        else ""
-    )
+    # Much of a longer message is pasted.
+    if len(result) > MAX_MESSAGE_CHARS or result.count("\n") >= MAX_TYPED_LINES:
+        return ""
+    return result
 
 
 def _without_tags(text: str) -> str:
-    """The text without passages between tags. A tag that is not closed removes the rest."""
+    """Return the text without tags and the text between them.
+
+    If a tag is not closed and is the end of its line, the rest of the text is left out. Any
+    other tag that is not closed stays.
+    """
     parts, position = list[str](), 0
     while match := _TAG_PATTERN.search(text, position):
         parts.append(text[position : match.start()])
-        end = text.find(f"</{match[1]}", match.end())
-        if end < 0 and _LINE_END.match(text, match.end()):
+        end_tag = text.find(f"</{match[1]}", match.end())
+        if end_tag >= 0:
+            end = text.find(">", end_tag)
+            position = end + 1 if end >= 0 else len(text)
+            parts.append("\n\n")
+        elif _LINE_END.match(text, match.end()):
             return "".join(parts)
-        position = match.end() if end < 0 else text.find(">", end) + 1 or len(text)
-        parts.append(match[0] if end < 0 else "\n\n")
+        else:
+            position = match.end()
+            parts.append(match[0])
     return "".join(parts) + text[position:]
 
 
 def _before_quoted_mail(blocks: Sequence[str]) -> Iterator[str]:
-    """The blocks before a quoted mail, without output of programs."""
+    """Yield the blocks of text up to the first quoted mail.
+
+    Each block ends where output of a program begins in it.
+    """
     for block in blocks:
-        lines = block.split("\n")
-        index = next(
-            (
-                n
-                for n, line in enumerate(lines)
-                if (_MAIL_PATTERN.match(line) or _PROGRAM_PATTERN.match(line))
-            ),
-            len(lines),
-        )
-        yield "\n".join(lines[:index])
-        if index < len(lines) and _MAIL_PATTERN.match(lines[index]):
+        lines = list[str]()
+        has_mail = False
+        for line in block.split("\n"):
+            has_mail = _MAIL_PATTERN.match(line) is not None
+            if has_mail or _PROGRAM_PATTERN.match(line):
+                break
+            lines.append(line)
+        yield "\n".join(lines)
+        if has_mail:
             return
 
 
 def _statement(line: str) -> str:
-    """The part of a line that the user states, and neither quotes nor asks."""
+    """Return the sentences of a line, without questions and quotations. Requests stay."""
     sentences = _SENTENCE_END.split(_QUOTED_PATTERN.sub("…", line).strip())
+    # A question counts only if it is a request.
     return " ".join(s for s in sentences if not s.endswith("?") or _WISH_PATTERN.search(s))
 
 
 def _own_lines(lines: Sequence[str]) -> str:
+    """Return the statements in the typed lines of a block; "" if the block is so long that it
+    was pasted.
+    """
     lines = [line for line in lines if line.strip()]
     if len(lines) > MAX_BLOCK_LINES:
         return ""
-    usable = (x for x in lines if len(x) <= MAX_LINE_CHARS and not _NOT_TYPED.match(x))
-    return "\n".join(filter(None, map(_statement, usable)))
+    typed = (x for x in lines if len(x) <= MAX_LINE_CHARS and not _NOT_TYPED.match(x))
+    return "\n".join(filter(None, map(_statement, typed)))

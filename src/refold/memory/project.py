@@ -1,6 +1,7 @@
-"""The project of a directory, where its notes are, and which sessions to make notes of.
+"""Finds the project of a directory and the directory of its notes; queues sessions for notes.
 
-A project is a repository with all its working trees; outside of one it is the directory.
+A project is a repository with all its working trees. A directory outside of any repository is a
+project itself.
 """
 
 import fcntl
@@ -20,31 +21,35 @@ _MAX_NAME_CHARS = 40  # of the readable part of a name
 
 
 def project_of(directory: str | Path) -> Path:
-    """The real path of the repository's root, or of the directory itself."""
+    """Return the real path of the repository that contains `directory`.
+
+    For a linked working tree, that is its main repository. Outside of any repository, return
+    `directory` itself.
+    """
     start = Path(os.path.realpath(directory))
     for folder in (start, *start.parents):
-        mark = folder / ".git"
-        if mark.is_dir():
+        git = folder / ".git"
+        if git.is_dir():
             return folder
-        if mark.is_file():
-            return _main_repository(mark) or folder
+        if git.is_file():
+            return _main_repository(git) or folder
     return start
 
 
 def directory_name(project: Path) -> str:
-    """A name for its directory: readable, and no other project's."""
+    """Return a readable and unique name for the directory with the project's notes."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", project.name).strip("-.")[:_MAX_NAME_CHARS]
     key = sha256(os.fsencode(project)).hexdigest()[:12]
     return f"{name or 'root'}-{key}"
 
 
 def notes_directory(data: Path, project: Path) -> Path:
-    """The directory with the notes of this project."""
+    """Return the directory, below the data directory `data`, with the notes about this project."""
     return data / "projects" / directory_name(project)
 
 
 def has_notes(data: Path, directory: str | Path, project: Path) -> bool:
-    """Whether there are any notes for a session in `directory`."""
+    """Whether any file of notes exists that a session in `directory` would read."""
     folders = (Path(os.path.realpath(directory)), project)
     places = (
         profile_in(data),
@@ -55,22 +60,30 @@ def has_notes(data: Path, directory: str | Path, project: Path) -> bool:
 
 
 def profile_in(data: Path) -> Path:
-    """The file with notes about the user, for all projects."""
+    """Return the file in the data directory `data` with the notes about the user."""
     return data / "profile.md"
 
 
 def _main_repository(git_file: Path) -> Path | None:
-    """The repository that a working tree belongs to, if the repository confirms it."""
+    """Return the main repository of a linked working tree, whose `.git` is the file `git_file`.
+
+    Return None if the repository does not refer back to the working tree: any directory can
+    contain a file that points to another repository.
+    """
     from refold.place.guarded_paths import gitdir_target, read_start
 
     git_directory = Path(gitdir_target(str(git_file)))
-    back = read_start(str(git_directory / "gitdir"))
-    kept_in = git_directory.parent.parent
+    # It is REPOSITORY/.git/worktrees/NAME.
+    worktrees, repository_git = git_directory.parent, git_directory.parent.parent
+    if worktrees.name != "worktrees" or repository_git.name != ".git":
+        return None
     # Any directory can contain a file that points to another repository.
-    ours = back and os.path.realpath(git_directory / back) == os.path.realpath(git_file)
-    if ours and git_directory.parent.name == "worktrees" and kept_in.name == ".git":
-        return kept_in.parent
-    return None
+    back = read_start(str(git_directory / "gitdir"))
+    if not back:
+        return None
+    if os.path.realpath(git_directory / back) != os.path.realpath(git_file):
+        return None
+    return repository_git.parent
 
 
 MAX_TRIES = 3
@@ -78,16 +91,18 @@ MAX_AGE_SECONDS = 30 * 24 * 3600.0  # older entries are dropped
 
 
 class PendingSessions:
-    """The sessions of a project of which notes are still to be made: one file each.
+    """The sessions of a project of which notes should still be made: one file for each.
 
-    A session is added when it begins, so that it is not lost if its process dies, and removed
-    when notes were made. A failure to write is ignored: only some notes depend on it.
+    A session is added when it begins, so that it is not lost if its process is killed, and
+    removed when its notes are made. A failure to write is ignored: then only its notes are
+    missing.
     """
 
     def __init__(self, project: Path) -> None:
         self._folder = project / "pending"
 
     def put(self, session: str) -> None:
+        """Queue a session for notes."""
         with suppress(OSError):
             make_directories(self._folder)
             check_no_links(self._folder)
@@ -98,24 +113,28 @@ class PendingSessions:
             (self._folder / session).unlink()
 
     def sessions(self) -> list[str]:
-        """The session ids, oldest first: a later wish must replace an earlier one."""
+        """Return the ids of the sessions, oldest first.
+
+        Sessions that have waited for longer than `MAX_AGE_SECONDS` are removed.
+        """
         try:
             with os.scandir(self._folder) as entries:
                 files = [(entry.name, entry.stat().st_mtime) for entry in entries]
         except OSError:
             return []
-        young = time.time() - MAX_AGE_SECONDS
+        oldest = time.time() - MAX_AGE_SECONDS
         for name, changed in files:
-            if changed < young:
+            if changed < oldest:
                 self.remove(name)
-        return sorted(n for n, modified in files if modified >= young and n[:1] != ".")
+        return sorted(n for n, modified in files if modified >= oldest and n[:1] != ".")
 
     def count_try(self, session: str) -> bool:
-        """Count another try. False if the maximum is reached.
+        """Count one more attempt to make notes of a session. Return whether it may be made.
 
-        If the disk is full, tries are not counted and no session is given up.
+        After `MAX_TRIES` attempts the session is removed. If the disk is full, attempts are not
+        counted, and each may be made.
         """
-        tries = 0
+        tries = 0  # the file of a session has one byte for each try
         with (
             suppress(OSError),
             open(
@@ -130,7 +149,9 @@ class PendingSessions:
 
     @contextmanager
     def try_lock(self) -> Generator[bool]:
-        """Yield True if no other process works on these sessions, which are locked then. Does not wait."""
+        """Lock the pending sessions of the project without waiting, and yield whether that
+        succeeded.
+        """
         try:
             lock = open_checked(self._folder / ".lock", os.O_RDWR | os.O_CREAT)
         except OSError:

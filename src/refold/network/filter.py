@@ -1,12 +1,14 @@
-"""Connects sandboxed commands to the hosts that they may reach, and to no other.
+"""The proxy that connects sandboxed commands to the hosts that they may reach.
 
-A command has a network of its own, in which only one address answers: the listener of this filter,
-which speaks HTTP as a proxy does (CONNECT without decryption, and plain HTTP). It resolves the name,
-judges the addresses and connects to a judged one, so no second answer of a name server counts. What a
-command says inside a tunnel is not seen: a host that answers for others can pass on what it likes.
+A command with this proxy has a network namespace in which only one address answers: the
+listener of the proxy. It serves CONNECT, without decrypting the traffic, and plain HTTP.
 
-`place.sandbox_listener` makes the listener inside the sandbox, `proxy_request` reads requests,
-`permissions.network_hosts` decides which hosts a command may reach.
+The proxy resolves each name, judges the IP addresses, and connects to one of the judged
+addresses, so a name server cannot give it another address after the check. It does not see what
+is in a tunnel, so it cannot stop an allowed host from forwarding data to other hosts.
+
+`place.sandbox_listener` creates the listener inside the sandbox, `proxy_request` parses
+requests, and `permissions.network_hosts` decides which hosts a command may reach.
 """
 
 import socket
@@ -44,11 +46,12 @@ from refold.values.display import HostAttempt, HostRefusal
 from refold.values.hosts import REFUSAL_SENTENCES, ReachableHosts
 from refold.values.web_address import WebAddress, is_inside_name
 
-MAX_CONNECTIONS = 128  # of one command; further ones wait until one has ended
+MAX_CONNECTIONS = 128  # of one command; more connections wait until one has ended
 MAX_ATTEMPTS = 100  # stored per command: reached places, and as many refused ones
 _HEAD_SECONDS, _CONNECT_SECONDS, _IDLE_SECONDS = 30.0, 30.0, 600.0
 _RETRY_SECONDS = 0.1  # after a connection that could not be accepted
-_LINGER_SECONDS = 1.0  # for a program that reads the answer only after it has sent all
+# For a program that reads the answer only after it has sent everything.
+_LINGER_SECONDS = 1.0
 _PIECE_BYTES = 64 * 1024
 _LOST_CONNECTION = (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream)
 
@@ -58,7 +61,10 @@ Dial: TypeAlias = Callable[[str, int, Sequence[str]], Awaitable[ByteStream]]
 
 
 class _Dialer(Struct, frozen=True):
-    """Resolves names and connects. Connections may be idle for `idle_seconds`."""
+    """Resolves host names and opens connections.
+
+    A connection is closed after `idle_seconds` without data. `environ` may name a proxy.
+    """
 
     environ: Mapping[str, str]
     resolve: Resolve
@@ -67,9 +73,10 @@ class _Dialer(Struct, frozen=True):
 
 
 class HostFilter:
-    """Serves the commands of one workspace in its own thread, which the first one starts.
+    """The proxy for all commands of one workspace. Its thread starts with `begin`.
 
-    Implements `place.port.NetworkFilter`. If `environ` names a proxy, it connects through that.
+    Implements `place.port.NetworkFilter`. If `environ` names another proxy, hosts are reached
+    through that one.
     """
 
     def __init__(
@@ -80,15 +87,16 @@ class HostFilter:
         dial: Dial = dial_directly,
         idle_seconds: float = _IDLE_SECONDS,
     ) -> None:
-        self._ways = _Dialer(environ, resolve, dial, idle_seconds)
+        self._dialer = _Dialer(environ, resolve, dial, idle_seconds)
         self._lock, self._ready = Lock(), Event()
         self._portal: BlockingPortal | None = None
 
     def begin(self) -> None:
+        """Start the thread of the proxy and wait until it is ready. Do nothing if it runs."""
         with self._lock:
             if self._portal is None:
                 self._ready.clear()
-                # A daemon: the end of the program does not wait for it.
+                # A daemon thread, so that the program can end without waiting for it.
                 Thread(target=anyio.run, args=(self._run_loop,), daemon=True).start()
                 self._ready.wait()
 
@@ -98,17 +106,19 @@ class HostFilter:
         hosts: ReachableHosts,
         tell: TellAttempt | None = None,
     ) -> Callable[[], tuple[HostAttempt, ...]]:
-        """Serve one command until the returned function is called, which returns its attempts.
+        """Serve one command on `listener`, and return a function that stops serving it.
 
-        `tell` is called in the thread of the filter with each of them, when it is new.
+        That function returns the connection attempts of the command. `hosts` are those that the
+        command may reach. `tell` is called with the first attempt to reach each host, in the
+        thread of the proxy.
         """
-        served = _Served(hosts, self._ways, tell)
-        assert self._portal is not None  # `begin` came first
+        served = _ServedCommand(hosts, self._dialer, tell)
+        assert self._portal is not None  # `begin` was called before
         running = self._portal.start_task_soon(served.serve, listener)
         return partial(_stop_serving, running, served)
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections and end the thread."""
         with self._lock:
             portal, self._portal = self._portal, None
         if portal is not None:
@@ -116,33 +126,39 @@ class HostFilter:
                 portal.start_task_soon(portal.stop, True)
 
     async def _run_loop(self) -> None:
+        """Run the event loop of the proxy's thread until `close` stops it."""
         async with BlockingPortal() as self._portal:
             portal = self._portal
             self._ready.set()
             await portal.sleep_until_stopped()
 
 
-def _stop_serving(running: "Future[None]", listener: "_Served") -> tuple[HostAttempt, ...]:
+def _stop_serving(
+    running: "Future[None]", served: "_ServedCommand"
+) -> tuple[HostAttempt, ...]:
     running.cancel()
-    return listener.attempts()
+    return served.attempts()
 
 
-class _Served:
-    """One command and its attempts so far."""
+class _ServedCommand:
+    """Serves one command, and counts its attempts to reach each host."""
 
     def __init__(
-        self, hosts: ReachableHosts, ways: _Dialer, tell: TellAttempt | None
+        self, hosts: ReachableHosts, dialer: _Dialer, tell: TellAttempt | None
     ) -> None:
-        self._hosts, self._ways, self._tell = hosts, ways, tell
+        self._hosts, self._dialer, self._tell = hosts, dialer, tell
         self._times = dict[tuple[str, int, str, HostRefusal], int]()
 
     def attempts(self) -> tuple[HostAttempt, ...]:
+        """Return the hosts that the command asked for, each with the number of its attempts."""
         return tuple(
             HostAttempt(host, port, times, why, kind)
+            # The thread of the proxy may change the dictionary meanwhile.
             for (host, port, why, kind), times in self._times.copy().items()
         )
 
     async def serve(self, listening: socket.socket) -> None:
+        """Accept connections and serve each in a task, until this is cancelled."""
         free = anyio.Semaphore(MAX_CONNECTIONS)
         async with (
             await SocketListener.from_socket(listening) as listener,
@@ -154,6 +170,7 @@ class _Served:
                 group.start_soon(self._serve_one, client, free.release)
 
     async def _serve_one(self, client: SocketStream, release: Callable[[], None]) -> None:
+        """Serve one connection, then call `release`, so that another can be accepted."""
         try:
             async with client:
                 await self._answer(client)
@@ -163,9 +180,10 @@ class _Served:
             release()
 
     async def _answer(self, client: SocketStream) -> None:
+        """Connect the client to the server that it asks for, or send it a refusal."""
         try:
             with anyio.fail_after(_HEAD_SECONDS):
-                request, rest = await _receive(client)
+                request, rest = await _receive_request(client)
             with anyio.fail_after(_CONNECT_SECONDS):
                 server = await self._connect(request)
         except Unreadable as error:
@@ -182,42 +200,52 @@ class _Served:
                 await self._relay_traffic(request, rest, client, server)
 
     async def _connect(self, request: ProxyRequest) -> ByteStream:
-        """A connection to a judged address. Raises `OSError`, for example `AddressRefused`."""
+        """Connect to a host, after judging its name and its IP addresses.
+
+        Raises `AddressRefused` if one of them may not be reached, and another `OSError` if the
+        connection fails.
+        """
         place, hosts = request.place, self._hosts
         try:
             if why := hosts.refusal(place.host, place.port):
                 sentence = f"{place.authority} may not be reached: {REFUSAL_SENTENCES[why]}"
                 raise AddressRefused(sentence, why)
-            proxy = proxy_of(place, self._ways.environ)
-            addresses = await self._judge(place, proxy)
+            proxy = proxy_of(place, self._dialer.environ)
+            addresses = await self._resolve_addresses(place, proxy)
         except AddressRefused as error:
             self._count_attempt(place, str(error), error.kind)
             raise
         if proxy:
-            stream = await dial_proxy(proxy, self._ways.environ)
+            stream = await dial_proxy(proxy, self._dialer.environ)
             try:
                 await open_tunnel(stream, parse_proxy(proxy), place.host, place.port)
             except BaseException:
                 await anyio.aclose_forcefully(stream)
                 raise
         else:
-            stream = await self._ways.dial(place.host, place.port, addresses)
+            stream = await self._dialer.dial(place.host, place.port, addresses)
         self._count_attempt(place, "")
         return stream
 
-    async def _judge(self, place: WebAddress, proxy: str) -> Sequence[str]:
+    async def _resolve_addresses(self, place: WebAddress, proxy: str) -> Sequence[str]:
+        """Return the IP addresses of `place`; none if only `proxy` can resolve its name.
+
+        `proxy` is "" for a direct connection. Raises `AddressRefused` if any of the addresses
+        may not be reached, and another `OSError` if the name cannot be resolved without a
+        proxy.
+        """
         private = self._hosts.permits_private(place.host, place.port)
         if proxy and not private and is_inside_name(place.host):
             raise AddressRefused(f"{place.host} is a name of no public network", "private")
         also = kinds_of_users_host(place.host) if private else ()
         try:
             addresses = await resolve_and_judge(
-                place.host, place.port, also, self._ways.resolve
+                place.host, place.port, also, self._dialer.resolve
             )
         except AddressRefused:
             raise
         except OSError:
-            if proxy:  # the proxy may resolve the name
+            if proxy:
                 return ()
             raise
         for address in addresses:
@@ -229,12 +257,15 @@ class _Served:
     def _count_attempt(
         self, place: WebAddress, reason: str, kind: HostRefusal = ""
     ) -> None:
+        """Count an attempt to reach a host, refused for a `reason` or, with "", successful."""
         key = (place.host, place.port, reason, kind)
-        # Refused and reached places are counted apart, so that both have room.
-        equal_attempts = sum(bool(known) == bool(reason) for _, _, known, _ in self._times)
+        # Refused and reached places are counted separately, so that neither displaces the
+        # other.
+        was_refused = bool(reason)
+        places = sum(bool(known) == was_refused for _, _, known, _ in self._times)
         if key in self._times:
             self._times[key] += 1
-        elif equal_attempts < MAX_ATTEMPTS:
+        elif places < MAX_ATTEMPTS:
             self._times[key] = 1
             if self._tell is not None:
                 self._tell(HostAttempt(place.host, place.port, 1, reason, kind))
@@ -246,10 +277,11 @@ class _Served:
         client: SocketStream,
         server: ByteStream,
     ) -> None:
+        """Forward data in both directions until one side ends or no data comes for too long."""
         with anyio.CancelScope() as scope:
 
             def extend_deadline() -> None:
-                scope.deadline = anyio.current_time() + self._ways.idle_seconds
+                scope.deadline = anyio.current_time() + self._dialer.idle_seconds
 
             extend_deadline()
             left = None
@@ -259,15 +291,16 @@ class _Served:
                 left, first_bytes = request.body, first_bytes[: request.body]
                 await server.send(request.head)
             async with anyio.create_task_group() as group:
-                over = group.cancel_scope.cancel
+                stop = group.cancel_scope.cancel
                 group.start_soon(
-                    _send, client, server, extend_deadline, first_bytes, left, over
+                    _send, client, server, extend_deadline, first_bytes, left, stop
                 )
                 await _copy(server, client, extend_deadline)
-                over()
+                stop()
 
 
 async def _accept(listener: SocketListener) -> SocketStream:
+    """Return the next connection. After an error, wait a moment and try again."""
     while True:
         try:
             return await listener.accept()
@@ -275,8 +308,11 @@ async def _accept(listener: SocketListener) -> SocketStream:
             await anyio.sleep(_RETRY_SECONDS)
 
 
-async def _receive(client: SocketStream) -> tuple[ProxyRequest, bytes]:
-    """A request, and the bytes after its head. Raises `Unreadable`."""
+async def _receive_request(client: SocketStream) -> tuple[ProxyRequest, bytes]:
+    """Read one request. Return it, and the bytes after its head that were read with it.
+
+    Raises `Unreadable` if it cannot be parsed or its head is too long.
+    """
     data = b""
     while HEADERS_END not in data:
         if len(data) > MAX_HEAD_BYTES:
@@ -296,9 +332,11 @@ async def _send(
     left: int | None,
     on_end: Callable[[], None],
 ) -> None:
-    """Pass on what the command sends: `left` bytes of a body, or all if that is None.
+    """Forward `data`, and then what the command sends after it, to the server.
 
-    A server that accepts no more may still answer; `on_end` is called if the client is gone.
+    `left` is the number of bytes to forward, `data` included; with None, everything is
+    forwarded until the command stops sending. In that case, `on_end` is called if the
+    connection to the command breaks.
     """
     try:
         if data:
@@ -320,7 +358,11 @@ async def _send(
 async def _copy(
     source: ByteStream, target: ByteStream, extend_deadline: Callable[[], None]
 ) -> bool:
-    """Copy until one end is closed. Return whether the source was cut off."""
+    """Copy bytes from `source` to `target` until one of them ends.
+
+    Return True if the connection to `source` broke, False if `source` ended normally or
+    `target` broke.
+    """
     while True:
         try:
             data = await source.receive(_PIECE_BYTES)
@@ -339,6 +381,7 @@ async def _copy(
 
 
 async def _refuse(client: SocketStream, status: int, why: str) -> None:
+    """Answer a request with an error status, and read on until the command has it."""
     reason = "".join(c if c.isascii() and c.isprintable() else "?" for c in why)[:500]
     body = f"refold does not connect this command: {reason}.\n".encode()
     await client.send(

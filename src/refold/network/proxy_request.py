@@ -1,7 +1,8 @@
-"""How the filter reads what a command asks of its proxy: the head of one HTTP request. Pure.
+"""Parses the head of one HTTP request that a command sends to its proxy. Pure.
 
-It accepts one form of everything and refuses the rest: a request that two programs parse differently
-could be judged as one place and sent to another. `filter` judges and connects.
+Only one spelling of each part is accepted, because a request that two programs parse
+differently could be judged as one host and sent to another. `filter` judges the host and
+connects.
 """
 
 import ipaddress
@@ -22,8 +23,8 @@ _HEADER_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t\x20-\x7e\x
 _AUTHORITY_PATTERN = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z._-]+):(\d{1,5})")
 _HOST_NAME = re.compile(r"(?=.{1,253}\Z)[0-9a-z_-]+(\.[0-9a-z_-]+)*")
 _NUMERIC_HOST = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
-# Only for this connection and this proxy: the server gets our own headers.
-_OF_ONE_HOP = frozenset(
+# Headers for this connection and this proxy only; the server gets our own.
+_NOT_FORWARDED = frozenset(
     (
         b"connection", b"proxy-connection", b"keep-alive", b"proxy-authorization", b"te",
         b"trailer", b"upgrade", b"expect", b"host", b"proxy-authenticate", b"http2-settings",
@@ -32,9 +33,10 @@ _OF_ONE_HOP = frozenset(
 
 
 class ProxyRequest(Struct, frozen=True):
-    """What a command asks for. `head` is sent to the server first; a tunnel has none.
+    """A request of a command to its proxy, for the server `place`.
 
-    `body` is the number of bytes that belong to the request after its head.
+    `tunnel` is true for CONNECT. For plain HTTP, `head` is what the server gets first, and
+    `body` is the number of bytes that follow it.
     """
 
     place: WebAddress
@@ -44,7 +46,10 @@ class ProxyRequest(Struct, frozen=True):
 
 
 class Unreadable(ValueError):
-    """A request that is not passed on. `status` answers it, and the message has the reason."""
+    """A request that is refused because it cannot be parsed with certainty.
+
+    `status` is the HTTP status of the refusal. The message says what is wrong.
+    """
 
     def __init__(self, reason: str, status: int = 400) -> None:
         super().__init__(reason)
@@ -52,14 +57,17 @@ class Unreadable(ValueError):
 
 
 def proxy_request(head: bytes) -> ProxyRequest:
-    """Read a head without its last empty line. Raises `Unreadable`."""
+    """Parse the head of a request, given without the empty line at its end.
+
+    Raises `Unreadable`.
+    """
     lines = head.split(b"\r\n")
     if b"\n" in head.replace(b"\r\n", b"") or b"\r" in head.replace(b"\r\n", b""):
         raise Unreadable("a line of the request ends in an unusual way")
     first = _REQUEST_LINE.fullmatch(lines[0])
     if first is None:
         raise Unreadable("its first line cannot be read as HTTP/1.1")
-    headers = _headers(lines[1:])
+    headers = _parse_headers(lines[1:])
     method, target = first[1], first[2].decode("ascii")
     if method.upper() == b"CONNECT":
         place = _parse_authority(target)
@@ -70,7 +78,7 @@ def proxy_request(head: bytes) -> ProxyRequest:
     place = _parse_absolute(target)
     _check_host(headers, place)
     size = _body_length(headers)
-    passed_on = [line for name, line in headers if name not in _OF_ONE_HOP]
+    passed_on = [line for name, line in headers if name not in _NOT_FORWARDED]
     written = (
         method + b" " + place.target.encode() + b" HTTP/1.1",
         b"Host: " + place.authority.encode(),
@@ -80,8 +88,8 @@ def proxy_request(head: bytes) -> ProxyRequest:
     return ProxyRequest(place, False, b"\r\n".join(written) + HEADERS_END, size)
 
 
-def _headers(lines: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
-    """Each header: its name in lower case, and its line."""
+def _parse_headers(lines: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
+    """Return each header as a pair: its name in lower case, and its complete line."""
     if len(lines) > MAX_HEADERS:
         raise Unreadable(f"it has more than {MAX_HEADERS} headers", 431)
     read = list[tuple[bytes, bytes]]()
@@ -93,7 +101,7 @@ def _headers(lines: Sequence[bytes]) -> list[tuple[bytes, bytes]]:
 
 
 def _parse_authority(target: str) -> WebAddress:
-    """The place that a CONNECT names: a host and a port, and nothing else."""
+    """Parse the target of a CONNECT, which must be a host and a port."""
     match = _AUTHORITY_PATTERN.fullmatch(target)
     if not match or not 0 < int(match[2]) < 65536:
         raise Unreadable("CONNECT takes a host and a port, as example.org:443")
@@ -101,6 +109,7 @@ def _parse_authority(target: str) -> WebAddress:
 
 
 def _parse_absolute(target: str) -> WebAddress:
+    """Parse the target of a request that is not a CONNECT. Raises `Unreadable`."""
     if not target.lower().startswith("http://"):
         raise Unreadable(
             "a proxy is asked for http://host/path, or with CONNECT for all other protocols"
@@ -109,6 +118,7 @@ def _parse_absolute(target: str) -> WebAddress:
 
 
 def _parse_place(url: str) -> WebAddress:
+    """Parse the address of a server. Raises `Unreadable` for an unusual spelling."""
     try:
         place = web_address(url)
         # Only one spelling of an address is accepted: programs parse 010.0.0.1 differently.
@@ -122,19 +132,19 @@ def _parse_place(url: str) -> WebAddress:
 
 
 def _check_host(headers: Sequence[tuple[bytes, bytes]], place: WebAddress) -> None:
-    """Check that the Host header matches the first line: a server may use either."""
+    """Raise `Unreadable` if the Host header names another server than the first line.
+
+    A server may use either of them. A request without a Host header is accepted.
+    """
     named = [_header_value(line) for name, line in headers if name == b"host"]
     if len(named) > 1:
         raise Unreadable("it has more than one Host header")
     if not named:
         return
     host = _parse_place(f"{place.scheme}://{named[0]}/")
-    if host.host != place.host or (host.port != place.port and b":" in _port_of(named[0])):
+    names_port = ":" in named[0].rpartition("]")[2]  # a colon in brackets is of IPv6
+    if host.host != place.host or (names_port and host.port != place.port):
         raise Unreadable("its Host header names another host than its first line")
-
-
-def _port_of(authority: str) -> bytes:
-    return authority.rpartition("]")[2].encode()
 
 
 def _header_value(line: bytes) -> str:
@@ -142,7 +152,11 @@ def _header_value(line: bytes) -> str:
 
 
 def _body_length(headers: Sequence[tuple[bytes, bytes]]) -> int:
-    """The length of the body. Refuse two lengths, or chunks, which could hide a second request."""
+    """Return the value of the Content-Length header; 0 without this header.
+
+    Raises `Unreadable` for several of them and for a body in chunks, because either could hide
+    a second request.
+    """
     if any(name == b"transfer-encoding" for name, _ in headers):
         raise Unreadable(
             "plain HTTP with a body in pieces (Transfer-Encoding) is not passed on: use https, "

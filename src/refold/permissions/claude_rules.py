@@ -1,7 +1,7 @@
-"""Converts the `permissions` of a Claude Code settings file to rules.
+"""Converts the `permissions` in a settings file of Claude Code to permission rules of refold.
 
-What cannot be expressed exactly is left out of allow rules and made wider in deny and ask rules; both
-are reported. Reading the file and asking the user is up to the caller.
+An allow rule that cannot be converted exactly is left out or matches less; a deny or ask rule
+matches more. A remark reports each change. The caller reads the file and asks the user.
 """
 
 import re
@@ -27,8 +27,8 @@ _KNOWN_KEYS = frozenset(["allow", "ask", "deny", "defaultMode", "additionalDirec
 
 
 class ImportedRules(Struct, frozen=True):
-    """Rule texts in refold's form. Each sentence in `left` reports what was left out or
-    changed.
+    """The texts of the converted rules. Each remark is a sentence about a part that was left
+    out or changed.
     """
 
     allow: tuple[str, ...] = ()
@@ -36,23 +36,23 @@ class ImportedRules(Struct, frozen=True):
     deny: tuple[str, ...] = ()
     mode: Mode | None = None
     directories: tuple[str, ...] = ()
-    left: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 def convert_rules(permissions: Mapping[str, object]) -> ImportedRules:
-    """Convert `permissions`, the object of that name in a `settings.json`."""
-    left = [
+    """Convert `permissions`, the object with that key in a `settings.json` of Claude Code."""
+    remarks = [
         f"{key!r} is not supported here" for key in permissions if key not in _KNOWN_KEYS
     ]
     converted: dict[Verdict, list[str]] = {"allow": [], "ask": [], "deny": []}
     for verdict, texts in converted.items():
-        for written in _texts(permissions.get(verdict), verdict, left):
-            texts += _convert_rule(written, verdict, left)
+        for written in _texts(permissions.get(verdict), verdict, remarks):
+            texts += _convert_rule(written, verdict, remarks)
     mode = permissions.get("defaultMode")
     if mode is not None and not (isinstance(mode, str) and mode in _MODE_NAMES):
-        left.append(f"refold has no mode {mode!r}")
+        remarks.append(f"refold has no mode {mode!r}")
     if mode == "bypassPermissions":
-        left.append(
+        remarks.append(
             "a settings file cannot switch to bypass: start with --permission-mode bypass"
         )
         mode = None
@@ -62,20 +62,23 @@ def convert_rules(permissions: Mapping[str, object]) -> ImportedRules:
         tuple(dict.fromkeys(converted["deny"])),
         _MODE_NAMES.get(mode) if isinstance(mode, str) else None,
         tuple(
-            _texts(permissions.get("additionalDirectories"), "additionalDirectories", left)
+            _texts(
+                permissions.get("additionalDirectories"), "additionalDirectories", remarks
+            )
         ),
-        tuple(left),
+        tuple(remarks),
     )
 
 
-def _texts(value: object, name: str, left: list[str]) -> Sequence[str]:
+def _texts(value: object, name: str, remarks: list[str]) -> Sequence[str]:
+    """Return the strings in `value`, the list `name`. Add a remark for each other item."""
     if value is None:
         return ()
     if not isinstance(value, list):
-        left.append(f"{name!r} must be a list")
+        remarks.append(f"{name!r} must be a list")
         return ()
     items = cast("list[object]", value)
-    left += (
+    remarks += (
         f"{item!r} in {name!r} must be a text"
         for item in items
         if not isinstance(item, str)
@@ -83,33 +86,45 @@ def _texts(value: object, name: str, left: list[str]) -> Sequence[str]:
     return [item for item in items if isinstance(item, str)]
 
 
-def _convert_rule(rule_text: str, verdict: Verdict, left: list[str]) -> list[str]:
+def _convert_rule(rule_text: str, verdict: Verdict, remarks: list[str]) -> list[str]:
+    """Return a list with the rule in refold's form.
+
+    If the rule cannot be expressed, return [] and add a remark.
+    """
     match = _RULE_PATTERN.fullmatch(rule_text.strip())
     if not match:
-        left.append(f"{rule_text!r} is not a rule")
+        remarks.append(f"{rule_text!r} is not a rule")
         return []
     name, pattern = our_tool_name(match[1]), match[2] or ""
     if name == "bash":
-        text = _convert_command(pattern, verdict, rule_text, left)
+        text = _convert_command(pattern, verdict, rule_text, remarks)
     elif name in _FILE_TOOLS:
-        text = _convert_path(name, pattern, verdict, rule_text, left)
+        text = _convert_path(name, pattern, verdict, rule_text, remarks)
     elif pattern in ("", "*"):
         text = name
     elif name in WEB_TOOLS and pattern.startswith(DOMAIN_PREFIX):
         text = f"{name}({pattern})"
     else:
         text = name if verdict != "allow" else ""
-        left.append(_change_note(rule_text, text, f"rules for {name} take no pattern here"))
+        remarks.append(
+            _change_note(rule_text, text, f"rules for {name} take no pattern here")
+        )
     try:
         return [str(parse(text, verdict))] if text else []
     except BadInput as error:
-        left.append(f"{rule_text!r} was left out: {error}")
+        remarks.append(f"{rule_text!r} was left out: {error}")
         return []
 
 
 def _convert_command(
-    pattern: str, verdict: Verdict, rule_text: str, left: list[str]
+    pattern: str, verdict: Verdict, rule_text: str, remarks: list[str]
 ) -> str:
+    """Return refold's rule for a command.
+
+    A `*` inside a pattern of Claude Code matches several words, but only part of a word here.
+    So a deny or ask rule with one becomes wider, and an allow rule becomes narrower; a remark
+    says so.
+    """
     if pattern in ("", "*", ":*"):
         return "bash"
     if pattern.endswith(":*") or "*" not in pattern:
@@ -117,21 +132,30 @@ def _convert_command(
     words = pattern.split()
     if all("*" not in word for word in words[:-1]) and words[-1] == "*":
         return f"bash({pattern})"
-    # A star matches several words there, but only part of one here.
+    # In Claude Code a star matches several words, but here only a part of one.
     if verdict == "allow":
-        left.append(f"{rule_text!r} matches whole words here: a * in it matches no spaces")
+        remarks.append(
+            f"{rule_text!r} matches whole words here: a * in it matches no spaces"
+        )
         return f"bash({pattern})"
     start = " ".join(
         words[: next(index for index, word in enumerate(words) if "*" in word)]
     )
     text = f"bash({start} *)" if start else f"bash({words[0]} *)"
-    left.append(_change_note(rule_text, text, "a * in the middle matches whole words here"))
+    remarks.append(
+        _change_note(rule_text, text, "a * in the middle matches whole words here")
+    )
     return text
 
 
 def _convert_path(
-    name: str, pattern: str, verdict: Verdict, rule_text: str, left: list[str]
+    name: str, pattern: str, verdict: Verdict, rule_text: str, remarks: list[str]
 ) -> str:
+    """Return refold's rule for a path, or "" if an allow rule cannot be expressed.
+
+    A deny or ask rule about a tool that searches or lists files becomes a rule about reading
+    files.
+    """
     tool = {"read_file": "read", "edit_file": "edit"}.get(name, name)
     if tool in ("glob", "grep", "list_files", "tree"):
         tool = "read" if verdict != "allow" else tool
@@ -139,19 +163,20 @@ def _convert_path(
         return tool
     if re.search(r"[\[\]!{}\\]", pattern):
         if verdict == "allow":
-            left.append(
+            remarks.append(
                 _change_note(
                     rule_text, "", "its brackets, braces or signs mean something else here"
                 )
             )
             return ""
         pattern = re.sub(r"\[[^\]]*\]|\{[^}]*\}|[\\!\[\]{}]+", "*", pattern)
-        left.append(
+        remarks.append(
             _change_note(rule_text, f"{tool}({pattern})", "its brackets or braces became *")
         )
     if pattern.startswith("//"):
         return f"{tool}({pattern})"
-    if pattern.startswith("/"):  # from the folder of the settings, which is the workspace
+    # relative to the folder of the settings, which is the workspace
+    if pattern.startswith("/"):
         return f"{tool}(.{pattern})"
     return f"{tool}({pattern})"
 

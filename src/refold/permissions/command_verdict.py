@@ -1,6 +1,6 @@
-"""Decides whether a command may run: every part of it is judged, and how it is confined.
+"""Decides whether a command line may run and how it is confined. Every part of it is judged.
 
-The order of precedence is that of `decide`. `shell` parses the command line.
+Rules take precedence over each other as in `decide`. `shell` parses the line.
 """
 
 import posixpath
@@ -24,80 +24,81 @@ from refold.permissions.rules import (
     OUTSIDE_TEXT_REASON,
     Rule,
     decision_of,
+    is_about_changes,
+    is_about_reads,
     our_tool_name,
-    reads,
     rules_about,
-    writes,
 )
 from refold.permissions.shell.catastrophes import catastrophe
-from refold.permissions.shell.command_patterns import covers, holds
+from refold.permissions.shell.command_patterns import covers, match_script
 from refold.permissions.shell.discards import discards
 from refold.permissions.shell.git_read_only import steering_word, writes_no_settings
 from refold.permissions.shell.named_files import NamedFile, named_files
 from refold.permissions.shell.nested_commands import NestedCommands, find_nested_commands
 from refold.permissions.shell.read_only import SurveyedCommand, survey
 from refold.permissions.shell.two_readings import part_problem, why_uncertain
-from refold.permissions.shell.words import BRACKET, MARK_PATTERN, QUERY, STAR, Held
+from refold.permissions.shell.words import (
+    BRACKET,
+    MARK_PATTERN,
+    QUERY,
+    STAR,
+    Certainty,
+    join_answers,
+)
 from refold.values.modes import Mode, Verdict
 from refold.values.path_names import below, is_steering
 from refold.values.tools import Confinement
 
-_EDITOR_OPTIONS = {"-i", "--interactive", "--edit-todo"}  # of git rebase
+_EDITOR_OPTIONS = {"-i", "--interactive", "--edit-todo"}  # options of git rebase
 # A sandboxed command has its own copies of these, or they contain nothing.
-_OF_EVERY_COMMAND = (
+_SANDBOX_PATHS = (
     "/tmp", "/var/tmp", "/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
     "/dev/stdin", "/dev/stdout", "/dev/stderr", "/dev/fd", "/dev/tty",
 )  # fmt: skip
-# Programs and what they need: readable in each sandbox.
-_OF_THE_SYSTEM = (
-    "/bin",
-    "/etc",
-    "/lib",
-    "/lib64",
-    "/nix",
-    "/opt",
-    "/proc",
-    "/sbin",
-    "/usr",
-)
-# A glob without a directory can only become a file of the workspace.
-_A_FILE_HERE = re.compile(f"[\\w.+{STAR}{QUERY}{BRACKET}\\]-]+")
+# Programs and the files that they need, readable in each sandbox.
+_SYSTEM_PATHS = (
+    "/bin", "/etc", "/lib", "/lib64", "/nix", "/opt", "/proc", "/sbin", "/usr",
+)  # fmt: skip
+# A glob without a directory can only match files of the workspace.
+_WORKSPACE_GLOB = re.compile(f"[\\w.+{STAR}{QUERY}{BRACKET}\\]-]+")
 
 
 class _Command(Struct, frozen=True):
-    """The analysis of a command, shared by all checks."""
+    """The results of parsing a command line, which all checks use."""
 
     access: Access
     cwd: str
-    found: NestedCommands
+    nested: NestedCommands
     files: tuple[NamedFile, ...]
-    looked: tuple[SurveyedCommand, ...]
-    granted: tuple[str, ...] = ()  # outside files that a rule allows to read
+    surveyed: tuple[SurveyedCommand, ...]
+    granted: tuple[str, ...] = ()  # files outside the workspace that a rule allows to read
     unread: str = ""  # why it could not be parsed with certainty, and which part
-    hosts: tuple[str, ...] = ()  # hosts that it is known to need
+    hosts: tuple[str, ...] = ()  # hosts that it certainly needs
     network: NetworkRules = NetworkRules()
 
     @property
     def only_looks(self) -> bool:
-        quiet = bool(self.looked) and not any(p.problem for p in self.looked)
+        quiet = bool(self.surveyed) and not any(p.problem for p in self.surveyed)
         return quiet and not self.access.network
 
     @property
     def problem(self) -> str:
+        """Why the user must approve the command if no rule allows it."""
         if self.only_looks:
             return "here only what a rule allows runs without asking"
-        if self.access.network and not any(p.problem for p in self.looked):
+        if self.access.network and not any(p.problem for p in self.surveyed):
             return "it needs the network"
-        problems = (part_problem(p, self.looked) for p in self.looked if p.problem)
+        problems = (part_problem(p, self.surveyed) for p in self.surveyed if p.problem)
         return next(problems, self.unread)
 
 
 def decide_command(
     access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts
 ) -> Decision:
-    """Decide, with a network if the command is known to need one and the verdict stays.
+    """Decide whether a command may run, and which hosts it may reach.
 
-    A yes to `git push` without a network would only lead to the next question.
+    A command that certainly needs the network gets it without asking for it, if the verdict
+    stays the same: a yes to `git push` without a network would only lead to the next question.
     """
     decision = _decide(access, mode, rules, facts)
     if access.network or decision.verdict == "deny" or not facts.filters_hosts:
@@ -105,13 +106,14 @@ def decide_command(
     if not needs_network(find_nested_commands(access.subject), facts):
         return decision
     online = _decide(structs.replace(access, network=True), mode, rules, facts)
-    same = online.verdict == decision.verdict and online.confines.hosts is not None
-    return online if same else decision
+    if online.verdict != decision.verdict or online.confines.hosts is None:
+        return decision
+    return online
 
 
 def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
     command = _examine(access, rules, facts)
-    confines = _confines(command, mode, facts)
+    confines = _confinement_of(command, mode, facts)
     decision = (
         _decide_in_plan_mode(command, mode, rules, facts)
         or _decide_by_rules(command, "deny", rules, facts)
@@ -120,7 +122,7 @@ def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> 
         or command.network.decision_on_hosts(access, command.hosts, "ask")
         or _decide_grave(command, facts)
         or _decide_after_outside_text(command, facts)
-        or _decide_by_mode(mode)
+        or _decide_by_mode(mode)  # only bypass decides here
         or _decide_read_only(command, mode)
         or _decide_hosts(command, _decide_by_allow_rules(command, rules, mode), facts)
         or _decide_hosts(command, _decide_by_script_rule(command, rules, facts), facts)
@@ -135,15 +137,15 @@ def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> 
             reason = f"{decision.reason}; it would reach {hosts_text(hosts)}"
             decision = structs.replace(decision, reason=reason)
     elif command.network.denied and facts.filters_hosts:
-        # The setting `sandbox.network` gives the network to every command.
+        # The setting `sandbox.network` gives every command the network.
         hosts = command.network.every_host_but_denied
         confines = structs.replace(confines, hosts=hosts)
-    unseen = decision.verdict == "allow" and not _why_git_may_run_programs(command)
-    settings = confines.opened
-    if unseen or not _changes_git_settings(command):
-        # The user does not see what git will write, or git writes no settings.
-        confines = structs.replace(confines, opened=(), of_git=settings)
-    if settings and not unseen and _edits_rebase(command):
+    is_unseen = decision.verdict == "allow" and not _why_git_may_run_programs(command)
+    git_settings = confines.opened
+    if is_unseen or not _changes_git_settings(command):
+        # Only git itself may write settings: the user does not see them, or git needs none.
+        confines = structs.replace(confines, opened=(), of_git=git_settings)
+    if git_settings and not is_unseen and _edits_rebase(command):
         listed = _paths_in_git(command, facts, ".git/rebase-merge")
         confines = structs.replace(confines, opened=(*confines.opened, *listed))
     return structs.replace(decision, confines=_join(confines, decision.confines))
@@ -152,9 +154,11 @@ def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> 
 def _examine(access: Access, rules: Sequence[Rule], facts: Facts) -> _Command:
     cwd = posixpath.normpath(posixpath.join(facts.roots[0], access.cwd or "."))
     nested = find_nested_commands(access.subject)
-    allows = [r for r in rules if r.verdict == "allow" and reads(r.tool) and r.pattern]
+    allows = [
+        r for r in rules if r.verdict == "allow" and is_about_reads(r.tool) and r.pattern
+    ]
 
-    def is_free(real: str) -> bool:
+    def is_free(real: str) -> bool:  # it may be read without asking
         if is_protected(real, facts, writes=False) and not _is_shared(real, facts):
             return False
         return not facts.outside(real) or any(
@@ -182,12 +186,16 @@ def _decide_by_rules(
     *,
     sure: bool = False,
 ) -> Decision | None:
-    """The verdict of a matching rule. If it may apply to a hidden part, ask the user."""
+    """Return the decision of the first rule with this verdict that certainly matches, or None.
+
+    If a rule only may match, return a question about it, unless `sure` is set.
+    """
     unsure: Rule | None = None
     for rule, match in _matching_rules(command, verdict, rules, facts):
         if match == "yes":
             return decision_of(rule)
-        unsure = unsure or (rule if match == "maybe" else None)
+        if match == "maybe" and unsure is None:
+            unsure = rule
     if sure or not unsure:
         return None
     why = f", since {command.unread}" if command.unread else ""
@@ -200,43 +208,45 @@ def _decide_by_rules(
 
 def _matching_rules(
     command: _Command, verdict: Verdict, rules: Sequence[Rule], facts: Facts
-) -> Iterator[tuple[Rule, Held]]:
+) -> Iterator[tuple[Rule, Certainty]]:
+    """Yield each rule with this verdict, and whether it matches. Rules about the tool come
+    first.
+    """
+    script = command.access.subject
     for rule in rules_about(rules, verdict, command.access):
-        yield rule, holds(rule.pattern, command.access.subject) if rule.pattern else "yes"
+        yield rule, match_script(rule.pattern, script) if rule.pattern else "yes"
     for rule in rules:
-        if (
-            rule.verdict != verdict
-            or not rule.pattern
-            or our_tool_name(rule.tool) == "bash"
-        ):
+        is_for_commands = our_tool_name(rule.tool) == "bash"
+        if rule.verdict != verdict or not rule.pattern or is_for_commands:
             continue
-        if reads(rule.tool):
+        if is_about_reads(rule.tool):
             yield rule, _match_files(rule, command.files, facts)
-        if writes(rule.tool):
+        if is_about_changes(rule.tool):
             written = [n for n in command.files if n.writes]
             yield rule, _match_files(rule, written, facts)
 
 
-def _match_files(rule: Rule, files: Sequence[NamedFile], facts: Facts) -> Held:
+def _match_files(rule: Rule, files: Sequence[NamedFile], facts: Facts) -> Certainty:
     answers = {
         path_patterns.forbids(rule.pattern, path, facts)
         for file in files
         for path in {file.path, file.real, *_path_below(file)}
-        if not path.startswith("\0")
+        if not path.startswith("\0")  # begins with unknown text
     }
-    return "yes" if "yes" in answers else "maybe" if "maybe" in answers else "no"
+    return join_answers(answers)
 
 
 def _path_below(file: NamedFile) -> tuple[str, ...]:
+    """Return one path that stands for all files below; () if only the file itself is meant.
+
+    The path ends with a gap, which matches any name.
+    """
     return (file.real.rstrip("/") + "/\0",) if file.deep else ()
 
 
 def _decide_grave(command: _Command, facts: Facts) -> Decision | None:
-    if reason := catastrophe(command.found, command.cwd, facts):
-        return Decision(
-            "ask", reason=f"{reason}, so it is asked about in every mode", once=True
-        )
-    if reason := _why_git_may_run_programs(command):
+    grave = catastrophe(command.nested, command.cwd, facts)
+    if reason := grave or _why_git_may_run_programs(command):
         return Decision(
             "ask", reason=f"{reason}, so it is asked about in every mode", once=True
         )
@@ -256,7 +266,7 @@ def _protected_paths(command: _Command, facts: Facts) -> Iterator[str]:
         for path in dict.fromkeys((file.real, file.path)):
             if path.startswith("/") and is_protected(path, facts, writes=not file.looks):
                 yield file.real
-                break
+                break  # one of its two paths suffices
 
 
 def _is_shared(real: str, facts: Facts) -> bool:
@@ -265,7 +275,7 @@ def _is_shared(real: str, facts: Facts) -> bool:
 
 
 def _why_git_may_run_programs(command: _Command) -> str:
-    for words in command.found.commands:
+    for words in command.nested.commands:
         values = [w.text for w in words]
         if values[0].rsplit("/", 1)[-1] == "git" and (word := steering_word(values)):
             return f"git {word} can make git run other programs"
@@ -275,7 +285,7 @@ def _why_git_may_run_programs(command: _Command) -> str:
 def _decide_in_plan_mode(
     command: _Command, mode: Mode, rules: Sequence[Rule], facts: Facts
 ) -> Decision | None:
-    """The verdict of plan mode. Only a deny rule that matches for certain comes before it."""
+    """In plan mode, refuse what may do more than read, citing a deny rule if one matches."""
     if mode != "plan" or command.only_looks:
         return None
     why = f"plan mode runs only read-only commands, and {command.problem}"
@@ -305,20 +315,21 @@ def _decide_by_allow_rules(
     command: _Command, rules: Sequence[Rule], mode: Mode
 ) -> Decision | None:
     allow_rules = rules_about(rules, "allow", command.access)
-    if whole := next((r for r in allow_rules if not r.pattern), None):
-        return decision_of(whole)
+    if rule_for_all := next((r for r in allow_rules if not r.pattern), None):
+        return decision_of(rule_for_all)
     used = list[Rule]()
-    for part in command.looked:
+    for part in command.surveyed:
         rule = _covering_rule(part, allow_rules)
-        free = part.goes or (not part.problem and mode != "rules-only")
-        if rule is None and not free:
+        only_reads = not part.problem and mode != "rules-only"
+        if rule is None and not (part.changes_directory or only_reads):
             return None
-        used += [rule] if rule else []
-    return decision_of(used[0]) if used else None
+        if rule:
+            used.append(rule)
+    return decision_of(used[0]) if used else None  # the first rule is cited
 
 
-def whole_script(access: Access, facts: Facts) -> bool:
-    """Whether one rule may allow this whole script: the rule repeats its text."""
+def may_allow_whole_script(access: Access, facts: Facts) -> bool:
+    """Whether an allow rule may cover this script by repeating its whole text."""
     return _is_repeatable(_examine(access, (), facts), facts)
 
 
@@ -326,14 +337,14 @@ def _is_repeatable(command: _Command, facts: Facts) -> bool:
     from refold.permissions.shell.whole_scripts import is_repeatable
 
     return is_repeatable(
-        command.access.subject.strip(), command.found, command.files, facts
+        command.access.subject.strip(), command.nested, command.files, facts
     )
 
 
 def _decide_by_script_rule(
     command: _Command, rules: Sequence[Rule], facts: Facts
 ) -> Decision | None:
-    """Allow a script whose whole text a rule repeats."""
+    """Allow a script if an allow rule repeats its whole text and may cover it; else None."""
     from refold.permissions.shell.whole_scripts import has_unknown_arguments
 
     text = command.access.subject.strip()
@@ -341,14 +352,14 @@ def _decide_by_script_rule(
     rule = next((r for r in allow_rules if r.pattern.strip() == text), None)
     if rule is None or not _is_repeatable(command, facts):
         return None
-    narrow = has_unknown_arguments(command.found)
+    narrow = has_unknown_arguments(command.nested)
     return structs.replace(decision_of(rule), confines=Confinement(narrow=narrow))
 
 
 def _decide_hosts(
     command: _Command, decision: Decision | None, facts: Facts
 ) -> Decision | None:
-    """The verdict of a rule for the command; ask if no rule for hosts covers its hosts."""
+    """Return `decision`, or a question if hosts need allow rules and a needed host has none."""
     if decision is None or not command.network.allowed or not facts.filters_hosts:
         return decision
     if not (missing := command.network.without_allow_rule(command.hosts)):
@@ -358,7 +369,7 @@ def _decide_hosts(
 
 
 def _covering_rule(part: SurveyedCommand, allow_rules: Sequence[Rule]) -> Rule | None:
-    if part.strays:
+    if part.writes_elsewhere:  # no command rule covers that file
         return None
     if not part.at_home and part.part.values[0].rsplit("/", 1)[-1] == "git":
         # Another directory can be another repository, with settings of its own.
@@ -367,7 +378,7 @@ def _covering_rule(part: SurveyedCommand, allow_rules: Sequence[Rule]) -> Rule |
 
 
 def _decide_in_sandbox(command: _Command, mode: Mode, facts: Facts) -> Decision | None:
-    """In mode `sandbox`: allow a command if the sandbox covers all that it does."""
+    """In mode `sandbox`, allow what the sandbox can confine and ask about the rest."""
     if mode != "sandbox":
         return None
     if reason := _why_sandbox_is_not_enough(command, facts):
@@ -379,73 +390,71 @@ def _decide_in_sandbox(command: _Command, mode: Mode, facts: Facts) -> Decision 
 
 
 def _why_sandbox_is_not_enough(command: _Command, facts: Facts) -> str:
-    """Why the sandbox does not suffice for this command, or ""."""
+    """Return why the sandbox cannot confine this command enough, or ""."""
     if not facts.sandboxed:
         return "no sandbox works on this machine"
-    known = facts.filters_hosts and command.network.allowed
+    has_host_rules = facts.filters_hosts and command.network.allowed
     uncovered = command.network.without_allow_rule(command.hosts)
-    if command.access.network and (uncovered or not known):
+    if command.access.network and (uncovered or not has_host_rules):
         return "it needs the network"
-    if reason := _reason_not_judged(command):
+    if reason := _why_not_judged(command):
         return reason
-    for words in command.found.commands:
+    for words in command.nested.commands:
         program = words[0].value
-        if MARK_PATTERN.search(program) and not _A_FILE_HERE.fullmatch(program):
+        if MARK_PATTERN.search(program) and not _WORKSPACE_GLOB.fullmatch(program):
             return "which program it runs is not known before it runs"
     for file in command.files:
         if _is_elsewhere(file, facts):
             return f"it names {file.real}, which is outside the workspace"
         if not file.looks and is_steering(file.real.split("/")):
             return f"{file.real} instructs agents or tools"
-    return discards(command.found) or _why_git_cannot_record(command, facts)
+    return discards(command.nested) or _why_git_cannot_record(command, facts)
 
 
 def _why_git_cannot_record(command: _Command, facts: Facts) -> str:
-    """Why git cannot record a hidden file, or "": it must see the content to compare it."""
-    runs = any(w[0].text.rsplit("/", 1)[-1] == "git" for w in command.found.commands)
+    """Return why git needs approval, or "": it tracks a file that the sandbox hides."""
+    runs = any(w[0].text.rsplit("/", 1)[-1] == "git" for w in command.nested.commands)
     if command.only_looks or not runs or not (path := facts.tracked_keys()):
         return ""
     return f"git has {path}, which commands that run without asking do not see"
 
 
-def _reason_not_judged(command: _Command) -> str:
-    nested = command.found
+def _why_not_judged(command: _Command) -> str:
+    nested = command.nested
     if not nested.commands:
         emptied = next((r.target.text for r in nested.redirects if r.writes), "")
-        return (
-            f"it empties {emptied}" if emptied else command.unread or "it holds no command"
-        )
+        if emptied:  # a redirection alone, such as `> file`
+            return f"it empties {emptied}"
+        return command.unread or "it holds no command"
     if nested.broken or nested.hidden:
         return command.unread or "refold cannot parse it with certainty"
     return ""
 
 
 def _is_elsewhere(file: NamedFile, facts: Facts) -> bool:
-    """Whether a file is outside the workspace, and not at a path that all sandboxed
-    commands have.
-    """
+    """Whether a file is outside the workspace, at a path that some sandboxes lack."""
     real = file.real
     if not real.startswith("/"):
         return False
     if not facts.outside(real):
         return False
-    if any(below(real, directory) for directory in (*facts.shared, *_OF_EVERY_COMMAND)):
+    if any(below(real, directory) for directory in (*facts.shared, *_SANDBOX_PATHS)):
         return False
-    return not (file.looks and any(below(real, directory) for directory in _OF_THE_SYSTEM))
+    return not (file.looks and any(below(real, directory) for directory in _SYSTEM_PATHS))
 
 
 def _ask_decision(command: _Command) -> Decision:
     return Decision("ask", reason=f"no rule allows this command, and {command.problem}")
 
 
-def _confines(command: _Command, mode: Mode, facts: Facts) -> Confinement:
+def _confinement_of(command: _Command, mode: Mode, facts: Facts) -> Confinement:
     writing = mode != "plan" and not (command.only_looks or _only_reads(command, facts))
     opened = _writable_git_paths(command, facts) if writing else ()
     return Confinement(writing, command.access.network, opened, command.granted)
 
 
 def _only_reads(command: _Command, facts: Facts) -> bool:
-    """Whether the command only reads, and reads protected files of the workspace."""
+    """Whether the command names protected files, and only reads files of the workspace."""
     if command.unread or not any(_protected_paths(command, facts)):
         return False
     surveyed = survey(
@@ -455,11 +464,11 @@ def _only_reads(command: _Command, facts: Facts) -> bool:
 
 
 def _writable_git_paths(command: _Command, facts: Facts) -> tuple[str, ...]:
-    """The settings and hooks that git may write, if no other program runs with it."""
-    only_git = bool(command.looked) and all(
-        p.part.values[0] == "git" or not p.problem for p in command.looked
+    """Return the settings and hooks that git may write; () if another program may write."""
+    only_git = bool(command.surveyed) and all(
+        p.part.values[0] == "git" or not p.problem for p in command.surveyed
     )
-    if not only_git or not any(p.part.values[0] == "git" for p in command.looked):
+    if not only_git or not any(p.part.values[0] == "git" for p in command.surveyed):
         return ()
     return _paths_in_git(command, facts, ".git/config", ".git/hooks", ".gitmodules")
 
@@ -470,15 +479,13 @@ def _paths_in_git(command: _Command, facts: Facts, *names: str) -> tuple[str, ..
 
 
 def _changes_git_settings(command: _Command) -> bool:
-    values = [part.part.values for part in command.looked]
+    values = [part.part.values for part in command.surveyed]
     return any(v[0] == "git" and not writes_no_settings(v) for v in values)
 
 
 def _edits_rebase(command: _Command) -> bool:
-    """Whether the command edits the todo list of a rebase, which may name programs to run
-    later.
-    """
-    values = [part.part.values for part in command.looked]
+    """Whether a `git rebase` edits its list of steps, which may run programs."""
+    values = [part.part.values for part in command.surveyed]
     return any(
         v[0] == "git"
         and "rebase" in v

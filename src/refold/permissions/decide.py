@@ -1,8 +1,8 @@
-"""Decides whether a call may run. Pure: all facts are arguments.
+"""Decides whether a tool call may run. Pure: all facts are arguments.
 
-The order is fixed, and the first match decides: a deny rule, an ask rule, protected files and
-catastrophes, text from outside, the mode, the read-only set, an allow rule; otherwise the user is
-asked. The seam asks the user, and the sandbox confines commands.
+The first of these that applies decides: a deny rule, an ask rule, protected files and
+catastrophic commands, text from outside, the mode, read-only calls, an allow rule. If none
+applies, the user is asked. `engine` asks the user, and the sandbox confines commands.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,10 +22,10 @@ from refold.permissions.rules import (
     Rule,
     decide_allowed,
     decide_forbidden,
+    is_about_reads,
     is_command,
     may_read,
     permits_private,
-    reads,
 )
 from refold.values.modes import PRIVATE_PREFIX, Mode
 from refold.values.path_names import is_steering
@@ -33,22 +33,24 @@ from refold.values.tools import Confinement, Effect
 
 
 def decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
-    """Decide on a call. Of several matching rules with one verdict the first is named."""
+    """Decide whether a call may run. The decision names the first matching rule with its
+    verdict.
+    """
     decision = _decide(access, mode, rules, facts)
     if decision.verdict != "ask":
         return decision
-    from refold.permissions.odd_letters import odd_letter
+    from refold.permissions.misleading_names import misleading_name
 
     names = [name for target in access.files for name in (target.path, target.real)]
-    odd = next((odd for text in (access.subject, *names) if (odd := odd_letter(text))), "")
-    return (
-        replace(decision, reason=f"{decision.reason}; look closely: {odd}")
-        if odd
-        else decision
-    )
+    clauses = (misleading_name(text) for text in (access.subject, *names))
+    odd = next((clause for clause in clauses if clause), "")
+    if not odd:
+        return decision
+    return replace(decision, reason=f"{decision.reason}; look closely: {odd}")
 
 
 def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> Decision:
+    """Return the first decision that one of these checks makes; the last one always decides."""
     if is_command(access):
         # Imported late, because it loads a grammar.
         from refold.permissions.command_verdict import decide_command
@@ -70,29 +72,35 @@ def _decide(access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts) -> 
 
 
 def is_readable(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
-    """Whether a tool that was given a folder may show the content of this file.
+    """Whether a tool that was given a folder may show the content of a file in it.
 
-    It applies to searches, lists of files and attached folders.
+    Searches, lists of files and attached folders leave out all other files.
     """
     return may_read(real, rules, facts) and not is_protected(real, facts, writes=False)
 
 
 def why_unreadable(real: str, rules: Sequence[Rule], facts: Facts) -> str:
-    """Why a deny rule keeps this file from being read, whatever tool is used, or ""."""
+    """Return why a deny rule forbids all tools to read this file, or "" if none does."""
     access = Access("read_file", Effect.LOOK, files=(Target(real, real),))
     decision = decide_forbidden(access, "deny", rules, facts)
     return decision.reason if decision else ""
 
 
 def unreadable_literal_paths(rules: Sequence[Rule], facts: Facts) -> set[str]:
-    """Files and folders, anywhere on disk, that deny rules on reading name literally."""
+    """Return the files and folders that deny rules without wildcards forbid to read.
+
+    They may be anywhere on the disk.
+    """
     return {
         path for rule in _unreadable_patterns(rules) for path in literal_paths(rule, facts)
     }
 
 
 def folders_with_unreadable(rules: Sequence[Rule], facts: Facts) -> set[str]:
-    """Folders, anywhere on disk, with files that deny rules on reading may match."""
+    """Return the folders in which deny rules with wildcards may forbid to read files.
+
+    They may be anywhere on the disk.
+    """
     return {
         folder
         for rule in _unreadable_patterns(rules)
@@ -101,18 +109,19 @@ def folders_with_unreadable(rules: Sequence[Rule], facts: Facts) -> set[str]:
 
 
 def _unreadable_patterns(rules: Sequence[Rule]) -> Iterator[str]:
-    """The patterns of deny rules on reading."""
+    """Yield the path patterns of the deny rules that forbid reading."""
     return (
         rule.pattern
         for rule in rules
-        if rule.verdict == "deny" and rule.pattern and reads(rule.tool)
+        if rule.verdict == "deny" and rule.pattern and is_about_reads(rule.tool)
     )
 
 
 def _decide_in_plan_mode(access: Access, mode: Mode, facts: Facts) -> Decision | None:
-    unwalled = access.tool in CODE_TOOLS and not facts.sandboxed
+    """Deny a call that could change or run something in plan mode; None otherwise."""
+    is_unconfined = access.tool in CODE_TOOLS and not facts.sandboxed
     if mode != "plan" or (
-        access.effect not in (Effect.CHANGE, Effect.RUN) and not unwalled
+        access.effect not in (Effect.CHANGE, Effect.RUN) and not is_unconfined
     ):
         return None
     reason = (
@@ -122,16 +131,20 @@ def _decide_in_plan_mode(access: Access, mode: Mode, facts: Facts) -> Decision |
 
 
 def _decide_after_outside_text(access: Access, facts: Facts) -> Decision | None:
+    """Ask about a call with effects after the model read text from outside; None otherwise."""
     if not facts.read_outside_text or access.tool in OUTSIDE_TOOLS:
         return None
-    unwalled = access.tool in CODE_TOOLS and not facts.sandboxed
-    if access.effect not in (Effect.CHANGE, Effect.RUN, Effect.NET) and not unwalled:
+    is_unconfined = access.tool in CODE_TOOLS and not facts.sandboxed
+    if access.effect not in (Effect.CHANGE, Effect.RUN, Effect.NET) and not is_unconfined:
         return None
     return Decision("ask", reason=OUTSIDE_TEXT_REASON, outside=True)
 
 
 def _decide_private_address(access: Access, rules: Sequence[Rule]) -> Decision | None:
-    """Refuse private addresses in every mode, unless a rule permits them for the host."""
+    """Refuse a private address in every mode, unless an allow rule permits it for the host.
+
+    Return None for other calls.
+    """
     if access.tool not in WEB_TOOLS:
         return None
     from refold.values.web_address import host_of, is_inside_name
@@ -155,6 +168,7 @@ def _decide_question(access: Access) -> Decision | None:
 
 
 def _decide_by_mode(access: Access, mode: Mode, facts: Facts) -> Decision | None:
+    """Allow a call that the mode or its effect permits without rules; None for other calls."""
     if mode == "bypass":
         return Decision("allow", reason="mode bypass runs everything without asking")
     if access.effect is Effect.SELF:
@@ -166,6 +180,7 @@ def _decide_by_mode(access: Access, mode: Mode, facts: Facts) -> Decision | None
 
 
 def _decide_read_only(access: Access, mode: Mode, facts: Facts) -> Decision | None:
+    """Allow a call that only reads inside the workspace; None for other calls."""
     if (
         mode == "rules-only"
         or access.effect is not Effect.LOOK
@@ -173,19 +188,17 @@ def _decide_read_only(access: Access, mode: Mode, facts: Facts) -> Decision | No
     ):
         return None
     if access.tool in CODE_TOOLS:
-        walled = Decision("allow", reason="it is read-only: a sandbox confines it")
-        return walled if facts.sandboxed else None
+        if not facts.sandboxed:
+            return None
+        return Decision("allow", reason="it is read-only: a sandbox confines it")
     return Decision("allow", reason="it is read-only, inside the workspace")
 
 
 def _ask_decision(access: Access, facts: Facts) -> Decision:
+    """Return the decision to ask, with the reason why nothing allows the call."""
     if outside := _first_outside(access, facts):
         return Decision("ask", reason=f"{outside} is outside the workspace")
-    if (
-        steers := _first_not_covered(access, facts)
-        if access.effect is Effect.CHANGE
-        else ""
-    ):
+    if access.effect is Effect.CHANGE and (steers := _first_not_covered(access, facts)):
         return Decision("ask", reason=f"{steers} instructs agents or tools")
     if access.tool in LATER_TOOLS:
         return Decision(
@@ -196,26 +209,30 @@ def _ask_decision(access: Access, facts: Facts) -> Decision:
 
 
 def _first_outside(access: Access, facts: Facts) -> str:
+    """Return the first file of a call that is outside the workspace, or ""."""
     return next((t.real for t in access.files if facts.outside(t.real)), "")
 
 
 def _first_not_covered(access: Access, facts: Facts) -> str:
-    """The first file that a permission to edit does not cover, or ""."""
+    """Return the first file of a call that mode `accept-edits` does not cover, or "".
+
+    It does not cover files outside the workspace, and files that instruct agents.
+    """
     names = ((t.real, name) for t in access.files for name in (t.real, t.path))
     steers = (real for real, name in names if is_steering(name.split("/")))
     return _first_outside(access, facts) or next(steers, "")
 
 
 def _decide_protected(access: Access, facts: Facts) -> Decision | None:
+    """Ask each time about a call that names a protected file; None for other calls."""
     writes = access.effect is not Effect.LOOK
-    part = (
-        facts.bare_repository_part([target.real for target in access.files])
-        if writes
-        else ""
-    )
+    repository_part = ""
+    if writes:
+        repository_part = facts.bare_repository_part([t.real for t in access.files])
     for target in access.files:
         for path in (target.real, target.path):
-            if (part and path == part) or is_protected(path, facts, writes=writes):
+            in_repository = bool(repository_part) and path == repository_part
+            if in_repository or is_protected(path, facts, writes=writes):
                 reason = (
                     f"{target.real} is protected: it holds secrets or decides what runs"
                 )

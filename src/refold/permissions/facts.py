@@ -1,9 +1,10 @@
-"""What a call would access, the facts about the workspace, and which files are protected.
+"""Defines what permission decisions depend on: the access of a call, and facts about the
+workspace.
 
-A decision depends on these alone; the caller collects them. Protected files hold secrets or decide
-what runs, and are asked about in every mode. They are recognized by name, whether they exist or not:
-`values.path_names` has the names, for the sandbox, too. `shell` finds out whether a command names
-one.
+It also recognizes protected files, which hold secrets or decide what runs, and need approval in
+every mode. They are recognized by name, even if they do not exist. `values.path_names` has the
+names, which the sandbox uses as well. The caller collects the facts; the package `shell` finds
+the files that a command names.
 """
 
 import re
@@ -16,24 +17,24 @@ from refold.values.modes import Verdict
 from refold.values.path_names import KEYS_REASON, below, guard_reason
 from refold.values.tools import Confinement, Effect
 
-# Commands create these all the time, so no sandbox prevents it.
+# Commands create these all the time, so no sandbox prevents that.
 _KEY_FILES = r".+\.(?:pem|key|p12|pfx|ppk|kdbx|keystore|jks)"
 _RUN_LATER = ("/.husky/", "/library/launchagents/")
 
 
 class Target(Struct, frozen=True):
-    """A file that a call names, and its real path: absolute, links followed."""
+    """A file that a call names. `real` is its absolute path, with links resolved."""
 
     path: str
     real: str
 
 
 class Access(Struct, frozen=True):
-    """What a call would do, as far as permission is concerned.
+    """What a call would access.
 
-    `subject` is what the call is about if that is not a file: a command line, an address.
-    With `command` it is a command line, whatever the tool is called.
-    `cwd` is where a command runs, absolute; "" for the first root.
+    `subject` is what the call is about if that is not a file, such as an address. If `command`
+    is set, it is a command line, whatever the tool is called. `cwd` is the absolute path of the
+    directory in which a command runs; "" means the first root.
     """
 
     tool: str
@@ -41,45 +42,53 @@ class Access(Struct, frozen=True):
     subject: str = ""
     files: tuple[Target, ...] = ()
     cwd: str = ""
-    network: bool = False  # a command that needs the network
-    hosts: tuple[str, ...] = ()  # the hosts that it names: patterns of `values.hosts`
+    network: bool = False  # the command needs the network
+    hosts: tuple[str, ...] = ()  # the hosts that the call names: patterns of `values.hosts`
     private: bool = False  # the host of a web address resolves to a private IP address
     command: bool = False
 
 
 def normalize_path(path: str) -> str:
-    """Normalize a path for file systems without links."""
+    """Return the absolute path without `.`, `..` and double slashes. Links are not resolved."""
     return normpath(join("/", path))
 
 
 def no_urls() -> Sequence[str]:
-    """The default of `Facts.git_urls`: no repository has a remote."""
+    """Return no URLs. This is the default of `Facts.git_urls`."""
     return ()
 
 
 def no_part(paths: Sequence[str]) -> str:
-    """The default of `Facts.bare_repository_part`: no directory is a repository."""
+    """Return "": no path is part of a repository.
+
+    This is the default of `Facts.bare_repository_part`.
+    """
     return ""
 
 
 def keep_all() -> None:
-    """The default of `Facts.renew`: each path is resolved when it is asked for."""
+    """Do nothing: the default of `Facts.renew`, for a `follow` that remembers nothing."""
 
 
 class Facts(Struct, frozen=True):
     """The facts about the workspace that permissions depend on.
 
-    `roots` are the directories of the workspace, absolute and with links resolved; relative
-    paths start from the first. `own` are directories of refold's own: keys, settings,
-    sessions. `follow` resolves a path: absolute, links and `..` followed; it need not
-    exist. `renew` makes it forget what it has resolved before. With `sandboxed` a command can be kept from writing; then it may read and run
-    what is in `shared`, which are directories in `own`. `trees` are directories in `own`,
-    too, with files of the user. With `asks_after_outside_text`, a change is asked about once
-    the model has `read_outside_text` that the user has not answered for. `bare_repository_part` names, of
-    paths that a call writes, one by which git would run a program in a directory that is a
-    repository, or becomes one by them, without being called `.git`; "" if there is none. `tracked_keys` names a file that git
-    has, and that commands which run without asking do not see; "" if there is none. With
-    `filters_hosts` a command can be kept to named hosts; `git_urls` are those of the remotes.
+    `roots` are the directories of the workspace, absolute and with links resolved. Relative
+    paths start from the first. `movable_root` is a directory that other workers of a cluster
+    have under other paths. `own` are refold's own directories, with keys, settings and
+    sessions. Parts of them are `shared`, which sandboxed commands may read and run, and
+    `trees`, which have files of the user. `follow` makes a path absolute and resolves `..` and
+    links, whether it exists or not; it may remember results, which `renew` discards.
+
+    If `sandboxed`, a command can be kept from writing; if `filters_hosts`, from reaching
+    unnamed hosts. `git_urls` returns the URLs of the git remotes. `read_outside_text`: the
+    model has read text from outside, and the user has sent nothing since; if
+    `asks_after_outside_text`, the user is then asked about changes.
+
+    git runs programs that the files of a repository name, and some files make any directory a
+    repository. `bare_repository_part` gets the paths that a call writes, and returns one of
+    these files, or "". `tracked_keys` returns a file with secret keys that git tracks, and that
+    is hidden from commands which run without asking, or "".
     """
 
     roots: tuple[str, ...] = ("/",)
@@ -96,17 +105,19 @@ class Facts(Struct, frozen=True):
     tracked_keys: Callable[[], str] = str
     filters_hosts: bool = False
     git_urls: Callable[[], Sequence[str]] = no_urls
+    movable_root: str = ""
 
     def outside(self, real: str) -> bool:
-        """Whether this path, links followed, is outside of all roots."""
+        """Whether a path, with links resolved, is outside of all roots."""
         return not any(below(real, root) for root in self.roots)
 
 
 class Decision(Struct, frozen=True):
-    """A verdict. `rule` in `source` decided, or, if that is "", the cause in `reason`.
+    """Whether a call may run, and why.
 
-    With `once`, the user may allow only this one call. `outside`: it asks because the model
-    has read text from outside.
+    `rule` is the rule that decided, and `source` says where it is defined. If no rule decided,
+    `rule` is "" and `reason` says why. `once`: the user may allow only this one call.
+    `outside`: the user is asked because the model has read text from outside.
     """
 
     verdict: Verdict
@@ -119,15 +130,18 @@ class Decision(Struct, frozen=True):
 
 
 def is_protected(path: str, facts: Facts, *, writes: bool) -> bool:
-    """Whether every mode asks about this file. `path` is absolute."""
-    theirs = any(below(path, tree) for tree in facts.trees)
-    if not theirs and any(below(path, own) for own in facts.own):
+    """Whether access to the file at this absolute path needs approval in every mode.
+
+    Some files are protected only if the call `writes` them.
+    """
+    is_users_file = any(below(path, tree) for tree in facts.trees)
+    if not is_users_file and any(below(path, own) for own in facts.own):
         return True
-    small = path.casefold()
+    folded = path.casefold()
     reason = guard_reason(path.split("/"))
-    if reason == KEYS_REASON or re.fullmatch(_KEY_FILES, small.rpartition("/")[2]):
+    if reason == KEYS_REASON or re.fullmatch(_KEY_FILES, folded.rpartition("/")[2]):
         return True
     if not writes:
         return False
-    later = any(name in small + "/" for name in _RUN_LATER)
-    return bool(reason) or later or bool(facts.bare_repository_part((path,)))
+    runs_later = any(name in folded + "/" for name in _RUN_LATER)
+    return bool(reason) or runs_later or bool(facts.bare_repository_part((path,)))

@@ -1,9 +1,10 @@
-"""Which hosts a command may reach: those of `net(…)` rules, and those that its question names. Pure.
+"""Determines the hosts that a command may reach: those of `net(…)` rules and of its question.
+Pure.
 
-A question names what the call asks for (`hosts`), the URLs in the command line, the registries of the
-programs in it and the remotes of git. Where no rule says `net(…)`, a rule for a command means all
-hosts, as it did before hosts were judged. `values.hosts` has the patterns, `network.filter` compares
-each connection with the result.
+The question shows the hosts that the call names (`hosts`), those of URLs in the command line,
+the registries of its programs and the remotes of git. Without any `net(…)` rule, a rule that
+allows a command allows all hosts. `values.hosts` defines the patterns of hosts, and
+`network.filter` applies the result to each connection.
 """
 
 import re
@@ -36,7 +37,7 @@ from refold.values.web_address import is_inside_name, web_address
 
 _URL_PATTERN = r"https?://[^\s'\"<>|;()]+"
 _USER_PATTERN = r"(?<=:)//[^/?#]*@"
-# The preset of a program's registry. `git` has its own remotes.
+# The presets of programs' registries. `git` has its own remotes.
 _REGISTRY_HOSTS = {
     name: preset
     for preset, names in {
@@ -55,8 +56,8 @@ _REGISTRY_HOSTS = {
     }.items()
     for name in names.split()
 }  # fmt: skip
-# Options without a value of programs whose other words are URLs, in which the scheme may be
-# missing: letters of short options, then long ones. All others are taken to have a value.
+# Programs whose words are URLs, possibly without a scheme, with their options that have no value:
+# the letters of short options, then long ones. All other options are assumed to have a value.
 _FLAGS_OF_FETCHERS = {
     "curl": (
         "#0123456afgGiIjJklLnNOpqRsSvZ",
@@ -72,7 +73,8 @@ _FLAGS_OF_FETCHERS = {
         "page-requisites quiet recursive server-response show-progress spider timestamping verbose",
     ),
 }
-# These do nothing useful without a network, with one of these words first; "": always.
+# Programs, and the first words with which they are useless without a network; "" stands for every
+# first word.
 _ONLINE_COMMANDS = {
     name: words.split() or [""]
     for names, words in {
@@ -94,7 +96,7 @@ _PYTHON_NAME = re.compile(r"python[0-9.]*")
 
 
 class NetworkRules(Struct, frozen=True):
-    """The patterns of hosts in the rules, and the rules themselves."""
+    """The `net(…)` rules, and the patterns of hosts in them by verdict."""
 
     allowed: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
@@ -103,71 +105,88 @@ class NetworkRules(Struct, frozen=True):
 
     @property
     def every_host_but_denied(self) -> ReachableHosts | None:
-        """What a command may reach that no question names; None: every host."""
+        """Every public host except the denied ones; None, which means every host, if none is
+        denied.
+        """
         return every_host_but(ReachableHosts(self.allowed, self.denied))
 
     def without_allow_rule(self, host_names: Sequence[str]) -> tuple[str, ...]:
-        """Those of these patterns that no allow rule covers."""
+        """Return the patterns in `host_names` that no allow rule covers."""
         if EVERY_HOST in self.allowed:
             return ()
-        plain = ReachableHosts(self.allowed)
+        allowed_hosts = ReachableHosts(self.allowed)
         return tuple(
-            n for n in host_names if not ReachableHosts((n,)).within(plain).allowed
+            n for n in host_names if not ReachableHosts((n,)).within(allowed_hosts).allowed
         )
 
     def decision_on_hosts(
         self, access: Access, host_names: Sequence[str], verdict: Verdict
     ) -> Decision | None:
-        """The verdict of a deny or ask rule for hosts that a call or a URL in it names.
+        """Return the decision of the first rule with this verdict that matches one of the
+        hosts, or None.
 
-        Hosts of a registry do not count: a program may need only some of them.
+        A host of a registry counts only if the call names it, because a program may need only
+        some.
         """
-        spelled = [n for n in host_names if n in access.hosts or not preset_of(n)]
+        named = [n for n in host_names if n in access.hosts or not preset_of(n)]
         for rule in self.rules:
             if rule.verdict != verdict:
                 continue
-            against = ReachableHosts((), expand_hosts(rule.pattern))
-            if any(against.ban_reason(place_of(n)[0]) for n in spelled if n != EVERY_HOST):
+            rule_hosts = ReachableHosts((), expand_hosts(rule.pattern))
+            if any(rule_hosts.ban_reason(place_of(n)[0]) for n in named if n != EVERY_HOST):
                 return decision_of(rule)
         return None
 
 
 def network_rules(rules: Sequence[Rule]) -> NetworkRules:
-    network_rules_ = tuple(rule for rule in rules if rule.tool == NETWORK_RULE)
-    if not network_rules_:
+    """Return the host patterns of the rules `net(…)`, by their verdict."""
+    host_rules = tuple(rule for rule in rules if rule.tool == NETWORK_RULE)
+    if not host_rules:
         return NetworkRules()
     return NetworkRules(
-        _patterns(network_rules_, "allow"),
-        _patterns(network_rules_, "ask"),
-        _patterns(network_rules_, "deny"),
-        network_rules_,
+        _patterns(host_rules, "allow"),
+        _patterns(host_rules, "ask"),
+        _patterns(host_rules, "deny"),
+        host_rules,
     )
 
 
 def hosts_of_command(
     access: Access, nested: NestedCommands, facts: Facts
 ) -> tuple[str, ...]:
-    """Patterns of the hosts that a command is known to need, those of the call first."""
+    """Return patterns of the hosts that a command certainly needs, those of the call first.
+
+    Return () if the call does not ask for a network.
+    """
     if not access.network:
         return ()
-    wanted = (*access.hosts, *_in_commands(nested.commands, facts))
-    return tuple(dict.fromkeys(wanted))[:MAX_NAMED_HOSTS]
+    patterns = (*access.hosts, *_hosts_in_commands(nested.commands, facts))
+    return tuple(dict.fromkeys(patterns))[:MAX_NAMED_HOSTS]
 
 
 def needs_network(nested: NestedCommands, facts: Facts) -> bool:
-    """Whether the command fails without a network, and the outside hosts it needs are known."""
+    """Whether a program of the command is useless without a network and names a host outside.
+
+    A host is outside unless its name can only belong to this machine or its local network.
+    """
     return any(
         not is_inside_name(place_of(pattern)[0])
         for words in nested.commands
         if words and _is_online(words)
-        for pattern in _in_commands((words,), facts)
+        for pattern in _hosts_in_commands((words,), facts)
     )
 
 
 def reachable_hosts(
     verdict: Verdict, mode: Mode, host_names: Sequence[str], rules: NetworkRules
 ) -> ReachableHosts | None:
-    """The hosts of a command that may use the network; None: every host."""
+    """Return the hosts that a command with network access may reach; None means every host.
+
+    If the verdict is "ask", the question shows `host_names`, so a yes allows them, too. A host
+    of an ask rule is reachable only if the question shows it. If the user is not asked, and the
+    mode is `bypass` or no allow rule names hosts, every public host that no rule denies is
+    reachable.
+    """
     asks = verdict == "ask"
     shown = host_names if asks else ()
     asked = tuple(p for p in rules.asked if not _is_shown(p, shown))
@@ -180,13 +199,15 @@ def reachable_hosts(
 
 
 def _is_shown(host: str, host_names: Sequence[str]) -> bool:
-    """Whether the question shows a host that this ask rule matches."""
+    """Whether `host_names`, which the question shows, include one that an ask rule for `host`
+    matches.
+    """
     rule = ReachableHosts((), (host,))
     return any(n == EVERY_HOST or rule.ban_reason(place_of(n)[0]) for n in host_names)
 
 
 def hosts_text(hosts: ReachableHosts | None) -> str:
-    """Text for a question: the hosts that the command can reach."""
+    """Return a text for a question that names the hosts which a command can reach."""
     if hosts is None:
         return "every host"
     if EVERY_PUBLIC_HOST in hosts.allowed:
@@ -195,18 +216,19 @@ def hosts_text(hosts: ReachableHosts | None) -> str:
 
 
 def rules_for(host_names: Sequence[str]) -> tuple[str, ...]:
-    """Rules that let a command reach these hosts, with presets where they match.
+    """Return `net(…)` rules that allow these hosts; a preset replaces the hosts that it
+    contains.
 
-    None for every host: that needs a choice of its own.
+    Return () if `host_names` include "every host", which the user must choose separately.
     """
     if EVERY_HOST in host_names:
         return ()
-    whole, left = list[str](), list(host_names)
+    preset_rules, remaining = list[str](), list(host_names)
     for preset, hosts in HOST_PRESETS.items():
-        if len(hosts) > 1 and set(hosts) <= set(left):
-            whole.append(f"{NETWORK_RULE}({PRESET_PREFIX}{preset})")
-            left = [pattern for pattern in left if pattern not in hosts]
-    return (*whole, *(f"{NETWORK_RULE}({pattern})" for pattern in left))
+        if len(hosts) > 1 and set(hosts) <= set(remaining):
+            preset_rules.append(f"{NETWORK_RULE}({PRESET_PREFIX}{preset})")
+            remaining = [pattern for pattern in remaining if pattern not in hosts]
+    return (*preset_rules, *(f"{NETWORK_RULE}({pattern})" for pattern in remaining))
 
 
 def _patterns(rules: Sequence[Rule], verdict: Verdict) -> tuple[str, ...]:
@@ -214,25 +236,31 @@ def _patterns(rules: Sequence[Rule], verdict: Verdict) -> tuple[str, ...]:
 
 
 def _is_online(words: Sequence[Word]) -> bool:
+    """Whether the table of programs says that the command is useless without a network."""
     name, values = _name_and_values(words)
-    first = next((value for value in values[1:] if not _is_option(value)), "")
-    wanted = _ONLINE_COMMANDS.get(name, ())
-    return "" in wanted or first in wanted
+    subcommand = next((value for value in values[1:] if not _is_option(value)), "")
+    online_words = _ONLINE_COMMANDS.get(name, ())
+    return "" in online_words or subcommand in online_words
 
 
 def _name_and_values(words: Sequence[Word]) -> tuple[str, Sequence[str]]:
-    """The program and its words; of `python -m pip`, those of pip."""
+    """Return the name of the program, and the words of the command from the program on.
+
+    For `python -m pip install`, these are "pip" and the words from `pip` on.
+    """
     name, values = name_of(tuple(words)), [word.value for word in words]
     if _PYTHON_NAME.fullmatch(name) and values[1:2] == ["-m"]:
         return "".join(values[2:3]), values[2:]
     return name, values
 
 
-def _in_commands(commands: Sequence[tuple[Word, ...]], facts: Facts) -> Iterator[str]:
-    # Each command is also there without its first options, whose values then look like URLs.
-    spelled = [[word.value for word in words] for words in commands]
-    stripped = ([*v[:1], *dropwhile(_is_option, v[1:])] for v in spelled)
-    bare = [short for short, v in zip(stripped, spelled, strict=True) if short != v]
+def _hosts_in_commands(commands: Sequence[tuple[Word, ...]], facts: Facts) -> Iterator[str]:
+    """Yield the hosts of URLs, registries and git remotes that the commands need."""
+    # `commands` has each command a second time, without its first options. In this copy the
+    # value of an option would look like a URL.
+    every = [[word.value for word in words] for words in commands]
+    stripped = ([*values[:1], *dropwhile(_is_option, values[1:])] for values in every)
+    copies = [copy for copy, values in zip(stripped, every, strict=True) if copy != values]
     for words in commands:
         if not words:
             continue
@@ -242,8 +270,8 @@ def _in_commands(commands: Sequence[tuple[Word, ...]], facts: Facts) -> Iterator
         if name == "git":
             for url in facts.git_urls():
                 yield from _hosts_in(url)
-        short = () if values in bare else _urls_without_scheme(name, values)
-        for value in (*values, *short):
+        completed = () if values in copies else _urls_without_scheme(name, values)
+        for value in (*values, *completed):
             yield from _hosts_in(value)
 
 
@@ -252,7 +280,10 @@ def _is_option(text: str) -> bool:
 
 
 def _urls_without_scheme(name: str, values: Sequence[str]) -> Iterator[str]:
-    """The URLs that a fetching program reads without a scheme, as it completes them."""
+    """Yield the arguments of curl or wget that are URLs without a scheme, with `http://` added.
+
+    `name` is the program, and `values` are the words of the command.
+    """
     if name not in _FLAGS_OF_FETCHERS:
         return
     letters, flags = _FLAGS_OF_FETCHERS[name]
@@ -265,17 +296,25 @@ def _urls_without_scheme(name: str, values: Sequence[str]) -> Iterator[str]:
             url = word
         elif option != "--url":
             url = ""
-            if word.startswith("--"):
-                with_value = option == word != "--" and word[2:] not in flags.split()
-            else:
-                with_value = len(word[1:].lstrip(letters)) == 1
-            if with_value:
+            if _takes_next_word(word, letters, flags.split()):
                 next(words, "")
         if url and "://" not in url:
             yield f"http://{url}"
 
 
+def _takes_next_word(option: str, letters: str, flags: Sequence[str]) -> bool:
+    """Whether the word after `option` is its value.
+
+    `letters` are the short options without a value, and `flags` the long ones.
+    """
+    if option.startswith("--"):
+        return option != "--" and "=" not in option and option[2:] not in flags
+    # The first letter with a value takes the rest of the word, or else the next word.
+    return len(option[1:].lstrip(letters)) == 1
+
+
 def _hosts_in(text: str) -> Iterator[str]:
+    """Yield the host of each URL in a text, as a pattern."""
     for url in re.findall(_URL_PATTERN, text):
         try:
             place = web_address(re.sub(_USER_PATTERN, "//", url))

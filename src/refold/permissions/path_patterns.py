@@ -1,11 +1,12 @@
-"""Which files a pattern in a rule matches.
+"""Decides which files a pattern in a rule matches.
 
-As in a gitignore file: a name without a slash (`.env`, `*.md`) matches at any depth, one with a
-slash (`src/**`, `./.env`) starts at the first root, `/x` and `//x` at the root of the disk, `~/x` at
-the user's home. A slash at the end stands for everything below. `values.path_globs` has the rest.
+Patterns are similar to those of a gitignore file: a name without a slash (`.env`, `*.md`)
+matches at any depth, one with a slash (`src/**`, `./.env`) starts at the first root, `/x` and
+`//x` at the root of the disk, `~/x` at the user's home. A slash at the end means everything
+below. `values.path_globs` implements the wildcards.
 
-Deny and ask rules match widely: everything below a folder they name, in any case, and a name without
-a folder anywhere on the disk.
+A deny or ask rule matches more than an allow rule: everything below a folder that it names,
+names in upper or lower case, and a name without a folder anywhere on the disk.
 """
 
 import re
@@ -13,23 +14,29 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from refold.permissions.facts import Facts
-from refold.permissions.shell.words import MARK_PATTERN, Held, may_match, with_gaps
+from refold.permissions.shell.words import MARK_PATTERN, Certainty, may_match, with_gaps
 from refold.values.path_globs import escape_pattern, literal_name, regex, split_loosely
 
 _WILD_CHARACTERS = re.compile(r"[*?\[\\]")
 
 
 def allows(pattern: str, real: str, facts: Facts) -> bool:
-    """Whether an allow rule covers `real`, which is absolute, links followed."""
+    """Whether an allow rule with this pattern covers `real`, an absolute path with links
+    resolved.
+    """
     return any(
         _regex(start, rest).fullmatch(real) for start, rest in _anchors(pattern, facts)
     )
 
 
-def forbids(pattern: str, path: str, facts: Facts) -> Held:
-    """Whether a deny or ask rule matches. `path` is absolute and may contain marks."""
+def forbids(pattern: str, path: str, facts: Facts) -> Certainty:
+    """Return whether a deny or ask rule with this pattern matches an absolute path.
+
+    Marks in the path stand for text that is known only when a command runs. The answer is
+    "maybe" if it depends on this text.
+    """
     hidden, answer = bool(MARK_PATTERN.search(path)), "no"
-    for start, rest in _anchors_of_folders_too(pattern, facts):
+    for start, rest in _forbidding_anchors(pattern, facts):
         if hidden:
             tokens = _tokens(start + "/" + rest)
             answer = "maybe" if may_match(tokens, with_gaps(path.casefold())) else answer
@@ -39,19 +46,22 @@ def forbids(pattern: str, path: str, facts: Facts) -> Held:
 
 
 def literal_paths(pattern: str, facts: Facts) -> Iterator[str]:
-    """The file or folder that a forbidding pattern covers as a whole, if it names one."""
-    for start, rest in _anchors_of_folders_too(pattern, facts):
+    """Yield the files or folders that a pattern of a deny or ask rule names without wildcards.
+
+    `/**` at the end is ignored, since the folder counts as a whole. Links are resolved.
+    """
+    for start, rest in _forbidding_anchors(pattern, facts):
         literal = rest.removesuffix("**").rstrip("/") if rest.endswith("/**") else rest
         if name := literal_name(literal):
             yield facts.follow(f"{start}/{name}")
 
 
 def start_folders(pattern: str, facts: Facts) -> Iterator[str]:
-    """The folders in which a forbidding pattern begins, unless it names one file.
+    """Yield the folders in which a deny or ask rule with wildcards can match files.
 
-    None for a pattern that applies anywhere: a whole disk cannot be searched.
+    The root of the disk is left out, because a whole disk cannot be searched.
     """
-    for start, rest in _anchors_of_folders_too(pattern, facts):
+    for start, rest in _forbidding_anchors(pattern, facts):
         if literal_name(rest) is None:
             literal = _WILD_CHARACTERS.split(rest)[0]
             folder = facts.follow(
@@ -62,7 +72,7 @@ def start_folders(pattern: str, facts: Facts) -> Iterator[str]:
 
 
 def problem(pattern: str) -> str:
-    """Why the pattern is invalid as a path, or ""."""
+    """Return why this is not a valid pattern for paths, or ""."""
     try:
         regex(pattern, across=True)
     except ValueError as error:
@@ -71,7 +81,10 @@ def problem(pattern: str) -> str:
 
 
 def _anchors(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
-    """The literal beginning of a pattern, and the rest."""
+    """Yield each way to read a pattern: a literal folder, and the pattern relative to it.
+
+    The folder "" is the root of the disk.
+    """
     rest = pattern + "**" if pattern.endswith("/") else pattern
     if rest.startswith("/"):
         yield "", rest.lstrip("/")
@@ -84,14 +97,20 @@ def _anchors(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
             yield root.rstrip("/"), "**/" + rest
 
 
-def _anchors_of_folders_too(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
-    yield from _everywhere(pattern, facts)
+def _forbidding_anchors(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
+    yield from _wide_anchors(pattern, facts)
     if "[" in pattern and "\\" not in pattern:
-        # A folder may be called `[id]`, and who forbids it wrote that.
-        yield from _everywhere(pattern.replace("[", "\\["), facts)
+        # A folder may be called `[id]`, and an author who forbids it writes exactly that.
+        yield from _wide_anchors(pattern.replace("[", "\\["), facts)
 
 
-def _everywhere(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
+def _wide_anchors(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
+    """Yield each way to read a pattern of a deny or ask rule, as `_anchors` does for an allow
+    rule.
+
+    Here a name without a folder starts at the root of the disk, and links in folders are
+    resolved.
+    """
     stripped = pattern.rstrip("/")
     if stripped.startswith("**/") or "/" not in stripped:
         yield "", "**/" + stripped.removeprefix("**/")
@@ -112,8 +131,9 @@ def _everywhere(pattern: str, facts: Facts) -> Iterator[tuple[str, str]]:
 
 
 def _is_below(start: str, rest: str, path: str) -> bool:
+    """Whether the pattern `rest` in the folder `start` matches `path` or a folder above it."""
     exact, wide = _wide_regexes(start, rest)
-    # With a slash at the end: `secret/**` matches the folder, too.
+    # The slash is for `secret/**`, which matches the folder, too.
     return any(
         regex.fullmatch(name) or regex.fullmatch(f"{name}/")
         for regex, name in ((exact, path), (wide, path.casefold()))
@@ -127,7 +147,10 @@ def _regex(start: str, rest: str) -> re.Pattern[str]:
 
 @lru_cache(maxsize=512)
 def _wide_regexes(start: str, rest: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Regular expressions for the path as it is, and for the path with its case folded."""
+    """Return a regular expression for a path, and one for the path with its case folded.
+
+    Both also match all files below a match.
+    """
     exact = f"{_regex(start, rest).pattern}(?:/.*)?"
     folded = re.escape(start.casefold() + "/") + regex(rest.casefold(), across=True)
     ignoring = re.DOTALL | re.IGNORECASE

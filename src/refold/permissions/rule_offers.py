@@ -1,18 +1,19 @@
-"""The allow rules that a user is offered with a question: the most useful first.
+"""Computes the allow rules that a question offers to the user, the most useful first.
 
 A rule for exactly this call saves only its own repetition. So for programs of everyday
-development the program and its subcommand are offered first, and for edits the folder. For
-programs that run other programs or code (interpreters, shells, wrappers), and for commands
-that delete, discard changes or use the network, only the call itself is offered. A ` *` at
-the end never covers options that write or run something else
-(`command_patterns.is_dangerous`), and deny rules, protected files and catastrophes come before
-any allow rule. Where one rule cannot cover a command of several parts, each part gets its
-own (`rule_set`); a script that has no such parts gets a rule that repeats it.
+development a rule for the program and its subcommand comes first, and for edits one for the
+folder. For programs that run other programs or code (interpreters, shells, wrappers), and for
+commands that delete, discard changes or use the network, only the call itself is offered. A `
+*` at the end never covers options that write or run something else
+(`command_patterns.is_dangerous`). Deny rules, protected files and catastrophes take precedence
+over any allow rule. If one rule cannot cover a command of several parts, each part gets its own
+(`rule_set`). A script that cannot be divided into parts gets a rule that repeats it.
 
-No rule covers output into a file that it does not name: saved for `pytest > out`, it would
-let every read-only program write there. A text as input (a here-document) is covered only where
-it is stored, as a file or the message of a commit: for an interpreter it is the program. No rule
-covers any variable before a command: those that run programs cannot be listed completely.
+A rule covers output into a file only if it names the file: otherwise a rule that was saved for
+`pytest > out` would let every read-only program write there, too. A here-document is covered
+only if it is stored, as a file or as the message of a commit: for an interpreter, it is the
+program. Only listed variables before a command are covered (`shell.variables`), because those
+that run programs cannot be listed completely.
 """
 
 import re
@@ -33,14 +34,14 @@ _STATEFUL_PROGRAMS = frozenset((
     "unalias", "source", ".", "read", "mapfile", "readarray", "getopts", "trap", "enable", "hash",
     "umask", "ulimit", "exec", "eval", "let", "cd", "pushd", "popd",
 ))  # fmt: skip
-MAX_RULES = 6  # of a set: users do not read more before they confirm
+MAX_RULES = 6  # in one set: users do not read more before they confirm
 
 
 def offers(access: Access, facts: Facts) -> tuple[str, ...]:
-    """Rules that each cover this call: the most useful, then the narrowest.
+    """Return rules that each cover this call: the most useful first, the narrowest last.
 
-    None if no rule can: `rule_set` may have several that do together, and a name with `*`
-    cannot be written as a rule.
+    Return () if no single rule can cover it; `rule_set` may then have rules that cover it
+    together.
     """
     if is_command(access):
         parts = _acting_commands(access, facts)
@@ -53,9 +54,10 @@ def offers(access: Access, facts: Facts) -> tuple[str, ...]:
 
 
 def rule_set(access: Access, facts: Facts) -> tuple[str, ...]:
-    """Rules that cover a command together, one for each part that needs one.
+    """Return rules that cover a command only together: one for each part that may write.
 
-    () if one rule covers all of it, or if a part has none.
+    Return () if one rule can cover the whole command (then `offers` has it), if a part cannot
+    have a rule, or if there would be more than `MAX_RULES`.
     """
     if not is_command(access):
         return ()
@@ -64,19 +66,22 @@ def rule_set(access: Access, facts: Facts) -> tuple[str, ...]:
 
 
 def with_hosts(rules: tuple[str, ...], access: Access, facts: Facts) -> tuple[str, ...]:
-    """These rules, and those for the hosts that a command needs; () if there are too many."""
+    """Return `rules` and the `net(…)` rules for the hosts that the command needs.
+
+    Return () if there would be more than `MAX_RULES`.
+    """
     if not (access.network and facts.filters_hosts and rules and is_command(access)):
         return rules
     from refold.permissions.network_hosts import hosts_of_command, rules_for
     from refold.permissions.shell.nested_commands import find_nested_commands
 
     named = hosts_of_command(access, find_nested_commands(access.subject), facts)
-    both = (*rules, *rules_for(named))
-    return both if len(both) <= MAX_RULES else ()
+    all_rules = (*rules, *rules_for(named))
+    return all_rules if len(all_rules) <= MAX_RULES else ()
 
 
 def narrowest_rule(access: Access, facts: Facts) -> str:
-    """The rule that covers this call and as little else as possible, or ""."""
+    """Return the rule that covers this call and as little else as possible, or ""."""
     if is_command(access):
         parts = _acting_commands(access, facts)
         return _exact_rule(parts[0]) if len(parts) == 1 else ""
@@ -103,13 +108,15 @@ def narrowest_rule(access: Access, facts: Facts) -> str:
 
 
 def _file_rule(access: Access, target: Target, facts: Facts) -> str:
+    """Return a rule for exactly this file, or "" if its name cannot be written in a rule."""
     real, root = target.real, facts.roots[0].rstrip("/")
-    inside = real.removeprefix(root + "/") if real.startswith(root + "/") else ""
+    relative = real.removeprefix(root + "/") if real.startswith(root + "/") else ""
     if not real.strip() or real.endswith("/") or real != real.strip():
         return ""
-    path = escape_pattern(inside or real)
-    name = access.tool
-    return f"{name}({path})" if inside and "/" in path else f"{name}({_with_root(path)})"
+    path = escape_pattern(relative or real)
+    if not relative or "/" not in path:
+        path = _with_root(path)  # a name without a slash would match in every folder
+    return f"{access.tool}({path})"
 
 
 def _with_root(path: str) -> str:
@@ -117,17 +124,23 @@ def _with_root(path: str) -> str:
 
 
 def _folder_rule(access: Access, facts: Facts) -> str:
-    """A rule for all edits in the folder of this file, if that is below the workspace."""
+    """Return a rule for all edits in the folder of the edited file, or "".
+
+    There is none for a folder that is hidden, outside the workspace, or the workspace itself.
+    """
     if access.tool not in EDIT_TOOLS or not (rule := narrowest_rule(access, facts)):
         return ""
-    path = rule[len(access.tool) + 1 : -1]
+    path = rule[len(access.tool) + 1 : -1]  # between the parentheses
     folder, slash, _ = path.rpartition("/")
     plain = slash and not any(name[:1] in ("", ".") for name in folder.split("/"))
     return f"{access.tool}({folder}/**)" if plain else ""
 
 
 def _rules_for_all_parts(parts: "Sequence[SimpleCommand]") -> tuple[str, ...]:
-    """Rules that each cover all of `parts`."""
+    """Return rules of which each covers all of `parts`.
+
+    For a single part, these are the general rule and the exact rule; "" replaces a missing one.
+    """
     from refold.permissions.shell.command_patterns import covers
 
     if len(parts) == 1:
@@ -146,14 +159,19 @@ def _rule_for_each_part(parts: "Sequence[SimpleCommand]") -> tuple[str, ...]:
 
 
 def _whole_script_rule(access: Access, facts: Facts) -> str:
-    """A rule that repeats a script which no rules for its parts can cover."""
-    from refold.permissions.command_verdict import whole_script
+    """Return a rule that repeats the whole script; "" if no rule may allow it."""
+    from refold.permissions.command_verdict import may_allow_whole_script
 
-    return f"bash({access.subject.strip()})" if whole_script(access, facts) else ""
+    return (
+        f"bash({access.subject.strip()})" if may_allow_whole_script(access, facts) else ""
+    )
 
 
 def _acting_commands(access: Access, facts: Facts) -> "tuple[SimpleCommand, ...]":
-    """The commands that do more than read; none if one of them has patterns."""
+    """Return the commands that may do more than read, or the first if there are none.
+
+    Return () if no rule may be offered for one of them.
+    """
     from refold.permissions.shell.read_only import survey
 
     surveyed = survey(
@@ -163,7 +181,7 @@ def _acting_commands(access: Access, facts: Facts) -> "tuple[SimpleCommand, ...]
         lambda real: not facts.outside(real),
     )
     acting = [command for command in surveyed if command.problem] or list(surveyed[:1])
-    if any(command.strays for command in acting):
+    if any(command.writes_elsewhere for command in acting):
         return ()
     parts = [command.part for command in acting]
     if any(_changes_later_commands(part.values) for part in parts) or _runs_new_file(parts):
@@ -180,8 +198,9 @@ def _changes_later_commands(values: Sequence[str]) -> bool:
 
 
 def _runs_new_file(parts: "Sequence[SimpleCommand]") -> bool:
-    """Whether a part runs a file that another part writes from any text: rules for both
-    would let any program run.
+    """Whether one part runs a file that another part writes.
+
+    Rules for both parts would let any program run, because the file may contain any text.
     """
     names = {
         word.value.rstrip("/").rpartition("/")[2]
@@ -199,7 +218,11 @@ def _runs_new_file(parts: "Sequence[SimpleCommand]") -> bool:
 
 
 def _general_rule(part: "SimpleCommand") -> str:
-    """A rule for the program and its subcommand with any further words."""
+    """Return a rule for the program and subcommand of `part` with any further words.
+
+    Return "" if the program is not one of everyday development, or if the rule would not cover
+    `part`.
+    """
     from refold.permissions.shell.command_patterns import covers
     from refold.permissions.shell.everyday_programs import beginning_of
 
@@ -217,7 +240,10 @@ def _exact_rule(part: "SimpleCommand") -> str:
 
 
 def _spell_for_rule(part: "SimpleCommand", words: Sequence[str]) -> str:
-    """`words` with the settings and files of `part` that a rule must spell."""
+    """Return the pattern of a rule: `words`, with the variables and output files of `part`.
+
+    A rule must name these to cover the command.
+    """
     files = (f"{output.operator} {_quote(output.file.value)}" for output in part.outputs)
     return " ".join((*part.spelt, *words, *files))
 

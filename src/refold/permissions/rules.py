@@ -1,19 +1,20 @@
 """Permission rules as data: how a rule is written, and which calls it matches.
 
-A rule is `tool` or `tool(pattern)`. For `bash` the pattern is a command line, word by word (`*` and
-`?` within a word), and a last ` *` or `:*` matches further words. For tools that read or change
-files it is a path (`path_patterns`), for `web_fetch` a host (`domain:example.org`), for `net`, which
-is about the hosts that commands reach, a host or a preset (`values.hosts`), for others a text
-with `*`. A name such as `mcp__github__*` may contain `*`, too. A rule for one tool that changes files covers all of them, and a rule for reading a
-file covers every tool that reads files.
+A rule is `tool` or `tool(pattern)`. For `bash` the pattern is a command line, word by word (`*`
+and `?` within a word); ` *` or `:*` at its end matches further words. For tools that read or
+change files it is a path (`path_patterns`). For `web_fetch` it is a host
+(`domain:example.org`). For `net`, which is about the hosts that commands reach, it is a host or
+a preset (`values.hosts`). For others it is a text with `*`. A tool name may contain `*`, too,
+such as `mcp__github__*`. A rule for one tool that changes files covers all these tools, and a
+rule for reading a file covers every tool that reads files.
 
-An allow rule covers only what it spells; deny and ask rules match wherever their pattern may be
-hidden. `decide` has the order of precedence between matching rules.
+An allow rule covers only what it spells out; a deny or ask rule matches wherever its pattern
+may be hidden. `decide` has the order of precedence between matching rules.
 """
 
 import posixpath
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Literal
 from urllib.parse import unquote
@@ -27,7 +28,7 @@ from refold.values.path_names import is_steering
 from refold.values.tools import Effect
 
 COMMAND_TOOLS = frozenset(("bash", "background_run", "monitor"))
-CODE_TOOLS = frozenset(("python",))  # only a sandbox can make it read-only
+CODE_TOOLS = frozenset(("python",))  # only a sandbox can make these read-only
 EDIT_TOOLS = frozenset(
     ("edit_file", "write_file", "multi_edit", "apply_patch", "notebook_edit")
 )
@@ -36,8 +37,8 @@ WEB_TOOLS = frozenset(("web_fetch",))
 # They only read, but from the network.
 OUTSIDE_TOOLS = frozenset(("web_fetch", "web_search", "mcp__read_resource"))
 OUTSIDE_TEXT_REASON = "the model has read text from outside since your last message"
-NETWORK_RULE = "net"  # not a tool: the hosts of commands
-LATER_TOOLS = frozenset(("schedule",))  # runs without a user
+NETWORK_RULE = "net"  # not a tool: a rule for the hosts of commands
+LATER_TOOLS = frozenset(("schedule",))  # these run without a user
 DOMAIN_PREFIX = "domain:"
 _TOOL_ALIASES = {
     "Bash": "bash", "shell": "bash", "Read": "read_file", "read": "read_file",
@@ -49,17 +50,24 @@ _TOOL_ALIASES = {
 _RULE_PATTERN = r"(?s)([A-Za-z0-9_*-]+)(?:\((.*)\))?"
 _BRACE_EXPANSION = r"(?<!\\)\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}"
 _QUOTED_PATTERN = r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|\\."
+# Matches an empty text, one with a slash or a user name, with a port (IPv6 has several colons), and
+# IPv6 in brackets.
+_NOT_ONLY_A_HOST_PATTERN = r"^\s*$|[/@]|^[^:]*:[^:]*$|^\[[^\]]*:"
 _Kind = Literal["command", "file", "text", "address", "host"]
 LEAVE_PLAN = "call exit_plan_mode(plan) to ask the person for approval"
 
 
 class Rule(Struct, frozen=True):
-    """`match` and `not_match` are examples of the text between the parentheses of a call."""
+    """A permission rule, with examples of what it must match (`match`) and not match
+    (`not_match`).
+
+    An example is a command line, a path or another text that a pattern is compared with.
+    """
 
     verdict: Verdict
     tool: str
-    pattern: str = ""  # "": every call of the tool
-    source: str = ""  # where it was defined
+    pattern: str = ""  # "" matches every call of the tool
+    source: str = ""  # where the rule was defined
     match: tuple[str, ...] = ()
     not_match: tuple[str, ...] = ()
 
@@ -75,7 +83,12 @@ def parse(
     match: Sequence[str] = (),
     not_match: Sequence[str] = (),
 ) -> Rule:
-    """`bash(git status *)` as a rule; `check_examples` compares it with its examples. Raises `BadInput`."""
+    """Parse the text of a rule, such as `bash(git status *)`. Raises `BadInput` if it is
+    invalid.
+
+    `source` says where the rule is defined. `match` and `not_match` are its examples, with
+    which `check_examples` compares it.
+    """
     parsed = re.fullmatch(_RULE_PATTERN, text.strip())
     if not parsed or (parsed[2] is not None and not parsed[2].strip()):
         raise BadInput(
@@ -96,7 +109,7 @@ def parse(
 
 
 def _pattern_problem(tool: str, pattern: str) -> str:
-    """Why the pattern would not match what its author means, or ""."""
+    """Return why a pattern is invalid or would not match what its author intends, or ""."""
     command = tool in COMMAND_TOOLS
     if tool == NETWORK_RULE:
         return _host_problem(pattern)
@@ -107,33 +120,45 @@ def _pattern_problem(tool: str, pattern: str) -> str:
     if command:
         return ""
     if tool in WEB_TOOLS:
-        return "write [!…] instead of [^…]" if "[^" in pattern else ""
+        return _address_problem(pattern)
     from refold.permissions.path_patterns import problem
 
     return problem(pattern)
 
 
+def _address_problem(pattern: str) -> str:
+    """Return why the pattern of a web address is invalid, or ""."""
+    if "[^" in pattern:
+        return "write [!…] instead of [^…]"
+    host = _host_in(pattern)
+    if host is not None and re.search(_NOT_ONLY_A_HOST_PATTERN, host):
+        return (
+            "name a host in it, without scheme, port, path or brackets: domain:example.org"
+        )
+    return ""
+
+
 def _host_problem(pattern: str) -> str:
+    """Return why the pattern of a rule `net(…)` is invalid, or ""."""
     from refold.values.hosts import expand_hosts
 
+    if not pattern:
+        return "name a host in it: net(example.org)"
     try:
-        return (
-            ""
-            if expand_hosts(pattern or "all") and pattern
-            else "name a host in it: net(example.org)"
-        )
+        expand_hosts(pattern)
     except ValueError as error:
         return str(error)
+    return ""
 
 
 def check_examples(rule: Rule) -> Rule:
-    """Return the rule. Raises `BadInput` if it contradicts its own examples."""
+    """Return the rule unchanged. Raises `BadInput` if it contradicts one of its examples."""
     for example in (*rule.match, *rule.not_match):
-        wanted = example in rule.match
-        if _matches_example(rule, example) is not wanted:
+        should_match = example in rule.match
+        if _matches_example(rule, example) is not should_match:
             source = f" in {rule.source}" if rule.source else ""
-            kind = "match" if wanted else "not_match"
-            verb = "does not cover" if wanted else "covers"
+            kind = "match" if should_match else "not_match"
+            verb = "does not cover" if should_match else "covers"
             raise BadInput(
                 f"the rule {rule}{source} {verb} {example!r}, which is in its {kind}: "
                 f"fix the rule or the example"
@@ -142,39 +167,50 @@ def check_examples(rule: Rule) -> Rule:
 
 
 def _matches_example(rule: Rule, example: str) -> bool:
-    from refold.permissions.shell.command_patterns import covers, holds
-    from refold.permissions.shell.plain_script import parse_plain
+    """Return whether the rule would apply to a call with this subject.
 
-    tool, allow = our_tool_name(rule.tool), rule.verdict == "allow"
+    An allow rule must surely cover it; a deny or ask rule applies if it may match.
+    """
     if not rule.pattern:
         return True
+    match kind_of(our_tool_name(rule.tool), Effect.SELF):
+        case "command":
+            return _matches_command(rule, example)
+        case "file":
+            return _matches_file(rule, example)
+        case "text":
+            return fnmatchcase(example, rule.pattern)
+        case "address":
+            matches_url = _covers_url if rule.verdict == "allow" else _may_cover_url
+            return matches_url(rule.pattern, example)
+        case "host":
+            return _matches_host(rule.pattern, example)
+
+
+def _matches_command(rule: Rule, example: str) -> bool:
+    """Return whether an allow rule covers the whole command, or another rule may match it."""
+    from refold.permissions.shell.command_patterns import covers, match_script
+    from refold.permissions.shell.plain_script import parse_plain
+
+    if rule.verdict != "allow":
+        return match_script(rule.pattern, example) != "no"
+    parts = parse_plain(example)
+    return bool(parts) and all(covers(rule.pattern, part) for part in parts)
+
+
+def _matches_file(rule: Rule, example: str) -> bool:
+    """Return whether the rule matches the file, with an invented workspace and home."""
     from refold.permissions import path_patterns
 
     facts = Facts(roots=("/workspace",), home="/home/person")
     path = _as_path(example, facts)
-    ways: dict[_Kind, Callable[[], bool]] = {
-        "command": lambda: (
-            bool(parts := parse_plain(example))
-            and all(covers(rule.pattern, part) for part in parts)
-            if allow
-            else holds(rule.pattern, example) != "no"
-        ),
-        "file": lambda: (
-            path_patterns.allows(rule.pattern, path, facts)
-            if allow
-            else path_patterns.forbids(rule.pattern, path, facts) != "no"
-        ),
-        "text": lambda: fnmatchcase(example, rule.pattern),
-        "address": lambda: (_covers_url if allow else _may_cover_url)(
-            rule.pattern, example
-        ),
-        "host": lambda: _matches_host(rule.pattern, example),
-    }
-    return ways[kind_of(tool, Effect.SELF)]()
+    if rule.verdict == "allow":
+        return path_patterns.allows(rule.pattern, path, facts)
+    return path_patterns.forbids(rule.pattern, path, facts) != "no"
 
 
 def deny_host_patterns(rules: Sequence[Rule]) -> tuple[str, ...]:
-    """Patterns of hosts that no command may reach, whatever other rules allow."""
+    """Return the patterns of hosts that deny rules forbid, whatever other rules allow."""
     named = [r.pattern for r in rules if r.tool == NETWORK_RULE and r.verdict == "deny"]
     if not named:
         return ()
@@ -184,6 +220,7 @@ def deny_host_patterns(rules: Sequence[Rule]) -> tuple[str, ...]:
 
 
 def _matches_host(pattern: str, example: str) -> bool:
+    """Return whether one of the hosts in the pattern covers the first host of the example."""
     from refold.values.hosts import EVERY_HOST, covers_place, expand_hosts, place_of
 
     host, port = place_of(expand_hosts(example)[0])
@@ -193,6 +230,7 @@ def _matches_host(pattern: str, example: str) -> bool:
 
 
 def _as_path(example: str, facts: Facts) -> str:
+    """Return the absolute path of an example; relative ones start in the workspace."""
     if example.startswith("~/"):
         return f"{facts.home}/{example[2:]}"
     if example.startswith("/"):
@@ -201,7 +239,7 @@ def _as_path(example: str, facts: Facts) -> str:
 
 
 def kind_of(tool: str, effect: Effect) -> _Kind:
-    """What the pattern of a rule is matched against, for calls of this tool."""
+    """Return what the pattern of a rule is compared with, for calls of this tool."""
     if tool in COMMAND_TOOLS:
         return "command"
     if tool in WEB_TOOLS:
@@ -214,7 +252,10 @@ def kind_of(tool: str, effect: Effect) -> _Kind:
 
 
 def our_tool_name(name: str) -> str:
-    """Our name of a tool for a short form or another agent's name."""
+    """Return refold's name of a tool.
+
+    `name` may be an abbreviation, or another agent's name for the tool.
+    """
     return _TOOL_ALIASES.get(name, name)
 
 
@@ -224,11 +265,16 @@ def is_command(access: Access) -> bool:
 
 
 def is_about(written: str, tool: str, effect: Effect, *, command: bool = False) -> bool:
-    """Whether a rule for `written` applies to `tool`. `command`: it runs command lines."""
+    """Whether a rule applies to calls of `tool` with this effect.
+
+    `written` is the tool name in the rule, which may be a pattern. `command`: the tool runs
+    command lines.
+    """
     name = our_tool_name(written)
     if fnmatchcase(tool, name):
         return True
-    if (command or tool in COMMAND_TOOLS) and fnmatchcase("bash", name):  # a pattern, too
+    # `name` may be a pattern
+    if (command or tool in COMMAND_TOOLS) and fnmatchcase("bash", name):
         return True
     if name in EDIT_TOOLS:
         return tool in EDIT_TOOLS
@@ -243,26 +289,38 @@ def is_about(written: str, tool: str, effect: Effect, *, command: bool = False) 
 
 
 def is_elsewhere(written: str) -> bool:
-    """Whether it names a tool that other sessions have, even if this one does not."""
+    """Whether a tool name in a rule may be that of a tool which only other sessions have."""
     return our_tool_name(written) in (
         *_TOOL_ALIASES.values(),
         NETWORK_RULE,
     ) or written.startswith("mcp__")
 
 
-def reads(written: str) -> bool:
-    """Whether a rule for `written` is about reading files, by any tool."""
-    return our_tool_name(written) == "read_file" or written == "*"
+def is_about_reads(tool_name: str) -> bool:
+    """Whether a rule with this tool name is about reading files, whichever tool reads them."""
+    return our_tool_name(tool_name) == "read_file" or tool_name == "*"
 
 
-def writes(written: str) -> bool:
-    return our_tool_name(written) in EDIT_TOOLS or written == "*"
+def deny_read_rules(rules: Sequence[Rule]) -> frozenset[str]:
+    """Return the texts of the deny rules about reading files."""
+    return frozenset(
+        str(rule) for rule in rules if rule.verdict == "deny" and is_about_reads(rule.tool)
+    )
+
+
+def is_about_changes(tool_name: str) -> bool:
+    """Whether a rule with this tool name is about changing files, whichever tool does it."""
+    return our_tool_name(tool_name) in EDIT_TOOLS or tool_name == "*"
 
 
 def decide_forbidden(
     access: Access, verdict: Verdict, rules: Sequence[Rule], facts: Facts
 ) -> Decision | None:
-    """The verdict of a deny or ask rule. Not for commands."""
+    """Return the decision of the first rule with the verdict "deny" or "ask" that matches, or
+    None.
+
+    `command_verdict` does this for commands.
+    """
     for rule in rules_about(rules, verdict, access):
         if not rule.pattern or _forbids(rule, access, facts):
             return decision_of(rule)
@@ -270,7 +328,11 @@ def decide_forbidden(
 
 
 def decide_allowed(access: Access, rules: Sequence[Rule], facts: Facts) -> Decision | None:
-    """The verdict of an allow rule, if rules cover the whole call. Not for commands."""
+    """Return the decision of an allow rule, or None if a file of the call has no rule that
+    covers it.
+
+    `command_verdict` does this for commands.
+    """
     allow_rules = list(rules_about(rules, "allow", access))
     if not access.files:
         match = next((r for r in allow_rules if _allows(r, access)), None)
@@ -284,19 +346,23 @@ def decide_allowed(access: Access, rules: Sequence[Rule], facts: Facts) -> Decis
 
 
 def may_read(real: str, rules: Sequence[Rule], facts: Facts) -> bool:
-    """Whether no deny or ask rule with a pattern may match the reading of this file."""
+    """Whether no rule restricts reading this file.
+
+    The result is False if a deny or ask rule with a pattern matches it, or may match it.
+    """
     from refold.permissions import path_patterns
 
     return not any(
         rule.verdict != "allow"
         and rule.pattern
-        and reads(rule.tool)
+        and is_about_reads(rule.tool)
         and (path_patterns.forbids(rule.pattern, real, facts) != "no")
         for rule in rules
     )
 
 
 def rules_about(rules: Sequence[Rule], verdict: Verdict, access: Access) -> Sequence[Rule]:
+    """Return the rules with this verdict whose tool name applies to the call."""
     command = is_command(access)
     return [
         r
@@ -307,6 +373,7 @@ def rules_about(rules: Sequence[Rule], verdict: Verdict, access: Access) -> Sequ
 
 
 def decision_of(rule: Rule) -> Decision:
+    """Return the decision that a rule makes for a call that it applies to."""
     source = f" ({rule.source})" if rule.source else ""
     reason = f"the rule {rule}{source} says {rule.verdict}"
     return Decision(
@@ -315,6 +382,7 @@ def decision_of(rule: Rule) -> Decision:
 
 
 def _forbids(rule: Rule, access: Access, facts: Facts) -> bool:
+    """Return whether a deny or ask rule with a pattern matches the call, or may match it."""
     if access.files and kind_of(access.tool, access.effect) == "file":
         from refold.permissions import path_patterns
 
@@ -328,6 +396,7 @@ def _forbids(rule: Rule, access: Access, facts: Facts) -> bool:
 
 
 def _allows(rule: Rule, access: Access) -> bool:
+    """Return whether an allow rule covers a call, by its subject alone."""
     if not rule.pattern:
         return True
     if access.tool in WEB_TOOLS:
@@ -336,28 +405,34 @@ def _allows(rule: Rule, access: Access) -> bool:
 
 
 def _covers_url(pattern: str, url: str) -> bool:
+    """Return whether the pattern, of a host or of a whole address, covers `url`."""
     from refold.values.web_address import covers, host_of, web_address
 
-    if (wanted := _host_in(pattern)) is not None:
-        return covers(wanted, host_of(url))
+    if (host_pattern := _host_in(pattern)) is not None:
+        return covers(host_pattern, host_of(url))
     return bool(host_of(url)) and fnmatchcase(str(web_address(url)), pattern)
 
 
 def _may_cover_url(pattern: str, url: str) -> bool:
-    """Whether a pattern may match. A host covers its subdomains; an invalid URL may be any."""
+    """Whether a deny or ask rule with this pattern may match a URL.
+
+    A host covers its subdomains; an invalid URL may match any pattern.
+    """
     from refold.values.web_address import covers_below, host_of, web_address
 
-    host, wanted = host_of(url), _host_in(pattern)
-    if wanted is not None or not host:
-        return not host or covers_below(wanted or "", host)
-    plain = str(web_address(url)).casefold()
-    read = unquote(plain)  # as a server may decode it
-    spelled = (url.casefold(), plain, read, re.sub(r"(?<!:)//+", "/", read))
+    host, host_pattern = host_of(url), _host_in(pattern)
+    if not host:
+        return True
+    if host_pattern is not None:
+        return covers_below(host_pattern, host)
+    normalized = str(web_address(url)).casefold()
+    decoded = unquote(normalized)  # the URL as a server may decode it
+    spelled = (url.casefold(), normalized, decoded, re.sub(r"(?<!:)//+", "/", decoded))
     return any(fnmatchcase(spelling, pattern.casefold()) for spelling in spelled)
 
 
 def _host_in(pattern: str) -> str | None:
-    """The host that a rule for web addresses names; None for a rule about URLs."""
+    """Return the host in a pattern such as `domain:example.org`; None for a URL."""
     kind, colon, host = pattern.partition(":")
     return host if f"{kind}{colon}" in (DOMAIN_PREFIX, PRIVATE_PREFIX) else None
 
@@ -365,8 +440,9 @@ def _host_in(pattern: str) -> str | None:
 def permits_private(access: Access, rules: Sequence[Rule]) -> bool:
     """Whether an allow rule permits a private address for the host of this call.
 
-    `private:` permits it for a name. `domain:` does not, because the owner of a name decides
-    where it leads, unless it is an address or a local name, such as `localhost`.
+    A `private:` rule permits it for each host that it names. A `domain:` rule does so only for
+    an IP address and a local name such as `localhost`, because the owner of another name
+    decides where it leads.
     """
     from refold.values.web_address import host_of, is_inside_name
 
@@ -382,7 +458,11 @@ def permits_private(access: Access, rules: Sequence[Rule]) -> bool:
 
 
 def _allows_target(rule: Rule, target: Target, access: Access, facts: Facts) -> bool:
-    """Whether a rule allows the file. A wildcard such as `src/**` excludes steering files."""
+    """Whether an allow rule covers this file of a call.
+
+    A wildcard such as `src/**` does not cover changes of files that instruct agents. A rule
+    without a pattern covers the files of the workspace.
+    """
     has_wildcard = bool(set(rule.pattern.rpartition("/")[2]) & set("*?["))
     if (
         has_wildcard

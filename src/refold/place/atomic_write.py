@@ -1,8 +1,9 @@
-"""Changes several files at once: replaced, created and deleted together, or not at all.
+"""Changes several files together: if one change fails, all changes are undone.
 
-Every new version is written beside its file and synced, and all files are compared with what was
-expected, before the first is changed. Then one rename follows the other; if one fails, those before
-it are undone. A reader sees each file whole, old or new. `openat` opens the directories.
+First, the new content of each file is written to a draft beside it and synced, and the present
+content is compared with the expected content. Then the drafts are renamed to the files, one
+after another; if a rename fails, the earlier renames are undone. A reader sees either the old
+or the new content of a file, never a part. `openat` opens the directories.
 """
 
 import errno
@@ -27,29 +28,35 @@ from refold.place.port import FileWrite, Real
 
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _COPY_BYTES = 1024 * 1024
-# Directories that cannot be.
+# The errors of file systems on which directories cannot be synced.
 _SYNC_UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP, errno.EACCES)
 
 
 class _Step(Struct):
-    """One file to be changed. `draft` names its new version, `kept` its old one.
+    """The change of one file.
 
-    Both are in the directory of the file; "" for none.
+    `draft` is the name of the file with the new content, `backup` that of the file with the old
+    content; both are in the same directory as the changed file. "" means that there is no such
+    file.
     """
 
     put: FileWrite
     name: str
     draft: str = ""
-    kept: str = ""
-    own: tuple[int, int] | None = None  # the draft, by device and number
-    new: bool = False
-    done: bool = False
+    backup: str = ""
+    draft_identity: tuple[int, int] | None = None  # device and inode of the draft
+    is_new: bool = False  # there is no old version
+    is_applied: bool = False
 
 
 def put_all(
     puts: Sequence[FileWrite], folders: DirectoryDescriptors, label: Callable[[Real], str]
 ) -> None:
-    """Do all of `puts`, or undo them and raise `ToolFailed`, with what could not be undone."""
+    """Apply all changes in `puts`. If one fails, undo the others and raise `ToolFailed`.
+
+    The message names each file whose change could not be undone. `label` returns the name of a
+    file for messages.
+    """
     steps = [_Step(file_write, label(file_write.real)) for file_write in puts]
     _refuse_duplicates(steps)
     new_directories = list[Real]()
@@ -65,14 +72,15 @@ def put_all(
         _remove_leftovers([(step, step.draft) for step in steps], folders)
         folders.remove_empty(new_directories)
         raise
-    left = [(step, name) for step in steps for name in (step.draft, step.kept)]
-    _remove_leftovers(left, folders)
+    _remove_leftovers([(step, step.draft) for step in steps], folders)
+    _remove_leftovers([(step, step.backup) for step in steps], folders)
     for folder in dict.fromkeys(os.path.dirname(step.put.real) for step in steps):
         with as_tool_errors(f"sync {label(Real(folder))}"):
             _sync(Real(folder), folders)
 
 
 def _refuse_duplicates(steps: Sequence[_Step]) -> None:
+    """Raise `ToolFailed` if two steps change the same file."""
     seen = set[str]()
     for step in steps:
         if step.put.real in seen:
@@ -87,20 +95,33 @@ def _action_word(step: _Step) -> str:
 def _prepare(
     step: _Step, folders: DirectoryDescriptors, new_directories: list[Real]
 ) -> None:
+    """Write the new content of a file to a draft beside it. A deletion has no draft.
+
+    Missing directories are created and added to `new_directories`. Raises `ToolFailed` if
+    the file must not be changed.
+    """
     file_write = step.put
     if file_write.content is not None:
         check_length(file_write.real)
         folders.make_folder(Real(os.path.dirname(file_write.real)), new_directories)
     with folders.open_parent(file_write.real) as (folder, last):
         before = _stat_replaceable(step, folder, last)
-        step.new = before is None
+        step.is_new = before is None
         if file_write.content is not None:
-            mode = before or (_stat(file_write.like, folders) if file_write.like else None)
+            mode_model = before  # the file whose mode the draft gets
+            if before is None and file_write.like:
+                mode_model = _stat(file_write.like, folders)
             step.draft = f".refold-{os.urandom(8).hex()}"
-            step.own = _write_draft(folder, step.draft, file_write, mode, owner=before)
+            step.draft_identity = _write_draft(
+                folder, step.draft, file_write, mode_model, owner=before
+            )
 
 
 def _stat_replaceable(step: _Step, folder: int, last: str) -> os.stat_result | None:
+    """Return the status of the file that `step` changes; None if it does not exist.
+
+    Raises `ToolFailed` if the file must not be replaced or deleted.
+    """
     try:
         about = os.stat(last, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -112,7 +133,11 @@ def _stat_replaceable(step: _Step, folder: int, last: str) -> os.stat_result | N
 
 
 def check_writable(folder: int, last: str, name: str) -> os.stat_result:
-    """Raise if the file `last` in a directory must not be replaced."""
+    """Return the status of the file `last` in the open directory `folder`.
+
+    Raises `ToolFailed` if it is not a regular file, has hard links or is read-only. `name` is
+    its name for the message.
+    """
     about = os.stat(last, dir_fd=folder, follow_symlinks=False)
     refuse_irregular(about, name)
     if about.st_nlink > 1:
@@ -134,51 +159,71 @@ def _write_draft(
     folder: int,
     draft: str,
     file_write: FileWrite,
-    like: os.stat_result | None,
+    mode_model: os.stat_result | None,
     *,
     owner: os.stat_result | None,
 ) -> tuple[int, int]:
-    number = os.open(draft, _CREATE_FLAGS, 0o666, dir_fd=folder)
-    with open(number, "wb", buffering=0) as file:
+    """Write the new content of a file to the new file `draft` in the directory `folder`.
+
+    Return the draft's device and inode. The draft gets the mode of the file described by
+    `mode_model`, or the default mode, and, if possible, the owner of the file described by
+    `owner`.
+    """
+    descriptor = os.open(draft, _CREATE_FLAGS, 0o666, dir_fd=folder)
+    with open(descriptor, "wb", buffering=0) as file:
         view = memoryview(file_write.content or b"")
-        while view:
+        while view:  # one call may write only a part
             view = view[file.write(view) :]
         if owner and (owner.st_uid, owner.st_gid) != (os.geteuid(), os.getegid()):
             with suppress(PermissionError):  # only root can keep another owner
-                os.fchown(number, owner.st_uid, owner.st_gid)
-        about = os.fstat(number)
-        mode = _new_mode(file_write, like or about)
+                os.fchown(descriptor, owner.st_uid, owner.st_gid)
+        about = os.fstat(descriptor)
+        mode = _new_mode(file_write, mode_model or about)
         if mode != stat.S_IMODE(about.st_mode):
-            os.fchmod(number, mode)
-        os.fsync(number)
+            os.fchmod(descriptor, mode)
+        os.fsync(descriptor)
     return about.st_dev, about.st_ino
 
 
 def _new_mode(file_write: FileWrite, like: os.stat_result) -> int:
+    """Return the mode of the new file: that of `like`, with the wanted executable bits."""
     # Only rwx: a file written here gets no setuid or setgid bit.
     mode = stat.S_IMODE(like.st_mode) & 0o777
     if file_write.executable is None:
         return mode
-    return mode | (mode & 0o444) >> 2 if file_write.executable else mode & ~0o111
+    if not file_write.executable:
+        return mode & ~0o111
+    # A user who may read the file may run it.
+    return mode | (mode & 0o444) >> 2
 
 
 def _check_expected(step: _Step, folders: DirectoryDescriptors) -> None:
+    """Raise `ToolFailed` if the content of the file is not the expected one."""
     with folders.open_parent(step.put.real) as (folder, last):
         digest = _digest(folder, last, step.name)
     expect = step.put.expect
     if digest != expect:
-        change = "changed" if digest and expect else "came up" if digest else "went away"
+        change = "changed"
+        if not expect:
+            change = "came up"
+        elif not digest:
+            change = "went away"
         raise ToolFailed(f"{step.name} {change} in the meantime. Nothing was written.")
 
 
 def _digest(folder: int, last: str, name: str) -> str:
+    """Return the SHA-256 digest of a file's content; "" if the file does not exist.
+
+    `name` is its name for an error, which is raised for anything but a regular file.
+    """
     try:
         refuse_irregular(os.stat(last, dir_fd=folder, follow_symlinks=False), name)
-        number = os.open(last, READ_FLAGS, dir_fd=folder)
+        descriptor = os.open(last, READ_FLAGS, dir_fd=folder)
     except FileNotFoundError:
         return ""
-    with open(number, "rb", buffering=0) as file:
-        refuse_irregular(os.fstat(number), name)
+    with open(descriptor, "rb", buffering=0) as file:
+        # The path may have been replaced between the check and the opening.
+        refuse_irregular(os.fstat(descriptor), name)
         digest = sha256()
         while piece := file.read(_COPY_BYTES):
             digest.update(piece)
@@ -186,28 +231,31 @@ def _digest(folder: int, last: str, name: str) -> str:
 
 
 def _apply(steps: Sequence[_Step], folders: DirectoryDescriptors) -> None:
+    """Apply all changes in order.
+
+    If one fails, undo it and the ones before it, and raise `ToolFailed`.
+    """
     for index, step in enumerate(steps):
         try:
             with folders.open_parent(step.put.real) as (folder, last):
-                # After the last nothing can fail.
-                if not step.new and index < len(steps) - 1:
+                # After the last rename nothing can fail, so the last step needs no backup.
+                if not step.is_new and index < len(steps) - 1:
                     _back_up(step, folder, last)
                 _apply_step(step, folder, last)
         except OSError as error:
-            back = [
-                _undo_step(undone_step, folders)
-                for undone_step in reversed(steps[: index + 1])
-            ]
+            begun_steps = steps[: index + 1]
+            failures = [_undo_step(begun, folders) for begun in reversed(begun_steps)]
             message = f"Cannot {_action_word(step)} {step.name}: {error_text(error)}."
-            stayed = ", ".join(name for name in back if name)
-            if stayed:
-                message += f" Not everything could be restored: {stayed}."
+            unrestored = ", ".join(failure for failure in failures if failure)
+            if unrestored:
+                message += f" Not everything could be restored: {unrestored}."
             elif len(steps) > 1:
                 message += " Nothing was changed."
             raise ToolFailed(message) from error
 
 
 def _back_up(step: _Step, folder: int, last: str) -> None:
+    """Keep the old file under another name, so that its change can be undone."""
     backup = f".refold-{os.urandom(8).hex()}"
     try:
         os.link(last, backup, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
@@ -215,15 +263,16 @@ def _back_up(step: _Step, folder: int, last: str) -> None:
         raise
     except OSError:  # some file systems have no links
         os.rename(last, backup, src_dir_fd=folder, dst_dir_fd=folder)
-    step.kept = backup
+    step.backup = backup
 
 
 def _apply_step(step: _Step, folder: int, last: str) -> None:
+    """Rename the draft to the file, or delete the file."""
     draft = step.draft
     if not draft:
-        with suppress(FileNotFoundError):  # already moved to `kept`
+        with suppress(FileNotFoundError):  # already renamed to `backup`
             os.unlink(last, dir_fd=folder)
-    elif step.new:
+    elif step.is_new:
         # A link never replaces a file that another program has just created.
         try:
             os.link(
@@ -235,31 +284,34 @@ def _apply_step(step: _Step, folder: int, last: str) -> None:
             os.rename(draft, last, src_dir_fd=folder, dst_dir_fd=folder)
     else:
         os.rename(draft, last, src_dir_fd=folder, dst_dir_fd=folder)
-    step.done = True
+    step.is_applied = True
 
 
 def _undo_step(step: _Step, folders: DirectoryDescriptors) -> str:
-    """Undo one step. Return "", or a clause about what could not be undone."""
-    backup_note = f" (what it held is in {step.kept} beside it)" if step.kept else ""
+    """Undo one change. Return "", or a clause that names the file if that failed."""
+    backup_note = ""
+    if step.backup:
+        backup_note = f" (what it held is in {step.backup} beside it)"
     try:
         with folders.open_parent(step.put.real) as (folder, last):
-            if step.done and _identity(folder, last) != step.own:
+            if step.is_applied and _identity(folder, last) != step.draft_identity:
                 return f"{step.name}{backup_note}"  # another program has changed it since
-            if step.kept:
-                os.rename(step.kept, last, src_dir_fd=folder, dst_dir_fd=folder)
+            if step.backup:
+                os.rename(step.backup, last, src_dir_fd=folder, dst_dir_fd=folder)
                 # If both are names of one file, renaming removes neither.
                 with suppress(FileNotFoundError):
-                    os.unlink(step.kept, dir_fd=folder)
-            elif step.done:
+                    os.unlink(step.backup, dir_fd=folder)
+            elif step.is_applied:
                 os.unlink(last, dir_fd=folder)
     except OSError:
         return f"{step.name}{backup_note}"
-    step.kept = ""
-    step.done = False
+    step.backup = ""
+    step.is_applied = False
     return ""
 
 
 def _identity(folder: int, last: str) -> tuple[int, int] | None:
+    """Return the device and the inode of a file; None if it does not exist."""
     try:
         about = os.stat(last, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
@@ -270,6 +322,7 @@ def _identity(folder: int, last: str) -> tuple[int, int] | None:
 def _remove_leftovers(
     leftovers: Sequence[tuple[_Step, str]], folders: DirectoryDescriptors
 ) -> None:
+    """Delete the draft or backup that is named with each step; "" names none."""
     for step, name in leftovers:
         if name:
             with suppress(OSError), folders.open_parent(step.put.real) as (folder, _):
@@ -277,16 +330,20 @@ def _remove_leftovers(
 
 
 def _sync(real: Real, folders: DirectoryDescriptors) -> None:
+    """Sync a directory, so that its new and renamed files survive a power failure.
+
+    Do nothing if it cannot be opened or its file system cannot sync directories.
+    """
     try:
-        number = folders.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = folders.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.ENOENT):
             return  # not readable, or renamed since
         raise
     try:
-        os.fsync(number)
-    except OSError as error:  # not every file system syncs directories
+        os.fsync(descriptor)
+    except OSError as error:
         if error.errno not in _SYNC_UNSUPPORTED:
             raise
     finally:
-        os.close(number)
+        os.close(descriptor)

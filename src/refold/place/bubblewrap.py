@@ -1,24 +1,23 @@
-"""The arguments of bubblewrap for a command, and the check that they took effect.
+"""Builds the mounts of bubblewrap for one command, and checks that they took effect.
 
-The whole disk is visible and read-only, or, if "/" itself is masked, empty except for the
-visible paths. Then some paths are masked and some opened, from the root downwards, so that
-the deeper path wins. `sandbox_rules` decides which paths are masked or opened. See
+The whole disk is mounted read-only; or, if "/" itself is covered, an empty file system with
+only the visible paths. Then some paths are covered and others are made writable, from the root
+downwards, so that the rule for a deeper path wins. `sandbox_rules` decides which paths. See
 bwrap(1).
 
-bubblewrap mounts by path, and another command can exchange a directory and a link between
-the moment a path is resolved and the moment it is mounted. So the mounts of the waiting
-process are compared with what was intended before its command starts.
+bubblewrap mounts by path. Between the moment a path is resolved and the moment it is mounted,
+another command can replace a directory by a link. So the mounts are compared with the plan
+before the command starts.
 
-A file with keys is masked by a regular file with one line. git does not accept a device as
-a file, so `git diff` failed where a `.env` was tracked; a model takes an empty file for the
-real content.
+A file with keys is covered by a regular file with one line of text. git does not accept a
+device such as /dev/null as a file, so `git diff` would fail if a `.env` is tracked. A model
+would take an empty file for the real content.
 """
 
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
-from itertools import chain
 from typing import TypeAlias
 
 from refold import programs
@@ -26,110 +25,148 @@ from refold.place.mountinfo import Mount, mounts
 from refold.place.sandbox_rules import REPLACED_DIRECTORIES, SandboxRules
 from refold.values.path_names import below
 
-# What a command that runs as root needs for tar, npm and the like, and no more.
-_OF_ROOT = (
+# Programs that run as root need these capabilities, for example tar and npm.
+_ROOT_CAPABILITIES = (
     "CHOWN", "DAC_OVERRIDE", "FOWNER", "SETUID", "SETGID", "KILL",
 )  # fmt: skip
-# In the private directory of a session: directories, then files with their content. The
-# last replaces a file with keys: git would not accept a device as a file.
+# Names in the private directory of a session. The first three are directories, the others
+# files with the content given below. The last one masks a file with keys: git does not
+# accept a device as a file.
 _TMP, _VAR, _EMPTY, _NOTHING, _KEPT = "tmp", "var", "empty", "nothing", "kept"
 _KEPT_CONTENT = b"# Commands that run without asking do not see this file: by its name, it holds keys.\n"
-_MOST_GUARDS = 400  # more would make starting too slow
+_MAX_GUARD_MOUNTS = 400  # with more mounts, bubblewrap starts too slowly
 
-_TRIAL_SECONDS = 10.0  # for a trial that usually takes milliseconds
+_TRIAL_SECONDS = 10.0  # limits a trial that usually takes milliseconds
 
-_PIN, _SHUT, _COVER = 2, 3, 4  # the order of mounts of the same depth
+# The order of mounts of the same depth: directories that must not be renamed, paths that must
+# not be written, and paths that must not be read.
+_PIN, _SHUT, _COVER = 2, 3, 4
 
+# The depth of the path, the order within that depth, and words for bubblewrap.
 _Mount: TypeAlias = tuple[int, int, str, *tuple[str, ...]]
 
 
 class MountPlan:
-    """What bubblewrap is to mount for one command, in this order."""
+    """The mounts that bubblewrap makes for one command, in their order."""
 
     def __init__(self, rules: SandboxRules) -> None:
         self._rules = rules
-        self._mounts = sorted(_mounts(rules), key=lambda each: each[:2])
+        # Ordered by depth, and by the order within a depth.
+        self._mounts = sorted(_mounts(rules), key=lambda mount: mount[:2])
 
     def arguments(self, bwrap: str) -> list[str]:
-        """The command line of bubblewrap, without the status descriptor and the command."""
+        """Return the command line of bubblewrap, up to the command to run.
+
+        It lacks the option that names the status descriptor.
+        """
         rules, words = self._rules, [bwrap]
         for _, _, *mount in self._mounts:
             words += mount
-        bare = "/" in rules.covered
-        for path, target in rules.links if bare else ():
-            words += ["--symlink", target, path]
-        # Only now: mount points had to be created in them first.
-        for path in (
-            *(("/",) if bare else ()),
-            *(("/tmp",) if rules.looking and not rules.own_tmp else ()),
-            # Root could write the files of the kernel, although it is root only inside.
-            *(("/proc",) if rules.root else ()),
-        ):
-            words += ["--remount-ro", path]
+        has_empty_disk = "/" in rules.covered
+        if has_empty_disk:
+            for path, target in rules.links:
+                words += ["--symlink", target, path]
+        # These paths become read-only last, because mount points had to be created in them
+        # first.
+        if has_empty_disk:
+            words += ["--remount-ro", "/"]
+        if rules.looking and not rules.own_tmp:
+            words += ["--remount-ro", "/tmp"]
+        if rules.root:
+            # Root in the sandbox has no special rights, but it owns the kernel's files and
+            # could write them.
+            words += ["--remount-ro", "/proc"]
         words += ["--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
-        words += [] if rules.network else ["--unshare-net"]
+        if not rules.network:
+            words += ["--unshare-net"]
         words += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-        for name in _OF_ROOT if rules.root else ():
-            words += ["--cap-add", f"CAP_{name}"]
+        if rules.root:
+            for name in _ROOT_CAPABILITIES:
+                words += ["--cap-add", f"CAP_{name}"]
         return [*words, "--chdir", rules.cwd]
 
     def prepare_mount_check(self) -> Callable[[int], str]:
-        """A function that reports which mounts of the waiting first process are wrong.
+        """Return a function that checks the mounts of the sandbox's first process.
 
-        It returns "" if all are right. bubblewrap mounts by path, and another program may
-        have put a link in the way since the path was resolved. Everything that can be
-        prepared before the mounts exist is done now.
+        The function gets the id of that process, which has not started the command yet. It
+        returns "" if all mounts are as planned, otherwise the reason why the command must not
+        start. Work that does not need the mounts is done here, before they exist.
         """
-        rules, expected, exact = self._rules, set[str](), list[tuple[str, bool]]()
-        free = {"/tmp", "/var/tmp", "/run", *rules.open, *rules.covered}
-        covers = {*rules.covered, *rules.hidden, *rules.unread, *rules.denied}
-        for _, turn, word, *rest in self._mounts:
-            path = rest[-1]
-            if word in ("--bind", "--bind-try"):
-                free.add(path)
-            if turn in (_PIN, _SHUT) and not any(below(path, cover) for cover in covers):
-                # What is read-only here is read-only inside, too.
-                exact.append((path, word.startswith("--bind") and not _is_read_only(path)))
-            elif turn == _COVER:
-                expected.add(path)
-        changing = (*rules.open, "/dev", *(() if rules.root else ("/proc",)))
+        rules, exact_mounts = self._rules, self._exact_mounts()
+        covered_mounts = {mount[-1] for mount in self._mounts if mount[1] == _COVER}
+        writable_mounts = {"/tmp", "/var/tmp", "/run", *rules.open, *rules.covered}
+        for _, _, option, *paths in self._mounts:
+            if option in ("--bind", "--bind-try"):
+                writable_mounts.add(paths[-1])
+        # Mounts may appear below these directories at any time.
+        changing = [*rules.open, "/dev"]
+        if not rules.root:
+            changing.append("/proc")
+
+        def _may_be_writable(path: str) -> bool:
+            if path in writable_mounts or _is_below_any(path, changing):
+                return True
+            return _is_closed_by_another_user(path)
 
         def _find_misplaced(first: int) -> str:
+            """Return why the command must not start; "" if all is as planned."""
             try:
                 mounted = {mount.path: mount for mount in mounts(first)}
                 directory = os.readlink(f"/proc/{first}/cwd")
             except OSError:
-                return ""  # it has ended: what it printed says why
-            stands = (
+                return ""  # the process has exited: its output says why
+            if (
                 directory == rules.cwd
-                and expected <= mounted.keys()
+                and covered_mounts <= mounted.keys()
                 and all(
-                    _is_mounted_as_planned(path, mounted, writable=w) for path, w in exact
+                    _is_mounted_as_planned(path, mounted, writable=is_writable)
+                    for path, is_writable in exact_mounts
                 )
-                and not any(
-                    mount.writable
-                    and path not in free
-                    and not any(below(path, place) for place in changing)
-                    and not _is_closed_by_another_user(path)
-                    for path, mount in mounted.items()
-                )
-            )
-            return "" if stands else "what lies in the workspace was renamed meanwhile"
+                and all(map(_may_be_writable, _writable_paths(mounted)))
+            ):
+                return ""
+            return "what lies in the workspace was renamed meanwhile"
 
         return _find_misplaced
 
-    def shows_current_files(self, first: int) -> bool:
-        """Whether the files that are mounted for this process are the current ones.
+    def _exact_mounts(self) -> list[tuple[str, bool]]:
+        """Return the paths at which a command must see the same file as on the disk.
 
-        A file that was replaced after it was mounted is another file under the same name.
+        With each path comes whether it must be writable.
         """
-        binds = {
+        rules = self._rules
+        covers = {*rules.covered, *rules.hidden, *rules.unread, *rules.denied}
+        exact_mounts = list[tuple[str, bool]]()
+        for _, order, option, *paths in self._mounts:
+            path = paths[-1]  # the path inside the sandbox
+            if order in (_PIN, _SHUT) and not _is_below_any(path, covers):
+                # A path that is read-only outside the sandbox is read-only inside, too.
+                is_writable = option.startswith("--bind") and not _is_read_only(path)
+                exact_mounts.append((path, is_writable))
+        return exact_mounts
+
+    def shows_current_files(self, first: int) -> bool:
+        """Whether the sandbox's first process still sees the current files of the disk.
+
+        `first` is the id of that process. If a file is replaced after the mounts were made, its
+        mount still shows the old file.
+        """
+        # A bind mount is an option, the path on the disk and the path inside the sandbox.
+        sources = {
             words[-1]: words[-2] for _, _, *words in self._mounts if "bind" in words[0]
         }
         return all(
             _is_same_file(source, f"/proc/{first}/root{path}")
-            for path, source in binds.items()
+            for path, source in sources.items()
         )
+
+
+def _writable_paths(mounts_by_path: Mapping[str, Mount]) -> Iterator[str]:
+    return (path for path, mount in mounts_by_path.items() if mount.writable)
+
+
+def _is_below_any(path: str, directories: Iterable[str]) -> bool:
+    return any(below(path, directory) for directory in directories)
 
 
 def _is_read_only(path: str) -> bool:
@@ -141,10 +178,11 @@ def _is_read_only(path: str) -> bool:
 
 
 def _is_closed_by_another_user(path: str) -> bool:
-    """Whether a directory above the path that we may not open keeps us from it.
+    """Whether a directory of another user, above `path`, denies us access to `path`.
 
-    Mounts there stay writable, because bubblewrap cannot remount what it cannot reach: those of
-    containers that root runs, below /var/lib. A command cannot reach them either.
+    bubblewrap cannot remount what it cannot access, so mounts below such a directory stay
+    writable: for example those of containers that root runs, below /var/lib. A command cannot
+    access them either.
     """
     try:
         os.stat(path)
@@ -160,6 +198,7 @@ def _is_closed_by_another_user(path: str) -> bool:
 
 
 def _is_same_file(path: str, inside: str) -> bool:
+    """Whether both paths lead to the same file, or neither exists."""
     try:
         outer, inner = os.lstat(path), os.lstat(inside)
     except OSError:
@@ -170,15 +209,20 @@ def _is_same_file(path: str, inside: str) -> bool:
 def _is_mounted_as_planned(
     path: str, mounts_by_path: Mapping[str, Mount], *, writable: bool
 ) -> bool:
-    """Whether what is mounted at `path` is what the disk has there."""
+    """Whether the mount at `path` shows the file at the same path of the disk.
+
+    The mount must also be writable or read-only, as `writable` says. Without a mount, return
+    True if the disk has no file at `path`.
+    """
     mount = mounts_by_path.get(path)
     if mount is None:
         return not os.path.lexists(path)
-    around: str = next(p for p in _directories_above(path) if p in mounts_by_path)
-    base = mounts_by_path[around]
-    inside = os.path.normpath(os.path.join(base.inside, os.path.relpath(path, around)))
-    same = (mount.device, mount.inside) == (base.device, inside)
-    return same and mount.writable == writable
+    outer_path: str = next(p for p in _directories_above(path) if p in mounts_by_path)
+    outer = mounts_by_path[outer_path]
+    # Without this mount, the outer mount would show this path of its file system.
+    inside = os.path.normpath(os.path.join(outer.inside, os.path.relpath(path, outer_path)))
+    is_same_file = (mount.device, mount.inside) == (outer.device, inside)
+    return is_same_file and mount.writable == writable
 
 
 def _directories_above(path: str) -> Iterator[str]:
@@ -188,12 +232,15 @@ def _directories_above(path: str) -> Iterator[str]:
 
 
 def tmp_directory(private: str) -> str:
-    """The directory that a command sees as /tmp."""
+    """Return the directory, in `private`, that is mounted as /tmp for commands."""
     return os.path.join(private, _TMP)
 
 
 def fill_private_directory(private: str) -> None:
-    """Create what mounts need in the private directory of a session."""
+    """Create the files and directories in `private` that mounts use as sources.
+
+    `private` is the private directory of a session.
+    """
     for name in (_TMP, _VAR, _EMPTY):
         os.makedirs(os.path.join(private, name), exist_ok=True)
     for name, content in ((_NOTHING, b""), (_KEPT, _KEPT_CONTENT)):
@@ -202,18 +249,25 @@ def fill_private_directory(private: str) -> None:
 
 
 def tmpfs_directories(rules: SandboxRules) -> tuple[str, ...]:
-    """Directories of a command that are in memory, without the first slash."""
-    own = (("tmp",) if rules.own_tmp else (), ("var/tmp",) if rules.looking else ())
-    return ("dev", "run", *chain.from_iterable(own))
+    """Return the directories that a command gets as memory file systems.
+
+    They are relative to "/".
+    """
+    directories = ["dev", "run"]
+    if rules.own_tmp:
+        directories.append("tmp")
+    if rules.looking:
+        directories.append("var/tmp")
+    return tuple(directories)
 
 
 def temporary_directory(rules: SandboxRules) -> str:
-    """The directory for a command's temporary files."""
+    """Return the path where a command should create temporary files."""
     return "/var/tmp" if rules.looking else "/tmp"
 
 
 def _mounts(rules: SandboxRules) -> Iterator[_Mount]:
-    """Each mount with its depth and its order among mounts of the same depth."""
+    """Yield all mounts of a command, in no particular order."""
     yield from _disk_mounts(rules)
     yield from _cover_mounts(rules)
     for path in rules.seen:
@@ -226,12 +280,12 @@ def _mounts(rules: SandboxRules) -> Iterator[_Mount]:
             yield _depth(path), 1, "--bind-try", path, path
     unread = frozenset((*rules.unread, *rules.denied))
     shut = read_only_paths(rules)
-    still = _denied_and_renamable(
+    renamable = _denied_and_renamable(
         rules, unread.union(shut, rules.covered, REPLACED_DIRECTORIES)
     )
     for path in (
-        *_directories_to_pin(shut, rules)[:_MOST_GUARDS],
-        *_directories_to_pin(still, rules)[:_MOST_GUARDS],
+        *_directories_to_pin(shut, rules)[:_MAX_GUARD_MOUNTS],
+        *_directories_to_pin(renamable, rules)[:_MAX_GUARD_MOUNTS],
     ):
         yield _depth(path), _PIN, "--bind-try", path, path
     for path in shut:
@@ -241,7 +295,7 @@ def _mounts(rules: SandboxRules) -> Iterator[_Mount]:
 
 
 def _hidden_settings(rules: SandboxRules) -> Iterator[tuple[str, str]]:
-    """The settings whose own files the command does not see."""
+    """Yield each git settings file that a command cannot see, and the file that replaces it."""
     covered, shown = {*REPLACED_DIRECTORIES, *rules.covered}, _visible_paths(rules)
     return (
         (path, ours)
@@ -251,14 +305,14 @@ def _hidden_settings(rules: SandboxRules) -> Iterator[tuple[str, str]]:
 
 
 def read_only_paths(rules: SandboxRules) -> list[str]:
-    """Paths that are mounted read-only over the workspace, up to `_MOST_GUARDS`."""
+    """Return the first `_MAX_GUARD_MOUNTS` paths that are mounted read-only."""
     unread = frozenset((*rules.unread, *rules.denied))
-    return [path for path in rules.shut if not _is_below_covered(path, unread)][
-        :_MOST_GUARDS
-    ]
+    paths = [path for path in rules.shut if not _is_below_covered(path, unread)]
+    return paths[:_MAX_GUARD_MOUNTS]
 
 
 def _disk_mounts(rules: SandboxRules) -> Iterator[_Mount]:
+    """Yield the mounts of the whole disk, which is read-only, and of /dev and /proc."""
     if "/" not in rules.covered:
         yield 0, 0, "--ro-bind", "/", "/"
     yield _depth("/dev"), 0, "--dev", "/dev"
@@ -270,31 +324,39 @@ def _disk_mounts(rules: SandboxRules) -> Iterator[_Mount]:
 
 
 def _cover_mounts(rules: SandboxRules) -> Iterator[_Mount]:
+    """Yield the mounts that replace or hide directories and files."""
     covered, shown = {*REPLACED_DIRECTORIES, *rules.covered}, _visible_paths(rules)
-    parts = (_VAR, _EMPTY, _NOTHING, _KEPT)
-    var, empty, nothing, private = (os.path.join(rules.private, name) for name in parts)
-    shared = ("--tmpfs",) if rules.own_tmp else ("--bind", tmp_directory(rules.private))
-    yield _depth("/tmp"), 0, *shared, "/tmp"
-    ours = ("--tmpfs",) if rules.looking else ("--bind", var)
-    yield _depth("/var/tmp"), 0, *ours, "/var/tmp"
+    var, empty, empty_file, masked_file = (
+        os.path.join(rules.private, name) for name in (_VAR, _EMPTY, _NOTHING, _KEPT)
+    )
+    session_tmp = ("--bind", tmp_directory(rules.private))
+    tmp = ("--tmpfs",) if rules.own_tmp else session_tmp
+    yield _depth("/tmp"), 0, *tmp, "/tmp"
+    var_tmp = ("--tmpfs",) if rules.looking else ("--bind", var)
+    yield _depth("/var/tmp"), 0, *var_tmp, "/var/tmp"
     yield _depth("/run"), 0, "--tmpfs", "/run"
     for path in rules.covered:
         if path == "/":
             continue
         if _is_visible(os.path.dirname(path), covered, shown):
-            # What is shown inside a covered directory needs a place to be mounted.
+            # A path that is visible inside a covered directory needs a mount point there.
             inside = (*shown, *(hidden for hidden, _ in _hidden_settings(rules)))
             is_parent = any(inner.startswith(path + "/") for inner in inside)
-            words = ("--tmpfs", path) if is_parent else ("--ro-bind", empty, path)
-            # A guarded directory that is also covered is mounted last: covering hides it, too.
-            yield _depth(path), _COVER, words[0], *words[1:]
+            # A directory that is both guarded and covered is mounted last, because covering
+            # hides it, too.
+            if is_parent:
+                yield _depth(path), _COVER, "--tmpfs", path
+            else:
+                yield _depth(path), _COVER, "--ro-bind", empty, path
     unread = dict.fromkeys((*rules.unread, *rules.denied))
-    # A socket is covered like what a rule denies; a file with keys must be a file for git.
-    keys = [p for p in rules.unread if p not in rules.denied and os.path.isfile(p)]
-    blanks = {**dict.fromkeys(rules.hidden, nothing), **dict.fromkeys(unread, "/dev/null")}
-    for path, blank in {**blanks, **dict.fromkeys(keys, private)}.items():
+    # A socket is covered like a denied path; a file with keys must remain a file for git.
+    key_files = [p for p in rules.unread if p not in rules.denied and os.path.isfile(p)]
+    file_covers = dict.fromkeys(rules.hidden, empty_file)
+    file_covers |= dict.fromkeys(unread, "/dev/null")
+    file_covers |= dict.fromkeys(key_files, masked_file)
+    for path, file_cover in file_covers.items():
         if _is_visible(path, covered, shown) and not _is_below_covered(path, unread.keys()):
-            cover = empty if os.path.isdir(path) else blank
+            cover = empty if os.path.isdir(path) else file_cover
             yield _depth(path), _COVER, "--ro-bind", cover, path
 
 
@@ -304,12 +366,16 @@ def _visible_paths(rules: SandboxRules) -> set[str]:
 
 
 def _is_below_covered(path: str, covered_paths: Set[str]) -> bool:
-    """Whether `path` is in a directory that is covered as a whole: no mount is possible there."""
+    """Whether a directory above `path` is covered, so that nothing can be mounted there."""
     return not _is_visible(os.path.dirname(path), covered_paths, {"/"})
 
 
 def _denied_and_renamable(rules: SandboxRules, covered_paths: Set[str]) -> list[str]:
-    """Denied paths that a command could reach by renaming a directory above them."""
+    """Return the denied paths below writable directories.
+
+    A command could rename a directory above such a path, and open the file by its new path.
+    Paths that are hidden by a covered directory are left out.
+    """
     shown = _visible_paths(rules)
     return [
         path
@@ -320,7 +386,10 @@ def _denied_and_renamable(rules: SandboxRules, covered_paths: Set[str]) -> list[
 
 
 def _directories_to_pin(protected_paths: Sequence[str], rules: SandboxRules) -> list[str]:
-    """Directories above shut paths: a mount point cannot be renamed."""
+    """Return the directories between protected paths and the writable directories above them.
+
+    They are mounted, because a command cannot rename a mount point.
+    """
     pins = dict[str, None]()
     for path in protected_paths:
         above = os.path.dirname(path)
@@ -331,6 +400,10 @@ def _directories_to_pin(protected_paths: Sequence[str], rules: SandboxRules) -> 
 
 
 def _is_visible(path: str, covered_paths: Set[str], visible_paths: Set[str]) -> bool:
+    """Whether `path` is visible: the nearest path at or above it that is in a set decides.
+
+    If both sets contain that path, it is visible.
+    """
     while path not in visible_paths:
         if path in covered_paths:
             return False
@@ -343,9 +416,10 @@ def _depth(path: str) -> int:
 
 
 def why_unusable(bwrap: str) -> str:
-    """Return why bubblewrap fails in a trial, or "".
+    """Try to start bubblewrap. Return why it fails; "" if it works.
 
-    A successful trial is not repeated while the program is unchanged; a failed one is.
+    After a success, it is not tried again until the program file changes. After a failure, each
+    call tries again.
     """
     if not bwrap:
         return "bubblewrap (bwrap) is not installed"
@@ -364,6 +438,10 @@ class _TrialFailed(Exception):
 
 @lru_cache(maxsize=4)  # exceptions are not cached
 def _run_trial(bwrap: str, modified_ns: int) -> None:
+    """Run an empty command in bubblewrap. Raises an error if that fails.
+
+    `modified_ns` is part of the cache key, so that a changed program is tried again.
+    """
     trial = [bwrap, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     trial += ["--tmpfs", "/run", "--unshare-pid", "--unshare-net", "--die-with-parent"]
     words = [*trial, "--", "/bin/bash", "-c", "exit 0"]
@@ -372,11 +450,13 @@ def _run_trial(bwrap: str, modified_ns: int) -> None:
     )
     if run.returncode != 0:
         errors = run.stderr.decode(errors="replace").strip().splitlines()
-        last = errors[-1].removeprefix("bwrap: ") if errors else f"code {run.returncode}"
-        raise _TrialFailed(last)
+        if errors:
+            raise _TrialFailed(errors[-1].removeprefix("bwrap: "))
+        raise _TrialFailed(f"code {run.returncode}")
 
 
 def is_setuid(bwrap: str) -> bool:
+    """Whether the program file runs with the rights of its owner. False if it is missing."""
     try:
         return bool(os.stat(bwrap).st_mode & stat.S_ISUID)
     except OSError:  # missing: starting it reports that
@@ -384,7 +464,11 @@ def is_setuid(bwrap: str) -> bool:
 
 
 def start_failure(status: bytes, output: bytes) -> str:
-    """Why bubblewrap itself could not start; "" if it did: then it reports the end."""
+    """Return the error with which bubblewrap did not start the command.
+
+    Return "" if `status` (JSON from its status descriptor) has an exit code, or if `output` has
+    no message of bubblewrap. `output` is what bubblewrap and the command printed.
+    """
     if b"exit-code" in status:
         return ""
     lines = output.decode(errors="replace").splitlines()

@@ -1,32 +1,22 @@
-"""Checkpoints of a workspace: snapshots in a git repository. Implements `port.Snapshots`.
+"""Takes, compares and restores snapshots of a workspace. Implements `port.Snapshots`.
+
+A checkpoint is a snapshot that belongs to a moment of a session. Snapshots are git trees in a
+repository of refold, which all sessions of a workspace share, so each file is stored once. Each
+session has its own index there. The index is deleted with the session, and the repository with
+the last session.
 
 This module decides when to scan, and reports what cannot be stored. `snapshot_scan` scans the
-files, `snapshot_repository` stores them, `snapshot_restore` restores them. The engine and
-`session.rewind` decide when a session needs a checkpoint.
-
-All sessions of a workspace share one repository, in which each file is stored once. Each session
-has an index of its own, which is deleted with it; the repository goes with the last session.
+files, `snapshot_repository` stores them, `snapshot_restore` restores them, and
+`snapshot_deletion` deletes snapshots. The engine and `session.rewind` decide when a session
+needs a checkpoint.
 """
 
-import fcntl
 import os
 import re
-import shutil
 import threading
 import time
-from collections.abc import (
-    Callable,
-    Collection,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-    Set,
-)
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, partial
-from hashlib import sha256
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -42,12 +32,12 @@ from refold.place.snapshot_repository import (
     ScanProgress,
     SnapshotRepository,
     TooLarge,
+    snapshot_directory,
 )
 from refold.programs import Programs
-from refold.safe_open import open_checked
 from refold.values.path_names import below
 
-if TYPE_CHECKING:  # a start scans and restores nothing
+if TYPE_CHECKING:  # starting a session neither scans nor restores
     from refold.place.commit_history import CommitHistory
     from refold.place.snapshot_restore import RewriteStep
     from refold.place.snapshot_scan import Scan
@@ -60,11 +50,10 @@ WHOLE_MACHINE = (
     "checkpoints do not cover a whole machine, so changes here cannot be undone: "
     "work in a project directory to have them."
 )
-_DELETE_PREFIX = ".deleted-"  # followed by the id of the deleting process
-_SKIP_RESCAN_SECONDS = 1.0  # a scan this recent is not repeated
-_REUSE_SECONDS = 10.0  # a scan this recent is still valid
+_SKIP_RESCAN_SECONDS = 1.0  # do not scan again within this time after a scan
+_REUSE_SECONDS = 10.0  # reuse the result of a scan for this time
 _Kind: TypeAlias = Literal["created", "changed", "deleted"]
-# git leaves out a count of 1, and names the function around.
+# git omits a count of 1, and adds the name of the surrounding function.
 _HUNK_HEADER = r"(?m)^@@ -(\d+)(,\d+)? \+(\d+)(,\d+)? @@.*$"
 _KIND_OF_STATUS: Mapping[str, _Kind] = {
     "A": "created",
@@ -75,10 +64,11 @@ _KIND_OF_STATUS: Mapping[str, _Kind] = {
 
 
 class Checkpoints:
-    """`roots` are directories, `store` has the snapshots of all workspaces. Nothing in
-    `own_paths`, or beside `store`, is ever part of a snapshot.
+    """Takes and restores snapshots of the directories `roots`.
 
-    `notice` is a sentence for the user if checkpoints are missing or incomplete.
+    `store` is the directory with the snapshots of all workspaces. No snapshot contains
+    `own_paths` or refold's other data beside `store`. `notice` is a sentence for the user if
+    snapshots are impossible or one has failed, otherwise "".
     """
 
     def __init__(
@@ -108,12 +98,12 @@ class Checkpoints:
         self._notice = "" if git else NO_GIT
         if "/" in self._roots:
             self._notice = WHOLE_MACHINE
-        self._hopeless = self._notice
-        self._count = 0  # how often `note_change` or `forget` was called
-        self._look: SnapshotTask | None = None
-        self._scanning = threading.Lock()
-        self._behind = False
-        self._commit_objects = ""  # where the commits are that were asked for
+        self._why_impossible = self._notice
+        self._count = 0  # the number of calls of `note_change` and `forget`
+        self._newest_task: SnapshotTask | None = None
+        self._scan_lock = threading.Lock()
+        self._behind = False  # files may have changed since the last scan
+        self._commit_objects = ""  # the directory with the objects of the requested commits
 
     @property
     def is_behind(self) -> bool:
@@ -124,8 +114,8 @@ class Checkpoints:
         return self._notice
 
     def begin(self) -> None:
-        if not self._hopeless and not self._is_recent(_SKIP_RESCAN_SECONDS):
-            self._look = self._start_thread(self._scan_files)
+        if not self._why_impossible and not self._is_recent(_SKIP_RESCAN_SECONDS):
+            self._newest_task = self._start_thread(self._scan_files)
 
     def note_change(self) -> None:
         self.forget()
@@ -137,27 +127,35 @@ class Checkpoints:
     async def take(self, report: ReportProgress | None = None) -> SnapshotTaken:
         task = self.start_taking()
         await task.wait(report)
-        return self.taken(task)
+        return self.snapshot_of_scan(task)
 
     def start_taking(self) -> "SnapshotTask":
-        """Start the scan that `take` waits for. For callers without an event loop."""
-        if self._hopeless:
-            raise ToolFailed(self._hopeless)
+        """Start a scan, or return one that is running or recent. Does not wait.
+
+        Raises `ToolFailed` if snapshots are impossible. `take` also waits, and needs an event
+        loop.
+        """
+        if self._why_impossible:
+            raise ToolFailed(self._why_impossible)
         if not self._is_recent(_REUSE_SECONDS):
             self.begin()
-        assert self._look is not None  # `begin` has set it
-        return self._look
+        assert self._newest_task is not None  # `begin` has set it
+        return self._newest_task
 
-    def taken(self, task: "SnapshotTask") -> SnapshotTaken:
-        """The result of a scan that has ended. Raises its `ToolFailed`."""
+    def snapshot_of_scan(self, task: "SnapshotTask") -> SnapshotTaken:
+        """Return the snapshot that the finished scan `task` took.
+
+        Raises `ToolFailed` if the scan failed.
+        """
         if task.error is not None:
-            self._look = None  # the next scan may succeed
+            self._newest_task = None  # the next scan may succeed
             raise task.error
-        if task.count == self._count:
+        if task.count == self._count:  # no file was changed since the scan began
             self._behind = False
         return task.taken
 
     async def secure(self, arguments: bytes, report: ReportProgress | None = None) -> None:
+        """Store lent contents that a call with `arguments` may delete, if there are any."""
         task = self.start_securing(arguments)
         if task is None:
             return
@@ -166,18 +164,24 @@ class Checkpoints:
             raise task.error
 
     def start_securing(self, arguments: bytes) -> "SnapshotTask | None":
-        """Start the work that `secure` waits for; None if there is nothing to store."""
+        """Start copying contents that only the user's repository has into our repository.
+
+        A command with these `arguments` could delete them from the user's repository. Return
+        None if it cannot, if no contents are lent, or if snapshots are impossible.
+        """
         from refold.place.snapshot_lender import lenders_in, may_delete_objects
 
-        lenders = lenders_in(self.repository.directory)
-        if self._hopeless or not may_delete_objects(arguments) or not any(lenders):
+        if self._why_impossible or not may_delete_objects(arguments):
             return None
-        return self._start_thread(self._store_lent)
+        if not any(lenders_in(self.repository.directory)):
+            return None
+        return self._start_thread(self._store_borrowed)
 
     def report_failure(self, reason: str) -> None:
         self._notice = reason
 
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
+        """Return what differs. A root that only `after` has is one created directory."""
         trees_after = dict(after)
         changed = {
             root: self._changes(root, tree, trees_after.get(root, EMPTY_TREE))
@@ -188,25 +192,24 @@ class Checkpoints:
     def patch(
         self, before: Trees, after: Trees, paths: Collection[str] = ()
     ) -> tuple[tuple[FileChange, str], ...]:
+        """Return the changed files, each with its diff; the diff of a binary file is ""."""
         texts, by_root = dict[str, str](), dict[str, Sequence[FileChange]]()
         for root, tree in before:
             tree_after = dict(after).get(root, EMPTY_TREE)
             names = [os.path.relpath(path, root) for path in paths if below(path, root)]
-            if paths and not names:
+            if paths and not names:  # none of the wanted files is in this root
                 continue
-            # git names the files in one order, with lines or with text.
             by_root[root] = changed = self._changes(root, tree, tree_after, names)
-            arguments = (tree, tree_after, "--", *names)
-            diff = self._diff("-p", "--no-color", *arguments) if changed else b""
-            parts = re.split(rb"^diff --git ", diff, flags=re.MULTILINE)[1:]
-            for change, part in zip(changed, parts, strict=False):
-                _, marker, text = part.decode(errors="replace").partition("\n@@ ")
-                hunks = re.sub(
-                    _HUNK_HEADER, _hunk_header_with_counts, f"@@ {text}".rstrip("\n")
-                )
-                texts[change.path] = hunks if marker else ""
-        every = chain(*by_root.values()) if paths else _changes_of_roots(by_root, after)
-        return tuple((change, texts.get(change.path, "")) for change in every)
+            if not changed:
+                continue
+            diff = self._diff("-p", "--no-color", tree, tree_after, "--", *names)
+            # The text before the first header is empty.
+            file_diffs = re.split(rb"^diff --git ", diff, flags=re.MULTILINE)[1:]
+            # git lists the files in the order in which it lists their line counts.
+            for change, file_diff in zip(changed, file_diffs, strict=False):
+                texts[change.path] = _hunks(file_diff.decode(errors="replace"))
+        changes = chain(*by_root.values()) if paths else _changes_of_roots(by_root, after)
+        return tuple((change, texts.get(change.path, "")) for change in changes)
 
     def commits(self, head: str) -> tuple[Commit, ...]:
         return self.history.newest(head)
@@ -228,28 +231,33 @@ class Checkpoints:
         return await progress.run_in_thread(work, report)
 
     def _is_recent(self, seconds: float) -> bool:
-        """Whether the newest scan is running, or is valid and recent enough."""
-        task = self._look
+        """Whether the newest scan can be used for a snapshot of the present files.
+
+        That is so if no change was noted after its start, it has not failed, and it is running
+        or began at most `seconds` ago.
+        """
+        task = self._newest_task
         if task is None or task.count != self._count or task.error is not None:
             return False
         return not task.done.is_set() or self._clock() - task.began <= seconds
 
     def _start_thread(self, run: "Callable[[SnapshotTask], None]") -> "SnapshotTask":
-        """Run `run` in a thread."""
+        """Call `run` in a new thread. Return the task that it gets."""
         task = SnapshotTask(self._count, self._clock())
         threading.Thread(target=self._run, args=(task, run), daemon=True).start()
         return task
 
     def _run(self, task: "SnapshotTask", run: "Callable[[SnapshotTask], None]") -> None:
+        """Call `run` when no other scan runs, and store its error in `task`."""
         try:
-            with self._scanning:
+            with self._scan_lock:
                 run(task)
         except TooLarge as error:
-            self._notice = self._hopeless = str(error)
+            self._notice = self._why_impossible = str(error)
             task.error = error
         except ToolFailed as error:
             task.error = error
-        # A bug or a system error: the waiting caller must get it.
+        # A bug or a system error: it is passed on to the waiting caller.
         except Exception as error:
             task.error = ToolFailed(f"No snapshot of the files could be taken: {error}.")
         finally:
@@ -263,7 +271,7 @@ class Checkpoints:
 
     @property
     def history(self) -> "CommitHistory":
-        """The commits of the repository that the first directory lies in."""
+        """The history of the user's repository that contains the first directory of `roots`."""
         from refold.place.commit_history import CommitHistory
 
         return CommitHistory(self.repository, self._roots[0])
@@ -273,13 +281,16 @@ class Checkpoints:
         trees, left_out = self._scan.scan(self._roots, task.progress)
         task.taken = SnapshotTaken(trees, left_out, tuple(sorted(self._scan.lost)))
 
-    def _store_lent(self, task: "SnapshotTask") -> None:
-        self._scan.store_lent(self._roots, task.progress)
+    def _store_borrowed(self, task: "SnapshotTask") -> None:
+        self._scan.store_lent_contents(self._roots, task.progress)
 
     def restore_now(
         self, current: Trees, to: Trees, paths: Collection[str], progress: ScanProgress
     ) -> int:
-        """What `restore` does, in the thread of the caller."""
+        """Restore files as `restore` does, but in the thread of the caller.
+
+        Return the number of changed files. If `paths` is not empty, only these are restored.
+        """
         from refold.place.snapshot_restore import RewriteStep, rewrite
 
         steps, trees, target = dict[str, RewriteStep](), dict(current), dict(to)
@@ -289,69 +300,85 @@ class Checkpoints:
             if root in target:
                 for step in self._rewrite_steps(root, tree, target[root]):
                     steps[step.path] = step
-        for root in target.keys() - trees.keys():  # no longer a repository
-            above = max(
-                (inner for inner in trees if root.startswith(f"{inner}/")), default=root
-            )
+        # Roots that are no repositories any longer belong to the nearest root above them.
+        for root in target.keys() - trees.keys():
+            roots_above = [other for other in trees if root.startswith(f"{other}/")]
+            nearest = max(roots_above, key=len, default=root)
             for step in self._rewrite_steps(root, EMPTY_TREE, target[root]):
-                old = steps.get(step.path)
-                now_ = old.now if old else None
-                steps[step.path] = RewriteStep(above, step.path, now_, step.to)
-        wanted = [step for step in steps.values() if not paths or step.path in paths]
-        if not wanted:
+                known_step = steps.get(step.path)
+                present = known_step.now if known_step else None
+                steps[step.path] = RewriteStep(nearest, step.path, present, step.to)
+        chosen_steps = [s for s in steps.values() if not paths or s.path in paths]
+        if not chosen_steps:
             return 0
         with self.repository.lock("restoring"):
             try:
-                return rewrite(self.repository, wanted, progress)
+                return rewrite(self.repository, chosen_steps, progress)
             finally:
                 self.note_change()
 
     def _rewrite_steps(self, root: str, current: str, to: str) -> "list[RewriteStep]":
+        """Return the file changes that turn the git tree `current` into the git tree `to`.
+
+        Both are trees of the directory `root`.
+        """
         from refold.place.snapshot_restore import RewriteStep, SnapshotFile
 
         def snapshot_file(mode: str, name: str) -> SnapshotFile | None:
+            # git writes the mode 000000 for a file that does not exist.
             return SnapshotFile(mode, name) if int(mode) else None
 
         if current == to:
             return []
         diff = self._diff("--raw", "--no-abbrev", current, to)
-        parts = iter(diff.split(b"\0"))
+        # For each file: its modes, object names and status, and then its path.
+        fields = iter(diff.split(b"\0"))
         steps = list[RewriteStep]()
-        for head in parts:
+        for head in fields:
             if not head:
                 break
-            was, is_, old, new, _ = head.decode().lstrip(":").split(" ")
-            path = os.path.join(root, os.fsdecode(next(parts)))
-            steps.append(
-                RewriteStep(root, path, snapshot_file(was, old), snapshot_file(is_, new))
-            )
+            old_mode, new_mode, old, new, _ = head.decode().lstrip(":").split(" ")
+            path = os.path.join(root, os.fsdecode(next(fields)))
+            before, after = snapshot_file(old_mode, old), snapshot_file(new_mode, new)
+            steps.append(RewriteStep(root, path, before, after))
         return steps
 
     def _changes(
         self, root: str, before: str, after: str, names: Sequence[str] = ()
     ) -> list[FileChange]:
+        """Return the files that differ between the git trees `before` and `after` of `root`.
+
+        If `names` is not empty, only the files in it are compared.
+        """
         if before == after:
             return []
         arguments = (before, after, "--", *names)
         try:
             diff = self._diff("--raw", "--numstat", *arguments)
-        except GitFailed:  # a content is lost: no lines are counted
+        except GitFailed:  # a file's content is lost, so its lines are not counted
             diff = self._diff("--raw", *arguments)
-        parts, kinds = iter(diff.split(b"\0")), dict[bytes, _Kind]()
-        lines = dict[bytes, tuple[int | None, ...]]()
-        for part in parts:
-            if part.startswith(b":"):
-                kinds[next(parts)] = _KIND_OF_STATUS[part.rpartition(b" ")[2].decode()[:1]]
-            elif part:
-                added, removed, path = part.split(b"\t", 2)
-                counts = (added, removed)
-                lines[path] = tuple(None if n == b"-" else int(n) for n in counts)
+        # First a head that ends with the status, and a path, for each file. Then one field
+        # with the line counts and the path for each file.
+        fields, kinds = iter(diff.split(b"\0")), dict[bytes, _Kind]()
+        line_counts = dict[bytes, tuple[int | None, ...]]()
+        for field in fields:
+            if field.startswith(b":"):
+                status = field.rpartition(b" ")[2].decode()[:1]
+                kinds[next(fields)] = _KIND_OF_STATUS[status]
+            elif field:
+                added, removed, path = field.split(b"\t", 2)
+                # git writes "-" for a binary file.
+                counts = (None if n == b"-" else int(n) for n in (added, removed))
+                line_counts[path] = tuple(counts)
         return [
-            FileChange(os.path.join(root, os.fsdecode(path)), kind, *lines.get(path, ()))
+            FileChange(
+                os.path.join(root, os.fsdecode(path)), kind, *line_counts.get(path, ())
+            )
             for path, kind in kinds.items()
         ]
 
     def _diff(self, *arguments: str) -> bytes:
+        """Return the output of `git diff-tree`, with contents of lenders if they are needed."""
         from refold.place.snapshot_lender import lenders_in
 
         self.repository.create()
@@ -362,11 +389,9 @@ class Checkpoints:
         folder = str(self.repository.directory)
         try:
             return self.repository.run(*command, folder=folder)
-        except GitFailed:  # a content may be lent
-            names = filter(
-                None, (*lenders_in(self.repository.directory), self._commit_objects)
-            )
-            borrowing = self.repository.with_lenders(*names)
+        except GitFailed:  # the content may be in another repository
+            lenders = [*lenders_in(self.repository.directory), self._commit_objects]
+            borrowing = self.repository.with_lenders(*filter(None, lenders))
             process = borrowing.start(*command, folder=folder)
             return process.read(seconds=MAX_BORROWING_SECONDS)
 
@@ -374,34 +399,41 @@ class Checkpoints:
 def _changes_of_roots(
     changes_by_root: Mapping[str, Sequence[FileChange]], after: Trees
 ) -> tuple[FileChange, ...]:
-    """The changes by path. `changes_by_root` are those of each root before."""
+    """Merge the changes of all roots into one sequence, sorted by path.
+
+    `changes_by_root` are the changes in each root of the earlier snapshot, `after` is the later
+    snapshot. A root that only `after` has is reported as one created directory.
+    """
     changes, trees_after = dict[str, FileChange](), dict(after)
     for root, _ in after:
         if root in changes_by_root:
             changes |= {item.path: item for item in changes_by_root[root]}
         elif any(root.startswith(f"{root_after}/") for root_after in trees_after):
-            # A repository with its own history.
+            # The new directory is a repository with its own history.
             changes[f"{root}/"] = FileChange(f"{root}/", "created")
     for root, items in changes_by_root.items():
         if root not in trees_after:
             for item in items:
-                # Its files are there, the repository is not.
+                # The files still exist, but their root is not a repository any longer.
                 exists = item.path in changes
                 changes[item.path] = FileChange(item.path, "changed") if exists else item
     return tuple(sorted(changes.values(), key=lambda change: change.path))
+
+
+def _hunks(file_diff: str) -> str:
+    """Return a file's diff without its header lines; "" for a binary file."""
+    _, marker, text = file_diff.partition("\n@@ ")
+    if not marker:
+        return ""
+    return re.sub(_HUNK_HEADER, _hunk_header_with_counts, f"@@ {text}".rstrip("\n"))
 
 
 def _hunk_header_with_counts(head: re.Match[str]) -> str:
     return f"@@ -{head[1]}{head[2] or ',1'} +{head[3]}{head[4] or ',1'} @@"
 
 
-def snapshot_directory(store: Path, root: str) -> Path:
-    """The store of the workspace whose first root is `root`; links in `root` are followed."""
-    return store / sha256(os.fsencode(root)).hexdigest()[:24]
-
-
 class SnapshotTask:
-    """A scan of the files, or other work on the snapshots, running or done."""
+    """A scan or other work on snapshots, in a thread. `done` is set at its end."""
 
     def __init__(self, count: int, began: float) -> None:
         self.count, self.began = count, began
@@ -410,6 +442,7 @@ class SnapshotTask:
         self.error: ToolFailed | None = None
 
     async def wait(self, report: ReportProgress | None) -> None:
+        """Wait until the thread has finished, and report the progress meanwhile."""
         import anyio
 
         while not self.done.is_set():
@@ -421,80 +454,10 @@ class SnapshotTask:
 
 
 def _own_directories(store: Path, roots: Sequence[str]) -> tuple[str, ...]:
-    """Directories of our own that no snapshot may hold and no rewind may restore."""
+    """Return the directories of refold that snapshots leave out and no restore changes."""
     data = os.path.realpath(store.parent)
     if any(below(root, data) for root in roots):
         return tuple(
             os.path.join(data, name) for name in ("checkpoints", "sessions", "models")
         )
     return (data,)
-
-
-def deletable_snapshots(store: Path, root: str, session: str, *, last: bool) -> Path:
-    """The directory to delete for a session in the workspace at `root`.
-
-    It is the session's part, or the whole store if this is the `last` session there.
-    """
-    whole = snapshot_directory(store, os.path.realpath(root))
-    return whole if last else whole / "sessions" / session
-
-
-def is_used_by(store: Path, root: str, sessions: Set[str]) -> bool:
-    """Whether one of the sessions has an index in the store of the workspace at `root`."""
-    session_directory = snapshot_directory(store, os.path.realpath(root)) / "sessions"
-    return session_directory.is_dir() and any(
-        entry.name in sessions for entry in session_directory.iterdir()
-    )
-
-
-def find_unused_snapshots(
-    store: Path, roots: Iterable[str], sessions: Set[str]
-) -> Iterator[Path]:
-    """What to delete in `store` if only these sessions are left, which work in `roots`.
-
-    These are complete repositories, the parts of other sessions in a repository that is used,
-    and what an interrupted deletion left.
-    """
-    used = {snapshot_directory(store, os.path.realpath(root)) for root in roots}
-    for repository in sorted(store.iterdir()) if store.is_dir() else ():
-        if repository.is_symlink() or not repository.is_dir():
-            continue
-        parts = sorted((repository / "sessions").glob("*"))
-        unused = [part for part in parts if part.name not in sessions]
-        if repository in used or len(unused) < len(parts):
-            yield from unused
-        else:
-            yield repository
-
-
-def delete_snapshots(store: Path, place: Path) -> bool:
-    """Delete `place`, which is in `store`. Return False if a process is writing there.
-
-    It is renamed first, so that no repository is ever half deleted.
-    """
-    temporary = store / f"{_DELETE_PREFIX}{os.getpid()}-{place.name}"
-    sessions = place / "sessions"
-    try:
-        with ExitStack() as locks:
-            parts = (sessions if sessions.is_dir() else place).rglob("lock")
-            for file in filter(Path.is_file, (*parts, place / "restoring")):
-                if not locks.enter_context(_lock_if_free(file)):
-                    return False
-            os.rename(place, temporary)
-    except OSError:
-        return not place.exists()
-    shutil.rmtree(temporary, ignore_errors=True)
-    return True
-
-
-@contextmanager
-def _lock_if_free(file: Path) -> Generator[bool]:
-    """Hold the lock of a scan or a restore. Yield False if another process has it."""
-    opened = open_checked(file, os.O_RDWR)
-    try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield True
-    except BlockingIOError:
-        yield False
-    finally:
-        os.close(opened)

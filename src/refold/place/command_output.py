@@ -1,8 +1,8 @@
-"""The output of a command while it arrives: its beginning and its end are kept.
+"""Reads the output of a command, stores its beginning and end, and passes it to listeners.
 
-Up to sixteen MiB are kept completely; of more, the middle is dropped and counted. Listeners
-are called about twenty times a second at most, with a limited amount of text. The seam
-decides how much of the output a model sees.
+Up to 16 MiB are stored completely; of longer output, the middle is dropped and its bytes are
+counted. Listeners are called at most about twenty times a second, with a limited amount of
+text. The seam decides how much of the output a model sees.
 """
 
 import codecs
@@ -12,32 +12,37 @@ from collections.abc import Callable
 
 from refold.values.kept_output import Printed
 
-_AT_ONCE = 256 * 1024  # bytes of one read
+_READ_BYTES = 256 * 1024  # bytes of one read
 _PIPE_BYTES = 1024 * 1024  # the size of our pipes, if the system permits it
 _REPORT_SECONDS = 0.05  # between two calls of a listener
 MAX_REPORT_BYTES = 32 * 1024  # passed to a listener in one call
-_MAX_BINARY_BYTES = 1024 * 1024  # output up to here keeps all binary data
-_BINARY_PIECE_BYTES = 64 * 1024  # of that, of which the ends are shown
-_NO_TEXT = 0.1  # of the characters of a piece
+_MAX_BINARY_BYTES = 1024 * 1024  # keep all binary data of shorter output
+# longer binary output is divided into such pieces, of which both ends are shown
+_BINARY_PIECE_BYTES = 64 * 1024
+_BINARY_SHARE = 0.1  # a piece is binary if this share of its characters is not text
 _BINARY_EDGE_CHARS = 500  # kept at each end of a binary piece
 _SET_PIPE_SIZE = 1031  # F_SETPIPE_SZ, of Linux
 
 
 class ThrottledOutput:
-    """Passes output on: the first at once, later output at intervals and in limited pieces."""
+    """Passes output to `on_output`: the first piece at once, later ones at intervals.
+
+    If more arrives in an interval than one call may pass, the oldest bytes are dropped.
+    """
 
     def __init__(self, on_output: Callable[[str], None]) -> None:
         self._on_output = on_output
         self._waiting, self._skipped = bytearray(), 0
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._next = 0.0
+        self._next_time = 0.0
 
     @property
     def seconds_until_due(self) -> float | None:
-        """Seconds until the waiting output is passed on; None if none waits."""
-        return max(0.0, self._next - time.monotonic()) if self._waiting else None
+        """Seconds until the waiting output must be passed on; None if no output waits."""
+        return max(0.0, self._next_time - time.monotonic()) if self._waiting else None
 
     def add(self, piece: bytes) -> None:
+        """Add output, and pass it on if that is due. If too much waits, drop the oldest."""
         self._waiting += piece[-MAX_REPORT_BYTES:]
         over = max(0, len(self._waiting) - MAX_REPORT_BYTES)
         self._skipped += over + max(0, len(piece) - MAX_REPORT_BYTES)
@@ -46,31 +51,34 @@ class ThrottledOutput:
             self.pass_on()
 
     def skip(self, count: int) -> None:
-        """Note bytes that are left out before the next `add`. Waiting output is older, and
-        left out, too.
+        """Count `count` bytes that were dropped before the next `add`.
+
+        Output that is still waiting precedes them, so it is dropped, too.
         """
         if count:
             self._skipped += count + len(self._waiting)
             self._waiting.clear()
 
     def pass_on(self, *, last: bool = False) -> None:
-        gap = ""
+        """Call `on_output` with the waiting output, and with a note about dropped bytes."""
+        text = ""
         if self._skipped:
-            gap = self._decoder.decode(b"", True)
-            gap += f"\n[{self._skipped:,} bytes were skipped: the output came too fast]\n"
+            text = self._decoder.decode(b"", True)  # a character that was cut off
+            text += f"\n[{self._skipped:,} bytes were skipped: the output came too fast]\n"
             self._decoder.reset()
-        text = gap + self._decoder.decode(bytes(self._waiting), last)
+        text += self._decoder.decode(bytes(self._waiting), last)
         self._waiting.clear()
         self._skipped = 0
         if text:
-            self._next = time.monotonic() + _REPORT_SECONDS
+            self._next_time = time.monotonic() + _REPORT_SECONDS
             self._on_output(text)
 
 
 class OutputPipe:
-    """The output from a pipe of ours; `on_output` gets it as it arrives, `printed` keeps it.
+    """Reads the output of a command from the descriptor `reading`.
 
-    `close` reads what is left and passes on the last of it; the pipe stays open.
+    `on_output` is called with new output, and `printed` stores it. `close` reads what is still
+    in the pipe, but does not close the descriptor.
     """
 
     def __init__(
@@ -82,46 +90,48 @@ class OutputPipe:
         os.set_blocking(reading, False)
         self.reading, self.open = reading, True
         self.printed = printed or Printed()
-        self._told = ThrottledOutput(on_output) if on_output else None
+        self._listener = ThrottledOutput(on_output) if on_output else None
 
     @property
     def seconds_until_due(self) -> float | None:
-        """Seconds until the waiting output must be passed on; None if none waits."""
-        return self._told.seconds_until_due if self._told else None
+        """Seconds until the waiting output must be passed on; None if no output waits."""
+        return self._listener.seconds_until_due if self._listener else None
 
     def read_once(self) -> bool:
-        """Read once, without waiting. Return whether there may be more."""
+        """Read once, without waiting. Return False if the pipe is empty or at its end."""
         piece = self._read()
-        if piece is None:
-            if self._told and self._told.seconds_until_due == 0:
-                self._told.pass_on()
+        if piece is None:  # nothing to read now
+            if self._listener and self._listener.seconds_until_due == 0:
+                self._listener.pass_on()
             return False
-        self.open = bool(piece)
+        self.open = bool(piece)  # b"" is the end of the output
         self.printed.add(piece)
-        if self._told and piece:
-            self._told.add(piece)
+        if self._listener and piece:
+            self._listener.add(piece)
         return self.open
 
     def close(self) -> None:
+        """Read the rest of the output, and pass it on."""
         # Read what is in the pipe, without waiting for more.
-        for _ in range(2 * _PIPE_BYTES // _AT_ONCE):
+        for _ in range(2 * _PIPE_BYTES // _READ_BYTES):
             if not self.read_once():
                 break
-        if self._told:
-            self._told.pass_on(last=True)
+        if self._listener:
+            self._listener.pass_on(last=True)
 
     def _read(self) -> bytes | None:
+        """Return the next bytes in the pipe: b"" at its end, None if it is empty now."""
         try:
-            return os.read(self.reading, _AT_ONCE)
+            return os.read(self.reading, _READ_BYTES)
         except BlockingIOError:
             return None
 
 
 def to_text(data: bytes) -> tuple[str, bool]:
-    """The output as text, and whether all of it is text.
+    """Decode output. Return the text, and whether nothing was left out.
 
-    An invalid byte takes four bytes in memory. So the middle of each piece of long binary
-    output is left out.
+    In long output, the middle of each piece that is mostly binary is left out, because each
+    invalid byte would take four bytes in memory.
     """
     try:
         return data.decode(), True
@@ -129,25 +139,23 @@ def to_text(data: bytes) -> tuple[str, bool]:
         if len(data) <= _MAX_BINARY_BYTES:
             return data.decode(errors="replace"), True
     decoder, pieces = codecs.getincrementaldecoder("utf-8")("replace"), list[str]()
-    whole = True
+    is_text_only = True
     for offset in range(0, len(data), _BINARY_PIECE_BYTES):
         piece = decoder.decode(
             data[offset : offset + _BINARY_PIECE_BYTES],
             offset + _BINARY_PIECE_BYTES >= len(data),
         )
-        if piece.count("\ufffd") > _NO_TEXT * len(piece):
-            left = max(0, len(piece) - 2 * _BINARY_EDGE_CHARS)
-            gap = f"\n[{left:,} characters are left out: this is not text]\n"
-            piece, whole = (
-                piece[:_BINARY_EDGE_CHARS] + gap + piece[-_BINARY_EDGE_CHARS:],
-                False,
-            )
+        if piece.count("\ufffd") > _BINARY_SHARE * len(piece):
+            left_out = max(0, len(piece) - 2 * _BINARY_EDGE_CHARS)
+            gap = f"\n[{left_out:,} characters are left out: this is not text]\n"
+            piece = piece[:_BINARY_EDGE_CHARS] + gap + piece[-_BINARY_EDGE_CHARS:]
+            is_text_only = False
         pieces.append(piece)
-    return "".join(pieces), whole
+    return "".join(pieces), is_text_only
 
 
 def open_pipe() -> tuple[int, int]:
-    """A pipe: the end to read from and the end to write to."""
+    """Open a large pipe. Return the descriptors for reading and for writing."""
     ends = os.pipe()
     try:
         import fcntl

@@ -1,7 +1,8 @@
-"""Starts commands on this machine: in a sandbox if there is one, within limits.
+"""Starts commands on this machine, in a sandbox if there is one, and within limits.
 
-No event loop is needed: `commands` waits in one, and the far side of a pipe in a thread.
-`supervise` runs each command from its start to its end, `sandbox` decides how it is confined.
+It needs no event loop. Two modules wait for the commands: `commands` in an event loop, and
+`far.far_commands` in a thread, where refold runs commands for another machine. `supervise` runs
+each command from its start to its end, and `sandbox` decides how it is confined.
 """
 
 import os
@@ -14,8 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from refold.errors import ToolFailed
-from refold.place.environment import READ_ONLY_GIT_ENVIRONMENT as LOOKING_GIT
-from refold.place.environment import environment
+from refold.place.environment import READ_ONLY_GIT_ENVIRONMENT, environment
 from refold.place.limits import Limits
 from refold.place.port import CommandExtras
 from refold.values.printable_names import escape_name
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from refold.place.spawn import SpawnRequest
     from refold.place.supervise import Supervisor
 
-_MAX_AHEAD = 2  # sandboxes that wait for a command
+_MAX_AHEAD = 2  # the number of sandboxes that wait for a command
 
 
 class CommandStarter:
-    """`environ` is our environment; commands get the harmless part of it.
+    """Starts commands of one session. Without a sandbox they can do whatever the user can.
 
-    Without a sandbox a command can do what the user can. `sandbox` is called when the first
-    command starts, because many sessions, and many first requests, run none.
+    A command gets the variables of `environ` that hold no secrets. `sandbox` makes the sandbox,
+    and is called when the first command starts, because many sessions run none.
     """
 
     def __init__(
@@ -43,23 +43,23 @@ class CommandStarter:
         sandbox: "Callable[[], Sandbox] | None" = None,
         limits: Limits | None = None,
     ) -> None:
-        self._given = os.environ if environ is None else environ
-        self._of_session, self.limits = sandbox, limits or Limits()
-        self._unread: Callable[[], Sequence[str]] = tuple
-        self._ahead = _Ahead()  # shared with the results of `with_hidden_paths`
+        self._own_environment = os.environ if environ is None else environ
+        self._make_sandbox, self.limits = sandbox, limits or Limits()
+        self._hidden_paths: Callable[[], Sequence[str]] = tuple
+        self._ahead = _Ahead()  # also used by the objects that `with_hidden_paths` returns
 
     @cached_property
     def sandbox(self) -> "Sandbox | None":
-        return self._of_session() if self._of_session else None
+        return self._make_sandbox() if self._make_sandbox else None
 
     @cached_property
     def _read_only_environment(self) -> dict[str, str]:
         roots = self.sandbox.config.roots if self.sandbox else ()
-        return environment(self._given, roots) | LOOKING_GIT
+        return environment(self._own_environment, roots) | READ_ONLY_GIT_ENVIRONMENT
 
     @cached_property
     def _environment(self) -> dict[str, str]:
-        return environment(self._given)
+        return environment(self._own_environment)
 
     def has(self, program: str) -> bool:
         from shutil import which  # its compressors take long to load
@@ -67,13 +67,15 @@ class CommandStarter:
         return which(program, path=self._read_only_environment["PATH"]) is not None
 
     def with_hidden_paths(self, unread: Callable[[], Sequence[str]]) -> "CommandStarter":
-        hidden, before = copy(self), self._unread
-        hidden._unread = lambda: (*before(), *unread())
-        return hidden
+        """Return a copy whose commands also cannot read the paths that `unread` returns."""
+        starter, paths_before = copy(self), self._hidden_paths
+        starter._hidden_paths = lambda: (*paths_before(), *unread())
+        return starter
 
     def request(
         self, command: str, cwd: str, confines: Confinement, extras: CommandExtras
     ) -> "SpawnRequest":
+        """Return the request for a command. Its variables depend on whether it may write."""
         from refold.place.spawn import SpawnRequest  # a first request runs nothing
 
         environ = self._environment if confines.writes else self._read_only_environment
@@ -87,30 +89,37 @@ class CommandStarter:
         seconds: float | None,
         on_output: Callable[[str], None] | None,
     ) -> "Supervisor":
-        """Start a command. After its end, its `broken` is the reason if the sandbox failed."""
+        """Start a command, and return the supervisor that runs it.
+
+        The command is stopped after `seconds`, unless that is None. At the end, the
+        supervisor's `broken` says why the sandbox could not be set up; "" if it was.
+        """
         from refold.place.supervise import Supervisor
 
-        limits = request.given.limits or self.limits
+        limits = request.extras.limits or self.limits
         make_launch = partial(self._launch, request)
-        filtered = request.confines.network and request.confines.hosts is not None
-        usual = request.given.usual and not filtered
-        ahead = self._ahead.take(request) if usual else None
+        is_filtered = request.confines.network and request.confines.hosts is not None
+        # Only a usual command can run in a sandbox that was set up before it was known.
+        ahead = None
+        if request.extras.usual and not is_filtered:
+            ahead = self._ahead.take(request)
         running = Supervisor(request, limits, seconds, on_output, make_launch, ahead)
         running.on_start = partial(self._prepare_next, request)
         running.begin()
         return running
 
     def discard_ahead(self) -> None:
-        """End the sandboxes that wait for a command."""
+        """Stop the sandboxes that were set up for later commands."""
         self._ahead.discard()
 
     def close(self) -> None:
-        """End the session: delete the private /tmp of its commands, too."""
+        """Stop the waiting sandboxes, and delete the private /tmp of the session's commands."""
         self._ahead.close()
-        if sandbox := self.__dict__.get("sandbox"):
+        if sandbox := self.__dict__.get("sandbox"):  # only if it was created
             sandbox.close()
 
     def _launch(self, request: "SpawnRequest") -> "Launch":
+        """Return how to start a command. Raises `ToolFailed` if its directory does not exist."""
         from refold.place.sandbox import Launch
 
         if not os.path.isdir(request.cwd):
@@ -121,73 +130,89 @@ class CommandStarter:
         if self.sandbox is None:
             return Launch()
         return self.sandbox.launch(
-            request.cwd, request.confines, request.given, self._unread
+            request.cwd, request.confines, request.extras, self._hidden_paths
         )
 
     def _prepare_next(
         self, request: "SpawnRequest", launch: "Launch"
     ) -> Callable[[], None] | None:
-        """The function that sets up a sandbox for a next command like this one, or None."""
+        """Return a function that sets up a sandbox for another command like this one.
+
+        Return None if that saves no time or is not possible. `launch` is how this command was
+        started.
+        """
         sandbox = self.sandbox
-        if sandbox is None or sandbox.kind != "bubblewrap" or not request.given.usual:
-            return None  # all others are quick to set up
+        if sandbox is None or sandbox.kind != "bubblewrap" or not request.extras.usual:
+            return None  # other kinds of sandboxes are set up quickly
         confines = request.confines
         if confines.opened or confines.of_git or confines.seen:
-            # Paths that the user approved were approved for that command alone.
+            # Paths that the user approved were approved for one command only.
             confines = replace(confines, opened=(), of_git=(), seen=())
             request = replace(request, confines=confines)
-            launch = sandbox.launch_without_guards(request.cwd, confines, self._unread)
+            launch = sandbox.launch_without_guards(
+                request.cwd, confines, self._hidden_paths
+            )
         if launch.hosts is not None:
-            return None  # its listener belongs to one command
+            return None  # the listener belongs to one command
         return partial(self._ahead.set_up, request, launch)
 
 
 class _Ahead:
-    """The sandboxes of next commands: at most `_MAX_AHEAD`, and none after `close`.
+    """The sandboxes that wait for later commands: at most `_MAX_AHEAD`; none after `close`.
 
-    One waits for each kind of command, because agents read and write in turn. If it is not
-    ready when its command comes, two are kept for that kind.
+    Agents run read-only and writing commands in turn, so one sandbox is set up for each of the
+    two kinds. If it was not ready when its command arrived, two of that kind are set up next
+    time.
     """
 
     def __init__(self) -> None:
         self._waiting: list[SandboxAhead] = []
         self._lock, self._closed = Lock(), False
-        self._wanted = 1  # for the kind of the last command
+        # How many sandboxes to set up for the kind of the last command.
+        self._wanted_count = 1
 
     def set_up(self, request: "SpawnRequest", launch: "Launch") -> None:
-        """Set up what is missing for commands like `request`, and end what became useless."""
+        """Set up the missing sandboxes for commands like `request`, and stop outdated ones.
+
+        A sandbox is outdated if it has ended, or is not what `launch` would set up now.
+        """
         from refold.place.sandbox_ahead import SandboxAhead
 
         with self._lock:
             if self._closed:
                 return
             waiting: list[SandboxAhead] = []
-            suited = 0
+            suitable_count = 0
             for ahead in self._waiting:
-                suits = ahead.suits(request)
-                if ahead.has_ended or (suits and not ahead.is_of(launch)):
+                is_suitable = ahead.suits(request)
+                is_outdated = is_suitable and not ahead.is_of(launch)
+                if ahead.has_ended or is_outdated:
                     ahead.close()
                 else:
                     waiting.append(ahead)
-                    suited += suits
-            missing = range(suited, self._wanted)
-            waiting += (SandboxAhead(request, launch) for _ in missing)
+                    suitable_count += is_suitable
+            for _ in range(suitable_count, self._wanted_count):
+                waiting.append(SandboxAhead(request, launch))
+            # The oldest are stopped.
             for ahead in waiting[:-_MAX_AHEAD]:
                 ahead.close()
             self._waiting = waiting[-_MAX_AHEAD:]
 
     def take(self, request: "SpawnRequest") -> "SandboxAhead | None":
-        """The oldest waiting sandbox for a command like this one."""
+        """Return the oldest waiting sandbox for a command like `request`; None if none waits."""
         with self._lock:
             suited = [ahead for ahead in self._waiting if ahead.suits(request)]
-            self._wanted = 1 if all(ahead.is_ready for ahead in suited) else _MAX_AHEAD
+            # If setting up is slower than the commands follow, two are set up next time.
+            are_ready = all(ahead.is_ready for ahead in suited)
+            self._wanted_count = 1 if are_ready else _MAX_AHEAD
             if not suited:
                 return None
-            self._waiting.remove(suited[0])
-        return suited[0]
+            oldest = suited[0]
+            self._waiting.remove(oldest)
+        return oldest
 
     def discard(self) -> None:
-        """End all waiting sandboxes."""
+        """Stop all waiting sandboxes."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for ahead in waiting:

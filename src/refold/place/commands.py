@@ -1,8 +1,8 @@
-"""Commands: bash, in a sandbox if there is one, within limits.
+"""Runs bash commands for callers in an event loop. Implements `port.Commands`.
 
-Implements `port.Commands`, on the side of the event loop. What starts a command is a
-`command_starter` on this machine, or `elsewhere.place_commands` at the other end of a pipe.
-Permissions have been decided before.
+`command_starter` starts commands on this machine, in a sandbox if there is one;
+`elsewhere.place_commands` starts them at the other end of a pipe. Whether a command is
+permitted was decided before.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,24 +26,56 @@ _MAX_START_TRIES = 5  # mounted files may be deleted or renamed during setup
 
 
 class RunningCommand(Protocol):
-    """A command that was started, as `supervise.Supervisor` describes it."""
+    """A command that was started. On this machine it is a `supervise.Supervisor`."""
 
     @property
-    def news(self) -> int: ...
+    def news(self) -> int:
+        """Return a descriptor that is readable if there is news. It ends with the command."""
+        ...
+
     @property
-    def over(self) -> bool: ...
+    def over(self) -> bool:
+        """Whether `deliver` has seen the end of the command."""
+        ...
+
     @property
-    def broken(self) -> str: ...
+    def broken(self) -> str:
+        """Return why the sandbox could not be set up; "" if it was set up."""
+        ...
+
     @property
-    def has_ended_by_itself(self) -> bool: ...
+    def has_ended_by_itself(self) -> bool:
+        """Whether nothing stopped the command. If not, waiting sandboxes are discarded."""
+        ...
+
     @property
-    def needs_settling(self) -> bool: ...
-    def deliver(self) -> None: ...
-    def stop(self) -> None: ...
-    def detach(self) -> None: ...
-    def settle(self) -> None: ...
-    def result(self) -> Finished: ...
-    def close(self) -> None: ...
+    def needs_settling(self) -> bool:
+        """Whether `settle` must be called after the end."""
+        ...
+
+    def deliver(self) -> None:
+        """Call the listeners with what is new, and set `over` at the end."""
+        ...
+
+    def stop(self) -> None:
+        """Ask the command to stop. Its end is reported like any other."""
+        ...
+
+    def detach(self) -> None:
+        """Pass no more output on, because the command continues in the background."""
+        ...
+
+    def settle(self) -> None:
+        """Undo changes of guarded paths. Call it in a thread."""
+        ...
+
+    def result(self) -> Finished:
+        """Return how the command ended. Raises an exception if it was not started."""
+        ...
+
+    def close(self) -> None:
+        """Close the descriptors, after the end of the command."""
+        ...
 
 
 class ShellCommands:
@@ -56,11 +88,12 @@ class ShellCommands:
         limits: Limits | None = None,
     ) -> None:
         self._environ, self._sandbox, self.limits = environ, sandbox, limits or Limits()
-        self.gate: EditorGate | None = None  # for an editor that writes the same files
+        self.gate: EditorGate | None = None  # set if an editor writes the same files
 
     @cached_property
     def _starter(self) -> "CommandStarter":
-        from refold.place.command_starter import CommandStarter  # many starts run nothing
+        # many sessions run no command
+        from refold.place.command_starter import CommandStarter
 
         return CommandStarter(self._environ, self._sandbox, self.limits)
 
@@ -68,9 +101,10 @@ class ShellCommands:
         return self._starter.has(program)
 
     def with_hidden_paths(self, unread: Callable[[], Sequence[str]]) -> "ShellCommands":
-        hidden = copy(self)
-        hidden._starter = self._starter.with_hidden_paths(unread)
-        return hidden
+        """Return a copy whose commands also cannot read the paths that `unread` returns."""
+        commands = copy(self)
+        commands._starter = self._starter.with_hidden_paths(unread)
+        return commands
 
     async def run(
         self,
@@ -82,6 +116,7 @@ class ShellCommands:
         on_output: Callable[[str], None] | None = None,
         extras: CommandExtras = NOTHING_MORE,
     ) -> Finished:
+        """Run a command. It is started again if mounted files changed during the setup."""
         starter = self._starter
         request = starter.request(command, cwd, confines, extras)
         broken = ""
@@ -99,20 +134,25 @@ class ShellCommands:
             if not (broken := running.broken):
                 return finished
             if extras.printed is not None:
-                extras.printed.clear()  # it holds why the sandbox was not set up
+                extras.printed.clear()  # the output says why the sandbox was not set up
         raise ToolFailed(f"The sandbox for the command could not be set up: {broken}.")
 
     def close(self) -> None:
-        """End the session: delete the private /tmp of its commands, too."""
+        """Release the resources of the commands, and delete their private /tmp."""
         if "_starter" in self.__dict__:  # only if it was created
             self._starter.close()
 
     def _editor_gate_for(self, confines: Confinement) -> "EditorGate | None":
-        """The gate, or None if the command cannot change files or no editor writes them."""
+        """Return the gate at which a command waits while an editor writes files.
+
+        Return None if no editor writes files, or if the sandbox keeps the command from writing.
+        """
         if self.gate is None or confines.writes:
             return self.gate
         sandbox = self._starter.sandbox
-        return None if sandbox is not None and sandbox.confines else self.gate
+        if sandbox is not None and sandbox.confines:
+            return None
+        return self.gate  # without a sandbox, any command can change files
 
 
 def _do_nothing() -> None:
@@ -120,12 +160,15 @@ def _do_nothing() -> None:
 
 
 async def run_command(running: RunningCommand, extras: CommandExtras) -> Finished:
-    """Wait for the end of a command, or until it is handed over."""
+    """Wait until a running command has ended or is handed over to the background.
+
+    Return its result.
+    """
     return await _Command(running).run(extras)
 
 
 class _Command:
-    """A command from its start to its end. Implements `port.Continued`."""
+    """Waits for a running command. Implements `port.Continued`."""
 
     def __init__(
         self,
@@ -136,16 +179,17 @@ class _Command:
         self._running, self._discard_ahead, self._gate = running, discard_ahead, gate
 
     async def run(self, extras: CommandExtras) -> Finished:
+        """Return how the command ended, or a result with `continued` if it was handed over."""
         running, handover = self._running, extras.handover
         if handover is None:
             return await self._wait()
-        let_go = False
+        is_handed_over = False
         try:
-            let_go = await handover.wait_for_request(_wait_for_end(running))
+            is_handed_over = await handover.wait_for_request(_wait_for_end(running))
         finally:
-            if not let_go:
+            if not is_handed_over:  # the command has ended, or the call was cancelled
                 await self._settle()
-        if not let_go:
+        if not is_handed_over:
             return running.result()
         running.detach()
         assert extras.printed is not None  # `handover` needs it
@@ -153,12 +197,14 @@ class _Command:
         return Finished(None, start, end, lost, continued=self)
 
     async def end(self) -> Finished:
+        """Wait until the handed over command has ended, and return how it ended."""
         finished = await self._wait()
         if broken := self._running.broken:
             raise ToolFailed(f"The sandbox for the command could not be set up: {broken}.")
         return finished
 
     async def _wait(self) -> Finished:
+        """Wait until the command has ended, and return how. If this is cancelled, stop it."""
         try:
             await _wait_for_end(self._running)
         finally:
@@ -166,7 +212,7 @@ class _Command:
         return self._running.result()
 
     async def _settle(self) -> None:
-        """End the command if it runs, and release its resources."""
+        """Stop the command if it still runs, and release its resources."""
         running = self._running
         with anyio.CancelScope(shield=True):
             running.stop()

@@ -1,8 +1,14 @@
-"""Commits of the user's repository, to compare the files with.
+"""Reads commits of the user's repository, so that files can be compared with them.
 
-The repository of the snapshots reads them from the user's objects, so nothing of the user's
-repository is run: neither its settings nor its programs. Branches are not known here; a commit is
-named by its hash (`prompts.repository` reads HEAD).
+git runs in refold's own repository, and reads the user's objects from there. So neither the
+settings nor the programs of the user's repository have an effect. A commit is named by its
+hash; this module does not know branches (`prompts.repository` reads HEAD).
+
+No filter is applied, because git would start programs for filters. Therefore files that a
+filter changes (Git LFS, line ends) always appear as changed since a commit.
+
+To undo the changes of a single file, a client calls rewind with `only`. That makes checkpoints
+before and after, so the undo itself can be undone.
 """
 
 import os
@@ -20,13 +26,13 @@ from refold.place.snapshot_repository import (
     SnapshotRepository,
 )
 
-MAX_COMMITS = 50  # that are listed
+MAX_COMMITS = 50  # the length of a list of commits
 _MAX_SUBJECT_CHARS = 200
 _HASH_PATTERN = re.compile(r"[0-9a-f]{40}")
 
 
 class CommitHistory:
-    """The commits of the repository that `directory` lies in."""
+    """Reads the commits of the user's repository that contains `directory`."""
 
     def __init__(self, snapshots: SnapshotRepository, directory: str) -> None:
         self._snapshots = snapshots
@@ -36,7 +42,10 @@ class CommitHistory:
             self.objects = ""
 
     def newest(self, head: str) -> tuple[Commit, ...]:
-        """`head` and the commits before it. None, if they cannot be read."""
+        """Return the commit `head` and the commits before it, up to a maximum number.
+
+        Return () if they cannot be read. In a shallow clone, only `head` may be returned.
+        """
         if not self.objects or not _HASH_PATTERN.fullmatch(head):
             return ()
         try:
@@ -53,9 +62,10 @@ class CommitHistory:
         )
 
     def trees(self, commit: str, roots: tuple[str, ...]) -> Trees:
-        """The files of a commit, for those `roots` that are in its repository.
+        """Return the git tree that each directory in `roots` has in a commit.
 
-        Raises `ToolFailed` if there is no such commit.
+        Directories outside the repository are left out. Raises `ToolFailed` if the commit does
+        not exist.
         """
         if not self.objects or not _HASH_PATTERN.fullmatch(commit):
             raise ToolFailed(f"There is no commit {commit[:60]!r} here.")
@@ -67,9 +77,11 @@ class CommitHistory:
         )
 
     def authors(self, head: str, path: str, seconds: float) -> tuple[tuple[str, int], ...]:
-        """Who changed a file, an absolute path, in its newest commits before `head`, and how often.
+        """Return the authors of a file's newest commits, and how many each of them made.
 
-        Raises `ToolFailed` if that takes longer than `seconds`.
+        `path` is absolute, and `head` is the newest commit that counts. The author with the
+        most commits comes first. Return () if the repository cannot be read. Raises
+        `ToolFailed` if git fails or takes longer than `seconds`.
         """
         if not self.objects or not _HASH_PATTERN.fullmatch(head):
             return ()
@@ -78,30 +90,38 @@ class CommitHistory:
             "--literal-pathspecs", "log", f"--max-count={MAX_COMMITS}", "--no-color",
             "--format=%an", head, "--", name, seconds=seconds,
         )  # fmt: skip
-        names = output.decode(errors="replace").splitlines()
-        return tuple(Counter(name[:_MAX_SUBJECT_CHARS] for name in names).most_common())
+        authors = output.decode(errors="replace").splitlines()
+        counts = Counter(author[:_MAX_SUBJECT_CHARS] for author in authors)
+        return tuple(counts.most_common())
 
     def _tree(self, commit: str, path: str) -> str:
-        place = "" if path == "." else path
+        """Return the name of a directory's git tree in a commit.
+
+        `path` is relative to the repository. If the commit lacks it, return the empty tree.
+        """
+        path_in_commit = "" if path == "." else path
+        name = f"{commit}:{path_in_commit}"
         try:
-            return self._git("rev-parse", "--verify", f"{commit}:{place}").decode().strip()
+            return self._git("rev-parse", "--verify", name).decode().strip()
         except GitFailed:  # the directory is new
             return EMPTY_TREE
 
     def _log(self, head: str, limit_option: str) -> bytes:
+        """Return hash, time and subject of commits from `head` back, one commit in a line."""
         return self._git(
             "log",
             limit_option,
             "--first-parent",
             "--no-color",
-            "--format=%H%x00%ct%x00%s",
+            "--format=%H%x00%ct%x00%s",  # hash, time and subject
             head,
         )
 
     def _git(self, *arguments: str, seconds: float = MAX_BORROWING_SECONDS) -> bytes:
+        """Return the output of a git command that also finds the user's commits."""
         self._snapshots.create()
         borrowing = self._snapshots.with_lenders(self.objects)
-        # git takes paths relative to the top of the work tree: so that is where it is started.
-        place = str(self._snapshots.directory)
-        process = borrowing.start(*arguments, folder=place, tree=place)
+        # git takes paths relative to the top of the work tree, so it is started there.
+        directory = str(self._snapshots.directory)
+        process = borrowing.start(*arguments, folder=directory, tree=directory)
         return process.read(seconds=seconds)

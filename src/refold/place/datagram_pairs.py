@@ -1,9 +1,10 @@
-"""Gives a command a pair of sockets for datagrams that send to each other and to nothing else.
+"""Gives a command a pair of datagram sockets that can send only to each other.
 
-A datagram needs no connection: with an address, one socket of a pair sends to any socket on a
-disk. A pair of the type SOCK_SEQPACKET has the same boundaries between messages, and obeys no
-address. So the kernel stops the call for the one, and the caller gets the other. Container engines
-start with such a pair.
+Datagram sockets need no connection, so each socket of a normal pair can also send to any socket
+file on the disk. A SOCK_SEQPACKET pair has the same boundaries between messages, but ignores
+addresses. Therefore the kernel stops a command that requests a SOCK_DGRAM pair, and this module
+gives it a SOCK_SEQPACKET pair. Refusing the call would not do, because container engines need a
+pair when they start.
 """
 
 import errno
@@ -17,12 +18,12 @@ from refold.place.stopped_call import StoppedCall
 
 _ADD_DESCRIPTOR = 0x40182103  # an ioctl of a listener
 _DESCRIPTOR_STRUCT = struct.Struct("=QIIII")  # id, flags, ours, theirs, flags of theirs
-_TYPE_MASK = 0xF  # of a type with its flags
+_TYPE_MASK = 0xF  # the type of a socket without its flags
 
 
 def is_pair_call(number: int) -> bool:
-    known = native_architecture()
-    return known is not None and known.calls["socketpair"] == number
+    architecture = native_architecture()
+    return architecture is not None and architecture.calls["socketpair"] == number
 
 
 def make_pair(
@@ -30,23 +31,25 @@ def make_pair(
     control: Callable[[int, bytearray], int],
     check: Callable[[], None],
 ) -> None:
-    """`control` makes a request to the listener; `check` raises if the caller no longer waits.
+    """Give the stopped caller a pair of sockets. Raises `OSError` for another kind of pair.
 
-    Raises `OSError`.
+    `control` sends a request to the kernel's listener. `check` raises if the caller no longer
+    waits.
     """
     _, type_, protocol, address = stopped_call.arguments[:4]
-    if (
-        type_ & _TYPE_MASK not in (socket.SOCK_DGRAM, socket.SOCK_RAW)
-        or protocol & 0xFFFFFFFF
-    ):
+    is_datagram = type_ & _TYPE_MASK in (socket.SOCK_DGRAM, socket.SOCK_RAW)
+    # The protocol is the lower half of the argument; 0 is the usual one.
+    if not is_datagram or protocol & 0xFFFFFFFF:
         raise OSError(errno.EPERM, "a pair that is not for datagrams")
-    closing = os.O_CLOEXEC if type_ & socket.SOCK_CLOEXEC else 0
-    waiting = not type_ & socket.SOCK_NONBLOCK
+    descriptor_flags = os.O_CLOEXEC if type_ & socket.SOCK_CLOEXEC else 0
+    is_blocking = not type_ & socket.SOCK_NONBLOCK
     pair = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with pair[0], pair[1]:
-        numbers = list[int]()
-        for number in pair:
-            number.setblocking(waiting)
-            words = _DESCRIPTOR_STRUCT.pack(stopped_call.id, 0, number.fileno(), 0, closing)
-            numbers.append(control(_ADD_DESCRIPTOR, bytearray(words)))
-    stopped_call.write(address, struct.pack("=ii", *numbers), check)
+        callers_descriptors = list[int]()
+        for end in pair:
+            end.setblocking(is_blocking)
+            request = _DESCRIPTOR_STRUCT.pack(
+                stopped_call.id, 0, end.fileno(), 0, descriptor_flags
+            )
+            callers_descriptors.append(control(_ADD_DESCRIPTOR, bytearray(request)))
+    stopped_call.write(address, struct.pack("=ii", *callers_descriptors), check)

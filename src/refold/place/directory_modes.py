@@ -1,8 +1,9 @@
-"""Gives a setgid bit to directories, and to nothing else, on behalf of a command.
+"""Sets a mode with the setgid bit for a command, on directories only.
 
-Shared repositories need it: new files in such a directory get its group. A file with the bit
-would run with the rights of the group, for everybody. The kernel stops each call that sets it,
-and the mode is set here, on the very directory that was checked.
+Shared repositories need the bit: new files in a directory with it get its group. But a program
+file with the bit would run with the rights of its group, for every user. So the kernel stops
+each call that sets the bit, and this module sets the mode of exactly the directory that it
+checked.
 """
 
 import errno
@@ -13,19 +14,22 @@ import stat
 from refold.place.seccomp import MODE_ARGUMENTS, native_architecture
 from refold.place.stopped_call import StoppedCall
 
-_MOST_BYTES = 4096  # of a path
-_AT_FDCWD = 0xFFFFFF9C
+_MAX_PATH_BYTES = 4096  # the length of a path
+_AT_FDCWD = 0xFFFFFF9C  # -100 as 32 bits: the path is relative to the current directory
 _NO_FOLLOW, _EMPTY_PATH = 0x100, 0x1000  # flags of fchmodat2
 _OWN_DESCRIPTOR = re.compile(rb"/proc/(?:thread-)?self/fd/(\d+)")
 
 
 def is_mode_call(number: int) -> bool:
-    """Whether this module answers the system call `number`."""
+    """Whether the system call `number` sets a mode, so that `set_mode` answers it."""
     return _call_name(number) != ""
 
 
 def set_mode(stopped_call: StoppedCall) -> None:
-    """Set the mode that the caller asks for, on a directory only. Raises `OSError`."""
+    """Set the mode that the stopped call asks for.
+
+    Raises `OSError` if the file is not a directory or the caller is another user.
+    """
     if os.stat(f"/proc/{stopped_call.pid}").st_uid != os.geteuid():
         raise OSError(errno.EPERM, "a caller who is not the user")
     name = _call_name(stopped_call.number)
@@ -33,17 +37,21 @@ def set_mode(stopped_call: StoppedCall) -> None:
     if not stat.S_ISDIR(os.fstat(file).st_mode):
         raise OSError(errno.EPERM, "a file that would run with the rights of its group")
     mode = stopped_call.arguments[MODE_ARGUMENTS[name]] & 0o7777
-    # An O_PATH descriptor accepts no mode, but its link in /proc does.
+    # An O_PATH descriptor cannot be used to set a mode, but its link in /proc can.
     os.chmod(f"/proc/self/fd/{file}", mode)
 
 
 def _open_file(stopped_call: StoppedCall, name: str) -> int:
+    """Return a descriptor of the file whose mode the stopped call sets.
+
+    `name` is the name of that system call.
+    """
     base, address, _, flags = stopped_call.arguments[:4]
     if name == "fchmod":
         return stopped_call.descriptor(base)
-    if name == "chmod":
+    if name == "chmod":  # its first argument is the path
         base, address, flags = _AT_FDCWD, base, 0
-    path = stopped_call.memory(address, _MOST_BYTES).partition(b"\0")[0]
+    path = stopped_call.memory(address, _MAX_PATH_BYTES).partition(b"\0")[0]
     base &= 0xFFFFFFFF
     if own := _OWN_DESCRIPTOR.fullmatch(path):
         return stopped_call.descriptor(int(own[1]))
@@ -58,6 +66,9 @@ def _open_file(stopped_call: StoppedCall, name: str) -> int:
 
 
 def _call_name(number: int) -> str:
-    known = native_architecture()
-    names = MODE_ARGUMENTS if known else ()
-    return next((n for n in names if known and known.calls.get(n) == number), "")
+    """Return the name of the system call `number` if it sets a mode; otherwise ""."""
+    architecture = native_architecture()
+    if architecture is None:
+        return ""
+    names = (name for name in MODE_ARGUMENTS if architecture.calls.get(name) == number)
+    return next(names, "")

@@ -1,4 +1,4 @@
-"""What is below a directory on this machine, and what git ignores there. Implements `port.FileTree`."""
+"""Lists the files below a directory of this machine. Implements `port.FileTree`."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 
 class DiskTree:
+    """The directory tree of this machine. See `port.FileTree`."""
+
     def rules(self, real: Real, parent_rules: Ignores | None = None) -> "DirectoryIgnores":
+        """Return what git ignores in `real`. The rules of the directory above save time."""
         from refold.place.file_walk import (
             DirectoryIgnores,
             directory_ignores,
@@ -23,6 +26,7 @@ class DiskTree:
         return directory_ignores(real)
 
     def walk(self, real: Real, check: Callable[[], None]) -> WalkedFiles:
+        """Return the files below `real` that git does not ignore, and unreadable folders."""
         from refold.place.file_walk import walk
 
         unread = dict[str, str]()
@@ -30,9 +34,9 @@ class DiskTree:
         def on_unread(directory: str, reason: str) -> None:
             unread[os.path.relpath(directory, real)] = reason
 
-        start = len(real.rstrip("/")) + 1
         paths = walk(real, check, on_unread=on_unread)
-        return WalkedFiles([path[start:] for path in paths], unread)
+        prefix = real.rstrip("/") + "/"
+        return WalkedFiles([path.removeprefix(prefix) for path in paths], unread)
 
     def times(self, real: Real, paths: Sequence[str]) -> Sequence[float]:
         return [_modified(os.path.join(real, path)) for path in paths]
@@ -49,7 +53,8 @@ class DiskTree:
 
 
 def _modified(path: str) -> float:
+    """Return the modification time of a file; 0.0 if it does not exist."""
     try:
         return os.lstat(path).st_mtime
-    except OSError:  # deleted since
+    except OSError:  # deleted in the meantime
         return 0.0

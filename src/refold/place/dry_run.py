@@ -1,7 +1,7 @@
-"""Files that are not written: changes stay in memory and are read back from there.
+"""Lets a tool run without writing: its file changes stay in memory and are read back.
 
-A tool that uses the disk through `Files` alone can be run on these to find out what it
-would do: the diff it shows, or the reason why it fails.
+So a call can be tried before it is made, to get the diff that it would show or the reason why
+it would fail. This works for tools that access the disk only through `Files`.
 """
 
 from collections.abc import Collection, Sequence
@@ -10,7 +10,7 @@ from hashlib import sha256
 from refold.errors import ToolFailed
 from refold.place.file_secrets import check_masks
 from refold.place.port import (
-    AT_MOST,
+    MAX_FILE_BYTES,
     DirectoryEntry,
     Files,
     FileTree,
@@ -23,7 +23,7 @@ from refold.place.port import (
 
 
 class FilesOver:
-    """Delegates to `files`; a subclass overrides some methods, for example `put_all`."""
+    """Passes the calls of `port.Files` on to `files`. Subclasses override some methods."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -67,7 +67,10 @@ class FilesOver:
 
 
 class DryRunFiles(FilesOver):
-    """`files` as they would be after the changes made here. Directories list the disk."""
+    """The files of `files`, with changes that are stored in memory only.
+
+    Directory listings do not show the changes.
+    """
 
     def __init__(self, files: Files, changes: dict[Real, bytes | None] | None = None):
         super().__init__(files)
@@ -89,7 +92,8 @@ class DryRunFiles(FilesOver):
             return self._files.kind(real)
         return "nothing" if self._changes[real] is None else "file"
 
-    def read(self, real: Real, at_most: int = AT_MOST) -> bytes:
+    def read(self, real: Real, at_most: int = MAX_FILE_BYTES) -> bytes:
+        """Return the file's content after the changes. Raises `ToolFailed` if it is removed."""
         if real not in self._changes:
             return self._files.read(real, at_most)
         content = self._changes[real]
@@ -98,6 +102,7 @@ class DryRunFiles(FilesOver):
         return content
 
     def put_all(self, puts: Sequence[FileWrite]) -> None:
+        """Store all changes in memory, or none if a file is not as expected."""
         check_masks(puts, self)
         for file_write in puts:
             exists = self.kind(file_write.real) != "nothing"

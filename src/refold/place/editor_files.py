@@ -1,10 +1,11 @@
-"""Files while an editor has some of them open: its unsaved text counts, and it makes the changes.
+"""Reads and writes files that may be open in an editor, with the editor's unsaved text.
 
-Implements `port.Files` over `files.DiskFiles`, which decides what a path is and whether it may be
-read; `acp` implements `port.Editor`. Only files that a call names, in the workspace, in plain
-UTF-8, are asked of the editor, up to 1 MB; searches and commands see the disk. An editor opens
-files by their paths, so it writes none while a command that could replace a folder by a link
-runs: `EditorGate`.
+Implements `port.Files` over `files.DiskFiles`; `acp` implements `port.Editor`. The editor is
+only asked for files that a call names and that are UTF-8, in the workspace and at most 1 MB.
+Searches and commands use the disk.
+
+An editor opens files by path, so it must not write while a command runs that could replace a
+folder by a link. `EditorGate` prevents that.
 """
 
 import re
@@ -22,7 +23,7 @@ from refold.place.dry_run import DryRunFiles, FilesOver
 from refold.place.file_secrets import check_masks
 from refold.place.files import DiskFiles
 from refold.place.port import (
-    AT_MOST,
+    MAX_FILE_BYTES,
     Editor,
     Files,
     FileWrite,
@@ -31,8 +32,9 @@ from refold.place.port import (
 )
 from refold.values.text import clean
 
-_CLOCK_LAG_NANOSECONDS = 50_000_000  # more than the clock of a file system may be late
-# Of a file requested from the editor: an answer is one line.
+# the clock of a file system may be late by less than this
+_CLOCK_LAG_NANOSECONDS = 50_000_000
+# An answer of the editor is one line, so larger files are not requested.
 _MAX_EDITOR_FILE_BYTES = 1_000_000
 _UTF8_BOM = b"\xef\xbb\xbf"
 
@@ -49,7 +51,9 @@ _HELD_BY_EDITOR = (
 _SAVED_OTHER_TEXT = (
     "the editor saved {name} with other text than it was given: read it again"
 )
-_NOT_KEPT = "the editor does not save {name}: a checkpoint has only the text on the disk"
+_UNSAVED_NOTICE = (
+    "the editor does not save {name}: a checkpoint has only the text on the disk"
+)
 _BY_DISK = "{name} was written to the disk and not by the editor: {error}"
 _EDITOR_REFUSED = (
     "{name} has unsaved changes in the editor, and the editor cannot be asked to write it: "
@@ -59,9 +63,9 @@ _CHANGED_MEANWHILE = "{name} changed in the meantime. Nothing was written."
 
 
 class EditorGate:
-    """Commands that may change files, and an editor that writes, never run at the same time.
+    """Keeps an editor from writing while a command runs that may change files.
 
-    A command waits while the editor writes. The editor does not wait: it is not asked then.
+    A command waits until the editor has written. If a command runs, the editor is not asked.
     """
 
     def __init__(self) -> None:
@@ -78,21 +82,24 @@ class EditorGate:
 
     @contextmanager
     def editing(self) -> Generator[bool]:
-        """Yield True if the editor may be asked; False while a command runs."""
+        """Yield whether the editor may write. If so, new commands wait until the block ends."""
         with self._changed:
-            free = not self._commands
-            self._editing += free
+            may_ask = not self._commands
+            self._editing += may_ask
         try:
-            yield free
+            yield may_ask
         finally:
             with self._changed:
-                self._editing -= free
+                self._editing -= may_ask
                 self._changed.notify_all()
 
     def _try_begin_command(self) -> bool:
+        """Count a new command. Return False if the editor is writing now."""
         with self._changed:
-            self._commands += not self._editing
-            return not self._editing
+            if self._editing:
+                return False
+            self._commands += 1
+            return True
 
     def _wait_until_written(self) -> None:
         with self._changed:
@@ -100,15 +107,19 @@ class EditorGate:
 
 
 class _Text(Struct, frozen=True):
-    """A file as the editor has it. `said` is the text as the editor returned it."""
+    """The editor's text of a file. `unsaved` means that the file on the disk differs.
+
+    `editor_text` is the text as the editor returned it, `content` the same text as bytes, with
+    the line ends of the file on the disk.
+    """
 
     content: bytes
-    said: str
+    editor_text: str
     unsaved: bool
 
 
 class EditorFiles(FilesOver):
-    """`disk`, with what the editor has of the files that a call names."""
+    """The files of `disk`, with the editor's text for the files in `named`."""
 
     def __init__(
         self,
@@ -120,7 +131,7 @@ class EditorFiles(FilesOver):
         super().__init__(disk)
         self._disk, self._editor, self._gate = disk, editor, gate
         self._named = frozenset(named)
-        self._said = dict[str, None]()
+        self._remarks = dict[str, None]()
 
     def only(self, reals: Collection[str]) -> "EditorFiles":
         return EditorFiles(self._disk.only(reals), self._editor, self._gate, reals)
@@ -132,7 +143,8 @@ class EditorFiles(FilesOver):
     def dry_run(self) -> Files:
         return DryRunFiles(self)
 
-    def read(self, real: Real, at_most: int = AT_MOST) -> bytes:
+    def read(self, real: Real, at_most: int = MAX_FILE_BYTES) -> bytes:
+        """Return the editor's unsaved text of a file; otherwise its content on the disk."""
         content = self._disk.read(real, at_most)
         text = self._editor_text(real, content)
         if text is None or not text.unsaved:
@@ -143,8 +155,10 @@ class EditorFiles(FilesOver):
         return text.content
 
     def put_all(self, puts: Sequence[FileWrite]) -> None:
+        """Write a single new content through the editor, and all other changes to the disk."""
         check_masks(puts, self)
-        # Several files change together or not at all, which an editor does not guarantee.
+        # Several files must change together or not at all, and an editor does not guarantee
+        # that.
         match puts:
             case [FileWrite(executable=None, content=bytes() as content) as file_write]:
                 self._write_to_editor(file_write, content)
@@ -155,9 +169,10 @@ class EditorFiles(FilesOver):
         return await to_thread.run_sync(self._save_all)
 
     def remarks(self) -> Sequence[str]:
-        return tuple(self._said)
+        return tuple(self._remarks)
 
     def _save_all(self) -> bool:
+        """Save the editor's text of all named files. Return whether any was unsaved."""
         any_saved = False
         for named in sorted(self._named):
             real = Real(named)
@@ -169,26 +184,31 @@ class EditorFiles(FilesOver):
                     continue
                 any_saved = True
                 if not self._save(real, text):
-                    self._add_remark(_NOT_KEPT, real)
-            except ToolFailed:  # the call itself reports it better
+                    self._add_remark(_UNSAVED_NOTICE, real)
+            except ToolFailed:  # the call itself reports this error better
                 continue
         return any_saved
 
     def _save(self, real: Real, text: _Text) -> bool:
-        with self._gate.editing() as free:
-            if not (free and self._editor.writes):
+        """Let the editor save its text. Return whether the file now has that text.
+
+        Return False if a command runs that may change files, or the editor cannot write.
+        """
+        with self._gate.editing() as may_ask:
+            if not may_ask or not self._editor.writes:
                 return False
             self._disk.check_writable(real)
-            self._editor.write(real, text.said)
+            self._editor.write(real, text.editor_text)
         return self._disk.read(real) == text.content
 
     def _write_to_editor(self, file_write: FileWrite, content: bytes) -> None:
-        asked = self._is_open_in_editor(file_write.real) and _is_plain_utf8(content)
-        if not (asked and self._editor.writes):
+        """Write one file through the editor, or to the disk if the editor cannot be asked."""
+        may_be_open = self._is_open_in_editor(file_write.real) and _is_plain_utf8(content)
+        if not may_be_open or not self._editor.writes:
             self._disk.put_all([file_write])
         elif file_write.expect:
             self._replace(file_write, content)
-        else:  # created by us: an editor could follow a link
+        else:  # a new file, which we create ourselves: an editor could follow a link
             self._disk.put_all([FileWrite(file_write.real, b"", "", file_write.like)])
             try:
                 self._replace(FileWrite(file_write.real, content, _hash(b"")), content)
@@ -198,17 +218,22 @@ class EditorFiles(FilesOver):
                 raise
 
     def _replace(self, file_write: FileWrite, content: bytes) -> None:
+        """Let the editor write `content` to an existing file, or write it to the disk.
+
+        The disk is used if the editor cannot write. Raises `ToolFailed` if the editor then has
+        unsaved text, or if the file differs from the expected one.
+        """
         saved = self._disk.read(file_write.real)
-        with self._gate.editing() as free:
+        with self._gate.editing() as may_ask:
             text = self._editor_text(file_write.real, saved)
             if text is not None and _hash(text.content) != file_write.expect:
                 raise ToolFailed(
                     _CHANGED_MEANWHILE.format(name=self.display_name(file_write.real))
                 )
-            if text is not None and free:
+            if text is not None and may_ask:
                 error = self._write_in_editor(file_write.real, content)
                 if not error:
-                    self._check(file_write.real, saved, content)
+                    self._check_saved(file_write.real, saved, content)
                     return
             else:
                 error = "a command that can change files runs"
@@ -220,7 +245,7 @@ class EditorFiles(FilesOver):
         self._disk.put_all([file_write])
 
     def _write_in_editor(self, real: Real, content: bytes) -> str:
-        """Let the editor write the file. Return "", or why it did not."""
+        """Let the editor write a file. Return "", or the reason why it did not."""
         self._disk.check_writable(real)
         try:
             self._editor.write(real, content.decode())
@@ -228,21 +253,27 @@ class EditorFiles(FilesOver):
             return str(error)
         return ""
 
-    def _check(self, real: Real, before: bytes, content: bytes) -> None:
-        """Check that the text which the editor accepted was saved."""
+    def _check_saved(self, real: Real, before: bytes, content: bytes) -> None:
+        """Add a remark if the file does not have the `content` that the editor accepted.
+
+        `before` is what the file contained before.
+        """
         current = self._disk.read(real)
         if current == content:
             return
-        try:
-            unchanged = current == before and _is_same_text(
+        remark = _SAVED_OTHER_TEXT
+        with suppress(ToolFailed):
+            if current == before and _is_same_text(
                 content.decode(), self._editor.read(real)
-            )
-        except ToolFailed:
-            unchanged = False
-        self._add_remark(_HELD_BY_EDITOR if unchanged else _SAVED_OTHER_TEXT, real)
+            ):
+                remark = _HELD_BY_EDITOR
+        self._add_remark(remark, real)
 
     def _editor_text(self, real: Real, content: bytes) -> _Text | None:
-        """The editor's text of a file; None if it has none or cannot be asked."""
+        """Return the editor's text of a file; None if the editor cannot provide it.
+
+        `content` is the content of the file on the disk. A failure of the editor adds a remark.
+        """
         if not self._is_open_in_editor(real) or not _is_plain_utf8(content):
             return None
         try:
@@ -251,45 +282,54 @@ class EditorFiles(FilesOver):
                 self._add_remark(_FOLDERS_CHANGING, real)
                 return None
             saved = content.decode()
-            if saved and not text:  # the answer of some editors that cannot read it
+            # some editors answer this for a file that they cannot read
+            if saved and not text:
                 raise ToolFailed("it gave an empty text")
             if _is_same_text(saved, text):
                 return _Text(content, text, unsaved=False)
-            windows = "\r\n" in saved and "\r" not in text
-            return _Text(
-                (text.replace("\n", "\r\n") if windows else text).encode(),
-                text,
-                unsaved=True,
-            )
+            text_with_line_ends = text
+            if "\r\n" in saved and "\r" not in text:  # the editor has normalized line ends
+                text_with_line_ends = text.replace("\n", "\r\n")
+            return _Text(text_with_line_ends.encode(), text, unsaved=True)
         except (ToolFailed, UnicodeEncodeError) as error:
             self._add_remark(_EDITOR_SILENT, real, str(error))
             return None
 
     def _read(self, real: Real) -> str | None:
-        """The editor's text; None if it may be that of another file."""
-        with self._gate.editing() as free:
-            if free:
-                self._disk.path_stamps(real)  # raises for a link
+        """Return the editor's text of a file, even while a command runs.
+
+        Return None if a folder of the path has changed meanwhile, so that it may be the text of
+        another file. Raises `ToolFailed`.
+        """
+        with self._gate.editing() as may_ask:
+            if may_ask:
+                self._disk.path_stamps(real)  # raises an error for a link
                 return self._editor.read(real)
-        # Replacing a folder on the way by a link changes the time of the folder above.
+        # If a folder on the path is replaced by a link, the time of its parent folder
+        # changes. A second change soon after the first may leave the same time.
         clock, before = time.time_ns(), self._disk.path_stamps(real)
-        if clock - max(changed for _, _, changed in before) < _CLOCK_LAG_NANOSECONDS:
+        newest_change = max(changed for _, _, changed in before)
+        if clock - newest_change < _CLOCK_LAG_NANOSECONDS:
             return None
         text = self._editor.read(real)
         return text if self._disk.path_stamps(real) == before else None
 
     def _is_open_in_editor(self, real: Real) -> bool:
+        """Whether the editor may be asked for a file; it need not be open.
+
+        The call must name the file, and the path must be in the workspace and printable.
+        """
         return (
             real in self._named and self._disk.is_within_roots(real) and clean(real) == real
         )
 
     def _add_remark(self, sentence: str, real: Real, error: str = "") -> None:
         notice = sentence.format(name=self.display_name(real), error=error.rstrip("."))
-        self._said[notice] = None
+        self._remarks[notice] = None
 
 
 def _is_plain_utf8(content: bytes) -> bool:
-    """Whether the file is plain UTF-8, whose bytes follow from the editor's text."""
+    """Whether `content` is UTF-8 without zero bytes and byte order mark, and not too large."""
     if len(content) > _MAX_EDITOR_FILE_BYTES:
         return False
     try:
@@ -304,10 +344,13 @@ def _hash(content: bytes) -> str:
 
 
 def _is_same_text(saved_text: str, text: str) -> bool:
-    """Compare without line ends: editors normalize them, and some drop the last."""
-    return saved_text == text or _normalize_line_ends(saved_text) == _normalize_line_ends(
-        text
-    )
+    """Whether two texts are equal, apart from their kind of line ends and a last line end.
+
+    Editors normalize line ends, and some drop the last one.
+    """
+    if saved_text == text:
+        return True
+    return _normalize_line_ends(saved_text) == _normalize_line_ends(text)
 
 
 def _normalize_line_ends(text: str) -> str:

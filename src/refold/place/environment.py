@@ -1,10 +1,11 @@
-"""The environment of a command: an allow list of the variables that are passed on.
+"""Builds the environment of a command from an allow list of variables.
 
-Keys and tokens are not on the list. An address with a password in it is left out, too.
+Variables with keys and tokens are not on the list. A listed variable is left out if its value
+contains a password.
 
-Of the user's PATH only directories that no other user can write to are passed, so that the programs
-of their Python, Node or Rust are found. Commands that run without asking do not find programs of the
-workspace: one there could be named `ls`.
+Directories of the user's PATH are passed, unless they are world-writable, so that the user's
+Python, Node or Rust is found. Commands that run without asking the user do not find programs of
+the workspace, because one of them could be named `ls`.
 """
 
 import os
@@ -38,17 +39,18 @@ _NETWORK_VARIABLES = """
 _MAY_PASS = frozenset(
     f"{_PERSONAL_VARIABLES} {_BUILD_VARIABLES} {_NETWORK_VARIABLES}".split()
 )
-_PASSWORD_PATTERN = r"://[^/\s]*@"
+_PASSWORD_PATTERN = r"://[^/\s]*@"  # as in https://user:password@host
 
-# What a person's own shell has besides: their editor, their desktop, their keys' agent.
+# A person's own shell also gets these: their editor, their desktop, their key agent.
 _SHELL_VARIABLES = """
     COLORTERM DBUS_SESSION_BUS_ADDRESS DISPLAY EDITOR LESS PAGER SHELL SSH_AUTH_SOCK
     VISUAL WAYLAND_DISPLAY XAUTHORITY XDG_CONFIG_DIRS XDG_DATA_DIRS XDG_SESSION_TYPE ZDOTDIR
 """
 _MAY_PASS_TO_SHELL = _MAY_PASS | frozenset(_SHELL_VARIABLES.split())
 
-# No person uses this terminal: editors, pagers and questions end instead of waiting.
-_NOBODY_THERE = {
+# No person uses this terminal, so editors, pagers and questions must end instead of
+# waiting.
+_UNATTENDED_VARIABLES = {
     "TERM": "dumb",
     "NO_COLOR": "1",
     "SHELL": "/bin/bash",
@@ -66,15 +68,17 @@ _NOBODY_THERE = {
     "DEBIAN_FRONTEND": "noninteractive",
     "PIP_NO_INPUT": "1",
 }
-# In a sparse checkout git would look at files again that its index says to leave alone.
+# Without this setting, git in a sparse checkout examines files that its index marks as
+# skipped.
 _SPARSE_SETTING = ("sparse.expectFilesOutsideOfPatterns", "true")
 KEEPS_HIDDEN = {
     "GIT_CONFIG_COUNT": "1",
     "GIT_CONFIG_KEY_0": _SPARSE_SETTING[0],
     "GIT_CONFIG_VALUE_0": _SPARSE_SETTING[1],
 }
-# For read-only commands, which run without a question: git starts nothing that a repository
-# names, and what is written in Python or JavaScript finds its parts where it was installed.
+# Read-only commands run without asking the user. So git must not start programs that a
+# repository names, and programs in Python or JavaScript must load only their installed
+# modules.
 READ_ONLY_GIT_ENVIRONMENT = {
     "GIT_CONFIG_COUNT": "7",
     **{
@@ -95,27 +99,27 @@ _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def environment(environ: Mapping[str, str], without: Sequence[str] = ()) -> dict[str, str]:
-    """The variables of a command, made from those of our own process.
+    """Return the environment of a command. `environ` is the environment of our process.
 
-    No program below the directories `without` can be called by its name alone.
+    PATH directories below one of `without` are left out.
     """
-    passed = _passed(environ, _MAY_PASS)
-    named = environ.get("PATH", "").split(":")
+    passed = _allowed_variables(environ, _MAY_PASS)
     trusted = [
         name
-        for name in named
+        for name in environ.get("PATH", "").split(":")
         if os.path.isabs(name) and _is_trusted_directory(name, without)
     ]
+    # Each directory once, in order.
     path = ":".join(dict.fromkeys([*trusted, *_DEFAULT_PATH.split(":")]))
-    return passed | {"PATH": path} | _NOBODY_THERE
+    return passed | {"PATH": path} | _UNATTENDED_VARIABLES
 
 
 def shell_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a shell that a person uses: keys and tokens of ours are not passed.
+    """Return the environment of a shell for the user, without keys and tokens.
 
-    The PATH is theirs, unchanged, and their shell sets what else they want.
+    PATH is passed unchanged. The shell's own startup files set the rest.
     """
-    passed = _passed(environ, _MAY_PASS_TO_SHELL)
+    passed = _allowed_variables(environ, _MAY_PASS_TO_SHELL)
     return (
         {"PATH": _DEFAULT_PATH}
         | passed
@@ -123,7 +127,8 @@ def shell_environment(environ: Mapping[str, str]) -> dict[str, str]:
     )
 
 
-def _passed(environ: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
+def _allowed_variables(environ: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:
+    """Return the variables in `names` and those of the locale, but none with a password."""
     return {
         name: value
         for name, value in environ.items()
@@ -133,10 +138,14 @@ def _passed(environ: Mapping[str, str], names: frozenset[str]) -> dict[str, str]
 
 
 def _is_trusted_directory(name: str, without: Sequence[str]) -> bool:
+    """Whether a PATH directory is outside of `without` and not world-writable.
+
+    A missing directory counts as not world-writable.
+    """
     real = os.path.realpath(name)
     if any(below(path, root) for path in (name, real) for root in without):
         return False
     try:
         return not os.stat(real).st_mode & stat.S_IWOTH
-    except OSError:  # missing, but it may be created
+    except OSError:  # it does not exist, but may be created
         return True

@@ -1,9 +1,9 @@
-"""Puts secrets back into the file that they were read from, and lets no mask into a file.
+"""Replaces masks by the secrets of a file when it is written, and refuses other masks.
 
-If the model writes a line with a mask into the file that it read it from, the value is put back.
-Any other line with a mask is refused: a mask in a file destroys the value, and a value in
-another place reveals it. `check_masks` is the second look at everything that is written,
-whichever tool or client asks.
+A model sees a mask instead of each secret. If it writes a line of the file with a mask, the
+mask is replaced by the secret. Any other line with a mask is refused: a mask in a file would
+destroy the secret, and the secret in another file would reveal it. `check_masks` is the last
+check of what tools and clients write.
 """
 
 import re
@@ -23,12 +23,16 @@ from refold.values.secret_mask import (
 
 
 def check_masks(puts: Sequence[FileWrite], files: Files) -> None:
-    """Raise for a line with a mask that the file, or the one it is moved from, does not have."""
+    """Raise `ToolFailed` if a line with a mask would be added to a file.
+
+    A line is not added if it is in the present file, or in the file from which a file is moved.
+    """
     for file_write in puts:
         if file_write.content is None or not has_mask(
             _without_zero_bytes(file_write.content)
         ):
             continue
+        # `expect` is the digest of the old content; "" for a new or moved file.
         source = file_write.real if file_write.expect else file_write.like
         before = files.read(source) if source is not None else b""
         lines = frozenset(_without_zero_bytes(before).splitlines())
@@ -43,27 +47,31 @@ def check_masks(puts: Sequence[FileWrite], files: Files) -> None:
 
 
 def _without_zero_bytes(content: bytes) -> bytes:
-    """The content without zero bytes, so that masks in UTF-16 and UTF-32 are found."""
+    """Return `content` without zero bytes, so that masks in UTF-16 and UTF-32 are found."""
     return content.replace(b"\0", b"") if b"\0" in content else content
 
 
 class FileSecrets:
-    """The secrets of one file, for text that will be written into it.
+    """Replaces masks by secrets in text that will be written into one file.
 
-    `before` is the text of the file, with LF, and `name` is for messages.
+    `before` is the file's present text, with LF as line end. `name` is the file's name for
+    messages.
     """
 
     def __init__(self, before: str, name: str, find: FindSecrets = without_secrets) -> None:
         self._before, self._name, self._find = before, name, find
+        # Lines with masks, and the real lines; None before the file was searched.
         self._lines: dict[str, str] | None = None
-        self._values: dict[str, str] = {}
-        self._plain: dict[str, str] = {}
-        self._literal = frozenset[str]()
+        self._values: dict[str, str] = {}  # masks and the secrets that they stand for
+        self._plain: dict[
+            str, str
+        ] = {}  # like `_lines`, with the mask that fits every secret
+        self._literal = frozenset[str]()  # lines that contain the text of a mask themselves
 
     def unmask(self, text: str) -> str:
-        """`text` with its values. Each of its lines that has a mask must be a line of the file.
+        """Return `text` with secrets in place of masks.
 
-        Raises `ToolFailed` for another.
+        Raises `ToolFailed` if a line with a mask is not a masked line of the file.
         """
         if not has_mask(text):
             return text
@@ -73,10 +81,11 @@ class FileSecrets:
         )
 
     def replacement(self, old: str, new: str, text: str | None = None) -> tuple[str, str]:
-        """Return `old` and `new` with the values of the file in the place of masks.
+        """Return the parts of an edit, `old` and `new`, with secrets in place of masks.
 
-        `text` is the file's text after earlier changes, if there were any. Raises `ToolFailed` if a
-        line of the result has a mask and was not in the file.
+        `text` is the file's text after earlier edits of the same call; None means the present
+        text. Raises `ToolFailed` if a resulting line has a mask and is not a masked line of the
+        file.
         """
         text = self._before if text is None else text
         old = self.as_in_file(old)
@@ -96,50 +105,66 @@ class FileSecrets:
         return old, results.pop() if results else new
 
     def as_in_file(self, text: str) -> str:
-        """`text` of the file with its masks replaced by their values; unknown masks stay."""
+        """Return `text` with secrets in place of masks. Unknown masks are not replaced."""
         if not has_mask(text) or text in self._before:
             return text
-        self._read()
+        self._find_masked_lines()
         return re.sub(
             MASK_PATTERN, lambda match: self._values.get(match[0]) or match[0], text
         )
 
     def _unmask_replacement(self, text: str, index: int, old: str, new: str) -> str:
+        """Return `new` with secrets in place of masks.
+
+        It replaces `old` at `index` in `text`. Masks are replaced in whole lines, so the rest
+        of the first and the last line is included and then removed.
+        """
         end = index + len(old)
         head = text[text.rfind("\n", 0, index) + 1 : index]
-        last = text.find("\n", end)
-        tail = text[end : len(text) if last < 0 else last]
-        whole = self.unmask(f"{head}{new}{tail}")
-        return whole[len(head) : len(whole) - len(tail)]
+        line_end = text.find("\n", end)
+        tail = text[end:] if line_end < 0 else text[end:line_end]
+        lines = self.unmask(f"{head}{new}{tail}")
+        return lines[len(head) : len(lines) - len(tail)]
 
     def _unmask_line(self, line: str) -> str:
-        self._read()
+        """Return the line of the file that is shown as `line` to a model.
+
+        Raises `ToolFailed` if there is no such line, or more than one.
+        """
+        self._find_masked_lines()
         bare = line.removesuffix("\r")
         shown = "".join(piece.mask or piece.text for piece in self._find(bare))
         masked = self._lines or {}
         value = masked.get(shown, "")
-        if not value and not any(m != SECRET_MASK for m in re.findall(MASK_PATTERN, shown)):
+        if not value and all(m == SECRET_MASK for m in re.findall(MASK_PATTERN, shown)):
             value = self._plain.get(shown, "")
         if bare in self._literal:
-            if shown in masked:  # two lines of the file look like this one
+            if shown in masked:  # two different lines of the file have this masked form
                 raise self._mask_error(line)
-            return line
+            return line  # the file itself has this text: it is not a mask
         if not value:
             raise self._mask_error(line)
         return value + line[len(bare) :]
 
     def _mask_error(self, text: str) -> ToolFailed:
+        """Return the error for a mask that cannot be replaced by a secret."""
+        mask = first_mask(text)
+        if not self._lines:
+            return ToolFailed(
+                f"{mask} stands for a secret value that {self._name} does not have, and is never "
+                "written to a file: ask the user to enter the value. Nothing was written."
+            )
         return ToolFailed(
-            f"{first_mask(text)} stands for a secret value that only {self._name} itself can get "
-            "back, in an unchanged line that had it when it was read: leave that line as it is, "
-            "or ask the user to enter the value. Nothing was written."
-            if self._lines
-            else f"{first_mask(text)} stands for a secret value that {self._name} does not have, "
-            "and is never written to a file: ask the user to enter the value. Nothing was written."
+            f"{mask} stands for a secret value that only {self._name} itself can get back, in an "
+            "unchanged line that had it when it was read: leave that line as it is, or ask the "
+            "user to enter the value. Nothing was written."
         )
 
-    def _read(self) -> None:
-        """Read the file once: its masked lines with their values, "" for an ambiguous one."""
+    def _find_masked_lines(self) -> None:
+        """Fill the tables of masks and masked lines, unless this was done before.
+
+        A mask or masked line that could stand for two different texts is mapped to "".
+        """
         if self._lines is not None:
             return
         lines, values, plain = dict[str, str](), dict[str, str](), dict[str, str]()
@@ -155,11 +180,16 @@ class FileSecrets:
 
 
 def _add_value(values_by_name: dict[str, str], name: str, value: str) -> None:
-    values_by_name[name] = value if values_by_name.get(name, value) == value else ""
+    """Map `name` to `value`; to "" if `name` is already mapped to another value."""
+    is_unambiguous = values_by_name.get(name, value) == value
+    values_by_name[name] = value if is_unambiguous else ""
 
 
 def _lines_with_masks(pieces: Sequence[TextPiece]) -> Iterator[tuple[str, str]]:
-    """Each line with a secret, masked and real. A secret may span several lines."""
+    """Yield each line with a secret in two forms: with the mask, and with the secret.
+
+    A secret may span several lines.
+    """
     shown, line, has_secret = "", "", False
     for piece in pieces:
         if piece.mask:
@@ -177,6 +207,7 @@ def _lines_with_masks(pieces: Sequence[TextPiece]) -> Iterator[tuple[str, str]]:
 
 
 def _indexes_of(text: str, part: str) -> Iterator[int]:
+    """Yield where `part`, which is not empty, occurs in `text`, without overlaps."""
     index = text.find(part)
     while index >= 0:
         yield index

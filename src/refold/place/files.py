@@ -1,7 +1,8 @@
-"""Files on this machine: the one module through which tools read and write them.
+"""Reads and writes files on this machine. Tools use no other module for that.
 
-Implements `port.Files`. `openat` opens directories, `atomic_write` replaces files, `judged_files`
-restricts a call to the paths that were judged; the tools know text and encodings.
+Implements `port.Files`. `openat` opens directories, `atomic_write` replaces files, and
+`judged_files` restricts a call to the paths that were judged. Text and encodings are the tools'
+task.
 """
 
 import errno
@@ -37,7 +38,7 @@ _URL_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 class DiskFiles(JudgedFiles):
-    """Files below `root`, from which relative paths start, and `more_roots`."""
+    """The files below `root` and `more_roots`. A relative path starts from `root`."""
 
     def __init__(
         self,
@@ -54,11 +55,12 @@ class DiskFiles(JudgedFiles):
 
     @property
     def tree(self) -> "DiskTree":
-        from refold.place.disk_tree import DiskTree  # a first request lists nothing
+        from refold.place.disk_tree import DiskTree  # most first requests list no directory
 
         return DiskTree()
 
     def kind(self, real: Real) -> Kind:
+        """Return what is at a path; "nothing" if it does not exist. Links are not followed."""
         with as_tool_errors(f"look at {self.display_name(real)}"):
             try:
                 with self._folders.open_parent(real) as (folder, last):
@@ -75,6 +77,7 @@ class DiskFiles(JudgedFiles):
         return super().why_unreadable(real)
 
     def items(self, real: Real) -> tuple[DirectoryEntry, ...]:
+        """Return the entries of a directory by name, without unreadable files."""
         with as_tool_errors(f"list {self.display_name(real)}"):
             number = self._folders.open(real, READ_FLAGS | os.O_DIRECTORY)
             try:
@@ -89,6 +92,7 @@ class DiskFiles(JudgedFiles):
         return tuple(sorted(listed, key=lambda item: item.name))
 
     def _read(self, real: Real, at_most: int) -> bytes:
+        """Return the content of a file. Raises `ToolFailed` if it is larger than `at_most`."""
         name = self.display_name(real)
         with (
             as_tool_errors(f"read {name}"),
@@ -108,7 +112,7 @@ class DiskFiles(JudgedFiles):
         put_all(puts, self._folders, self.display_name)
 
     def check_writable(self, real: Real) -> None:
-        """Raise if `put_all` would refuse to replace the existing file."""
+        """Raise `ToolFailed` if `put_all` would refuse to replace this existing file."""
         from refold.place.atomic_write import check_writable
 
         name = self.display_name(real)
@@ -119,22 +123,23 @@ class DiskFiles(JudgedFiles):
             check_writable(folder, last, name)
 
     def path_stamps(self, real: Real) -> tuple[tuple[int, int, int], ...]:
-        """The folders below the root on the way to a file, the root, and the file.
+        """Return the device, inode and change time (in nanoseconds) of a file's path.
 
-        Each by device, number, and the time of its last change, in nanoseconds. Raises
-        `ToolFailed` where one is a link.
+        The first item is for the root, the last for the file. Raises `ToolFailed` if one of
+        them is a link.
         """
-        root, identities = self._folders.root_of(real) or "/", list[tuple[int, int, int]]()
+        root, stamps = self._folders.root_of(real) or "/", list[tuple[int, int, int]]()
         parts = os.path.relpath(real, root).split("/")
         with as_tool_errors(f"look at {self.display_name(real)}"):
             for count in range(len(parts) + 1):
                 about = os.lstat(os.path.join(root, *parts[:count]))
                 if stat.S_ISLNK(about.st_mode):
                     raise OSError(errno.ELOOP, "a link")
-                identities.append((about.st_dev, about.st_ino, about.st_ctime_ns))
-        return tuple(identities)
+                stamps.append((about.st_dev, about.st_ino, about.st_ctime_ns))
+        return tuple(stamps)
 
     def _resolve(self, path: str) -> Real:
+        """Return the real path of the file that a model calls `path`. Raises `ToolFailed`."""
         if not _is_possible_path(path):
             raise ToolFailed(
                 f'"{escape_name(path)}" cannot be a path: give the name of a file.'
@@ -156,13 +161,10 @@ class DiskFiles(JudgedFiles):
                 "name: find the file by another part of its path."
             )
         if "\\" in path and not os.path.lexists(full):
-            # The model writes a strange name as it was shown: escaped.
+            # The model writes an unusual name in the escaped form that it was shown.
             unescaped = self._full_path(unescape_name(path))
-            full = (
-                unescaped
-                if _is_possible_path(unescaped) and os.path.lexists(unescaped)
-                else full
-            )
+            if _is_possible_path(unescaped) and os.path.lexists(unescaped):
+                full = unescaped
         return _resolve_links(full)
 
     def _full_path(self, path: str) -> str:
@@ -170,23 +172,27 @@ class DiskFiles(JudgedFiles):
 
 
 def _is_possible_path(path: str) -> bool:
+    """Whether the system can take this path: it is not empty and can be encoded."""
     try:
         return bool(path) and b"\0" not in os.fsencode(path)
-    except UnicodeEncodeError:  # a lone surrogate, which no file name can hold
+    # the path has a lone surrogate, which no file name can contain
+    except UnicodeEncodeError:
         return False
 
 
 def _resolve_links(full: str) -> Real:
+    """Return the real path. Raises `ToolFailed` if it cannot be found in some tries."""
     for _ in range(_MAX_RESOLVE_TRIES):
-        # It fails where a link becomes a file between its two looks at it.
+        # `realpath` fails if a link becomes a file while it runs.
         with suppress(OSError):
             return Real(os.path.realpath(full))
     raise ToolFailed(f"{escape_name(full)} changes faster than it can be read.")
 
 
 def _items(entries: Iterator[os.DirEntry[str]]) -> Iterator[DirectoryEntry]:
+    """Yield the entries with kind, size and time, but none that is deleted meanwhile."""
     for entry in entries:
-        with suppress(FileNotFoundError):  # deleted since it was listed
+        with suppress(FileNotFoundError):  # deleted after it was listed
             about = entry.stat(follow_symlinks=False)
             yield DirectoryEntry(
                 entry.name, kind_of(about.st_mode), about.st_size, about.st_mtime_ns

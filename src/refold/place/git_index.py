@@ -1,14 +1,13 @@
-"""A copy of git's index in which some files are left out of every comparison.
+"""Makes copies of git's index in which files that a command cannot see are skipped.
 
-A file that is hidden from a command looks changed or removed to git, which would print the
-committed content as what was there before. In the copy these entries have the mark
-`skip-worktree`: git then takes them as they are committed, and does not look at the file. The copy
-is shown to the command in the place of the index (`sandbox_rules`), which itself is not changed.
-See gitformat-index(5).
+To git, a file that the sandbox hides looks changed or deleted, so a diff would print its
+committed content. In the copy, the entries of hidden files have the mark `skip-worktree`: git
+then assumes that the file is as committed, and does not read it. A command sees the copy in
+place of the index (`sandbox_rules`); the index itself is not changed. See gitformat-index(5).
 
-With `assume-unchanged`, `git grep` prints the committed content, and a repository can
-overrule an attribute `-diff`. A copy cannot be written back: where a file is hidden,
-commands of mode `sandbox` cannot write `.git` at all.
+Other ways do not suffice. With `assume-unchanged`, `git grep` prints the committed content, and
+a repository can override the attribute `-diff`. git cannot write to the copy. That does no
+harm: where a file is hidden, commands of mode `sandbox` cannot write to `.git` at all.
 """
 
 import os
@@ -24,49 +23,64 @@ from refold.values.path_names import below
 
 _HEADER_STRUCT = struct.Struct(">4sII")
 _SIGNATURE, _VERSIONS = b"DIRC", (2, 3, 4)
-_STAT_BYTES = 40  # of an entry, before the name of its object
-_EXTENDED, _SKIP_WORKTREE = 0x4000, 0x4000  # in the flags, and in those that follow them
-_NAME_BYTES = 0xFFF  # the length of a name, or, if it is longer, this
-# Extensions that know no positions and no times.
+_STAT_BYTES = 40  # the part of an entry before its object name
+# one bit in the flags, and one in the extended flags after them
+_EXTENDED, _SKIP_WORKTREE = 0x4000, 0x4000
+_NAME_BYTES = 0xFFF  # the flags store a name's length up to this value
+# These extensions remain valid, because they store neither positions nor times.
 _VALID_NEVERTHELESS = (b"TREE", b"REUC", b"sdir")
 _SPLIT_INDEX = b"link"  # the extension of an index whose entries are in another file
 _MAX_INDEX_BYTES = 256 * 1024 * 1024
-# Git refuses to read this, and says that the index is corrupt.
+# Git refuses this content and reports a corrupt index.
 _UNREADABLE_INDEX = (
     b"refold cannot hide files in an index of this kind, so it hides the index.\n"
 )
 
 
 class HiddenIndexes:
-    """The copies of one session. An index is read again only if it has changed."""
+    """Makes the copies of indexes for one session, again only if an index has changed."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, frozenset[bytes]], tuple[tuple[int, ...], str]] = {}
+        # By index and hidden names: the state of the index, and the path of its copy.
+        self._copies: dict[tuple[str, frozenset[bytes]], tuple[tuple[int, ...], str]] = {}
 
     def copies(
         self, hidden: Iterable[str], roots: Sequence[str], private: str
     ) -> Iterator[tuple[str, str]]:
-        """Each index that has one of these paths, and its copy, a file in `private`."""
-        for index, names in _indexes(hidden, roots).items():
+        """Yield each index that contains a path in `hidden`, with the path of its copy.
+
+        `roots` are the workspace directories. The copies are written to the directory
+        `private`.
+        """
+        for index, paths in _indexes(hidden, roots).items():
+            names = frozenset(paths)
             try:
                 about = os.stat(index)
             except OSError:
                 continue  # nothing was added yet
             state = (about.st_dev, about.st_ino, about.st_size, about.st_ctime_ns)
-            known = self._known.get((index, names))
-            if known is None or known[0] != state:
-                known = (state, _copy(index, names, private))
-                self._known[index, names] = known
-            if known[1]:
-                yield index, known[1]
+            copied_state, copy = self._copies.get((index, names), (None, ""))
+            if copied_state != state:
+                copy = _copy(index, names, private)
+                self._copies[index, names] = (state, copy)
+            if copy:
+                yield index, copy
 
 
 def first_tracked_path(hidden: Iterable[str], roots: Sequence[str]) -> str:
-    """The first of these paths, or one below it, that a git index has; "" for none."""
-    for index, names in _indexes(hidden, roots).items():
+    """Return a path in `hidden` that a git index contains, or contains paths below.
+
+    Return "" if there is none, and the path of the index if it cannot be read. Only
+    repositories in `roots` are searched.
+    """
+    for index, paths in _indexes(hidden, roots).items():
         try:
-            if mark_hidden_entries(_read_index(index), names) is not None:
-                return os.path.join(os.path.dirname(index), os.fsdecode(min(names)))
+            data = _read_index(index)
+            if mark_hidden_entries(data, paths.keys()) is None:
+                continue  # one reading of the index, instead of one for each path
+            for name in sorted(paths):
+                if mark_hidden_entries(data, {name}) is not None:
+                    return paths[name]
         except FileNotFoundError:
             continue
         except (OSError, ValueError):
@@ -75,6 +89,11 @@ def first_tracked_path(hidden: Iterable[str], roots: Sequence[str]) -> str:
 
 
 def _copy(index: str, names: Set[bytes], private: str) -> str:
+    """Write a copy of the index in which `names` are skipped. Return its path.
+
+    Return "" if the index contains none of `names`. If it cannot be read, an invalid index is
+    written.
+    """
     try:
         data = mark_hidden_entries(_read_index(index), names)
     except (OSError, ValueError):
@@ -88,40 +107,50 @@ def _copy(index: str, names: Set[bytes], private: str) -> str:
 
 
 def _read_index(index: str) -> bytes:
+    """Return the bytes of an index. Raises `ValueError` if it is too large, or `OSError`."""
     data, size = read_regular(index, _MAX_INDEX_BYTES, follow=False)
     if size > _MAX_INDEX_BYTES:
         raise ValueError("too large")
     return data
 
 
-def _indexes(hidden: Iterable[str], roots: Sequence[str]) -> Mapping[str, frozenset[bytes]]:
-    """The index of each repository that these paths are in, with their names in it."""
-    indexes = dict[str, frozenset[bytes]]()
+def _indexes(
+    hidden: Iterable[str], roots: Sequence[str]
+) -> Mapping[str, Mapping[bytes, str]]:
+    """Return the index of each repository that contains a path in `hidden`.
+
+    With each index come the hidden paths in its repository, by their names relative to it.
+    """
+    indexes = dict[str, dict[bytes, str]]()
     for path in hidden:
         top, before = os.path.dirname(path), path
+        # "/" is its own parent directory.
         while top != before and any(below(top, root) for root in roots):
             git = os.path.join(top, ".git")
             if os.path.lexists(git):
+                # In a linked worktree, `.git` is a file with the path of the directory.
                 directory = (
                     gitdir_target(git) if os.path.isfile(git) else os.path.realpath(git)
                 )
                 index = os.path.realpath(os.path.join(directory, "index"))
                 if directory and any(below(index, root) for root in roots):
                     name = os.fsencode(os.path.relpath(path, top))
-                    indexes[index] = indexes.get(index, frozenset()) | {name}
+                    indexes.setdefault(index, {})[name] = path
                 break
             top, before = os.path.dirname(top), top
     return indexes
 
 
 def mark_hidden_entries(data: bytes, names: Set[bytes]) -> bytes | None:
-    """The index with these files, and all below them, marked; None if it has none of them.
+    """Return the index `data` with skip marks for the files `names` and all files below them.
 
-    Raises `ValueError` for an index that is not understood.
+    Return None if it has no such entry. Raises `ValueError` if its format is unknown or
+    damaged.
     """
     version, count = _read_header(data)
     if version < 4 and _SPLIT_INDEX not in data and not any(name in data for name in names):
-        return None  # the usual case: reading each entry would be slow
+        return None  # the usual case, checked first because reading each entry is slow
+    # An index ends with its own hash. A repository uses one of the two kinds of hashes.
     hashing = sha256 if sha256(data[:-32]).digest() == data[-32:] else sha1
     size = hashing().digest_size
     pieces, offset, last = list[bytes](), _HEADER_STRUCT.size, _HEADER_STRUCT.size
@@ -148,7 +177,7 @@ def mark_hidden_entries(data: bytes, names: Set[bytes]) -> bytes | None:
 
 
 def read_entries(data: bytes) -> "list[IndexEntry]":
-    """The entries of an index whose objects have names of 20 bytes. Raises `ValueError`."""
+    """Return the entries of an index that uses SHA-1. Raises `ValueError`."""
     version, count = _read_header(data)
     try:
         return list(_entries(data, version, count, sha1().digest_size))
@@ -157,7 +186,7 @@ def read_entries(data: bytes) -> "list[IndexEntry]":
 
 
 def _read_header(data: bytes) -> tuple[int, int]:
-    """The version of an index, and the number of its entries."""
+    """Return an index's version and its number of entries. Raises `ValueError`."""
     if len(data) < _HEADER_STRUCT.size + 20:
         raise ValueError("too short")
     signature, version, count = _HEADER_STRUCT.unpack_from(data)
@@ -167,7 +196,7 @@ def _read_header(data: bytes) -> tuple[int, int]:
 
 
 class IndexEntry(NamedTuple):
-    """The offsets of an entry and of its flags, and the name of its file."""
+    """An entry of an index: the offsets of its start, end and flags, and its file name."""
 
     start: int
     end: int
@@ -176,28 +205,37 @@ class IndexEntry(NamedTuple):
 
 
 def _entries(data: bytes, version: int, count: int, size: int) -> Iterator[IndexEntry]:
+    """Yield the entries of an index. See gitformat-index(5).
+
+    `count` is their number, `size` the number of bytes of a hash.
+    """
     offset, name = _HEADER_STRUCT.size, b""
     for _ in range(count):
         flags = offset + _STAT_BYTES + size
         (bits,) = struct.unpack_from(">H", data, flags)
-        first = flags + (4 if bits & _EXTENDED and version > 2 else 2)
+        name_start = flags + (4 if bits & _EXTENDED and version > 2 else 2)
         if version == 4:
-            cut, first = _read_varint(data, first)
-            end = data.index(b"\0", first)
-            name = name[: len(name) - cut] + data[first:end]
+            # The name is stored as a difference to the name of the entry before.
+            removed_bytes, name_start = _read_varint(data, name_start)
+            end = data.index(b"\0", name_start)
+            name = name[: len(name) - removed_bytes] + data[name_start:end]
             yield IndexEntry(offset, end + 1, flags, name)
             offset = end + 1
         else:
             length = bits & _NAME_BYTES
-            end = first + length if length < _NAME_BYTES else data.index(b"\0", first)
-            name = data[first:end]
-            end = offset + ((end - offset + 8) & ~7)  # with one zero at least
+            if length < _NAME_BYTES:
+                end = name_start + length
+            else:  # the name is too long for its length to be stored
+                end = data.index(b"\0", name_start)
+            name = data[name_start:end]
+            # Padded with one to eight zero bytes, to a multiple of eight bytes.
+            end = offset + ((end - offset + 8) & ~7)
             yield IndexEntry(offset, end, flags, name)
             offset = end
 
 
 def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
-    """A number of variable length, and where it ends."""
+    """Read a number of variable length. Return it, and the offset after it."""
     byte = data[offset]
     value = byte & 127
     while byte & 128:
@@ -208,6 +246,7 @@ def _read_varint(data: bytes, offset: int) -> tuple[int, int]:
 
 
 def _entry_marked_to_skip(data: bytes, entry: IndexEntry, version: int) -> bytes:
+    """Return the bytes of an entry, with the mark that makes git skip the file on the disk."""
     (bits,) = struct.unpack_from(">H", data, entry.flags)
     extended_bits, name_offset = 0, entry.flags + 2
     if bits & _EXTENDED and version > 2:
@@ -221,12 +260,16 @@ def _entry_marked_to_skip(data: bytes, entry: IndexEntry, version: int) -> bytes
 
 
 def _extensions(data: bytes, offset: int, size: int) -> Iterator[bytes]:
+    """Yield the extensions of an index that are still valid if entries are marked.
+
+    They begin at `offset`, and a hash of `size` bytes follows them. Raises `ValueError` for an
+    unknown extension that readers must understand.
+    """
     while offset < len(data) - size:
-        kind = data[offset : offset + 4]
+        name = data[offset : offset + 4]
         (length,) = struct.unpack_from(">I", data, offset + 4)
-        whole = data[offset : offset + 8 + length]
-        if kind in _VALID_NEVERTHELESS:
-            yield whole
-        elif not kind[:1].isupper():
+        if name in _VALID_NEVERTHELESS:
+            yield data[offset : offset + 8 + length]
+        elif not name[:1].isupper():  # a capital letter means that it is optional
             raise ValueError("it has a part that must be understood")
         offset += 8 + length

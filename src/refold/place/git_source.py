@@ -1,8 +1,8 @@
-"""A repository to clone: its address, and a bundle with what git gets from there.
+"""Fetches a repository into a git bundle, from which a session's workspace is cloned.
 
-git runs on this machine, with the credential helper, keys and settings of the user. It leaves a
-bundle: commits and files, and nothing of how they were reached. `client.clones` takes that to where a
-session works. No hook of a repository is run, and no submodule is fetched.
+git runs on this machine, with the user's credential helper, keys and settings. The bundle has
+commits and files, but no credentials or settings, so `client.clones` can transfer it to the
+place of the session. No hook of the repository is run, and no submodule is fetched.
 """
 
 import re
@@ -22,6 +22,7 @@ _ADDRESS_FORMS = (
     "after it @ with a branch, a tag or a whole commit"
 )
 _SCHEME_PATTERN = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)")
+# user@host:path, as ssh takes it
 _SCP_PATTERN = re.compile(r"((?:[A-Za-z0-9_][\w.-]*@)?[A-Za-z0-9][\w.-]*):(?!//)(.+)")
 _REF_PATTERN = re.compile(r"[A-Za-z0-9_][\w./+-]*")
 _COMMIT_PATTERN = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -33,22 +34,28 @@ _MAX_COMPLAINT_CHARS = 500
 
 
 class GitSource(Struct, frozen=True):
-    """`ref` is a branch, a tag or a commit; "": what the repository has checked out."""
+    """The address of a repository.
+
+    `ref` is a branch, tag or commit; "" means the repository's default branch.
+    """
 
     url: str
     ref: str = ""
 
     @property
     def name(self) -> str:
-        """The last part of the path, as a name for a directory."""
+        """A directory name for the clone, made from the last part of the address."""
         last = re.split(r"[/:]", self.url.rstrip("/"))[-1].removesuffix(".git")
+        # At most 40 letters, digits and signs that need no quotes in a shell.
         return re.sub(r"[^A-Za-z0-9_-]+", "-", last).strip("-")[:40] or "clone"
 
 
 class Bundle(Struct, frozen=True):
-    """`commit` is what the session begins at. `has_submodules`: they are not part of it.
+    """A repository that was fetched to the file `path`. The session starts at `commit`.
 
-    `shallow` is git's list of the commits at which a shallow history ends; b"" if it is complete.
+    Submodules are not in it; `has_submodules` says whether the repository has any. `shallow`
+    lists the commits at which a shallow history ends, as git stores them; b"" if it is
+    complete.
     """
 
     path: Path
@@ -58,7 +65,10 @@ class Bundle(Struct, frozen=True):
 
 
 def parse_source(text: str) -> GitSource:
-    """Raises `BadInput` for what git would take for an option, or for a program to run."""
+    """Parse the address of a repository, with `@` and a branch, tag or commit at the end.
+
+    Raises `BadInput` for an address that is invalid, or with which git could run a program.
+    """
     if not text.isprintable() or " " in text:
         raise _refusal(text, "it has a space or a control character")
     if text.startswith("-"):
@@ -66,17 +76,19 @@ def parse_source(text: str) -> GitSource:
     if "::" in text:
         raise _refusal(text, "the part before :: names a program")
     if match := _SCHEME_PATTERN.fullmatch(text):
-        start, rest = f"{match[1]}://", match[2]
-        host, slash, path = rest.partition("/")
-        _check_url(text, match[1].lower(), host)
-        start, path = f"{start}{host}{slash}", path
+        scheme = match[1]
+        host, slash, path = match[2].partition("/")
+        _check_url(text, scheme.lower(), host)
+        start = f"{scheme}://{host}{slash}"
     elif text.startswith("/"):
         start, path = "/", text[1:]
     elif match := _SCP_PATTERN.fullmatch(text):
         start, path = f"{match[1]}:", match[2]
     else:
         raise _refusal(text, "it is not an address of a repository")
-    path, at, ref = path.rpartition("@") if "@" in path else (path, "", "")
+    at = ref = ""
+    if "@" in path:
+        path, at, ref = path.rpartition("@")
     if not path.strip("/") or path.startswith("-"):
         raise _refusal(text, f"{path!r} is not the path of a repository")
     if at and (not _REF_PATTERN.fullmatch(ref) or ".." in ref or ref.endswith("/")):
@@ -85,15 +97,15 @@ def parse_source(text: str) -> GitSource:
 
 
 def fetch_bundle(source: GitSource, folder: Path, environ: Mapping[str, str]) -> Bundle:
-    """Fetch the repository into `folder`, which is empty. Raises `BadInput`."""
+    """Fetch a repository into the empty directory `folder`. Raises `BadInput`."""
     git, bare = _Git(source, folder, environ), folder / "bare"
-    wanted = ["--single-branch", "--no-tags"]
+    options = ["--single-branch", "--no-tags"]
     is_commit = bool(_COMMIT_PATTERN.fullmatch(source.ref))
     if is_commit:
-        wanted = []
+        options = []  # any branch may have the commit
     elif source.ref:
-        wanted += ["--branch", source.ref]
-    git.run("clone", "-q", "--bare", "--template=", *wanted, "--", source.url, str(bare))
+        options += ["--branch", source.ref]
+    git.run("clone", "-q", "--bare", "--template=", *options, "--", source.url, str(bare))
     name = source.ref if is_commit else "HEAD"
     git_dir_option = f"--git-dir={bare}"
     commit = git.run(
@@ -109,11 +121,13 @@ def fetch_bundle(source: GitSource, folder: Path, environ: Mapping[str, str]) ->
 
 
 class _Git:
+    """Runs git with the user's settings, but without hooks and questions."""
+
     def __init__(self, source: GitSource, folder: Path, environ: Mapping[str, str]) -> None:
         self._source, self._folder = source, folder
         self._git = programs.Programs(environ).require("git")
-        # No question: the terminal may be that of a session, or there is none.
-        # Those of a hook or a script that started refold are about another repository.
+        # git must not ask: the terminal may belong to a session, or there is none.
+        # Variables of a hook or script that started refold refer to another repository.
         ours = {n: v for n, v in environ.items() if n not in _REPOSITORY_VARIABLES}
         self._environ = {
             **programs.without_loader_variables(ours),
@@ -122,6 +136,7 @@ class _Git:
         }
 
     def run(self, *arguments: str) -> str:
+        """Return the output of git. Raises `BadInput` if it fails or takes too long."""
         settings = "-c", "core.hooksPath=/dev/null", "-c", "submodule.recurse=false"
         try:
             done = programs.run(
@@ -145,12 +160,19 @@ class _Git:
 
 
 def last_error_line(output: str) -> str:
-    """The last line that a program printed, in which it says why it failed; "" if there is none."""
+    """Return the last line of a program's output, shortened; "" if it is empty.
+
+    This line usually says why the program failed.
+    """
     lines = clean(output).strip().splitlines()
     return lines[-1][:_MAX_COMPLAINT_CHARS] if lines else ""
 
 
 def _check_url(text: str, scheme: str, host: str) -> None:
+    """Raise `BadInput` if git must not be called with the address `text`.
+
+    `scheme` and `host` are its parts.
+    """
     if scheme not in _GIT_SCHEMES:
         raise _refusal(text, f"git would run a program for {scheme!r}")
     try:
@@ -164,7 +186,9 @@ def _check_url(text: str, scheme: str, host: str) -> None:
         raise _refusal(
             shown, "it has a password, which belongs into the credential helper of git"
         )
-    if host.startswith("-") or name.startswith("-") or (scheme != "file" and not name):
+    # Only file:///path has no host. A name that begins with "-" would be an option of ssh.
+    is_missing = not name and scheme != "file"
+    if is_missing or host.startswith("-") or name.startswith("-"):
         raise _refusal(text, f"{host!r} is not the name of a host")
 
 

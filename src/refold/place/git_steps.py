@@ -1,12 +1,13 @@
-"""Finds the files in which git notes what it will run when it continues, and reads what that is.
+"""Reads the files in which git stores what it will run when an operation continues.
 
-`git rebase --continue` runs the `exec` lines of a list in the repository, and a merge strategy is
-the name of a program. git writes these files with every conflict, so no mount can protect them as it
-protects `.git/config`: `guard_changes` undoes a change by which git would run more.
+An example is `git rebase --continue`, which runs the `exec` lines of a list in the repository.
+A merge strategy also names a program. git writes these files at every conflict, so they cannot
+be mounted read-only like `.git/config`. Instead, `guard_changes` undoes a change by which git
+would run more programs.
 
-Only one thing counts: whether the new content makes git run more. A rebase itself removes
-lines, and in the end the list. `git rebase` with `--exec`, `-i` or `--edit-todo` asks in
-every mode, and a yes accepts what that command leaves.
+A change that removes lines or the whole file is not undone, because a rebase makes such
+changes. `git rebase` with `--exec`, `-i` or `--edit-todo` needs approval in every mode, and the
+approval covers what it writes to these files.
 """
 
 import os
@@ -23,36 +24,46 @@ STEP_FILES = {
 }
 _TODO_LISTS = ("git-rebase-todo", "todo")
 _EXEC_WORDS = ("exec", "x")
-# Those that are a part of git; the name of any other is that of a program.
+# The built-in strategies; any other name is that of a program.
 _GIT_STRATEGIES = {"", "octopus", "ort", "ours", "recursive", "resolve", "subtree"}
 
 
 def step_files(directory: str) -> Iterator[str]:
-    """Step files that exist in this repository directory, and links in place of their folders."""
-    for folder, names in STEP_FILES.items():
-        above = f"{directory}/{folder}"
+    """Yield the existing files with the next steps of an operation, in a git directory.
+
+    If the folder of such files is itself a link or a file, that is yielded instead.
+    """
+    for folder_name, names in STEP_FILES.items():
+        folder = f"{directory}/{folder_name}"
         try:
-            mode = os.lstat(above).st_mode
+            mode = os.lstat(folder).st_mode
         except OSError:
             continue
         if not stat.S_ISDIR(mode):
-            yield above
+            yield folder
             continue
-        paths = (f"{above}/{name}" for name in names)
+        paths = (f"{folder}/{name}" for name in names)
         yield from (path for path in paths if os.path.lexists(path))
 
 
 def runs_more(path: str, before: bytes, content: bytes) -> bool:
-    """Whether `content` makes git run something that the content `before` does not."""
+    """Whether git would run a program because of `content` that `before` does not name.
+
+    Both are contents of the step file `path`.
+    """
     return not _programs(path, content) <= _programs(path, before)
 
 
 def _programs(path: str, content: bytes) -> Counter[str]:
+    """Return the programs that the step file `path` makes git run, and how often each."""
     text, name = content.decode(errors="surrogateescape"), os.path.basename(path)
     if name in _TODO_LISTS:
+        # A line is a word for the action, and its arguments: here a command.
         lines = (line.split(None, 1) for line in text.split("\n"))
         return Counter(words[-1] for words in lines if words and words[0] in _EXEC_WORDS)
     if name == "strategy":
-        return Counter({text.strip()} - _GIT_STRATEGIES)
-    named = (s for s in parse_settings(text) if s.key == "options.strategy")
-    return Counter({setting.value or "" for setting in named} - _GIT_STRATEGIES)
+        strategies = {text.strip()}
+    else:
+        settings = [s for s in parse_settings(text) if s.key == "options.strategy"]
+        strategies = {setting.value or "" for setting in settings}
+    return Counter(strategies - _GIT_STRATEGIES)

@@ -1,19 +1,19 @@
-"""Finds files that git runs or reads because one of its settings names them.
+"""Finds files in the workspace that git runs or reads because a setting names them.
 
-`core.hooksPath`, `include.path`, `core.attributesFile`, filters, aliases and other programs may be in
-the workspace. Then their writer decides what git runs, as with `.git/hooks`. All values of
-a setting count, and all conditions of `includeIf`: which of them holds can change. What
-such a program runs in turn is not followed, except for the scripts that husky's hooks
-start.
+Such settings are `core.hooksPath`, `include.path`, `core.attributesFile`, filters, aliases and
+others that name programs. A command that can write a named file decides what git runs, as with
+`.git/hooks`. Therefore `guarded_paths`, which finds the repositories, guards these files, too:
+they are mounted read-only, compared after each command, and need approval to be changed.
 
-`guarded_paths` finds the repositories, and guards what is found here.
+All values of a setting count, and all conditions of `includeIf`, because a condition can become
+true later. Files that a named program runs in turn are not found, except for the scripts that
+husky's hooks start. git is not asked for its settings, because that would cost milliseconds
+before each command; the tests compare our results with git's.
 
-Targets are mounted, compared and asked about like `.git/hooks`. Asking git for its settings
-would cost milliseconds before each command; git is the oracle of the tests instead. If a
-setting changed, it is restored or the user allowed it, and what it began to name is not
-moved. A guarded directory that was mounted read-only for every command, and still is the
-same inode, was changed by the user: those changes stay, and the result says so once in a
-session.
+Two kinds of changes are not undone, and the result of a command mentions them once in a
+session. A new file is left if only a changed setting names it: that change was undone, or the
+user allowed it. A change in a guarded directory is left if no command can have made it, because
+the directory was mounted read-only for all commands and still has the same inode.
 """
 
 import os
@@ -41,7 +41,8 @@ _HOOK_NAMES = """
     push-to-checkout pre-auto-gc post-rewrite sendemail-validate fsmonitor-watchman
     p4-changelist p4-prepare-changelist p4-post-changelist p4-pre-submit post-index-change
 """
-_OF_HUSKY = "_"  # its hooks run the script of the same name in the directory above
+# husky's hooks run the script of the same name in the directory above
+_HUSKY_DIRECTORY = "_"
 
 _SECTION_HEADER = re.compile(
     r'\[([A-Za-z0-9.-]+)(?:[ \t\r\f\v]+"((?:[^"\\\n]|\\[^\n])*)")?\]'
@@ -49,13 +50,16 @@ _SECTION_HEADER = re.compile(
 _SETTING_NAME = re.compile(r"([A-Za-z][A-Za-z0-9-]*)[ \t]*")
 _BLANK_OR_COMMENT = re.compile(r"(?:\s+|[#;][^\n]*)+")
 _ESCAPE_VALUES = {"n": "\n", "t": "\t", "b": "\b", '"': '"', "\\": "\\", "\n": ""}
-# What can be a path, or the end of one, in a command.
+# A word of a command that can be a path, or the end of one.
 _SHELL_WORD = re.compile(r"[^\s\"'`;|&()<>={},]+")
 _VARIABLE_PREFIX = re.compile(r"\$\w*/|\$\{\w*\}/")
 
 
 class Setting(Struct, frozen=True):
-    """One setting: `section` and `name` are in lower case. `value` is None if it has none."""
+    """One git setting. `section` and `name` are in lower case.
+
+    `value` is None for a line with only a name, which git takes as true.
+    """
 
     section: str
     subsection: str
@@ -64,102 +68,126 @@ class Setting(Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """As `git config --list` prints it."""
+        """The full name of the setting, as `git config --list` prints it."""
         return ".".join(filter(None, (self.section, self.subsection, self.name)))
 
 
 class Repository(Struct, frozen=True):
-    """`configs` are its files of settings. Git starts programs in one of `tops`."""
+    """A repository: its settings files, and the directories from which git starts programs."""
 
     configs: tuple[str, ...]
     tops: tuple[str, ...]
 
 
 class GitTargets:
-    """`user_files` are the user's files of settings, which apply to each repository."""
+    """Finds the files in `roots` that git settings name.
+
+    `user_files` are the user's settings files, which apply to all repositories, and `home` is
+    what `~` means in them.
+    """
 
     def __init__(self, roots: Sequence[str], home: str, user_files: Sequence[str]) -> None:
         self._roots, self._home, self._user_files = tuple(roots), home, tuple(user_files)
-        self._read: dict[str, tuple[tuple[int, ...], int, tuple[Setting, ...]]] = {}
+        # By file: its state, the time when it was read, and its settings.
+        self._cache: dict[str, tuple[tuple[int, ...], int, tuple[Setting, ...]]] = {}
 
     def settings(self, config: str) -> Iterator[tuple[str, Setting]]:
-        """Each setting with the file it is in. Included files are followed."""
-        waiting, visited = [config], set[str]()
-        while waiting and len(visited) < _MAX_INCLUDES:
-            file = waiting.pop()
+        """Yield all settings in the file `config` and in the files that it includes.
+
+        With each setting comes the file that contains it.
+        """
+        files_to_read, visited = [config], set[str]()
+        while files_to_read and len(visited) < _MAX_INCLUDES:
+            file = files_to_read.pop()
             if file in visited:
                 continue
             visited.add(file)
             for setting in self._settings_of(file):
                 yield file, setting
                 if included := self.file_of_include(file, setting):
-                    waiting.append(included)
+                    files_to_read.append(included)
 
     def file_of_include(self, file: str, setting: Setting) -> str:
-        """The file that this setting includes; "" if it is none that includes one."""
+        """Return the file that `setting` includes; "" if it is not an include.
+
+        `file` contains the setting.
+        """
         if setting.section not in ("include", "includeif") or setting.name != "path":
             return ""
         return self._path(setting.value or "", os.path.dirname(file))
 
     def targets(self, repository: Repository) -> Iterator[tuple[str, str, bool]]:
-        """Existing files in the workspace that a setting names.
+        """Yield the existing workspace paths that settings of a repository name.
 
-        Each with the settings file that names it, and whether that file includes it.
+        Links that lead to them are yielded, too. With each path come the settings file that
+        names it, and whether the setting is an include.
         """
-        left = _MAX_TARGETS
+        count = 0
         for config in (*repository.configs, *self._user_files):
             for file, setting in self.settings(config):
-                includes = bool(self.file_of_include(file, setting))
-                for path, whole in self._targets(file, setting, repository.tops):
-                    if not whole and not os.path.isfile(path):
+                is_include = bool(self.file_of_include(file, setting))
+                for path, is_certain in self._targets(file, setting, repository.tops):
+                    if not is_certain and not os.path.isfile(path):
                         continue
-                    for step in self._links_and_target(path):
-                        yield step, file, includes
-                        left -= 1
-                if left < 0:
+                    for link_or_target in self._links_and_target(path):
+                        yield link_or_target, file, is_include
+                        count += 1
+                if count > _MAX_TARGETS:
                     return
 
     def names(self, path: str, repository: Repository) -> bool:
-        """Whether a setting names this path, or a directory of hooks that it is in.
+        """Whether a setting of a repository names `path`, or a directory above it as a whole.
 
-        `path` need not exist. Links in it are followed.
+        `path` is real and need not exist.
         """
-        return any(
-            path == real or (whole and below(path, real))
-            for config in (*repository.configs, *self._user_files)
-            for file, setting in self.settings(config)
-            for target, whole in self._targets(file, setting, repository.tops)
-            if any(below(real := os.path.realpath(target), root) for root in self._roots)
-        )
+        for config in (*repository.configs, *self._user_files):
+            for file, setting in self.settings(config):
+                for target, is_certain in self._targets(file, setting, repository.tops):
+                    real = os.path.realpath(target)
+                    if not any(below(real, root) for root in self._roots):
+                        continue
+                    if path == real or (is_certain and below(path, real)):
+                        return True
+        return False
 
     def worktrees(self, config: str) -> Iterator[str]:
-        """The directories that `core.worktree` names."""
+        """Yield the directories that `core.worktree` names."""
         for file, setting in self.settings(config):
             if setting.key == "core.worktree" and setting.value:
                 yield self._path(setting.value, os.path.dirname(file))
 
     def _settings_of(self, file: str) -> tuple[Setting, ...]:
+        """Return the settings in a file, without those in included files; () if unreadable.
+
+        The file is not read again if it has certainly not changed.
+        """
         try:
             about = os.stat(file)
         except OSError:
-            self._read.pop(file, None)
+            self._cache.pop(file, None)
             return ()
         state = (about.st_dev, about.st_ino, about.st_ctime_ns, about.st_size)
-        known = self._read.get(file)
-        if known and known[0] == state and known[1] > about.st_ctime_ns + _RACY_NANOSECONDS:
-            return known[2]
-        looked, settings = time.time_ns(), tuple[Setting, ...]()
+        if file in self._cache:
+            cached_state, cached_ns, cached_settings = self._cache[file]
+            is_settled = cached_ns > about.st_ctime_ns + _RACY_NANOSECONDS
+            if is_settled and cached_state == state:
+                return cached_settings
+        read_ns, settings = time.time_ns(), tuple[Setting, ...]()
         with suppress(OSError):
             data, size = read_regular(file, _MAX_CONFIG_BYTES)
             if size <= _MAX_CONFIG_BYTES:
                 settings = tuple(parse_settings(data.decode(errors="surrogateescape")))
-        self._read[file] = (state, looked, settings)
+        self._cache[file] = (state, read_ns, settings)
         return settings
 
     def _targets(
         self, file: str, setting: Setting, tops: Sequence[str]
     ) -> Iterator[tuple[str, bool]]:
-        """Paths that the setting may name. True: it certainly does, with all that is below."""
+        """Yield the paths that `setting`, in `file`, may name, each with a bool.
+
+        True means that the setting certainly names the path, with all below it. False means
+        that the setting is a command, and one of its words could be the path.
+        """
         if not setting.value:
             return
         if included := self.file_of_include(file, setting):
@@ -175,74 +203,89 @@ class GitTargets:
                 yield from ((path, False) for path in self._named_files(setting, top))
 
     def _hooks(self, directory: str, tops: Sequence[str]) -> Iterator[str]:
+        """Yield the hooks directory, and scripts beside it that husky's hooks start.
+
+        If the directory contains a checkout or a workspace root, it cannot be guarded as a
+        whole: yield only the paths in it that have the names of hooks.
+        """
         if any(below(top, directory) for top in (*tops, *self._roots)):
             yield from (f"{directory}/{name}" for name in _HOOK_NAMES.split())
             return
         yield directory
         above, name = os.path.split(directory)
-        if name == _OF_HUSKY:
+        if name == _HUSKY_DIRECTORY:
             yield from (f"{above}/{name}" for name in _HOOK_NAMES.split())
 
     def _named_files(self, setting: Setting, top: str) -> Iterator[str]:
-        """Files that a command names, relative to `top` or to a directory that it names."""
+        """Yield the paths that the words of a command in `setting` may name.
+
+        A relative path may start from `top`, or from a directory that another word names.
+        """
         value = setting.value or ""
         if setting.section == "alias" and not value.startswith("!"):
-            return  # an alias of a git command
+            return  # the alias is a git command
         words = [word.lstrip("!") for word in _SHELL_WORD.findall(value)]
         if words and "/" not in words[0]:
-            del words[0]  # searched for in PATH
-        paths = [
-            self._path(_VARIABLE_PREFIX.sub("", argument, count=1), top)
-            for argument in words
-        ]
+            del words[0]  # git searches for this program in PATH
+        paths = [self._path(_VARIABLE_PREFIX.sub("", word, count=1), top) for word in words]
+        # A leading "/" may be the rest of `$(command)/path`.
         paths += [
-            self._path(argument.lstrip("/"), top)
-            for argument in words
-            if argument[0:1] == "/"
+            self._path(word.lstrip("/"), top) for word in words if word.startswith("/")
         ]
         folders = [path for path in paths if path != top and os.path.isdir(path)]
         paths += [self._path(word, folder) for folder in folders for word in words]
         yield from paths
 
     def _path(self, value: str, base: str) -> str:
+        """Return the absolute path that `value` means. It may begin with `~`.
+
+        A relative path starts from `base`.
+        """
         if value == "~" or value.startswith("~/"):
             value = self._home + value[1:]
         return os.path.normpath(os.path.join(base, value.partition("\0")[0]))
 
     def _links_and_target(self, path: str) -> Iterator[str]:
-        """The path with links followed, and the links on the way, within the workspace."""
-        for _ in range(8):
+        """Yield each link that leads on from `path`, and the existing path at the end.
+
+        Nothing outside the workspace is yielded or followed.
+        """
+        for _ in range(8):  # more links than this are not followed
             root = next((r for r in self._roots if path != r and below(path, r)), "")
             if not root:
                 return
-            link = next(filter(os.path.islink, _paths_from_root(path, root)), "")
-            if not link:
+            first_link = next(filter(os.path.islink, _paths_from_root(path, root)), "")
+            if not first_link:
                 if os.path.lexists(path):
                     yield path
                 return
-            yield link
-            tail = path[len(link) :].lstrip("/")
-            path = os.path.normpath(os.path.join(os.path.realpath(link), tail))
+            yield first_link
+            tail = path[len(first_link) :].lstrip("/")
+            path = os.path.normpath(os.path.join(os.path.realpath(first_link), tail))
 
 
 def _paths_from_root(path: str, root: str) -> Iterator[str]:
-    parent = root
+    """Yield the paths below `root` that lead to `path`, from the shortest to `path` itself."""
+    current = root
     for name in path[len(root) :].strip("/").split("/"):
-        parent = f"{parent.rstrip('/')}/{name}"
-        yield parent
+        current = f"{current.rstrip('/')}/{name}"
+        yield current
 
 
 def user_settings(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The files in which git finds the settings of the user and of the machine."""
+    """Return the paths of the git settings files of the machine and of the user."""
+    if own_file := environ.get("GIT_CONFIG_GLOBAL"):
+        return ("/etc/gitconfig", own_file)
     home = environ.get("HOME", "")
-    elsewhere = environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
-    own = environ.get("GIT_CONFIG_GLOBAL")
-    files = (own,) if own else (f"{elsewhere}/git/config", f"{home}/.gitconfig")
-    return ("/etc/gitconfig", *files)
+    config_home = environ.get("XDG_CONFIG_HOME") or f"{home}/.config"
+    return ("/etc/gitconfig", f"{config_home}/git/config", f"{home}/.gitconfig")
 
 
 def parse_settings(text: str) -> Iterator[Setting]:
-    """The settings of a file, up to a syntax error, for which git refuses the whole file."""
+    """Yield the settings in the text of a git settings file, in their order.
+
+    Stop at the first syntax error, because git refuses such a file.
+    """
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     section = subsection = ""
     offset = 0
@@ -250,11 +293,11 @@ def parse_settings(text: str) -> Iterator[Setting]:
         if blank := _BLANK_OR_COMMENT.match(text, offset):
             offset = blank.end()
         if header := _SECTION_HEADER.match(text, offset):
-            section, _, dotted = header[1].lower().partition(".")
-            quoted = header[2]
-            if quoted is not None:
-                dotted += "." * bool(dotted) + re.sub(r"\\(.)", r"\1", quoted)
-            subsection = dotted
+            # A subsection is written as [section.subsection] or [section "subsection"].
+            section, _, subsection = header[1].lower().partition(".")
+            if header[2] is not None:
+                unquoted = re.sub(r"\\(.)", r"\1", header[2])
+                subsection = f"{subsection}.{unquoted}" if subsection else unquoted
             offset = header.end()
         elif name := _SETTING_NAME.match(text, offset):
             offset, value = name.end(), None
@@ -262,7 +305,7 @@ def parse_settings(text: str) -> Iterator[Setting]:
                 value, offset = _value(text, offset + 1)
             elif text[offset : offset + 1] not in ("", "\n"):
                 return
-            if offset < 0:
+            if offset < 0:  # a syntax error in the value
                 return
             yield Setting(section, subsection, name[1].lower(), value)
         else:
@@ -270,25 +313,28 @@ def parse_settings(text: str) -> Iterator[Setting]:
 
 
 def _value(text: str, offset: int) -> tuple[str, int]:
-    """A value and its end; -1 for a syntax error."""
-    letters, length, quoted = list[str](), 0, False
+    """Parse the value at `offset`. Return it, and the offset after it; -1 for a syntax error."""
+    letters, is_quoted = list[str](), False
+    length = 0  # without the blanks at the end
     while offset < len(text) and (letter := text[offset]) != "\n":
         offset += 1
-        if letter in "#;" and not quoted:
+        if letter in "#;" and not is_quoted:  # a comment
             end = text.find("\n", offset)
             offset = len(text) if end < 0 else end
             break
         if letter == '"':
-            quoted = not quoted
+            is_quoted = not is_quoted
             length = len(letters)
             continue
         if letter == "\\":
             if text[offset : offset + 1] not in _ESCAPE_VALUES:
                 return "", -1
             letter, offset = _ESCAPE_VALUES[text[offset]], offset + 1
-        elif letter.isspace() and not quoted:
-            letters += letter if letters else ""
+        elif letter.isspace() and not is_quoted:
+            if letters:  # blanks at the beginning are left out
+                letters.append(letter)
             continue
         letters += letter
         length = len(letters)
-    return "".join(letters[:length]), -1 if quoted else offset
+    value = "".join(letters[:length])
+    return value, -1 if is_quoted else offset

@@ -1,11 +1,11 @@
-"""Reads ignore files, as git does: which names in a directory they leave out.
+"""Reads ignore files as git does, and decides which names in a directory they ignore.
 
-The last line that matches counts. An invalid line matches nothing. `file_walk` finds
-the files that hold in a directory; the patterns are those of `values.path_globs`, which no
-file can make slow.
+The last matching line decides. An invalid line matches nothing. `file_walk` finds the ignore
+files of a directory. Patterns are matched by `values.path_globs`, which no file can make slow.
 
-A name is compared with thousands of lines in a large repository. Most of them are plain names, or a star and an end
-like `*.o`: these are looked up, and only the others are matched one by one.
+In a large repository, each name is compared with thousands of lines. Most lines are plain
+names, or a star and an ending like `*.o`. These are looked up in tables, and only the other
+lines are matched one by one.
 """
 
 import re
@@ -17,21 +17,22 @@ from msgspec import Struct
 from refold.values.path_globs import literal_name, regex
 
 _BYTE_ORDER_MARK = "\ufeff"
-_SIMPLE_PATTERN = re.compile(r"(?:\*\.)?[\w./-]{1,200}")  # surely valid
-_NOTHING_PATTERN = re.compile(r"(?!)")
+# certainly valid, so it need not be checked
+_SIMPLE_PATTERN = re.compile(r"(?:\*\.)?[\w./-]{1,200}")
+_NOTHING_PATTERN = re.compile(r"(?!)")  # matches nothing
 
 
 class IgnoreLine(Struct, frozen=True):
-    """A line of an ignore file.
+    """One line of an ignore file.
 
-    If `whole`, its pattern is matched against the path below the file's directory, otherwise
-    against the last part of the path.
+    If `whole` is set, `pattern` is matched against the path relative to the ignore file's
+    directory, otherwise against the last part of the path.
     """
 
     pattern: str
     whole: bool
     directories: bool  # it matches directories only
-    ignores: bool  # False: it begins with `!`
+    ignores: bool  # False for a line that begins with `!`
 
     def matches(self, path: str, name: str) -> bool:
         pattern = _compile(regex(self.pattern))
@@ -39,10 +40,11 @@ class IgnoreLine(Struct, frozen=True):
 
 
 class IgnoreLines(Struct, frozen=True):
-    """The lines of a file that can match something, the last first; false if there are none.
+    """The usable lines of an ignore file, the last one first. As a bool, whether there are any.
 
-    `names` and `paths` have the numbers of lines by what they match, `endings` those of lines like `*.o` by what is
-    after the star, and `others` those of the rest: one of the two patterns matches if one of these lines does.
+    The tables have indexes in `lines`. `names` maps a name, and `paths` a path, to the lines
+    that match only that; `endings` maps `.o` to the lines `*.o`. `others` are all other lines.
+    They are only tried if `other_names` matches the name or `other_paths` the path.
     """
 
     lines: tuple[IgnoreLine, ...] = ()
@@ -57,19 +59,23 @@ class IgnoreLines(Struct, frozen=True):
         return bool(self.lines)
 
     def is_ignored(self, path: str, *, directory: bool) -> bool | None:
-        """Whether the lines ignore a path below their directory; None if no line matches."""
+        """Whether a path is ignored; None if no line matches it.
+
+        `path` is relative to the directory of the ignore file.
+        """
         name = path.rpartition("/")[2]
         numbers = [*self.names.get(name, ()), *self.paths.get(path, ())]
         if self.endings:
             start = name.find(".")
-            while start >= 0:
+            while start >= 0:  # `a.tar.gz` ends with `.tar.gz` and with `.gz`
                 numbers += self.endings.get(name[start:], ())
                 start = name.find(".", start + 1)
         if self.other_names.fullmatch(name) or self.other_paths.fullmatch(path):
             numbers += (n for n in self.others if self.lines[n].matches(path, name))
         matching = (n for n in numbers if directory or not self.lines[n].directories)
-        first = min(matching, default=None) if numbers else None
-        return None if first is None else self.lines[first].ignores
+        # The lines are in reverse order, so the lowest number is the last line of the file.
+        number = min(matching, default=None)
+        return None if number is None else self.lines[number].ignores
 
 
 NO_LINES = IgnoreLines()
@@ -82,20 +88,19 @@ def read_lines(text: str) -> IgnoreLines:
 
 
 def _index(lines: Sequence[IgnoreLine]) -> IgnoreLines:
+    """Fill the tables of `IgnoreLines`. `lines` begin with the last line of the file."""
     names, paths, endings = (dict[str, tuple[int, ...]]() for _ in range(3))
     others = list[int]()
     for number, line in enumerate(lines):
-        literal, ending = literal_name(line.pattern), None
-        if literal is None and not line.whole and line.pattern.startswith("*."):
-            ending = literal_name(line.pattern[1:])
-        if literal is not None:
-            table, key = paths if line.whole else names, literal
-        elif ending is not None:
-            table, key = endings, ending
-        else:
+        table, key = names, literal_name(line.pattern)
+        if line.whole:
+            table = paths
+        elif key is None and line.pattern.startswith("*."):
+            table, key = endings, literal_name(line.pattern[1:])
+        if key is None:  # the pattern has to be matched
             others.append(number)
-            continue
-        table[key] = (*table.get(key, ()), number)
+        else:
+            table[key] = (*table.get(key, ()), number)
     of_names = [lines[number] for number in others if not lines[number].whole]
     of_paths = [lines[number] for number in others if lines[number].whole]
     return IgnoreLines(
@@ -110,6 +115,7 @@ def _index(lines: Sequence[IgnoreLine]) -> IgnoreLines:
 
 
 def _any_of(lines: Sequence[IgnoreLine]) -> re.Pattern[str]:
+    """Return a pattern that matches what at least one of `lines` matches."""
     if not lines:
         return _NOTHING_PATTERN
     return _compile("|".join(f"(?:{regex(line.pattern)})" for line in lines))
@@ -121,6 +127,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 def _parse_line(text: str) -> IgnoreLine | None:
+    """Parse a line of an ignore file. Return None if it is a comment or can match nothing."""
     if not text or text.startswith("#"):
         return None
     text = _strip_trailing_spaces(text)

@@ -1,12 +1,12 @@
-"""Undoes what a command did to guarded paths: what is new is moved away, what was there is put back.
+"""Undoes changes of guarded paths by commands: moves new files away, restores old ones.
 
-The sandbox keeps a command from changing a guarded path, but a name that does not exist cannot be
-mounted over, and what keeps a command could fail. So two states are compared
-(`guard_state`), from before the command and from after it. A path that the user saw named in a
-question is left alone. A new repository stays if it has nothing that git would run.
+The sandbox keeps a command from changing a guarded path. But a path that does not exist yet
+cannot be mounted over, and the sandbox could fail. So the states before and after a command are
+compared (`guard_state`). A path that the user saw in a question and allowed is left alone. A
+new repository is left if it has nothing that git would run.
 
-All work is done by descriptors, and only below directories that the command could write: a link in
-the way leads nowhere.
+All work is done by descriptors, and only below directories that the command could write to, so
+a link in a path cannot lead elsewhere.
 """
 
 import errno
@@ -31,18 +31,21 @@ from refold.place.quarantine import move_to
 from refold.safe_open import read_regular
 from refold.values.path_names import below
 
+# The one line that `git submodule` writes and that is not known to be harmless.
 _WORKTREE_CONFIG = re.compile(r"\[core\]\nworktree = ([\w./ +-]+)")
-_MAX_SEARCHED = 200_000  # in the search for a file that was moved away
+_MAX_SEARCHED = 200_000  # files examined in the search for one that was moved away
 
 
-# Whether refold put this at a path, or allowed another command to. None: the path is missing.
+# Whether refold put this fingerprint at a path, or allowed another command to. None: the
+# path is missing.
 IsKnown: TypeAlias = Callable[[str, Fingerprint | None], bool]
 
 
 class UndoneChanges(NamedTuple):
-    """`made` is what was undone, `accepted` the paths whose change was allowed.
+    """The result of `undo_changes`.
 
-    `by_others` are changes in paths that no command could write.
+    `made` are the changes that were undone, and `accepted` the paths whose change was allowed.
+    `by_others` are changed paths to which no command could write.
     """
 
     made: list[GuardChange]
@@ -51,9 +54,9 @@ class UndoneChanges(NamedTuple):
 
 
 class Reach(Struct, frozen=True):
-    """Where commands can write: below `roots`, and never in `held` directories.
+    """What commands can write to: all below `roots`, except below a directory in `held`.
 
-    `quarantine` is the directory for what is moved.
+    `quarantine` is the directory to which files are moved.
     """
 
     roots: Sequence[str]
@@ -68,18 +71,20 @@ def undo_changes(
     allowed: Sequence[AllowedPaths],
     is_known: IsKnown,
 ) -> UndoneChanges:
-    """Move what is new or changed to quarantine, and restore what was there before."""
+    """Undo the changes of guarded paths between the states `before` and `after`.
+
+    New and changed files are moved to quarantine, and the earlier files are restored. `allowed`
+    are the paths that commands may change. `is_known` says whether refold itself brought a path
+    to its present state.
+    """
     held = {path for path in reach.held if _is_same_directory(path, before, after)}
     changes = _Changes(before, replace(reach, held=held), allowed, is_known)
     for path in _new_paths(before, after, reach.roots, changes):
         changes.move(path)
-    different = sorted(
-        path
-        for path, old in before.prints.items()
-        if (current := after.prints.get(path)) is None or not old.equals(current)
-    )
-    for path in different:
-        changes.restore(path, current=after.prints.get(path))
+    for path, old in sorted(before.prints.items()):
+        current = after.prints.get(path)
+        if current is None or not old.equals(current):
+            changes.restore(path, current)
     for path, current in after.steps.items():
         old = before.steps.get(path)
         if not _runs_more_when_continued(path, old, current):
@@ -95,17 +100,26 @@ def undo_changes(
 def _runs_more_when_continued(
     path: str, old: Fingerprint | None, current: Fingerprint
 ) -> bool:
-    """Whether git would run more when it continues than the earlier file made it run."""
+    """Whether git would run more with the step file `current` than with `old`.
+
+    `old` is None if the file is new.
+    """
     if current.kind == "directory":
         return False
     if current.kind != "file" or current.content is None:
         return True  # a link, a pipe or too long
-    return runs_more(path, (old and old.content) or b"", current.content)
+    old_content = b""
+    if old is not None and old.content is not None:
+        old_content = old.content
+    return runs_more(path, old_content, current.content)
 
 
 def _is_same_directory(path: str, before: GuardState, after: GuardState) -> bool:
+    """Whether `path` was a directory before, and is the same directory after."""
     old, current = before.prints.get(path), after.prints.get(path)
-    if old is None or current is None or not old.kind == current.kind == "directory":
+    if old is None or old.kind != "directory":
+        return False
+    if current is None or current.kind != "directory":
         return False
     return (old.device, old.inode) == (current.device, current.inode)
 
@@ -113,33 +127,40 @@ def _is_same_directory(path: str, before: GuardState, after: GuardState) -> bool
 def _new_paths(
     before: GuardState, after: GuardState, roots: Sequence[str], changes: "_Changes"
 ) -> Iterator[str]:
-    """The topmost new paths, without those that make no program run."""
-    taken = ""
+    """Yield the new paths that may make a program run, without paths below a yielded one.
+
+    Paths that no command can have written are added to `changes.by_others`.
+    """
+    last_yielded = ""
     for path in sorted(after.prints.keys() - before.prints.keys()):
-        if (taken and below(path, taken)) or changes.has_named(path):
+        if last_yielded and below(path, last_yielded):
             continue
-        if changes.is_known(path, after.prints[path]):
+        if changes.has_named(path) or changes.is_known(path, after.prints[path]):
             continue
         if changes.is_by_another(path, after.prints[path]):
-            continue
-        if _is_new(path, before, after, roots):
-            taken = path
+            changes.by_others.append(path)
+        elif _may_run(path, before, after, roots):
+            last_yielded = path
             yield path
 
 
-def _is_new(path: str, before: GuardState, after: GuardState, roots: Sequence[str]) -> bool:
+def _may_run(
+    path: str, before: GuardState, after: GuardState, roots: Sequence[str]
+) -> bool:
+    """Whether the new path `path` may make git or another program run something new."""
     folder, name = os.path.split(path)
-    above = before.prints.get(folder)
-    if above is not None and above.kind == "directory" and above.names is None:
-        return False  # there were too many to list
+    parent = before.prints.get(folder)
+    if parent is not None and parent.kind == "directory" and parent.names is None:
+        return False  # it had too many entries to list, so the path may be old
     target = _target_of(path, after)
     if target and not _is_new_target(path, target, before, after):
         return False
     directory = after.repositories.get(path)
-    if directory is None:
+    if directory is None:  # the path is not in a git directory
         return name.lower() != ".git" or not _is_ours(path, roots)
     if name == "hooks":
-        # What is in it has its own entries, unless that is too much or cannot be listed.
+        # The directory's content has its own entries, unless it is too much or cannot be
+        # listed.
         return after.prints[path].kind == "link" or after.prints[path].names is None
     if name == "commondir":
         return not _is_worktree(path, directory)
@@ -147,84 +168,89 @@ def _is_new(path: str, before: GuardState, after: GuardState, roots: Sequence[st
 
 
 def _is_of_submodule(config: str, directory: str, roots: Sequence[str]) -> bool:
-    """Whether the settings that may run a program only say where the checkout is.
+    """Whether the settings file `config` names no program, only a submodule's checkout.
 
-    The checkout must be in the workspace and refer back to this repository.
+    `directory` is the submodule's git directory. The checkout must be in the workspace and
+    refer back to it.
     """
     lines = program_lines(config) or []
-    place = _WORKTREE_CONFIG.fullmatch(lines[0]) if len(lines) == 1 else None
-    if place is None:
+    if len(lines) != 1:
         return False
-    top = os.path.realpath(os.path.join(directory, place[1]))
-    inside = any(top != root and below(top, root) for root in roots)
-    return inside and gitdir_target(f"{top}/.git") == os.path.realpath(directory)
+    match = _WORKTREE_CONFIG.fullmatch(lines[0])
+    if match is None:
+        return False
+    top = os.path.realpath(os.path.join(directory, match[1]))
+    is_in_workspace = any(top != root and below(top, root) for root in roots)
+    return is_in_workspace and gitdir_target(f"{top}/.git") == os.path.realpath(directory)
 
 
 def _target_of(path: str, state: GuardState) -> str:
-    """The target of a git setting that `path` is or lies in; "" for none."""
+    """Return the nearest path, `path` or above it, that a git setting names; "" if none."""
     while path and path not in state.targets:
         path = path.rpartition("/")[0]
     return path
 
 
 def _is_new_target(path: str, target: str, before: GuardState, after: GuardState) -> bool:
-    """Whether git would run something new because of the path.
+    """Whether `path`, which is at or below `target`, makes git run something new.
 
-    What only a changed setting names does not count: the setting was put back, or the user
-    allowed it. A checkout may bring what another checkout of the repository has.
+    `target` is named by a git setting. The answer is False if that setting has changed: the
+    change was undone, or the user allowed it. It is also False if a new checkout has a copy of
+    a file that the same setting named in an earlier checkout.
     """
     current = after.prints[path]
     if path == target and current.kind == "directory" and current.names is not None:
-        return False  # what is in it has its own entries
-    file = after.targets[target]
+        return False  # the directory's content has its own entries
+    file = after.targets[target]  # the settings file that names it
     if not _is_unchanged(file, before, after):
         return False
-    inside = path[len(target) :]
-    return not any(
-        (old := before.prints.get(inner + inside)) is not None
-        and bool(old.digest)
-        and (old.mode, old.digest) == (current.mode, current.digest)
-        and current.links == 1
-        and os.path.basename(inner) == os.path.basename(target)
-        for inner, origin in before.targets.items()
-        if origin == file
-    )
+    if current.links != 1:  # a command could write to it by its other name
+        return True
+    inside, name = path[len(target) :], os.path.basename(target)
+    for earlier_target, origin in before.targets.items():
+        if origin != file or os.path.basename(earlier_target) != name:
+            continue
+        old = before.prints.get(earlier_target + inside)
+        if old is None or not old.digest:
+            continue
+        if (old.mode, old.digest) == (current.mode, current.digest):
+            return False
+    return True
 
 
 def _is_unchanged(file: str, before: GuardState, after: GuardState) -> bool:
-    """Whether this settings file, and those that include it, are unchanged.
+    """Whether the settings file `file`, and all files that include it, are unchanged.
 
-    Those of the user are not in the workspace.
+    The user's own settings files are not compared, because they are outside the workspace.
     """
-    for _ in range(len(after.targets) + 1):
+    for _ in range(len(after.targets) + 1):  # the files may include each other
         old, current = before.prints.get(file), after.prints.get(file)
-        if (old is None) != (current is None) or (
-            old and current and not old.equals(current)
-        ):
+        if (old is None) != (current is None):
             return False
-        if file not in after.targets:
+        if old and current and not old.equals(current):
+            return False
+        if file not in after.targets:  # no file includes it
             return True
-        file = after.targets[file]
-    return False
+        file = after.targets[file]  # the file that includes it
+    return False  # the files include each other in a circle
 
 
 def _is_worktree(path: str, directory: str) -> bool:
-    """Whether this directory of a linked worktree belongs to the repository that contains
-    it.
+    """Whether the `commondir` file `path` is the usual one of a linked worktree.
+
+    That is so if `directory` is REPOSITORY/worktrees/NAME and the file names REPOSITORY.
     """
-    above, name = os.path.split(os.path.dirname(directory))
-    start = read_start(path)
-    return (
-        bool(start)
-        and name == "worktrees"
-        and os.path.realpath(os.path.join(directory, start)) == above
-    )
+    repository, name = os.path.split(os.path.dirname(directory))
+    named = read_start(path)
+    if name != "worktrees" or not named:
+        return False
+    return os.path.realpath(os.path.join(directory, named)) == repository
 
 
 def _is_ours(path: str, roots: Sequence[str]) -> bool:
-    """Whether a new `.git` file leads to a whole repository in the workspace.
+    """Whether a new `.git` file refers to a complete repository in the workspace.
 
-    An incomplete one could be completed later, under names that nothing guards.
+    An incomplete repository could be completed later, at paths that are not guarded yet.
     """
     if os.path.islink(path):
         return False
@@ -234,7 +260,7 @@ def _is_ours(path: str, roots: Sequence[str]) -> bool:
 
 
 class _Changes:
-    """`made` is what was done, `accepted` what was allowed."""
+    """Undoes changes one by one, and records them as in `UndoneChanges`."""
 
     def __init__(
         self,
@@ -248,84 +274,99 @@ class _Changes:
         self._of_git = [path for report in allowed for path in report.of_git]
         self.made, self.accepted = list[GuardChange](), list[str]()
         self.by_others = list[str]()
+        # Guarded files that are no longer at their paths, by device and inode number.
         self._lost = dict[tuple[int, int], Fingerprint]()
 
     def has_named(self, path: str) -> bool:
-        """Whether an allowed path is in this directory."""
+        """Whether a path that the user allowed is below the directory `path`."""
         return any(path != name and below(name, path) for name in self._named)
 
     def move(self, path: str, fate: Literal["moved", "followed"] = "moved") -> None:
-        """Move a new path to quarantine."""
+        """Move a new path to quarantine, unless its change is allowed.
+
+        `fate` is how the report calls what was done.
+        """
         if self._is_allowed(path):
             self.accepted.append(path)
         elif root := self._root_of(path):
-            with suppress(OSError):  # deleted, or a link is in the way
+            with suppress(OSError):  # deleted, or a link is on the path
                 self.made.append(
                     GuardChange(path, _move_away(path, root, self._reach.quarantine), fate)
                 )
 
     def restore(self, path: str, current: Fingerprint | None) -> None:
-        """Restore what was at `path`; what is there now is moved to quarantine."""
+        """Restore what was at `path`, after moving what is there now to quarantine.
+
+        `current` is its present state; None if it does not exist. Nothing is restored if the
+        change was allowed, if refold made it, or if no command can have made it.
+        """
         root, old = self._root_of(path), self._before.fingerprint(path)
         if old is None:
             return
         if self._is_allowed(path):
             self.accepted.append(path)
             return
-        if self.is_known(path, current) or self.is_by_another(path, current):
+        if self.is_known(path, current):
             return
-        if old.kind == "file" and (
-            current is None or (old.device, old.inode) != (current.device, current.inode)
-        ):
+        if self.is_by_another(path, current):
+            self.by_others.append(path)
+            return
+        if old.kind == "file" and not _is_same_file(old, current):
             self._lost[old.device, old.inode] = old
-        goal, back, is_full = "", False, False
-        try:  # a link is in the way, or its directory is gone
+        moved_to, is_restored, is_disk_full = "", False, False
+        try:
             if current is not None:
-                goal = _move_away(path, root, self._reach.quarantine, old.digest.hex())
-            back = _put_back(path, root, old)
-        except OSError as error:
-            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        if goal or back or is_full:
-            self.made.append(GuardChange(path, goal, "restored" if back else "lost"))
+                moved_to = _move_away(path, root, self._reach.quarantine, old.digest.hex())
+            is_restored = _put_back(path, root, old)
+        except OSError as error:  # a link is on the path, or its directory was deleted
+            is_disk_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if moved_to or is_restored or is_disk_full:
+            fate = "restored" if is_restored else "lost"
+            self.made.append(GuardChange(path, moved_to, fate))
 
     def move_renamed_files(self) -> None:
-        """Move files that were renamed away from guarded paths: a command could read them there."""
-        for path in _paths_of(self._lost, self._reach.roots) if self._lost else ():
+        """Move guarded files that a command renamed to quarantine, from their new paths.
+
+        A command could still read them there.
+        """
+        if not self._lost:
+            return
+        for path in _paths_of(self._lost, self._reach.roots):
             # A restored file may have the same inode number.
             if path not in self._before.prints:
                 self.move(path, "followed")
 
     def is_by_another(self, path: str, current: Fingerprint | None) -> bool:
-        """Whether the user or an editor changed a path, in a directory that no command
-        could write.
+        """Whether no command can have changed `path`, because it is in a held directory.
 
-        Of a file with two names, a command may have changed the other.
+        The answer is False for a file with two names: a command may have used the other name.
         """
         old = self._before.fingerprint(path)
-        files = [
-            state
-            for state in (old, current)
-            if state is not None and state.kind != "directory"
-        ]
-        if any(state.links > 1 for state in files):
-            return False
-        if not any(path != state and below(path, state) for state in self._reach.held):
-            return False
-        self.by_others.append(path)
-        return True
+        for state in (old, current):
+            if state is not None and state.kind != "directory" and state.links > 1:
+                return False
+        return any(path != held and below(path, held) for held in self._reach.held)
 
     def _root_of(self, path: str) -> str:
+        """Return the directory, writable for commands, that contains `path`; "" if none does."""
         return next((r for r in self._reach.roots if path != r and below(path, r)), "")
 
     def _is_allowed(self, path: str) -> bool:
+        """Whether a change stays, because it was allowed, or because git may make it."""
         if any(below(path, root) for root in self._named):
             return True
         # Git removes a settings file only with its repository, and never a hook.
         return path in self._of_git and runs_no_more(self._before.fingerprint(path), path)
 
 
+def _is_same_file(old: Fingerprint, current: Fingerprint | None) -> bool:
+    if current is None:
+        return False
+    return (old.device, old.inode) == (current.device, current.inode)
+
+
 def runs_no_more(old: Fingerprint | None, config: str) -> bool:
-    """Whether the settings name no program, or only those that they named before."""
+    """Whether the settings file `config` names no program that it did not name in `old`."""
     if runs_no_program(config):
         return True
     if old is None or old.content is None:
@@ -337,22 +378,29 @@ def runs_no_more(old: Fingerprint | None, config: str) -> bool:
 def _paths_of(
     lost_files: Mapping[tuple[int, int], Fingerprint], roots: Sequence[str]
 ) -> Iterator[str]:
-    """The present paths of these files. A new file may reuse the inode number of a deleted one."""
-    numbers, left = {inode for _, inode in lost_files}, _MAX_SEARCHED
+    """Yield the present paths of files that are no longer at their guarded paths.
+
+    They are found by their device and inode numbers.
+    """
+    inodes, count = {inode for _, inode in lost_files}, 0
     for root in roots:
         for folder, _, _ in os.walk(root):
             with suppress(OSError), os.scandir(folder) as entries:
                 for entry in entries:
-                    left -= 1
-                    if entry.inode() in numbers and _is_among(entry, lost_files):
+                    count += 1
+                    if entry.inode() in inodes and _is_among(entry, lost_files):
                         yield entry.path
-            if left < 0:
+            if count > _MAX_SEARCHED:
                 return
 
 
 def _is_among(
     entry: os.DirEntry[str], lost_files: Mapping[tuple[int, int], Fingerprint]
 ) -> bool:
+    """Whether a directory entry is one of the lost files.
+
+    The content is compared, too, because a new file may have the inode number of a deleted one.
+    """
     about = entry.stat(follow_symlinks=False)
     old = lost_files.get((about.st_dev, about.st_ino))
     if old is None or old.size != about.st_size:
@@ -362,24 +410,27 @@ def _is_among(
 
 
 def _open_parent(path: str, root: str) -> int:
-    """The directory of `path`, reached without a link."""
+    """Open the directory that contains `path`, without following links below `root`."""
     top = os.open(root, FOLDER_FLAGS)
+    parent = os.path.dirname(os.path.relpath(path, root)) or "."
     try:
-        return open_beneath(
-            top, os.path.dirname(os.path.relpath(path, root)) or ".", FOLDER_FLAGS
-        )
+        return open_beneath(top, parent, FOLDER_FLAGS)
     finally:
         os.close(top)
 
 
 def _move_away(path: str, root: str, folder_of_moved: str, replaced_by: str = "") -> str:
+    """Move a file to quarantine; if that fails, rename it where it is. Return its new path.
+
+    `replaced_by` is the hash of the file that will be restored at `path`.
+    """
     folder, name = os.path.split(path)
     parent = _open_parent(path, root)
     try:
-        with suppress(OSError):  # another disk, or no quarantine
+        with suppress(OSError):  # on another disk, or the quarantine does not exist
             return move_to(name, parent, path, folder_of_moved, replaced_by)
         mark = os.urandom(4).hex()
-        # A rename beside it always works.
+        # Renaming within the same directory always works.
         os.rename(name, f"taken-{mark}", src_dir_fd=parent, dst_dir_fd=parent)
         return os.path.join(folder, f"taken-{mark}")
     finally:
@@ -387,9 +438,9 @@ def _move_away(path: str, root: str, folder_of_moved: str, replaced_by: str = ""
 
 
 def _put_back(path: str, root: str, original: Fingerprint) -> bool:
-    """Restore what was at `path`. Return False if its content is unknown.
+    """Create again what was at `path`. Return False if its content is not stored.
 
-    The parent directory must exist.
+    The directory that contains it must exist. Raises `OSError`.
     """
     name = os.path.basename(path)
     parent = _open_parent(path, root)
@@ -409,7 +460,10 @@ def _put_back(path: str, root: str, original: Fingerprint) -> bool:
 
 
 def _write_file(name: str, parent: int, original: Fingerprint, content: bytes) -> None:
-    """Write under another name, then rename: a program may read the file at any time."""
+    """Write `content` to a file completely or not at all, with its earlier owner and mode.
+
+    `parent` is the descriptor of its directory. Raises `OSError`.
+    """
     new = f".{name[:200]}.{os.urandom(4).hex()}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
@@ -424,7 +478,7 @@ def _write_file(name: str, parent: int, original: Fingerprint, content: bytes) -
 
 
 def _restore_owner_and_mode(name: str, parent: int, original: Fingerprint) -> None:
-    """Restore the owner and the mode."""
+    """Give the file `name` the mode and, if possible, the owner of `original`."""
     about = os.stat(name, dir_fd=parent, follow_symlinks=False)
     if (about.st_uid, about.st_gid) != original.owner:
         with suppress(PermissionError):

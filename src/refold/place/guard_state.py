@@ -1,10 +1,11 @@
-"""A state of the guarded paths: what lies there, so that a change is seen and undone.
+"""Records the state of the guarded paths, so that changes can be detected and undone.
 
-A mount, a name or a time can be forged by a command that is not held by the sandbox; the content
-cannot. So a state has the content of every guarded file, and of every file in a guarded
-directory. A file is read again only if its device, inode, times, mode or size differ: the kernel
-sets the time of a change, and no command can set it back. `quarantine` compares two states and
-undoes what differs; `guard_watch` decides when.
+A command that escapes the sandbox can forge a mount, a name or a time, but not the content. So
+a state has a hash of each guarded file and of each file in a guarded directory, and also the
+content, up to a limit. A file is read again only if its device, inode, change time, mode or
+size differ: the kernel sets the change time, and no command can set it back.
+
+`guard_changes` compares two states and undoes the differences, and `guard_watch` decides when.
 """
 
 import os
@@ -23,24 +24,26 @@ from refold.safe_open import read_regular
 
 _RACY_NANOSECONDS = 50_000_000  # a later change may leave the same time
 _MAX_FILE_BYTES = 1024 * 1024  # a larger file is compared by its metadata
-_MAX_STATE_BYTES = 16 * 1024 * 1024  # of content; what exceeds it cannot be restored
-_MAX_ENTRIES = 1000  # of one guarded directory; one with more is compared as a whole
+# the content stored in one state; further content cannot be restored
+_MAX_STATE_BYTES = 16 * 1024 * 1024
+_MAX_ENTRIES = 1000  # a directory with more entries is compared as a whole
 _SAMPLE_SUFFIX = ".sample"  # hooks that git creates and never runs
 
 
 class Fingerprint(Struct, frozen=True, array_like=True):
-    """What lies at one path. `looked` is when it was read, `changed` when it changed.
+    """The state of one path.
 
-    `digest` is of a file's content, and `content` is that content where it is small enough to
-    be restored. `target` is that of a link. `names` are the entries of a directory; None for one
-    that has too many.
+    `changed` is its change time, and `read_ns` is when it was read. `digest` is the hash of a
+    file's content, and `content` the content itself, if it is small enough to be stored.
+    `target` is where a link leads. `names` are the entries of a directory; None if they are too
+    many or cannot be read.
     """
 
     kind: Literal["file", "directory", "link", "other"]
     device: int
     inode: int
     changed: int
-    looked: int
+    read_ns: int
     mode: int
     links: int
     size: int
@@ -51,21 +54,25 @@ class Fingerprint(Struct, frozen=True, array_like=True):
     names: tuple[str, ...] | None = None
 
     def is_of(self, status: os.stat_result) -> bool:
-        """Whether `status` is unchanged and the file cannot have changed since it was read."""
-        same = (self.device, self.inode, self.changed, self.mode, self.links, self.size) == (
+        """Whether the path is certainly unchanged. `status` is its status on the disk now."""
+        is_same = (self.device, self.inode, self.changed, self.mode, self.links, self.size) == (
             status.st_dev, status.st_ino, status.st_ctime_ns, status.st_mode,
             status.st_nlink, status.st_size,
         )  # fmt: skip
-        return same and self.looked > self.changed + _RACY_NANOSECONDS
+        # Soon after a change, a second one may leave the same time.
+        return is_same and self.read_ns > self.changed + _RACY_NANOSECONDS
 
     def equals(self, other: "Fingerprint") -> bool:
-        """Whether a program would find the same, and no other command could write it.
+        """Whether a program would find the same at the path as in the later state `other`.
 
-        A second name of the file would let another command write it under that name.
+        A file with an additional hard link is not equal, because commands could write to it by
+        that name.
         """
         if "directory" in (self.kind, other.kind):
-            crowded = (self.names is None, other.names is None)
-            return self.kind == other.kind and crowded[0] == crowded[1]
+            # The files in the directory have fingerprints of their own, unless there are
+            # too many.
+            has_same_form = (self.names is None) == (other.names is None)
+            return self.kind == other.kind and has_same_form
         if (self.kind, self.mode, self.target) != (other.kind, other.mode, other.target):
             return False
         if self.digest and other.digest:
@@ -76,7 +83,7 @@ class Fingerprint(Struct, frozen=True, array_like=True):
 
 
 class GuardState(Struct, frozen=True):
-    """Fingerprints of what is at the guarded paths, and at the `steps`.
+    """The state of all guarded paths (`prints`) and of the files of `git_steps` (`steps`).
 
     The other fields are as in `GuardedPaths`.
     """
@@ -92,10 +99,10 @@ class GuardState(Struct, frozen=True):
 
 
 class AllowedPaths(Struct, frozen=True):
-    """The guarded paths that a command may change, with all that is in them.
+    """The guarded paths that a command may change, with everything in them.
 
-    The user saw those in `named`. `of_git` are files in which git keeps its settings, for a git
-    command that ran without asking: no program may run by what it changes there.
+    The user approved the paths in `named`. `of_git` are git's settings files, for a git command
+    that ran without asking: a change of these must not make git run a program.
     """
 
     named: tuple[str, ...] = ()
@@ -107,9 +114,10 @@ def read_state(
     earlier: GuardState,
     targets: Iterable[str] = (),
 ) -> GuardState:
-    """Read what is at the guarded paths. Unchanged files are taken from `earlier`.
+    """Return the state of the guarded paths. Unchanged files are not read again.
 
-    `targets` that a setting named before are read too, even if none names them now.
+    Their state is taken from `earlier`. `targets` are more paths to read, which a git setting
+    named before.
     """
     prints, bytes_left = dict[str, Fingerprint](), _MAX_STATE_BYTES
     paths = guards.paths.union(targets)
@@ -117,9 +125,8 @@ def read_state(
         for inner, fingerprint in _fingerprints(path, earlier.prints, guards.repositories):
             if fingerprint.content is not None:
                 bytes_left -= len(fingerprint.content)
-                fingerprint = (
-                    fingerprint if bytes_left >= 0 else replace(fingerprint, content=None)
-                )
+                if bytes_left < 0:
+                    fingerprint = replace(fingerprint, content=None)
             prints[inner] = fingerprint
     steps = {
         path: fingerprint
@@ -132,27 +139,30 @@ def read_state(
 def _fingerprints(
     path: str, earlier: Mapping[str, Fingerprint], repositories: Mapping[str, str]
 ) -> Iterator[tuple[str, Fingerprint]]:
-    """The fingerprints of a guarded path and of all that is in it."""
+    """Yield a guarded path and all paths below it, each with its state.
+
+    If there are too many paths below it, only the path itself is yielded.
+    """
     top = _fingerprint(path, earlier.get(path))
     if top is None:
         return
     if top.kind != "directory":
         yield path, top
         return
-    without = _SAMPLE_SUFFIX if path in repositories else ""
+    ignored_suffix = _SAMPLE_SUFFIX if path in repositories else ""
     inside = dict[str, Fingerprint]()
-    waiting = [(path, top)]
-    while waiting:
-        directory, fingerprint = waiting.pop()
+    directories_to_read = [(path, top)]
+    while directories_to_read:
+        directory, fingerprint = directories_to_read.pop()
         for name in fingerprint.names or ():
-            if without and name.endswith(without):
+            if ignored_suffix and name.endswith(ignored_suffix):
                 continue
             inner = f"{directory}/{name}"
             if (current := _fingerprint(inner, earlier.get(inner))) is None:
                 continue
             inside[inner] = current
             if current.kind == "directory":
-                waiting.append((inner, current))
+                directories_to_read.append((inner, current))
         if fingerprint.names is None or len(inside) > _MAX_ENTRIES:
             yield path, replace(top, names=None)
             return
@@ -161,7 +171,11 @@ def _fingerprints(
 
 
 def _fingerprint(path: str, earlier: Fingerprint | None) -> Fingerprint | None:
-    looked = time.time_ns()
+    """Return the state of a path; None if it does not exist.
+
+    `earlier`, if given, is returned if the path is certainly unchanged.
+    """
+    read_ns = time.time_ns()
     try:
         about = os.lstat(path)
     except OSError:
@@ -180,7 +194,7 @@ def _fingerprint(path: str, earlier: Fingerprint | None) -> Fingerprint | None:
             if size <= _MAX_FILE_BYTES:
                 digest, content = sha256(data).digest(), data
     return Fingerprint(
-        kind, about.st_dev, about.st_ino, about.st_ctime_ns, looked, mode,
+        kind, about.st_dev, about.st_ino, about.st_ctime_ns, read_ns, mode,
         about.st_nlink, about.st_size, (about.st_uid, about.st_gid),
         digest, content, target, names,
     )  # fmt: skip
@@ -195,6 +209,7 @@ def _kind(mode: int) -> Literal["file", "directory", "link", "other"]:
 
 
 def _list_names(directory: str) -> tuple[str, ...] | None:
+    """Return the sorted names in a directory; None if there are too many."""
     with os.scandir(directory) as entries:
         names = list[str]()
         for entry in entries:

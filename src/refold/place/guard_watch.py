@@ -1,11 +1,12 @@
-"""Watches the guarded paths of a workspace while commands write in it.
+"""Watches the guarded paths of a workspace while commands write to it.
 
-When the first command that writes begins, the state is read (`guard_state`). When any command
-ends, what lies there is compared with it, and what differs is undone (`guard_changes`). Commands
-that run at the same time share one state: what one of them does is found when another ends.
+When the first writing command begins, the state of the guarded paths is recorded
+(`guard_state`). When any writing command ends, the present state is compared with it, and
+differences are undone (`guard_changes`). Commands that run at the same time share one recorded
+state, so a change by one of them may be found when another ends.
 
-The state is stored while a command runs. If refold is killed, the next start in the workspace
-compares with it (`undo_after_kill`).
+The recorded state is also stored on the disk while commands run. If refold is killed, its next
+start in the workspace compares with the stored state (`undo_after_kill`).
 """
 
 import os
@@ -34,19 +35,20 @@ from refold.values.path_names import below
 
 _RUNS, _RESTS = ".running", ".resting"  # endings of stored states
 _NOTES_DIRECTORY = "known"  # the directory of notes
-_CLOCK_LAG_NANOSECONDS = 10_000_000  # by which the time of a file may be behind the clock
+# the time of a file may be behind the clock by less than this
+_CLOCK_LAG_NANOSECONDS = 10_000_000
 _HEARTBEAT_SECONDS = 20.0  # between two heartbeats of a running command
-# After the last heartbeat, in which it may still have run.
+# A killed refold's command may have run this long after the last heartbeat.
 _HEARTBEAT_MARGIN_NANOSECONDS = 60 * 1_000_000_000
 
 
 class GuardedWorkspace(Struct, frozen=True):
-    """Where commands write, and where refold puts what it moves out of there.
+    """The directories of a workspace to which commands write, and where to store things.
 
-    `roots` are searched for guarded paths; the `repositories` of linked worktrees are written,
-    too. `states` is the directory for stored states; "" for none. `git_settings` are the user's
-    files of git's settings, in which `~` is `home`. Commands do not see what is in `covered`
-    directories, and it is not searched.
+    `roots` are searched for guarded paths. Commands also write to `repositories`, those of
+    linked worktrees. `states` is the directory for stored states; with "", none are stored.
+    `git_settings` are the user's git settings files, in which `~` means `home`. `covered`
+    directories are not searched, because commands do not see their content.
     """
 
     roots: tuple[str, ...]
@@ -59,9 +61,9 @@ class GuardedWorkspace(Struct, frozen=True):
 
 
 class StoredState(Struct, frozen=True, array_like=True):
-    """The state from before a command, with the directories in which it is compared.
+    """A state before a command, with the directories to which it belongs.
 
-    `held` are guarded directories that no command could write.
+    `held` are guarded directories to which no command could write.
     """
 
     roots: tuple[str, ...]
@@ -71,7 +73,7 @@ class StoredState(Struct, frozen=True, array_like=True):
 
 
 class GuardWatch:
-    """Watches one workspace for all its commands. All methods are thread-safe."""
+    """Watches the guarded paths of one workspace for all commands. Thread-safe."""
 
     def __init__(self, workspace: GuardedWorkspace) -> None:
         self.workspace = workspace
@@ -84,31 +86,33 @@ class GuardWatch:
         self._lock, self._running = Lock(), list[AllowedPaths]()
         self._first, self._state = GuardedPaths(), GuardState()
         self._stored, self._known = _Stored(workspace), _KnownChanges(workspace.states)
-        self._held: Set[str] | None = None  # by every command since the first began
-        self._unheld = 0  # commands that began and may have written anywhere
+        # paths that every command since the first was unable to write
+        self._held: Set[str] | None = None
+        self._unheld = 0  # number of commands that may have written anywhere
         self._reported = set[str]()
 
     def paths(self) -> GuardedPaths:
-        """The guarded paths that can be mounted without a race.
+        """Return the guarded paths that can be mounted without a race.
 
-        While a command writes, it may rename what it created since it began, but not what
-        existed then: a mount point cannot be renamed. So guarded paths that appeared since
-        are not mounted for others; the command that created them can write them anyway, and
-        they are moved away in the end.
+        While commands write, these are only the paths that existed when the first of them
+        began: they are mount points, which no command can rename. A path that appeared later
+        could be renamed while it is being mounted for another command. It is moved away when
+        the command that created it ends.
         """
         with self._lock:
             paths = self._guards.paths()
             return paths.only(self._first.paths) if self._running else paths
 
     def path_named_by_git(self, paths: Sequence[str]) -> str:
-        """The first of these paths that a git setting makes git run or read; "" for none."""
+        """Return the first of `paths` that a git setting makes git run or read; "" for none."""
         with self._lock:
             return self._guards.path_named_by_git(paths)
 
     def begin(self, allowed: AllowedPaths) -> GuardedPaths:
-        """Register a command that writes, before it starts. Return what `paths` returns.
+        """Register a writing command before it starts. Return the paths to mount.
 
-        Raises `OSError` where the state cannot be stored.
+        They are those of `paths`. Call `end` or `cancel` with the same object `allowed`. Raises
+        `OSError` if the state cannot be stored.
         """
         with self._lock:
             paths = self._guards.paths()
@@ -123,9 +127,10 @@ class GuardWatch:
             return paths.only(self._first.paths)
 
     def record_unwritable(self, paths: Iterable[str]) -> None:
-        """Record that the command that began last can never write these paths.
+        """Record the paths to which the newly registered command can never write.
 
-        Call it before the command starts; without a call, it may write all. Raises `OSError`.
+        Call this before the command starts; otherwise the command counts as able to write to
+        all paths. Raises `OSError`.
         """
         with self._lock:
             held = frozenset(paths)
@@ -135,12 +140,18 @@ class GuardWatch:
 
     @property
     def _all_held(self) -> Set[str]:
-        return frozenset() if self._unheld or self._held is None else self._held
+        """The paths to which no command could write since the state was recorded."""
+        if self._unheld or self._held is None:
+            return frozenset()
+        return self._held
 
     def end(self, allowed: AllowedPaths) -> GuardReport:
-        """Undo a command's changes to guarded paths, after all its processes have
-        exited."""
-        # A read-only command has no state.
+        """Undo a command's changes of guarded paths. Return what was undone and what was not.
+
+        Call this when all processes of the command have exited. `allowed` is the object that
+        `begin` got.
+        """
+        # Imported late: a command that only reads has nothing to undo.
         from refold.place.guard_changes import Reach, undo_changes
 
         workspace = self.workspace
@@ -162,19 +173,20 @@ class GuardWatch:
             self._accept(state, [*accepted, *by_others])
             if not self._running:
                 self._stored.end()
-            others = self._mark_reported(by_others)
-        return GuardReport(tuple(undone), tuple(accepted), others)
+            changed_by_others = self._mark_reported(by_others)
+        return GuardReport(tuple(undone), tuple(accepted), changed_by_others)
 
     def _mark_reported(self, paths: Sequence[str]) -> tuple[str, ...]:
-        """The guarded directories of these paths that no report has named yet.
+        """Return the guarded directories that contain `paths` and were never returned before.
 
         Each is reported once, because editors write all the time.
         """
-        held = self._held or ()
-        tops = {top for path in paths for top in path_and_parents(path) if top in held}
-        new = tops - self._reported
-        self._reported |= new
-        return tuple(sorted(new))
+        directories = set[str]()
+        for path in paths:
+            directories.update(path_and_parents(path))
+        unreported = directories.intersection(self._held or ()) - self._reported
+        self._reported |= unreported
+        return tuple(sorted(unreported))
 
     def cancel(self, allowed: AllowedPaths) -> None:
         """Unregister a command that was not started after all."""
@@ -185,22 +197,28 @@ class GuardWatch:
                 self._stored.end()
 
     def record_heartbeat(self) -> None:
-        """Record that a command still runs: if refold is killed, later changes are not its own."""
+        """Record that a command still runs. Call it regularly.
+
+        If refold is killed, changes long after the last call count as the user's.
+        """
         self._stored.record_heartbeat()
 
     def close(self) -> None:
         self._stored.close()
 
     def _accept(self, state: GuardState, accepted_paths: Sequence[str]) -> None:
-        """Compare later changes of these paths with their present state."""
+        """Make the present state of some paths the one that is expected from now on.
+
+        `state` is the present state of all paths.
+        """
         if not self._running or not accepted_paths:
             return
         prints, steps = dict(self._state.prints), dict(self._state.steps)
         for path in accepted_paths:
-            for ours, theirs in ((prints, state.prints), (steps, state.steps)):
-                ours.pop(path, None)
-                if path in theirs:
-                    ours[path] = theirs[path]
+            for expected, present in ((prints, state.prints), (steps, state.steps)):
+                expected.pop(path, None)
+                if path in present:
+                    expected[path] = present[path]
         self._state = replace(
             self._state,
             prints=prints,
@@ -212,7 +230,7 @@ class GuardWatch:
 
 
 class _Stored:
-    """The state on the disk. Most commands find it unchanged and only rename it."""
+    """The state on the disk. It is written only if it has changed, and otherwise renamed."""
 
     def __init__(self, workspace: GuardedWorkspace) -> None:
         self._workspace = workspace
@@ -223,6 +241,7 @@ class _Stored:
         self._last_beat = 0.0
 
     def begin(self, state: GuardState) -> None:
+        """Store the state under the name that says that a command runs. Raises `OSError`."""
         if not self._file:
             return
         self._last_beat = 0.0
@@ -234,13 +253,14 @@ class _Stored:
         self._write(state)
 
     def store_unwritable(self, paths: Set[str]) -> None:
-        """Store the held paths, if they differ from those of the last command."""
+        """Store the paths to which commands cannot write, if they have changed."""
         if self._file and self._held != paths:
             self._held = paths
             if self._state is not None:
                 self._write(self._state)
 
     def _write(self, state: GuardState) -> None:
+        """Write the state to a new file, under the name that says that a command runs."""
         import msgspec
 
         self._state = None
@@ -259,6 +279,7 @@ class _Stored:
         self._state = state
 
     def record_heartbeat(self) -> None:
+        """Set the time of the stored state, at intervals, to show that this process lives."""
         clock = time.monotonic()
         if self._file and clock > self._last_beat + _HEARTBEAT_SECONDS:
             self._last_beat = clock
@@ -266,12 +287,13 @@ class _Stored:
                 os.utime(self._file + _RUNS)
 
     def end(self) -> None:
+        """Rename the file: no command runs, so after a kill nothing must be undone."""
         if self._file:
-            with suppress(OSError):  # our directory was emptied
+            with suppress(OSError):  # another program emptied our directory
                 os.rename(self._file + _RUNS, self._file + _RESTS)
 
     def close(self) -> None:
-        """Remove the stored state, if no command runs."""
+        """Delete the file, unless a command runs."""
         if self._file and self._state is not None:
             with suppress(OSError):
                 os.unlink(self._file + _RESTS)
@@ -279,9 +301,9 @@ class _Stored:
 
 
 class _KnownChanges:
-    """Notes of what refold did to guarded paths and allowed, for all sessions in the workspace.
+    """Notes about changes that refold made or allowed, for all sessions in the workspace.
 
-    Another conversation or another process has a state of its own, and must not undo it.
+    Another session or process has recorded a state of its own, and must not undo these changes.
     """
 
     def __init__(self, states: str) -> None:
@@ -292,10 +314,16 @@ class _KnownChanges:
         self._since = time.time_ns() - _CLOCK_LAG_NANOSECONDS
 
     def has(self, path: str, current: Fingerprint | None) -> bool:
+        """Whether refold made or allowed the present state of `path`.
+
+        `current` is this state. None means that the path does not exist; then the removal of a
+        directory above it counts, too.
+        """
         if not self._folder:
             return False
-        folders = [path] if current is not None else path_and_parents(path)
-        return any(self._is_noted(folder, current) for folder in folders)
+        if current is not None:
+            return self._is_noted(path, current)
+        return any(self._is_noted(above, None) for above in path_and_parents(path))
 
     def note(
         self,
@@ -304,39 +332,38 @@ class _KnownChanges:
         changes: Sequence[GuardChange],
         accepted_paths: Sequence[str],
     ) -> None:
-        states = {change.path: before.fingerprint(change.path) for change in changes}
-        states |= {path: after.fingerprint(path) for path in accepted_paths}
-        if not states or not self._folder:
+        """Note the present state of the paths that refold restored, and of the accepted paths."""
+        fingerprints = {change.path: before.fingerprint(change.path) for change in changes}
+        fingerprints |= {path: after.fingerprint(path) for path in accepted_paths}
+        if not fingerprints or not self._folder:
             return
         make_directories(Path(self._folder))
-        for path, change in states.items():
-            with suppress(OSError):  # then another may undo it, and nothing is lost
-                os.close(open_checked(self._name(path, change), os.O_WRONLY | os.O_CREAT))
-                os.utime(self._name(path, change))
+        for path, fingerprint in fingerprints.items():
+            file = self._note_file(path, fingerprint)
+            # If this fails, another process may undo the change, but nothing is lost.
+            with suppress(OSError):
+                os.close(open_checked(file, os.O_WRONLY | os.O_CREAT))
+                os.utime(file)
 
     def _is_noted(self, path: str, current: Fingerprint | None) -> bool:
+        """Whether this state of `path` was noted since the first command began."""
         try:
-            return os.stat(self._name(path, current)).st_mtime_ns >= self._since
+            return os.stat(self._note_file(path, current)).st_mtime_ns >= self._since
         except OSError:
             return False
 
-    def _name(self, path: str, fingerprint: Fingerprint | None) -> str:
-        content = (
-            ()
-            if fingerprint is None
-            else (
-                fingerprint.kind,
-                fingerprint.mode,
-                fingerprint.target,
-                fingerprint.digest.hex(),
-            )
-        )
-        text = repr((path, *content)).encode(errors="surrogateescape")
+    def _note_file(self, path: str, fingerprint: Fingerprint | None) -> str:
+        """Return the path of the note for a state of `path`, named by a hash of the state."""
+        state: tuple[object, ...] = (path,)
+        if fingerprint is not None:
+            digest = fingerprint.digest.hex()
+            state += (fingerprint.kind, fingerprint.mode, fingerprint.target, digest)
+        text = repr(state).encode(errors="surrogateescape")
         return os.path.join(self._folder, sha256(text).hexdigest())
 
 
 def undo_after_kill(workspace: GuardedWorkspace) -> list[GuardChange]:
-    """Compare with the states of refolds that were killed while a command ran here."""
+    """Undo changes of guarded paths by commands whose refold was killed. Return the changes."""
     changes = list[GuardChange]()
     try:
         names = sorted(os.listdir(workspace.states)) if workspace.states else []
@@ -352,22 +379,26 @@ def undo_after_kill(workspace: GuardedWorkspace) -> list[GuardChange]:
 
 
 def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
-    if not file.endswith(_RUNS):
+    """Undo the changes since the state in `file`, and delete the file. Return the changes.
+
+    The refold that stored it has exited.
+    """
+    if not file.endswith(_RUNS):  # no command ran
         with suppress(OSError):
             os.unlink(file)
         return []
     from refold.place.guard_changes import Reach, undo_changes
 
-    # Two processes may find it: the one that renames it compares.
+    # Two processes may find the file: the one that renames it does the comparison.
     mine = f"{file}.{owner_token()}"
     try:
         os.rename(file, mine)
     except OSError:
         return []
     stored, ended = _read_stored(mine)
-    theirs = (*stored.roots, *stored.repositories)
-    if not any(below(a, b) or below(b, a) for a in theirs for b in workspace.roots):
-        os.rename(mine, file)  # of another workspace
+    stored_roots = (*stored.roots, *stored.repositories)
+    if not _overlap(stored_roots, workspace.roots):
+        os.rename(mine, file)  # the state belongs to another workspace
         return []
     state = stored.state
     guards = Guards(
@@ -379,38 +410,47 @@ def _undo(file: str, workspace: GuardedWorkspace) -> list[GuardChange]:
     )
     current = read_state(guards.paths(), state, state.targets)
     before = _with_changes_since(state, current, ended)
-    reach = Reach(theirs, workspace.quarantine, frozenset(stored.held))
-    # It has no change from another refold.
+    reach = Reach(stored_roots, workspace.quarantine, frozenset(stored.held))
+    # No command of another refold ran in between, so no note is needed to judge the changes.
     changes = undo_changes(before, current, reach, (), lambda path, now: False).made
-    # Another refold may have begun a command since, and have seen what was undone just now.
+    # Another refold may have begun a command meanwhile, and may have read the changes that
+    # were just undone.
     _KnownChanges(workspace.states).note(before, current, changes, ())
     with suppress(OSError):
         os.unlink(mine)
     return changes
 
 
+def _overlap(paths: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether one of `paths` is the same as, above or below one of `others`."""
+    return any(below(a, b) or below(b, a) for a in paths for b in others)
+
+
 def _read_stored(file: str) -> tuple[StoredState, int]:
-    """The stored state, and the time by which its last command had ended. Empty if damaged."""
+    """Return the stored state, and a time by which its last command had certainly ended.
+
+    The time is in nanoseconds since 1970. If the file is damaged, return an empty state and 0.
+    """
     import msgspec
 
     try:
         data, about = Path(file).read_bytes(), os.stat(file)
-        return msgspec.msgpack.decode(
-            data, type=StoredState
-        ), about.st_mtime_ns + _HEARTBEAT_MARGIN_NANOSECONDS
+        stored = msgspec.msgpack.decode(data, type=StoredState)
     except (OSError, msgspec.DecodeError):
         return StoredState((), (), GuardState()), 0
+    return stored, about.st_mtime_ns + _HEARTBEAT_MARGIN_NANOSECONDS
 
 
 def _with_changes_since(before: GuardState, current: GuardState, end_ns: int) -> GuardState:
-    """`before`, updated with changes after `end_ns`: no command ran then, so the user made them."""
+    """Return the state `before` with the changes that were made after `end_ns`.
+
+    No command ran then, so the user made these changes, and they are not undone.
+    """
     prints, steps = dict(before.prints), dict(before.steps)
-    for ours, theirs in ((prints, current.prints), (steps, current.steps)):
-        ours |= {
-            path: fingerprint
-            for path, fingerprint in theirs.items()
-            if fingerprint.changed > end_ns
-        }
+    for expected, present in ((prints, current.prints), (steps, current.steps)):
+        for path, fingerprint in present.items():
+            if fingerprint.changed > end_ns:
+                expected[path] = fingerprint
     for path in before.prints.keys() - current.prints.keys():
         with suppress(OSError):
             if os.lstat(os.path.dirname(path)).st_ctime_ns > end_ns:

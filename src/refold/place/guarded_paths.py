@@ -1,10 +1,10 @@
-"""Finds guarded paths in the workspace: files that must not change while a command writes.
+"""Finds guarded paths in a workspace: files that must not change while a command runs.
 
-`values.path_names` has the names: files that hold secrets, or that decide what runs. A directory
-that has not changed since the last search is not searched again. Installed packages are left out,
-unless a link leads to them. The first search looks through the nearest of very many directories;
-later ones leave out the same, and look through all that is new. The sandbox protects what is
-found; `guard_changes` moves away what a command has created under such a name.
+`values.path_names` has the names of files that hold secrets or decide what runs. A directory
+that is unchanged since the last search is not searched again. Installed packages are left out,
+unless a link leads to them. In a very large workspace, the first search covers only the nearest
+directories; later ones cover these and new directories. The sandbox protects the paths found,
+and `guard_changes` moves away files that a command created under such a name.
 """
 
 import os
@@ -22,33 +22,33 @@ from refold.place.git_targets import GitTargets, Repository
 from refold.safe_open import read_regular
 from refold.values.path_names import KEYS_REASON, below, guard_reason, relative_name
 
-_MAX_DIRECTORIES = 5000  # that the first search looks through
+_MAX_DIRECTORIES = 5000  # the number of directories in the first search
 _LIST_MODE = stat.S_IRUSR | stat.S_IXUSR
 _RACY_NANOSECONDS = 50_000_000  # a later change may leave the same time
 _PACKAGES = {"node_modules", "site-packages", "__pycache__", ".tox", ".nox"}
 _PACKAGE_FOLDERS = _PACKAGES | {".mypy_cache", ".ruff_cache"}
 _CONFIG_NAMES = ("config", "config.worktree")
-_IN_REPOSITORY = ("config", "config.worktree", "hooks", "commondir", "info/attributes")
+_REPOSITORY_PATHS = ("config", "config.worktree", "hooks", "commondir", "info/attributes")
 _GITDIR_PREFIX = "gitdir: "
 _MAX_POINTER_BYTES = 4096
-_HEAD, _PARTS = "head", {"objects", "refs"}  # what makes a directory a repository
+_HEAD, _PARTS = "head", {"objects", "refs"}  # the entries of a repository
 _DECISIVE_FILES = (
-    *_IN_REPOSITORY,
+    *_REPOSITORY_PATHS,
     *(f"{folder}/{name}" for folder, names in STEP_FILES.items() for name in names),
 )
 _DECISIVE_FOLDERS = {"info", *STEP_FILES}
 NAMES_OF_GIT = {_HEAD, *_PARTS, *(name.split("/")[0] for name in _DECISIVE_FILES)}
-_MAX_REPOSITORIES = 2000  # that belong to one: its submodules and linked worktrees
-_MAX_NAME_DEPTH = 8  # directories in the name of a submodule
+_MAX_REPOSITORIES = 2000  # submodules and linked worktrees of one repository
+_MAX_NAME_DEPTH = 8  # directories in a submodule's name
 
 
 class GuardedPaths(Struct, frozen=True):
-    """Guarded paths that exist. `links` are those that are links, with their targets.
+    """The guarded paths that exist. `links` maps those that are links to their targets.
 
-    `repositories` maps a guarded path in a git directory to that directory. `ages` numbers the
-    paths in the order in which searches found them. `targets` maps a path that a git setting
-    names to the settings file. `beyond` are directories that are not searched. `steps` are the
-    files of `git_steps`, which commands may write.
+    `repositories` maps a path in a git directory to that directory. `ages` maps each path to
+    the number of the search that found it. `targets` maps a path that a git setting names to
+    the settings file. `beyond` are directories that are not searched. `steps` are the files of
+    `git_steps`, which commands may write.
     """
 
     paths: frozenset[str] = frozenset()
@@ -60,7 +60,7 @@ class GuardedPaths(Struct, frozen=True):
     steps: frozenset[str] = frozenset()
 
     def only(self, paths: Set[str]) -> "GuardedPaths":
-        """These guarded paths, limited to `paths`."""
+        """Return a copy in which `paths` and `links` are limited to `paths`."""
         return GuardedPaths(
             self.paths & paths,
             {path: target for path, target in self.links.items() if path in paths},
@@ -72,12 +72,12 @@ class GuardedPaths(Struct, frozen=True):
         )
 
     def oldest_first(self, paths: Iterable[str]) -> list[str]:
-        """Paths sorted by age, then depth: only a limited number can be mounted."""
+        """Return paths sorted by age, then by depth. Only a limited number can be mounted."""
         return sorted(paths, key=lambda p: (self.ages.get(p, 0), p.count("/"), p))
 
     @property
     def keys(self) -> frozenset[str]:
-        """The guarded paths that hold secrets, according to their names."""
+        """The guarded paths whose names say that they hold secrets."""
         return frozenset(filter(_has_keys, self.paths))
 
 
@@ -87,10 +87,10 @@ def _has_keys(path: str) -> bool:
 
 
 class Guards:
-    """`roots` are absolute, links followed. `user_files` are the user's files of git's settings.
+    """Searches for guarded paths below `roots`, which are real paths.
 
-    `beyond` is what an earlier search left out. `covered_directories` are not searched: no
-    command sees what is in them.
+    `user_files` are the user's git settings files. `beyond` are directories that an earlier
+    search left out. `covered_directories` are not searched: no command sees their content.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Guards:
         self._names, self._seen = tuple[str, ...](), list[tuple[str, int]]()
         self._repositories: Sequence[Repository] | None = None
         self._beyond = None if beyond is None else set(beyond)
-        self._ages, self._looks = dict[str, int](), 0
+        self._ages, self._searches = dict[str, int](), 0
 
     def paths(self) -> GuardedPaths:
         paths, repositories = set[str](), dict[str, str]()
@@ -132,28 +132,27 @@ class Guards:
         steps = frozenset(step for git in directories for step in step_files(git))
         targets = self._targets(checkouts, paths, repositories)
         paths |= targets.keys()
-        links = dict(_links(paths))
-        # The directory of a repository is written by git all the time.
-        shut = {
-            p for p in paths if not (_is_dot_git(p) and os.path.isdir(p) and p not in links)
-        }
-        known, self._looks = self._ages, self._looks + 1
-        self._ages = {path: known.get(path, self._looks) for path in paths}
+        links, all_paths = dict(_links(paths)), frozenset(paths)
+        # git itself writes to a repository's directory all the time.
+        paths -= {p for p in paths - links.keys() if _is_dot_git(p) and os.path.isdir(p)}
+        ages, self._searches = self._ages, self._searches + 1
+        self._ages = {path: ages.get(path, self._searches) for path in all_paths}
         beyond = frozenset(self._beyond or ())
         return GuardedPaths(
-            frozenset(shut), links, repositories, self._ages, targets, beyond, steps
+            frozenset(paths), links, repositories, self._ages, targets, beyond, steps
         )
 
     def path_named_by_git(self, paths: Iterable[str]) -> str:
-        """The first of these paths that a git setting makes git run or read; "" for none.
+        """Return the first path that a git setting makes git run or read; "" if none.
 
         Only repositories that the last search found count.
         """
         if self._repositories is None:
             self.paths()
-        known = self._repositories or ()
-        named = (p for p in paths for directory in known if self._git.names(p, directory))
-        return next(named, "")
+        for path in paths:
+            if any(self._git.names(path, known) for known in self._repositories or ()):
+                return path
+        return ""
 
     def _targets(
         self,
@@ -161,9 +160,10 @@ class Guards:
         paths: Set[str],
         repositories: dict[str, str],
     ) -> dict[str, str]:
-        """Paths that git settings name, without those that are guarded anyway.
+        """Return the paths that git settings name and that are not guarded otherwise.
 
-        Included files of settings are added to `repositories`.
+        `checkouts` maps each `.git` to its directories. Included settings files are added to
+        `repositories`.
         """
         targets, known = dict[str, str](), list[Repository]()
         for git, directories in checkouts.items():
@@ -181,7 +181,7 @@ class Guards:
         return targets
 
     def _named_paths(self) -> Iterable[str]:
-        """The guarded names. No new search if no directory has changed, which is the usual case."""
+        """Return the paths with guarded names. Search again only if a directory has changed."""
         if not self._seen or not _are_unchanged(self._seen):
             self._seen = []
             self._names = (*self._search(),)
@@ -191,10 +191,10 @@ class Guards:
         before, current, settled = self._known, dict[str, _Directory](), True
         beyond, waiting = self._beyond or set[str](), deque((r, r) for r in self._roots)
         while waiting:
-            path, root = waiting.popleft()
+            path, root = waiting.popleft()  # a directory, and the root above it
             if path in current or path in beyond:
                 continue
-            if self._beyond is None and len(current) >= _MAX_DIRECTORIES:
+            if self._beyond is None and len(current) >= _MAX_DIRECTORIES:  # first search
                 beyond.add(path)
                 continue
             known = before.get(path)
@@ -215,7 +215,7 @@ class Guards:
 
 
 def _are_unchanged(directories: Iterable[tuple[str, int]]) -> bool:
-    """Whether each of these directories still has the same change time."""
+    """Whether each directory still has the change time that comes with it."""
     lstat = os.lstat
     try:
         return all(lstat(path).st_ctime_ns == changed for path, changed in directories)
@@ -224,11 +224,11 @@ def _are_unchanged(directories: Iterable[tuple[str, int]]) -> bool:
 
 
 def _make_readable(path: str, root: str, *, was_known: bool) -> bool:
-    """Make a directory readable if programs can enter it: a command could hide files in it.
+    """Make a directory readable, because a command could hide files in it. Return True.
 
-    A directory that no program can enter, and that was never known, hides nothing.
+    Return False if it is readable already, or unknown and closed to programs.
     """
-    from refold.place.openat import FOLDER_FLAGS, open_beneath  # that is rare
+    from refold.place.openat import FOLDER_FLAGS, open_beneath  # rarely needed
 
     with suppress(OSError):
         top = os.open(root, FOLDER_FLAGS)
@@ -238,10 +238,10 @@ def _make_readable(path: str, root: str, *, was_known: bool) -> bool:
             os.close(top)
         try:
             about = os.stat(descriptor)
-            enters = was_known or about.st_mode & stat.S_IXUSR
-            if about.st_mode & _LIST_MODE == _LIST_MODE or not enters:
+            can_be_entered = was_known or about.st_mode & stat.S_IXUSR
+            if about.st_mode & _LIST_MODE == _LIST_MODE or not can_be_entered:
                 return False
-            # A descriptor that only names a directory changes it only by this path.
+            # An O_PATH descriptor cannot be used to change the mode, but this path can.
             os.chmod(
                 f"/proc/self/fd/{descriptor}", stat.S_IMODE(about.st_mode) | _LIST_MODE
             )
@@ -252,26 +252,26 @@ def _make_readable(path: str, root: str, *, was_known: bool) -> bool:
 
 
 class _Directory(Struct, frozen=True):
-    changed: int
-    looked: int
-    guarded: tuple[str, ...]
-    below: tuple[str, ...]
+    changed: int  # the change time, in nanoseconds
+    read_ns: int  # when the directory was read
+    guarded: tuple[str, ...]  # the guarded paths in it
+    below: tuple[str, ...]  # the directories to search next
 
     @property
     def is_settled(self) -> bool:
-        """Whether a change since the directory was read would have changed its time."""
-        return self.looked > self.changed + _RACY_NANOSECONDS
+        """Whether any later change certainly gave the directory another change time."""
+        return self.read_ns > self.changed + _RACY_NANOSECONDS
 
 
 def _read_directory(path: str, root: str, earlier: _Directory | None) -> _Directory | None:
     try:
         changed = os.lstat(path).st_ctime_ns
         if earlier and earlier.changed == changed and earlier.is_settled:
-            return earlier
-        looked = time.time_ns()
+            return earlier  # no entry was added or removed since
+        read_ns = time.time_ns()
         with os.scandir(path) as entries:
-            return _directory(path, root, list(entries), changed, looked)
-    except OSError:  # deleted or not readable: then not by a command, either
+            return _directory(path, root, list(entries), changed, read_ns)
+    except OSError:  # deleted, or readable neither for us nor for a command
         return None
 
 
@@ -281,7 +281,7 @@ def _directory(
     above = tuple(os.path.relpath(path, root).split("/")) if path != root else ()
     names = {entry.name for entry in entries}
     shut = {name for name in names if guard_reason((*above[-2:], name))}
-    bare = [name for name in names if name.lower() == _HEAD] if is_repository(names) else []
+    bare_heads = [n for n in names if n.lower() == _HEAD] if is_repository(names) else []
     below = [
         entry.path
         for entry in entries
@@ -294,21 +294,21 @@ def _directory(
     return _Directory(
         changed_ns,
         read_ns,
-        tuple(os.path.join(path, name) for name in sorted({*shut, *bare})),
+        tuple(os.path.join(path, name) for name in sorted({*shut, *bare_heads})),
         tuple(below),
     )
 
 
 def _is_excluded(path: str, root: str) -> bool:
-    """Whether the path is in a package folder or a guarded directory: no search enters these."""
+    """Whether the path is in a package folder or guarded directory, where no search goes."""
     names = relative_name(path, root).split("/") if below(path, root) else ()
     return any(name in _PACKAGE_FOLDERS or guard_reason((name,)) for name in names)
 
 
 def is_repository(names: Set[str]) -> bool:
-    """Whether git takes a directory with these entries for a repository without a `.git`."""
-    small = {name.lower() for name in names}
-    return _HEAD in small and (small >= _PARTS or "commondir" in small)
+    """Whether git takes a directory with these entries for a bare repository."""
+    lower = {name.lower() for name in names}
+    return _HEAD in lower and (lower >= _PARTS or "commondir" in lower)
 
 
 def is_git_directory(directory: str) -> bool:
@@ -320,12 +320,13 @@ def is_git_directory(directory: str) -> bool:
 
 
 def bare_repository_part(paths: Sequence[str]) -> str:
-    """The first of these paths that decides what git runs, in a bare repository; "" for none.
+    """Return the first path that decides what git runs in a bare repository; "" if none.
 
-    It is in a directory that git takes for a repository, or would once all of them exist: it
-    names programs there, or makes it one.
+    The directory is a repository for git, or becomes one if all paths exist. The path names
+    programs there, or makes the directory a repository.
     """
-    named = dict[str, dict[str, str]]()  # of each directory, names in it, with such a path
+    # For each directory, the entries that are named in it, each with one of `paths`.
+    named = dict[str, dict[str, str]]()
     for path in paths:
         parts = path.split("/")
         for index in range(1, len(parts)):
@@ -348,16 +349,16 @@ def bare_repository_part(paths: Sequence[str]) -> str:
 
 
 def repository_of(path: str) -> list[str]:
-    """The directories of the repository that a `.git` refers to: its own come last."""
+    """Return `directories_of` the repository that the `.git` at `path` leads to; [] if none."""
     directory = gitdir_target(path) if os.path.isfile(path) else os.path.realpath(path)
     return directories_of(directory) if directory and os.path.isdir(directory) else []
 
 
 def directories_of(directory: str) -> list[str]:
-    """All directories in which git finds settings of this repository, its own come last.
+    """Return the directories with settings of a repository; `directory` comes last.
 
-    If a `commondir` file names another directory, both count. So do their submodules and
-    linked worktrees, and the submodules and worktrees of these.
+    They are its main repository, submodules and linked worktrees, and all of these again for
+    each of them.
     """
     directories, waiting = dict[str, None](), deque([directory])
     while waiting and len(directories) < _MAX_REPOSITORIES:
@@ -369,33 +370,35 @@ def directories_of(directory: str) -> list[str]:
 
 
 def main_git(directory: str) -> str:
-    """The git directory of the main repository for a linked worktree, else `directory`."""
+    """Return the main repository's git directory for a linked worktree, else `directory`."""
     named = read_start(os.path.join(directory, "commondir"))
     return os.path.realpath(os.path.join(directory, named)) if named else directory
 
 
 def worktree_of(root: str) -> str:
-    """The repository that lists `root` as its linked worktree; "" for none.
+    """Return the git directory that lists `root` as its linked worktree; "" if none does.
 
-    A file in the worktree proves nothing: it could name any directory. The
-    repository must list the worktree, in a place where only its owner can write.
+    A file in the worktree proves nothing, because it could name any directory. The git
+    directory must list the worktree and belong to the user.
     """
     git = os.path.join(root, ".git")
     directory = gitdir_target(git) if os.path.isfile(git) else ""
-    above, _ = os.path.split(directory)
-    common = os.path.dirname(above)
-    if not directory or os.path.basename(above) != "worktrees":
+    # It is REPOSITORY/worktrees/NAME.
+    worktrees = os.path.dirname(directory)
+    repository = os.path.dirname(worktrees)
+    if os.path.basename(worktrees) != "worktrees":
         return ""
     listed = read_start(os.path.join(directory, "gitdir"))
-    if not listed or os.path.realpath(listed) != git or main_git(directory) != common:
+    if not listed or os.path.realpath(listed) != git or main_git(directory) != repository:
         return ""
-    return common if _is_repository(common) else ""
+    return repository if _is_owned_repository(repository) else ""
 
 
 def proven_repository(root: str) -> str:
-    """The repository that `root` is a checkout of: in its own `.git`, or one that knows it.
+    """Return the git directory of which `root` is certainly a checkout; "" if none.
 
-    "" for one that only a file or a link in `root` names: another user may have chosen it.
+    It is `.git` in `root`, or that of a submodule, or one that lists `root` as its worktree. A
+    link does not count: another user may have made it.
     """
     git = os.path.join(root, ".git")
     parts = [git, *(os.path.join(git, name) for name in ("objects", "refs", "HEAD"))]
@@ -407,23 +410,22 @@ def proven_repository(root: str) -> str:
     return directory if separator and below(root, above) else worktree_of(root)
 
 
-def _is_repository(directory: str) -> bool:
-    """Whether it is a repository of the user: directories and files that they own, no links."""
+def _is_owned_repository(directory: str) -> bool:
+    """Whether the user owns this git directory and its main parts, and none is a link."""
     try:
         parts = [os.lstat(os.path.join(directory, n)) for n in ("", "objects", "refs")]
         head = os.lstat(os.path.join(directory, "HEAD"))
     except OSError:
         return False
-    mine = all(status.st_uid == os.geteuid() for status in (*parts, head))
-    return (
-        mine and all(stat.S_ISDIR(p.st_mode) for p in parts) and stat.S_ISREG(head.st_mode)
-    )
+    if any(status.st_uid != os.geteuid() for status in (*parts, head)):
+        return False
+    return all(stat.S_ISDIR(p.st_mode) for p in parts) and stat.S_ISREG(head.st_mode)
 
 
 def read_start(path: str) -> str:
-    """The beginning of a small regular file, as git reads one; "" where there is none.
+    """Return the beginning of a regular file; "" if it cannot be read.
 
-    As in git, line ends at its end are removed, and blanks stay. A pipe does not block.
+    As in git, line ends at the end are removed, and spaces stay. A pipe does not block.
     """
     try:
         start, _ = read_regular(path, _MAX_POINTER_BYTES)
@@ -433,7 +435,7 @@ def read_start(path: str) -> str:
 
 
 def gitdir_target(path: str) -> str:
-    """The directory that a `.git` file names; "" if it names none."""
+    """Return the directory that the `.git` file at `path` names; "" if it names none."""
     start = read_start(path)
     if not start.startswith(_GITDIR_PREFIX):
         return ""
@@ -442,7 +444,7 @@ def gitdir_target(path: str) -> str:
 
 
 def linked_step_folders(paths: Iterable[str]) -> Iterator[str]:
-    """The step folders in the repository that a `.git` file names."""
+    """Yield the step folder that each path below a `.git` file stands for."""
     for path in paths:
         git, name = os.path.split(path)
         if name in STEP_FILES and (directory := gitdir_target(git)):
@@ -450,7 +452,7 @@ def linked_step_folders(paths: Iterable[str]) -> Iterator[str]:
 
 
 def _submodules(directory: str) -> Iterator[str]:
-    """Submodules: a name may have slashes in it."""
+    """Yield the git directories of submodules. Names of submodules may contain slashes."""
     waiting = deque((path, 1) for path in _subfolders(directory, "modules"))
     left = _MAX_REPOSITORIES
     while waiting and (left := left - 1):
@@ -469,25 +471,25 @@ def _subfolders(directory: str, name: str) -> list[str]:
 
 
 def _existing_guarded(directory: str) -> list[str]:
-    paths = (f"{directory}/{name}" for name in _IN_REPOSITORY)
+    paths = (f"{directory}/{name}" for name in _REPOSITORY_PATHS)
     return [path for path in paths if os.path.lexists(path)]
 
 
 def _links(paths: Set[str]) -> Iterator[tuple[str, str]]:
     for path in paths:
-        with suppress(OSError):  # none, or gone
+        with suppress(OSError):  # it does not exist
             yield path, os.readlink(path)
 
 
 def _git_above(root: str) -> str:
-    """The `.git` of the repository that a workspace is only a part of; "" if there is none."""
+    """Return the `.git` of a repository around a workspace; "" if there is none."""
     above = (f"{path.rstrip('/')}/.git" for path in path_and_parents(root))
     repository = next(filter(os.path.lexists, above), "")
     return "" if repository == f"{root.rstrip('/')}/.git" else repository
 
 
 def path_and_parents(path: str) -> Iterator[str]:
-    """The path, and the directories above it."""
+    """Yield the path, and then each directory above it."""
     yield path
     while (above := os.path.dirname(path)) != path:
         path = above

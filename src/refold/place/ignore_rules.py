@@ -1,7 +1,7 @@
-"""The files that a checkpoint leaves out: those that git ignores, and refold's own.
+"""Decides which files a checkpoint leaves out: those that git ignores, and refold's own.
 
-It makes the text of an exclude file, and finds the rules that apply to a folder. git itself reads
-the `.gitignore` files in the folders.
+This module makes the text of an exclude file for git. git itself reads the `.gitignore` files
+in the folders.
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from refold import programs
 
-# Files that can be generated again, for folders outside a repository.
+# Files in these can be generated again. They are left out in folders outside a repository.
 _HEAVY_DIRECTORIES = (
     "node_modules/", ".venv/", "venv/", "__pycache__/", "target/", "dist/", ".tox/",
     ".nox/", ".mypy_cache/", ".pytest_cache/", ".ruff_cache/", ".hypothesis/", ".gradle/",
@@ -19,13 +19,16 @@ _HEAVY_DIRECTORIES = (
     "bower_components/", "*.pyc", ".DS_Store",
 )  # fmt: skip
 HALF_WRITTEN = ".refold-restore-"  # the prefix of a file that is not complete yet
-_MAX_IGNORE_FILE_BYTES = 1024 * 1024  # of such a file that are read
-_GIT_CONFIG_SECONDS = 5.0  # for git to say one setting
+_MAX_IGNORE_FILE_BYTES = 1024 * 1024  # the part of such a file that is read
+_GIT_CONFIG_SECONDS = 5.0  # the time limit for git to print one setting
 _SPECIAL_CHARACTERS = rb"([\\*?\[\]!# ])"
 
 
 class IgnoreRules:
-    """Makes the exclude files of checkpoints. `own_directories` are always excluded."""
+    """Makes the exclude files of checkpoints. They always exclude `own_directories`.
+
+    `git` is the path of git, or "". It is called to find the user's exclude file.
+    """
 
     def __init__(
         self, environ: Mapping[str, str], git: str, own_directories: Sequence[str]
@@ -34,9 +37,10 @@ class IgnoreRules:
         self._everywhere: bytes | None = None
 
     def rules(self, top: str, folder: str, others: Sequence[str]) -> bytes:
-        """The exclude file for `folder`. `top` is the repository that it is in, or "".
+        """Return the content of the exclude file for a checkpoint of `folder`.
 
-        `others` are roots with snapshots of their own.
+        `top` is the repository that contains `folder`; "" if none does. `others` are
+        directories that have checkpoints of their own, and are excluded.
         """
         lines = [self._user_rules()]
         if top:
@@ -44,15 +48,10 @@ class IgnoreRules:
         else:
             lines.extend(os.fsencode(pattern) for pattern in _HEAVY_DIRECTORIES)
         tree = top or folder
-        lines += [
-            os.fsencode("/")
-            + re.sub(
-                _SPECIAL_CHARACTERS, rb"\\\1", os.fsencode(os.path.relpath(pattern, tree))
-            )
-            + b"/"
-            for pattern in (*self._own_directories, *others)
-            if pattern.startswith(tree.rstrip("/") + "/") and "\n" not in pattern
-        ]
+        for directory in (*self._own_directories, *others):
+            if directory.startswith(tree.rstrip("/") + "/") and "\n" not in directory:
+                relative = os.fsencode(os.path.relpath(directory, tree))
+                lines.append(b"/%s/" % re.sub(_SPECIAL_CHARACTERS, rb"\\\1", relative))
         lines.append(os.fsencode(f"{HALF_WRITTEN}*"))
         return b"\n".join(lines) + b"\n"
 
@@ -63,17 +62,20 @@ class IgnoreRules:
 
 
 def excludes_of_user(environ: Mapping[str, str], git: str) -> bytes:
-    """The user's exclude file for all repositories (core.excludesFile).
+    """Return the content of the user's exclude file; b"" if there is none.
 
-    `git` is the program, which says where the file is; "" if git is not installed.
+    git calls it core.excludesFile. The program `git` prints its path; with "", the usual path
+    is tried.
     """
-    return _read((git and _excludes_file(environ, git)) or usual_excludes_file(environ))
+    file = _excludes_file(environ, git) if git else ""
+    return _read(file or usual_excludes_file(environ))
 
 
 def _excludes_file(environ: Mapping[str, str], git: str) -> str:
+    """Return the path that the setting core.excludesFile names; "" if it is not set."""
     if not environ.get("HOME", "").startswith("/"):
         return ""
-    # Reading settings runs nothing. Only the user's own are asked for.
+    # Reading settings runs no program. Only the user's own settings are read.
     names = ("HOME", "XDG_CONFIG_HOME", "GIT_CONFIG_GLOBAL", "PATH")
     passed = {name: environ[name] for name in names if name in environ}
     try:
@@ -96,7 +98,7 @@ def usual_excludes_file(environ: Mapping[str, str]) -> str:
 
 
 def repository_around(folder: str) -> str:
-    """The directory of the repository that `folder` lies in, or "" if in none."""
+    """Return the top directory of the repository that contains `folder`; "" if none does."""
     directory = folder
     while True:
         if _looks_like_git(os.path.join(directory, ".git")):
@@ -108,7 +110,10 @@ def repository_around(folder: str) -> str:
 
 
 def git_folder(top: str) -> str:
-    """The git directory of the repository in `top`: .git, or the directory it points to."""
+    """Return the git directory of the repository whose top directory is `top`.
+
+    It is `.git`, or the directory that the file `.git` names.
+    """
     place = os.path.join(top, ".git")
     if os.path.isdir(place):
         return place
@@ -117,7 +122,10 @@ def git_folder(top: str) -> str:
 
 
 def common_git_folder(top: str) -> str:
-    """The git directory; for a linked worktree, the one of the main repository."""
+    """Return the git directory that has the settings of the repository in `top`.
+
+    For a linked worktree, it is that of the main repository.
+    """
     folder = git_folder(top)
     common = os.fsdecode(_read(os.path.join(folder, "commondir"))).strip()
     return os.path.join(folder, common) if common else folder
@@ -128,7 +136,7 @@ def _looks_like_git(place: str) -> bool:
 
 
 def _read(name: str) -> bytes:
-    """The beginning of a regular file; nothing where there is none."""
+    """Return the beginning of a regular file; b"" if it cannot be read."""
     try:
         # Do not block on a pipe without a writer.
         with open(name, "rb", opener=_open_without_waiting) as file:

@@ -1,8 +1,9 @@
-"""What all files of a workspace have in common, wherever they are: which ones a call may use.
+"""Decides which files a tool call may use, wherever the workspace is.
 
-`files` reads and writes those on this machine, `elsewhere.place_files` those at the other end of a pipe.
-Rules have decided before which paths may be used; `only` restricts a call to the paths that were
-judged. Masks, names for people and the reasons not to read are decided here, never in a place.
+`files` reads and writes files of this machine, and `elsewhere.place_files` those of a place.
+Permission rules have judged the paths of a call before, and `only` restricts the call to them.
+Masks, display names and reasons not to read are decided here, on this machine, and never by a
+place.
 """
 
 import os
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from refold.errors import ToolFailed
 from refold.place.port import (
-    AT_MOST,
+    MAX_FILE_BYTES,
     DirectoryEntry,
     Files,
     FileTree,
@@ -31,10 +32,11 @@ if TYPE_CHECKING:
 
 
 class JudgedFiles(ABC):
-    """Files below `roots`. `find_secrets` finds what a model was shown as masks.
+    """The files of a workspace, below `roots`. Subclasses read and write them.
 
-    `why_unreadable` gives the reason why a file may not be read, or ""; `why_hidden` why its content is not
-    shown to a caller that named only a folder above it.
+    `find_secrets` finds secrets that are masked for a model. `why_unreadable` returns why a
+    file may not be read, or "". `why_hidden` returns why a file's content is not shown to a
+    call that named only a folder above it, or "".
     """
 
     def __init__(
@@ -47,19 +49,23 @@ class JudgedFiles(ABC):
         self.roots = tuple(roots)
         self._why_unreadable, self._why_hidden = why_unreadable, why_hidden
         self._find_secrets = find_secrets
+        # The paths that a call may use. None: all; empty: all below the roots.
         self._judged: frozenset[str] | None = None
 
     @abstractmethod
     def _resolve(self, path: str) -> Real:
-        """Resolve a path: absolute, with links followed. Raises `ToolFailed`."""
+        """Return the absolute path with all links resolved. Raises `ToolFailed`."""
 
     @abstractmethod
     def _read(self, real: Real, at_most: int) -> bytes:
-        """Read a whole file. Raises `ToolFailed`."""
+        """Return the content of a file. Raises `ToolFailed`.
+
+        `at_most` is the number of bytes that the file may have.
+        """
 
     @abstractmethod
     def _put_all(self, puts: Sequence[FileWrite]) -> None:
-        """Apply all changes or none. Raises `ToolFailed`."""
+        """Apply all changes in `puts`, or none. Raises `ToolFailed`."""
 
     def only(self, reals: Collection[str]) -> Self:
         files = copy(self)
@@ -67,6 +73,7 @@ class JudgedFiles(ABC):
         return files
 
     def with_restrictions(self, why_unreadable: Why, why_hidden: Why) -> Self:
+        """Return a copy to which these rules are added."""
         files = copy(self)
         files._why_unreadable = _either_reason(self._why_unreadable, why_unreadable)
         files._why_hidden = _either_reason(self._why_hidden, why_hidden)
@@ -75,22 +82,23 @@ class JudgedFiles(ABC):
     @property
     @abstractmethod
     def tree(self) -> FileTree:
-        """What is below a directory."""
+        """The object that lists what is below a directory."""
 
     @abstractmethod
     def kind(self, real: Real) -> Kind:
-        """The kind of file. Raises `ToolFailed`."""
+        """Return what is at a path, for example a file or nothing. Raises `ToolFailed`."""
 
     @abstractmethod
     def items(self, real: Real) -> tuple[DirectoryEntry, ...]:
-        """The names in a directory. Raises `ToolFailed`."""
+        """Return the readable entries of a directory. Raises `ToolFailed`."""
 
     def dry_run(self) -> Files:
-        from refold.place.dry_run import DryRunFiles  # only when a person is asked
+        from refold.place.dry_run import DryRunFiles  # used only when a person is asked
 
         return DryRunFiles(self)
 
     def real(self, path: str) -> Real:
+        """Return the real path. Raises `ToolFailed` if this call must not use it."""
         real = self._resolve(path)
         if self._judged is None or real in self._judged:
             return real
@@ -110,10 +118,12 @@ class JudgedFiles(ABC):
         return None if self.is_within_roots(real) else real
 
     def display_name(self, real: Real) -> str:
+        """Return the printable path, which is relative if it is below the first root."""
         root = self.roots[0]
         if not below(real, root):
             return escape_name(real)
         name = os.path.relpath(real, root)
+        # A file named ~ must not look like the home directory.
         return escape_name(f"./{name}" if is_home(name) else name)
 
     def why_unreadable(self, real: Real) -> str:
@@ -123,12 +133,13 @@ class JudgedFiles(ABC):
         return self._why_unreadable(real) if self._why_unreadable else ""
 
     def why_hidden(self, real: Real) -> str:
+        """Return why a search does not show a file; "" if it does, or if the call names it."""
         named = self._judged is not None and real in self._judged
         return self.why_unreadable(real) or (
             self._why_hidden(real) if self._why_hidden and not named else ""
         )
 
-    def read(self, real: Real, at_most: int = AT_MOST) -> bytes:
+    def read(self, real: Real, at_most: int = MAX_FILE_BYTES) -> bytes:
         if reason := self.why_unreadable(real):
             raise ToolFailed(f"{self.display_name(real)} may not be read: {reason}.")
         return self._read(real, at_most)
@@ -140,6 +151,7 @@ class JudgedFiles(ABC):
         self.put_all([FileWrite(real, None, expect)])
 
     def put_all(self, puts: Sequence[FileWrite]) -> None:
+        """Make all changes or none. Raises `ToolFailed`, also for a new line with a mask."""
         from refold.place.file_secrets import check_masks  # most calls only read
 
         check_masks(puts, self)
@@ -157,7 +169,7 @@ class JudgedFiles(ABC):
         return FileSecrets(before, name, self._find_secrets)
 
     def is_within_roots(self, real: str) -> bool:
-        """Whether `real` is below a root."""
+        """Whether `real` is a root or below one."""
         return any(below(real, root) for root in self.roots)
 
 

@@ -1,7 +1,8 @@
-"""Landlock: a Linux thread gives up rights, for itself and all that it starts, for good.
+"""Calls Landlock, with which a Linux thread permanently gives up rights.
 
-This module knows what each version of the kernel can enforce, and the calls. `sandbox` decides who
-gives up what. See landlock(7) and linux/landlock.h.
+The rights are lost for the thread and everything that it starts. This module knows the system
+calls, and what each version of Landlock can enforce. `sandbox` decides who gives up which
+rights. See landlock(7) and linux/landlock.h.
 """
 
 import os
@@ -22,7 +23,7 @@ _WRITE_FILE = 1 << 1
 _REMOVE_RIGHTS = 1 << 4 | 1 << 5
 _MAKE_RIGHTS = 1 << 6 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 11 | 1 << 12
 _REFER, _TRUNCATE = 1 << 13, 1 << 14
-_OF_FILES = _WRITE_FILE | _TRUNCATE
+_FILE_RIGHTS = _WRITE_FILE | _TRUNCATE
 _TCP_RIGHTS = 1 << 0 | 1 << 1  # bind, connect
 _SCOPES = 1 << 0 | 1 << 1  # abstract sockets, signals
 
@@ -30,8 +31,9 @@ _SCOPES = 1 << 0 | 1 << 1  # abstract sockets, signals
 class Restrictions(Struct, frozen=True):
     """The rights that a thread gives up.
 
-    It can write only to the paths in `writable`, unless that is None. With `tcp` it cannot use TCP.
-    With `others` it can reach abstract sockets, and send signals, only of processes that we start.
+    It can then write only to the paths in `writable`, unless that is None. With `tcp` it cannot
+    use TCP. With `others` it can neither connect to abstract sockets of processes that it did
+    not start, nor send them signals.
     """
 
     writable: tuple[str, ...] | None = None
@@ -41,7 +43,7 @@ class Restrictions(Struct, frozen=True):
 
 @cache
 def landlock_version() -> int:
-    """The version of Landlock in this kernel; 0 for none."""
+    """Return the version of Landlock in this kernel; 0 if the kernel has none."""
     if platform.system() != "Linux":
         return 0
     try:
@@ -51,15 +53,18 @@ def landlock_version() -> int:
 
 
 def restrict_thread(rights: Restrictions) -> None:
-    """Restrict this thread and all that it starts from now on. Raises `OSError`."""
+    """Take rights from this thread and everything that it starts from now on.
+
+    What this kernel cannot enforce is left out. Raises `OSError`.
+    """
     version = landlock_version()
     files = 0 if rights.writable is None else _write_rights(version)
     tcp = _TCP_RIGHTS if rights.tcp and version >= 4 else 0
     scoped = _SCOPES if rights.others and version >= 6 else 0
     if not (files or tcp or scoped):
         return
-    size = 8 if version < 4 else 16 if version < 6 else 24
-    rules = system_call(_CREATE, struct.pack("=QQQ", files, tcp, scoped), size, 0)
+    ruleset = struct.pack("=QQQ", files, tcp, scoped)
+    rules = system_call(_CREATE, ruleset, _ruleset_bytes(version), 0)
     try:
         _allow(rules, rights.writable or (), files)
         forbid_new_privileges()
@@ -68,20 +73,32 @@ def restrict_thread(rights: Restrictions) -> None:
         os.close(rules)
 
 
+def _ruleset_bytes(version: int) -> int:
+    """Return the size of the ruleset structure in a version of Landlock."""
+    if version < 4:
+        return 8
+    return 16 if version < 6 else 24
+
+
 def _allow(rules: int, paths: Sequence[str], rights: int) -> None:
+    """Add to the ruleset `rules` that writing below each of `paths` is allowed.
+
+    Missing paths are left out. `rights` are the rights that the thread gives up elsewhere.
+    """
     for path in paths:
         try:
             number = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except OSError:  # a missing path cannot be written
+        except OSError:  # a missing path cannot be written to
             continue
         try:
-            path_rights = rights if os.path.isdir(path) else rights & _OF_FILES
+            path_rights = rights if os.path.isdir(path) else rights & _FILE_RIGHTS
             system_call(_ADD, rules, _RULE_PATH, struct.pack("=Qi", path_rights, number), 0)
         finally:
             os.close(number)
 
 
 def _write_rights(version: int) -> int:
+    """Return all rights to change files that a version of Landlock can take away."""
     rights = _WRITE_FILE | _REMOVE_RIGHTS | _MAKE_RIGHTS
     if version >= 2:
         rights |= _REFER

@@ -1,11 +1,11 @@
-"""The resource limits of a command, and the checks while it runs.
+"""Sets and checks the resource limits of a command.
 
-The kernel enforces some limits: they are set before the command starts. The others are
-checked while it runs. `commands` ends the command.
+The kernel enforces some limits, which are set before the command starts. Others are checked
+while it runs, and `supervise` stops the command.
 
-Free disk space is checked every 30 ms, and every 5 ms once little is left: the journal
-needs space to record what happened, and between two slower checks a fast disk writes more
-than that. A limit on the size of one file would not count many files.
+Free disk space is checked every 30 ms, and every 5 ms if little is left: the journal needs
+space to record what happened, and a fast disk could be filled between two slower checks. A
+limit on the size of a file would not suffice, because there can be many files.
 """
 
 import os
@@ -17,23 +17,27 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-_LEFT_OVER = 64 * 1024 * 1024  # bytes that must stay free, also for the journal
+_MIN_FREE_BYTES = (
+    64 * 1024 * 1024
+)  # bytes that must stay free, for the journal among others
 _NEARLY_FULL_BYTES = 1024 * 1024 * 1024  # a fast disk writes this within about a second
-_NEAR_AGAIN = 0.005  # seconds: many disks write a GB per second
+# seconds between checks of a nearly full disk; many disks write a GB per second
+_NEARLY_FULL_CHECK_SECONDS = 0.005
 _MEBIBYTE_BYTES = 1024 * 1024
 _MEGABYTE_BYTES = 1_000_000
-_MESSAGE_QUEUES = getattr(resource, "RLIMIT_MSGQUEUE", 12)  # PyPy has no name for it
+# PyPy does not define this constant
+_MESSAGE_QUEUES = getattr(resource, "RLIMIT_MSGQUEUE", 12)
 _PSS_LINE = rb"(?m)^Pss: +(\d+) kB"
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """The limits of a command and all processes that it starts.
+    """The limits of a command, with all processes that it starts.
 
-    `memory` 0 means three quarters of the machine's memory. Threads and disks are checked
-    cheaply; every `checks_per_count` such checks, the memory and the processes of the command
-    are counted. A command that runs long and is also limited by the kernel is counted less
-    often. `disks` are directories whose disks must not fill up, besides the disk of the working
-    directory.
+    `memory` is in bytes; 0 means three quarters of the machine's memory. `disks` are
+    directories whose disks the command must not fill, besides the disk of its working
+    directory. The number of threads and the free disk space are checked often. After
+    `checks_per_count` of these checks, the command's processes and their memory are counted, or
+    later for a long command that the kernel limits, too.
     """
 
     processes: int = 512
@@ -46,36 +50,44 @@ class Limits(Struct, frozen=True, kw_only=True):
         return self.memory or _physical_memory() * 3 // 4
 
 
-# Where memory runs out all the same, the kernel ends the command and not us. Less address
-# space would not do: sanitizers take terabytes and use little.
-_ENDED_FIRST = 500
+# If memory runs out nevertheless, the kernel kills the command and not refold. A limit on
+# address space would not help: sanitizers reserve terabytes and use little.
+_OOM_SCORE = 500
 
 
 def ulimit_words(queues: int) -> str:
-    """Shell words that set the kernel's limits, for a command without a namespace of its own."""
-    score = f"echo {_ENDED_FIRST} >/proc/self/oom_score_adj"
+    """Return shell words that set the kernel's limits of a command.
+
+    They are for a command without a user namespace. `queues` is its mark (see `reaper`).
+    """
+    score = f"echo {_OOM_SCORE} >/proc/self/oom_score_adj"
     return f"{{ ulimit -c 0; ulimit -q {queues}; {score}; }} 2>/dev/null; "
 
 
 def set_limits(pid: int, limits: Limits, queues: int) -> None:
-    """Set the kernel's limits for a waiting process and all that it will start.
+    """Set the kernel's limits of the waiting process `pid` and of all that it will start.
 
-    The process is in its own user namespace: no other process counts against its user,
-    unless that is root.
+    The process has a user namespace of its own, in which the kernel counts only the command's
+    processes. Their number is not limited for root. `queues` is the command's mark (see
+    `reaper`).
     """
     limits_by_resource = {resource.RLIMIT_CORE: 0, _MESSAGE_QUEUES: queues}
     if os.geteuid() != 0:
-        # Threads count as processes here, so this only stops the worst.
+        # Threads count as processes here, so this limit only stops extreme cases.
         limits_by_resource[resource.RLIMIT_NPROC] = limits.processes * 8
     for kind, bound in limits_by_resource.items():
-        with suppress(OSError, ValueError):  # it has ended, or its hard limit is lower
+        # the process has exited, or its hard limit is lower
+        with suppress(OSError, ValueError):
             resource.prlimit(pid, kind, (bound, bound))
     with suppress(OSError), open(f"/proc/{pid}/oom_score_adj", "wb") as file:
-        file.write(b"%d" % _ENDED_FIRST)
+        file.write(b"%d" % _OOM_SCORE)
 
 
 def too_many_threads(limits: Limits, before: int) -> bool:
-    """Whether new threads of the machine make a count of the processes necessary."""
+    """Whether the command may have started too many processes, so that they must be counted.
+
+    `before` is the number of threads on the machine before the command; 0 if unknown.
+    """
     return before > 0 and thread_count() - before > limits.processes
 
 
@@ -84,13 +96,17 @@ def limit_exceeded(
     pids: Iterable[int],
     disks_in_memory: Iterable[str] = (),
 ) -> str:
-    """The limit that these processes exceed, in words; "" for none."""
+    """Return a clause about the limit that a command's processes exceed; "" if none.
+
+    `disks_in_memory` are its memory file systems, whose files count as memory.
+    """
     numbers = list(pids)
     if len(numbers) > limits.processes:
         return f"it ran more than {limits.processes} processes at a time"
     max_bytes = limits.bytes_of_memory
     on_disks = sum(map(_bytes_in_memory, disks_in_memory))
-    # Memory that forks share is counted for each of them first, which is quick.
+    # The first sum counts memory that forks share once for each of them, but is quick to
+    # compute.
     if all(
         on_disks + sum(map(measure, numbers)) > max_bytes
         for measure in (_own_memory, _proportional_memory)
@@ -100,14 +116,14 @@ def limit_exceeded(
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """CPU seconds of these processes and of the ended children that they have waited for."""
+    """Return the CPU seconds of processes and of their reaped children."""
     return sum(map(_cpu_ticks, pids)) / os.sysconf("SC_CLK_TCK")
 
 
 class Disks:
-    """Disks that a command may write to, but not fill.
+    """Watches the disks that a command may write to.
 
-    A disk that is full when the command begins is not checked, or nothing could run.
+    A disk that is already full at the beginning is not watched; otherwise no command could run.
     """
 
     def __init__(self, paths: Iterable[str]) -> None:
@@ -115,30 +131,34 @@ class Disks:
         for path in paths:
             with suppress(OSError):
                 devices.setdefault(os.stat(path).st_dev, path)
-        self._watched = [path for path in devices.values() if free_bytes(path) > _LEFT_OVER]
-        self._near = False  # a disk could be full within a moment
-        self.full_disk()
+        self._watched = [
+            path for path in devices.values() if free_bytes(path) > _MIN_FREE_BYTES
+        ]
+        self._is_nearly_full = False  # one of the disks
+        self.full_disk()  # sets `_is_nearly_full`
 
     def next_check(self, otherwise: float) -> float:
-        """The monotonic time of the next check: earlier if a disk is nearly full."""
-        return min(otherwise, time.monotonic() + _NEAR_AGAIN) if self._near else otherwise
+        """Return when to check again, in monotonic seconds.
+
+        It is `otherwise`, or earlier if a disk is nearly full.
+        """
+        if not self._is_nearly_full:
+            return otherwise
+        return min(otherwise, time.monotonic() + _NEARLY_FULL_CHECK_SECONDS)
 
     def full_disk(self) -> str:
-        """The disk that has too little space left, in words; "" for none.
-
-        A cheap check.
-        """
-        left = [(free_bytes(path), path) for path in self._watched]
-        least, path = min(left, default=(_NEARLY_FULL_BYTES, ""))
-        self._near = least < _NEARLY_FULL_BYTES
-        if least > _LEFT_OVER:
+        """Return a clause about a disk with too little free space; "" if there is none."""
+        free_by_disk = [(free_bytes(path), path) for path in self._watched]
+        least_free, path = min(free_by_disk, default=(_NEARLY_FULL_BYTES, ""))
+        self._is_nearly_full = least_free < _NEARLY_FULL_BYTES
+        if least_free > _MIN_FREE_BYTES:
             return ""
-        reserve = f"{_LEFT_OVER // _MEBIBYTE_BYTES} MiB must stay free"
+        reserve = f"{_MIN_FREE_BYTES // _MEBIBYTE_BYTES} MiB must stay free"
         return f"it filled the disk of {path}, on which {reserve}"
 
 
 def free_bytes(path: str) -> int:
-    """Bytes that can still be written there; 0 if unknown."""
+    """Return the number of bytes that can still be written at `path`; 0 if unknown."""
     try:
         stats = os.statvfs(path)
     except OSError:
@@ -147,49 +167,57 @@ def free_bytes(path: str) -> int:
 
 
 def thread_count() -> int:
-    """The number of threads on this machine, a cheap check; 0 if not Linux."""
+    """Return the number of threads on this machine; 0 if it is not Linux."""
     try:
         with open("/proc/loadavg", "rb") as file:
+            # The fourth field is "running/all".
             return int(file.read().split()[3].partition(b"/")[2])
     except (OSError, ValueError, IndexError):
         return 0
 
 
 def descendants(pid: int, limit: int) -> list[int]:
-    """The ids of a process and of its descendants; the search stops soon after `limit`."""
-    pids, waiting = list[int](), [pid]
-    while waiting and len(pids) <= limit:
-        parent = waiting.pop()
+    """Return the ids of a process and its descendants.
+
+    If there are more than `limit`, the search ends, and the result is incomplete.
+    """
+    pids, to_visit = list[int](), [pid]
+    while to_visit and len(pids) <= limit:
+        parent = to_visit.pop()
         pids.append(parent)
         with suppress(OSError):
             for thread in os.listdir(f"/proc/{parent}/task"):
                 with open(f"/proc/{parent}/task/{thread}/children", "rb") as file:
-                    waiting.extend(int(child) for child in file.read().split())
+                    to_visit.extend(int(child) for child in file.read().split())
     return pids
 
 
 def _cpu_ticks(pid: int) -> int:
+    """Return the CPU ticks of a process and its reaped children; 0 if it has exited."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name before the parenthesis may contain anything.
+            # The name in the parentheses may contain any character.
             fields = file.read().rpartition(b")")[2].split()
-        return sum(map(int, fields[11:15]))
+        return sum(map(int, fields[11:15]))  # utime, stime, cutime and cstime
     except (OSError, ValueError):
         return 0
 
 
 def _own_memory(pid: int) -> int:
-    """The memory of a process that it does not share with others, in bytes, roughly."""
+    """Return about how many bytes of memory only this process uses; 0 if it has exited."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
-            fields = file.read().split()
-        return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
+            _, resident, shared, *_ = map(int, file.read().split())
+        return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
 
 
 def _proportional_memory(pid: int) -> int:
-    """The memory of a process in bytes, with shared pages divided among their users."""
+    """Return the bytes of memory of a process, with its part of shared pages.
+
+    The size of a shared page is divided by the number of processes that use it.
+    """
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             pss = re.search(_PSS_LINE, file.read())
@@ -199,7 +227,7 @@ def _proportional_memory(pid: int) -> int:
 
 
 def _bytes_in_memory(disk: str) -> int:
-    """The bytes of files on a disk that is in memory."""
+    """Return the bytes that the files of a memory file system use; 0 if unknown."""
     try:
         stats = os.statvfs(disk)
     except OSError:
@@ -208,7 +236,8 @@ def _bytes_in_memory(disk: str) -> int:
 
 
 def _physical_memory() -> int:
+    """Return the bytes of memory of this machine; 8 GiB if unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (OSError, ValueError):
-        return 8 * 1024**3
+        return 8 * 1024**3  # unknown: a usual size

@@ -1,7 +1,8 @@
-"""Opens files beneath a root, folder by folder, so that no link leads out of it; and what was opened.
+"""Opens files below a root without following links, so that no path leads out of it.
 
-With openat2 the kernel does it in one call; without, each folder is opened from the one before.
-A path can lead elsewhere between a check and its use; a descriptor cannot.
+With openat2 the kernel does this in one call; without it, each folder is opened from the folder
+above. Descriptors are used because a path can lead elsewhere between a check and its use, but a
+descriptor cannot.
 """
 
 import errno
@@ -22,10 +23,10 @@ from refold.values.path_names import below
 
 MAX_PATH_BYTES = 4095  # as the kernel counts
 FOLDER_FLAGS = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC
-_OPENAT2_NUMBER = 437  # of the system call openat2, on every machine that has it
+_OPENAT2_NUMBER = 437  # the number of the system call openat2 on all architectures
 _NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
-_MAX_RACE_TRIES = 100  # other programs rename directories meanwhile
-# O_NONBLOCK: opening a pipe without a writer must not wait.
+_MAX_RACE_TRIES = 100  # when other programs rename directories at the same time
+# O_NONBLOCK: opening a pipe without a writer must not block.
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _ERROR_TEXTS = {
     errno.ENOENT: "there is no such file or directory",
@@ -40,26 +41,32 @@ _ERROR_TEXTS = {
     errno.EXDEV: "the path leaves the directory it began in",
     errno.ENAMETOOLONG: "the name is too long",
 }
-# Opens a path below a directory's descriptor. Raises `OSError`: ELOOP where a link is
-# in the way, EXDEV where the path would leave the directory.
+# Opens a path below a directory's descriptor. Raises `OSError`: ELOOP for a link on the
+# path, EXDEV if the path would leave the directory.
 Opening: TypeAlias = Callable[[int, str, int], int]
 
 
 def open_beneath(top: int, path: str, flags: int) -> int:
-    """Open the relative `path` below the directory `top`, with openat2 if available."""
+    """Open the relative `path` below the directory `top`, without following links.
+
+    This uses openat2 if the kernel has it. Return a descriptor. Raises `OSError`.
+    """
     return _best_opener()(top, path, flags)
 
 
 def open_by_walking(top: int, path: str, flags: int) -> int:
-    """Open a path with one call for each of its parts."""
-    *way, last = _parts(path)
+    """Open the relative `path` below the directory `top`, one part after another.
+
+    Links are not followed. Return a descriptor. Raises `OSError`.
+    """
+    *folders, last = _parts(path)
     descriptor = top
     try:
-        for part in way:
-            below = open_step(descriptor, part, FOLDER_FLAGS)
-            descriptor, before = below, descriptor
-            if before != top:
-                os.close(before)
+        for folder in folders:
+            inner = open_step(descriptor, folder, FOLDER_FLAGS)
+            descriptor, outer = inner, descriptor
+            if outer != top:
+                os.close(outer)
         return open_step(descriptor, last, flags)
     finally:
         if descriptor != top:
@@ -67,13 +74,14 @@ def open_by_walking(top: int, path: str, flags: int) -> int:
 
 
 def openat2_opener() -> Opening | None:
-    """A function that opens a path with one system call; None if the kernel forbids it."""
+    """Return a function that opens with openat2; None if that does not work here."""
     if not sys.platform.startswith("linux"):
         return None
 
     def open_path(top: int, path: str, flags: int) -> int:
+        """Return a descriptor of `path` below the directory `top`. No part may be a link."""
         name = os.fsencode("/".join(_parts(path)))
-        # With O_NOFOLLOW the error would not show that the last part is a link.
+        # With O_NOFOLLOW, the error would not reveal that the last part is a link.
         open_how = (flags & ~os.O_NOFOLLOW, 0, _NO_MAGICLINKS | _NO_SYMLINKS | _BENEATH)
         packed = struct.pack("=QQQ", *open_how)
         for _ in range(_MAX_RACE_TRIES):
@@ -105,6 +113,7 @@ def _is_usable(open_path: Opening) -> bool:
 
 
 def _parts(path: str) -> list[str]:
+    """Return the parts of a relative path; "." for the directory itself. Raises `OSError`."""
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise OSError(errno.ENAMETOOLONG, "path too long")
     parts = [part for part in path.split("/") if part not in ("", ".")]
@@ -114,7 +123,7 @@ def _parts(path: str) -> list[str]:
 
 
 def open_step(descriptor: int, part: str, flags: int) -> int:
-    """Open one name in the directory `descriptor`, without following a link."""
+    """Open the entry `part` of the directory `descriptor`. A link raises `OSError`."""
     try:
         return os.open(part, flags | os.O_NOFOLLOW, dir_fd=descriptor)
     except NotADirectoryError:
@@ -124,47 +133,56 @@ def open_step(descriptor: int, part: str, flags: int) -> int:
 
 
 class DirectoryDescriptors:
-    """Paths below `roots` are opened from the root, which is never created; others from "/"."""
+    """Opens real paths without following links.
+
+    It starts from the root in `roots` that contains the path, or else from "/".
+    """
 
     def __init__(self, roots: Sequence[str], opening: Opening) -> None:
         self.roots, self._opening = tuple(roots), opening
 
     def open(self, real: Real, flags: int) -> int:
-        """A descriptor of `real` itself; the caller closes it."""
-        with self._open_root(real) as (top, way):
-            return self._opening(top, way, flags)
+        """Open `real` itself and return the descriptor, which the caller must close."""
+        with self._open_root(real) as (top, inner_path):
+            return self._opening(top, inner_path, flags)
 
     @contextmanager
     def open_parent(self, real: Real) -> Generator[tuple[int, str]]:
-        """The directory of `real`, and the last part of its name."""
+        """Open the directory that contains `real`, and close it after the block.
+
+        Yield its descriptor and the last part of the path.
+        """
         check_length(real)
         folder, last = os.path.split(real)
         with closing(self.open(Real(folder), FOLDER_FLAGS)) as number:
             yield number, last or "."
 
     def make_folder(self, folder: Real, new_folders: list[Real]) -> None:
-        """Create `folder` if it is missing. `new_folders` gets the new ones, outermost first."""
+        """Create `folder` and the folders above it that are missing, but no root.
+
+        Append each created folder to `new_folders`, the outermost first.
+        """
         try:
             os.close(self.open(folder, FOLDER_FLAGS))
         except FileNotFoundError:
-            with self._open_root(folder) as (top, way):
-                above = folder.removesuffix(way)
-                for directory in _make_folders(top, above, way.split("/")):
+            with self._open_root(folder) as (top, inner_path):
+                above = folder.removesuffix(inner_path)
+                for directory in _make_folders(top, above, inner_path.split("/")):
                     new_folders.append(directory)
 
     def remove_empty(self, folders: Iterable[Real]) -> None:
-        """Remove the directories in `folders` that are empty."""
+        """Remove each of `folders` that is empty, starting with the last."""
         for folder in reversed(list(folders)):
             with suppress(OSError), self.open_parent(folder) as (above, last):
                 os.rmdir(last, dir_fd=above)
 
     def root_of(self, real: str) -> str | None:
-        """The root above `real`."""
+        """Return the root that contains `real`; None if none does."""
         return next((root for root in self.roots if below(real, root)), None)
 
     @contextmanager
     def _open_root(self, real: Real) -> Generator[tuple[int, str]]:
-        """A descriptor of the root of `real`, and the path from there."""
+        """Open the root that contains `real`. Yield its descriptor and the rest of the path."""
         root = self.root_of(real) or "/"
         with (
             closing(os.open("/", FOLDER_FLAGS)) as slash,
@@ -174,12 +192,13 @@ class DirectoryDescriptors:
 
 
 def check_length(real: str) -> None:
-    """Raise if the path is too long for the system."""
+    """Raise `OSError` if the path is too long for the system."""
     if len(os.fsencode(real)) > MAX_PATH_BYTES:
         raise OSError(errno.ENAMETOOLONG, "path too long")
 
 
 def _make_folders(top: int, parent: str, parts: Sequence[str]) -> Generator[Real]:
+    """Create each missing folder below the descriptor `top`, and yield its path."""
     descriptor = os.dup(top)
     try:
         for part in parts:
@@ -199,7 +218,7 @@ def _make_folders(top: int, parent: str, parts: Sequence[str]) -> Generator[Real
 
 @contextmanager
 def closing(number: int) -> Generator[int]:
-    """A descriptor that is closed at the end of the block."""
+    """Yield the descriptor, and close it at the end of the block."""
     try:
         yield number
     finally:
@@ -215,11 +234,14 @@ def kind_of(mode: int) -> Kind:
 
 
 def refuse_irregular(status: os.stat_result, name: str) -> None:
-    """Raise for all but regular files."""
+    """Raise `ToolFailed` unless `status` is of a regular file; `OSError` for a link.
+
+    `name` is the file's name for the message.
+    """
     kind = kind_of(status.st_mode)
     if kind == "directory":
         raise ToolFailed(f"{name} is a directory: list_files shows what is in it.")
-    if kind == "link":  # `Files.real` had followed all links
+    if kind == "link":  # the caller had resolved all links with `Files.real`
         raise OSError(errno.ELOOP, "links")
     if kind != "file":
         raise ToolFailed(
@@ -228,14 +250,17 @@ def refuse_irregular(status: os.stat_result, name: str) -> None:
 
 
 def read_regular_file(folder: int, last: str, name: str, at_most: int) -> bytes:
-    """The file `last` in a directory, up to `at_most` bytes. Anything else raises."""
+    """Return the first `at_most` bytes of the file `last` in the open directory `folder`.
+
+    Raises an error if it is not a regular file. `name` is its name for the message.
+    """
     refuse = partial(refuse_irregular, name=name)
     return read_regular(last, at_most, follow=False, directory=folder, check=refuse)[0]
 
 
 @contextmanager
 def as_tool_errors(doing: str) -> Generator[None]:
-    """Turn the system's errors into one sentence for the model."""
+    """Convert an `OSError` in the block to `ToolFailed`: "Cannot", `doing` and the reason."""
     try:
         yield
     except OSError as error:

@@ -1,7 +1,8 @@
-"""The ports of a workspace: its files, its commands, its snapshots.
+"""The interfaces to a workspace: its files, its commands, its snapshots.
 
-Tools know only these. `files`, `commands` and `checkpoints` implement them on this machine. Whether a
-call is allowed is not decided here: the seam asks `outside` and the rules before a tool runs.
+Tools use only these. `files`, `commands` and `checkpoints` implement them on this machine.
+Whether a call is allowed is decided before the tool runs, by the seam: it uses `outside` and
+the permission rules.
 """
 
 import os
@@ -26,17 +27,17 @@ if TYPE_CHECKING:
 
 Kind: TypeAlias = Literal["file", "directory", "link", "other", "nothing"]
 
-Real = NewType("Real", str)  # absolute, links followed: what `Files.real` gives
+Real = NewType("Real", str)  # absolute and without links: the result of `Files.real`
 
-Why: TypeAlias = Callable[[Real], str]  # the reason, or ""
+Why: TypeAlias = Callable[[Real], str]  # returns the reason, or ""
 
 READ_ONLY = Confinement()
 
-AT_MOST = 32 * 1024 * 1024  # bytes of one file that is read whole
+MAX_FILE_BYTES = 32 * 1024 * 1024  # the size of a file that is read completely
 
 
 class DirectoryEntry(Struct, frozen=True):
-    """One name in a directory. `modified` is in nanoseconds since 1970."""
+    """An entry of a directory. `modified` is in nanoseconds since 1970."""
 
     name: str
     kind: Kind
@@ -45,11 +46,11 @@ class DirectoryEntry(Struct, frozen=True):
 
 
 class FileWrite(Struct, frozen=True):
-    """The wanted state of one file. `content` None deletes it.
+    """A change of one file. If `content` is None, the file is deleted.
 
-    It applies only if the sha256 of the present content is `expect`; "" for no file.
-    A file keeps its mode; a new one takes that of the file `like`. `executable` says
-    instead whether it can be run.
+    The change fails unless the sha256 of the present content is `expect`; "" means that no file
+    exists. A file keeps its mode, and a new file gets the mode of `like`. `executable`, if
+    given, sets or removes the executable bit.
     """
 
     real: Real
@@ -60,11 +61,11 @@ class FileWrite(Struct, frozen=True):
 
 
 class GuardChange(Struct, frozen=True):
-    """What a command did to a guarded path, and how it was undone.
+    """A command's change of a guarded path, and how refold undid it.
 
-    What it made is now at `goal`; "" if it removed what was there. "moved": there was nothing
-    before. "restored": what was there before is there again; "lost": it could not be written again.
-    "followed": a guarded file had been renamed to this path.
+    `goal` is where the command's file is now; "" if it only deleted one. `fate` is "moved" if
+    nothing was at the path before, "restored" or "lost" if the earlier file could or could not
+    be restored, and "followed" if the path is the new name of a guarded file.
     """
 
     path: str
@@ -72,7 +73,7 @@ class GuardChange(Struct, frozen=True):
     fate: Literal["moved", "restored", "lost", "followed"] = "moved"
 
     def sentence(self, path: str) -> str:
-        """A sentence on the change, without the last full stop. `path` is the display name."""
+        """Return a sentence about the change, with no full stop, for the displayed `path`."""
         goal = escape_name(self.goal)
         if self.fate == "moved":
             return (
@@ -97,7 +98,9 @@ class GuardChange(Struct, frozen=True):
     def _restore_hint(self) -> str:
         folder, name = os.path.split(self.goal)
         if not name or folder == os.path.dirname(self.path):
-            return ""  # missing, or quarantine is on another disk: it is beside it
+            # not found, or stored beside its old place because quarantine is on another
+            # disk
+            return ""
         alone = "; as a command of its own, `git submodule` asks the user"
         return (
             f"; if the user made or wants the change, `refold quarantine restore "
@@ -107,10 +110,10 @@ class GuardChange(Struct, frozen=True):
 
 
 class GuardReport(Struct, frozen=True):
-    """What a command did to guarded paths: what was undone, and what it was allowed to change.
+    """A command's changes of guarded paths: the undone and the allowed ones.
 
-    `by_others` are guarded directories in which another program changed something meanwhile,
-    which stays.
+    `by_others` are guarded directories that another program changed; these changes are not
+    undone.
     """
 
     undone: tuple[GuardChange, ...] = ()
@@ -118,7 +121,7 @@ class GuardReport(Struct, frozen=True):
     by_others: tuple[str, ...] = ()
 
     def sentences(self, label: Callable[[Real], str]) -> list[str]:
-        """Sentences on the changes. `label` returns the display name of a path."""
+        """Return a sentence about each change. `label` returns the display name of a path."""
         allowed = (f"{label(Real(path))} was changed, as allowed" for path in self.accepted)
         others = (
             f"another program changed {label(Real(path))} meanwhile, which stays"
@@ -129,15 +132,13 @@ class GuardReport(Struct, frozen=True):
 
 
 class Finished(Struct, frozen=True):
-    """How a command ended, and what it printed, both streams in their order.
+    """How a command ended, and what it printed to stdout and stderr, in order.
 
-    `code` is None where we ended it. Of very long output the middle is left out:
-    `start` and `end` are what was kept and `dropped` counts the bytes between.
-    `stopped` says which limit ended it. `guarded` is what it did to guarded paths. The
-    sandbox kept it from the network (`offline`), from changing files (`looking`), or from making
-    namespaces (`no_namespaces`). `filtered`: it could reach named hosts only, through a proxy, and
-    `attempts` are those that it tried.
-    `continued` is a command that was handed over with a `Handover`, and still runs.
+    `code` is its exit status; None if it was stopped or continues. Of long output, only `start`
+    and `end` are stored, and `dropped` counts the bytes between. `stopped` is the limit that
+    stopped it. What the sandbox forbade: `offline`, the network; `looking`, changing files;
+    `no_namespaces`, making namespaces. If `filtered`, it reached only named hosts, by a proxy;
+    `attempts` are those it tried. `continued` is the command if it was handed over.
     """
 
     code: int | None
@@ -156,16 +157,16 @@ class Finished(Struct, frozen=True):
 
     @property
     def total_bytes(self) -> int:
-        """The size of the whole output."""
+        """The number of bytes that the command printed."""
         return len(self.start) + self.dropped + len(self.end)
 
     @property
     def text(self) -> str:
-        """The stored output as text; notes mark missing and binary parts."""
+        """The stored output. Notes in it say where a part is missing or binary."""
         return self.read()[0]
 
     def read(self) -> tuple[str, bool]:
-        """The output as text, and whether it is complete."""
+        """Return the stored output as text, and whether it is complete."""
         if not self.dropped:
             return to_text(self.start + self.end)
         gap = f"\n[{self.dropped:,} bytes were left out here]\n"
@@ -173,30 +174,29 @@ class Finished(Struct, frozen=True):
 
 
 class Continued(Protocol):
-    """A command that runs without the task that started it.
+    """A command that continues in the background.
 
-    `end` waits for its end in any event loop, and is called once; it has no time limit then. If
-    `end` is cancelled, it ends the command at once. It raises `ToolFailed` if bash could not be
+    `end` waits until it has ended, in any event loop, and is called once. If `end` is
+    cancelled, the command is killed. It raises `ToolFailed` if the command could not be
     started.
     """
 
-    async def end(self) -> Finished: ...
+    async def end(self) -> Finished: ...  # waits until the command has ended
 
 
 TellAttempt: TypeAlias = Callable[[HostAttempt], None]
 
 
 class CommandExtras(Struct, frozen=True):
-    """What one command gets that others do not.
+    """Optional settings of one command.
 
-    `stdin` is a descriptor of ours, which may be a socket. `limits` replace the usual
-    limits. `seen` are directories that it must be able to read, even if they are hidden
-    otherwise. With `own_tmp` it has a /tmp of its own, which is deleted at its end. `used`
-    is called from time to time with the seconds that it has computed.
-    `environ` are variables that the user named for it, in addition to the harmless ones.
-    `tell_attempt` is called, in another thread, when its network filter was first asked for a host.
-    `printed` gets its output, and can be read while it runs. `handover`, which needs
-    `printed`, can let go of it.
+    `stdin` is a descriptor, which may be a socket. `limits` replace the usual limits.
+    Directories in `seen` are readable even if they are otherwise hidden. With `own_tmp` the
+    command has a /tmp of its own, deleted at its end. `used` is called regularly with the CPU
+    seconds used so far. `environ` are additional variables that the user named. `tell_attempt`
+    is called, in another thread, when the network filter is first asked for a host. `printed`
+    stores the output and can be read meanwhile. `handover`, which needs `printed`, can move the
+    command to the background.
     """
 
     stdin: int | None = None
@@ -211,9 +211,7 @@ class CommandExtras(Struct, frozen=True):
 
     @property
     def usual(self) -> bool:
-        """Whether the command can start in the same sandbox, and with the same variables,
-        as others.
-        """
+        """Whether the command needs no sandbox or variables of its own."""
         return self.stdin is None and not (self.seen or self.own_tmp or self.environ)
 
 
@@ -223,9 +221,9 @@ NOTHING_MORE = CommandExtras()
 class NetworkFilter(Protocol):
     """Connects commands to the hosts that they may reach.
 
-    Call `begin` first, in a thread that has given up no rights: the threads that it starts have the
-    rights of their caller. `open` serves the connections to a socket. It returns a function that
-    ends this and returns the attempts.
+    Call `begin` first, in a thread with all rights: it starts a thread, which has no more
+    rights than its caller. `open` serves the connections to `listener`. It returns a function
+    that stops serving and returns the attempts to connect.
     """
 
     def begin(self) -> None: ...
@@ -234,21 +232,22 @@ class NetworkFilter(Protocol):
         listener: "socket",
         hosts: "ReachableHosts",
         tell: TellAttempt | None = None,
-    ) -> Callable[[], tuple[HostAttempt, ...]]: ...
+    ) -> Callable[[], tuple[HostAttempt, ...]]: ...  # this function stops serving
     def close(self) -> None: ...
 
 
 class WalkedFiles(Struct, frozen=True):
-    """The files below a directory, relative to it. `unread` are directories, with reasons."""
+    """Paths of files relative to a directory. `unread`: unreadable directories and reasons."""
 
     paths: Sequence[str]
     unread: Mapping[str, str] = {}
 
 
 class SearchScope(Struct, frozen=True):
-    """What decides what a search program ignores in a directory.
+    """What decides which files a search program ignores in a directory.
 
-    `top` is that of its repository, "" without one; `excludes` the text of the user's own file.
+    `top` is the top of its repository, or "". `excludes` is the text of the user's exclude
+    file.
     """
 
     is_in_repository: bool
@@ -257,101 +256,96 @@ class SearchScope(Struct, frozen=True):
 
 
 class Ignores(Protocol):
-    """What is ignored in one directory. `ignored`: the directory itself is."""
+    """Tells which names in a directory are ignored. `ignored`: the directory itself is."""
 
     @property
-    def ignored(self) -> bool: ...
+    def ignored(self) -> bool: ...  # whether the directory itself is
     def ignores(self, name: str, *, directory: bool) -> bool: ...
 
 
 class FileTree(Protocol):
-    """What is below a directory, and what git ignores there. The methods may block on a disk.
+    """Lists what is below a directory, and what git ignores there. Its methods may block.
 
-    `rules` are for the names in `real`; those of the directory `above` make it faster. `walk`
-    lists the files that are not ignored; it calls `check`, which may raise. `times` are when these
-    were modified, in seconds. `with_ignored` are the absolute paths of all files below.
+    `rules` are for the names in `real`; given the rules of the directory above, they are found
+    faster. `walk` lists files that are not ignored; `check`, called meanwhile, may raise.
+    `times` are modification times in seconds. `with_ignored` are the absolute paths of all
+    files.
     """
 
     def rules(self, real: Real, parent_rules: Ignores | None = None) -> Ignores: ...
     def walk(self, real: Real, check: Callable[[], None]) -> WalkedFiles: ...
-    def times(self, real: Real, paths: Sequence[str]) -> Sequence[float]: ...
-    def with_ignored(self, real: Real) -> Iterator[str]: ...
-    def scope(self, real: Real) -> SearchScope: ...
+    def times(self, real: Real, paths: Sequence[str]) -> Sequence[float]: ...  # in seconds
+    def with_ignored(self, real: Real) -> Iterator[str]: ...  # absolute paths of files
+    def scope(self, real: Real) -> SearchScope: ...  # for a search in `real`
 
 
 class Files(Protocol):
-    """The files that an agent works on, below one directory and perhaps more roots.
+    """The files that an agent works on: those below one or more roots.
 
-    A path from a model is relative to the first root unless it is absolute. `real` resolves
-    its links and `..`, once; the file need not exist. `~` is refused, because no shell
-    reads these paths. All other methods take the result of `real` and follow no link again,
-    neither on the way nor at the end: the file that was judged is the file that is opened.
-    Names are as `os.fsdecode` returns them. All methods but `display_name` may block on a disk,
-    so they are called from a thread. Failures are `ToolFailed`, one sentence, with the path
-    made printable.
+    `real` resolves a path of a model, with its links and `..`. It is relative to the first root
+    unless absolute; the file need not exist; `~` is refused. All other methods take the result
+    of `real` and follow no link, so the file that was judged is the file that is opened. Names
+    are as `os.fsdecode` returns them. All methods but `display_name` may block. Errors are
+    `ToolFailed`, one sentence with printable paths.
 
-    `only` gives the same files for one call: `real` then raises for a path that leads
-    elsewhere than to one of `reals`, or, if there are none, out of the roots. `with_restrictions`
-    gives the same files with additional rules for `why_unreadable` and `why_hidden`. On those of
-    `dry_run` changes stay in memory, are checked alike, and are read back from there.
+    `only` returns the files for one call: `real` then raises for a path that is not in `reals`,
+    or, if `reals` is empty, for one outside the roots. `with_restrictions` adds rules for
+    `why_unreadable` and `why_hidden`. `dry_run` returns files whose changes stay in memory,
+    where they are read back.
 
-    `outside` is the real path if it is below none of the roots, else None. `display_name` is
-    the path for people and models: short and printable. `kind` is the kind of file. `why_unreadable`
-    says why a file may not be read, or ""; `why_hidden` why a search that was given only a
-    folder may not show its content. `items` lists a directory, without what may not be
-    read. `read` returns a regular file whole and refuses one larger than `at_most`; devices
-    and pipes are refused without waiting. `write` replaces the whole content or nothing,
-    keeps the mode, creates missing directories, but no root, and refuses a file with
-    several names (hard links). It overwrites only content whose sha256 is `expect`, or, if
-    that is "", writes only where nothing is; otherwise it raises. `remove` deletes a file
-    in the same way. `put_all` does many of these or none: if one fails, the others are
-    undone, and if that fails, the error says what stayed.
+    `outside` returns the real path if it is outside the roots, else None. `display_name` is the
+    printable path for people and models. `kind` says what is at a path. `why_unreadable` says
+    why a file may not be read, or ""; `why_hidden` why its content is not shown to a search of
+    a folder above. `items` lists a directory without unreadable files. `read` returns a whole
+    regular file, and raises if it is larger than `at_most`.
 
-    An editor may have text of a file that is not saved. `read` returns it for the files of
-    `only`; `save_first` has it saved, and says whether there was any. `remarks` are clauses
-    about what the editor did in this call, for the model and the user.
+    `write` replaces a whole file or nothing, keeps its mode, and creates missing directories,
+    but no root. It raises for a file with hard links, or if the sha256 of the present content
+    is not `expect` ("": no file exists). `remove` deletes a file under the same conditions.
+    `put_all` makes all changes or none; if undoing fails, the error names what is left. It adds
+    no line with a mask, the mark that a model sees instead of a secret. `secrets` returns the
+    secrets of a file with a given text, for unmasking.
 
-    `tree` lists what is below a directory.
-
-    `secrets` puts values back into text for a file, given its text before. `put_all` writes no
-    line with a mask that the file did not have.
+    An editor may have unsaved text of a file. `read` returns it for the files of `only`.
+    `save_first` saves it, and returns whether there was any. `remarks` are clauses for the
+    model and the user about what the editor did. `tree` lists what is below a directory.
     """
 
     @property
-    def tree(self) -> FileTree: ...
-    def real(self, path: str) -> Real: ...
-    def only(self, reals: Collection[str]) -> "Files": ...
+    def tree(self) -> FileTree: ...  # lists what is below a directory
+    def real(self, path: str) -> Real: ...  # resolves links; the file may be missing
+    def only(self, reals: Collection[str]) -> "Files": ...  # for one call
     def with_restrictions(self, why_unreadable: Why, why_hidden: Why) -> "Files": ...
-    def dry_run(self) -> "Files": ...
-    def outside(self, path: str) -> Real | None: ...
-    def display_name(self, real: Real) -> str: ...
-    def kind(self, real: Real) -> Kind: ...
-    def why_unreadable(self, real: Real) -> str: ...
-    def why_hidden(self, real: Real) -> str: ...
-    def items(self, real: Real) -> tuple[DirectoryEntry, ...]: ...
-    def read(self, real: Real, at_most: int = AT_MOST) -> bytes: ...
-    def write(self, real: Real, content: bytes, *, expect: str) -> None: ...
-    def remove(self, real: Real, *, expect: str) -> None: ...
-    def put_all(self, puts: Sequence[FileWrite]) -> None: ...
-    async def save_first(self) -> bool: ...
-    def remarks(self) -> Sequence[str]: ...
-    def secrets(self, before: str, name: str) -> "Secrets": ...
+    def dry_run(self) -> "Files": ...  # whose changes stay in memory
+    def outside(self, path: str) -> Real | None: ...  # None: it is inside the roots
+    def display_name(self, real: Real) -> str: ...  # printable
+    def kind(self, real: Real) -> Kind: ...  # "nothing" if nothing is there
+    def why_unreadable(self, real: Real) -> str: ...  # "" if it may be read
+    def why_hidden(self, real: Real) -> str: ...  # "" if a search may show it
+    def items(self, real: Real) -> tuple[DirectoryEntry, ...]: ...  # no unreadable files
+    def read(self, real: Real, at_most: int = MAX_FILE_BYTES) -> bytes: ...
+    def write(self, real: Real, content: bytes, *, expect: str) -> None: ...  # "": no file
+    def remove(self, real: Real, *, expect: str) -> None: ...  # `expect`: its sha256
+    def put_all(self, puts: Sequence[FileWrite]) -> None: ...  # all or none
+    async def save_first(self) -> bool: ...  # whether the editor had unsaved text
+    def remarks(self) -> Sequence[str]: ...  # clauses about what the editor did
+    def secrets(self, before: str, name: str) -> "Secrets": ...  # `before`: the file's text
 
 
 class Secrets(Protocol):
-    """The secrets of one file, for text that will be written into it. See
-    `file_secrets`."""
+    """Replaces masks by secrets in text for one file. See `file_secrets`."""
 
-    def unmask(self, text: str) -> str: ...
+    def unmask(self, text: str) -> str: ...  # raises for an unknown mask
     def replacement(
         self, old: str, new: str, text: str | None = None
-    ) -> tuple[str, str]: ...
-    def as_in_file(self, text: str) -> str: ...
+    ) -> tuple[str, str]: ...  # `old` and `new` with secrets
+    def as_in_file(self, text: str) -> str: ...  # unknown masks stay
 
 
 class Editor(Protocol):
-    """What an editor does with a file, given its absolute path. Raises `ToolFailed`, with a
-    clause for a sentence as its text. Called from threads; it waits only for some seconds.
+    """Reads and writes files in an editor, by absolute path, and waits only for some seconds.
+
+    It is called from threads. Raises `ToolFailed`, whose text is a clause for a sentence.
     """
 
     @property
@@ -363,24 +357,20 @@ class Editor(Protocol):
 class Commands(Protocol):
     """Runs shell commands.
 
-    `run` gives the line to bash in the directory `cwd`, with empty input, no terminal, and
-    an environment without secrets. It returns when bash has ended; everything that the
-    command left running is killed then, wherever it went. After `seconds`, over a limit, or
-    when cancelled, everything is killed at once. `on_output` gets text as it is printed.
-    Memory is bounded, however much that is. `ToolFailed` is raised only if bash could not
-    be started.
+    `run` passes `command` to bash in the directory `cwd`, with empty input, no terminal, and an
+    environment without secrets. It returns when bash has exited; all processes that are left
+    are killed then. All are killed at once after `seconds`, over a limit, or when `run` is
+    cancelled. `on_output` gets text as it is printed. Only a part of very long output is
+    stored. `ToolFailed` is raised only if bash could not be started.
 
-    `confines` says what the command may change and reach. If the machine cannot enforce
-    that, the command runs all the same: the caller knew it when it decided.
+    `confines` says what the command may change and reach. If the machine cannot enforce that,
+    the command runs all the same: the caller must know it. `extras` are for example the
+    command's input, of which the caller closes our end.
 
-    `extras` are for a program that gets input while it runs: its own input and limits, and
-    what it must be able to read. The caller closes our end of its input.
-
-    `has` returns whether a program of that name can be run. `close` at the end of the session
-    removes what was stored for its commands; none may be running then.
-
-    `with_hidden_paths` returns the same commands, but with these paths hidden from them if the machine
-    can do that: absolute paths, computed for each command.
+    `has` returns whether a program can be run. `close`, at the end of the session, deletes what
+    was stored for its commands; none may be running then. `with_hidden_paths` returns a copy
+    whose commands cannot read some more paths, if the machine can hide them. `unread` returns
+    these absolute paths, for each command.
     """
 
     async def run(
@@ -394,22 +384,23 @@ class Commands(Protocol):
         extras: CommandExtras = NOTHING_MORE,
     ) -> Finished: ...
 
-    def has(self, program: str) -> bool: ...
+    def has(self, program: str) -> bool: ...  # whether it can be run
     def with_hidden_paths(self, unread: Callable[[], Sequence[str]]) -> "Commands": ...
     def close(self) -> None: ...
 
 
-# For each root of a workspace, real, the name of the snapshot of its files.
+# For each root of a workspace, its real path and the name of the snapshot of its files.
 Trees: TypeAlias = tuple[tuple[str, str], ...]
 
 
-# Gets how many files are stored, and of how many; 0 if they are not counted yet.
+# Gets the number of files that are stored, and of all files; 0 if they are not counted yet.
 ReportProgress: TypeAlias = Callable[[int, int], None]
 
 
 class SnapshotTaken(Struct, frozen=True):
-    """Snapshots of the files. `left_out` are real paths that no snapshot contains; of `lost`,
-    earlier snapshots cannot be restored.
+    """A snapshot of all roots. `left_out` are real paths that it does not contain.
+
+    Earlier snapshots of the files in `lost` cannot be restored.
     """
 
     trees: Trees
@@ -418,11 +409,11 @@ class SnapshotTaken(Struct, frozen=True):
 
 
 class FileChange(Struct, frozen=True):
-    """A file that differs between two snapshots. Bytes that are no text have no lines."""
+    """A file that differs between two snapshots. For a binary file, line counts are None."""
 
-    path: str  # real
+    path: str  # a real path
     kind: Literal["created", "changed", "deleted"]
-    added: int | None = None  # lines
+    added: int | None = None  # the number of lines
     removed: int | None = None
 
 
@@ -437,39 +428,36 @@ class Commit(Struct, frozen=True):
 class Snapshots(Protocol):
     """Takes snapshots of the files of a workspace, and restores them.
 
-    `begin` starts a scan in the background and returns at once; it does nothing while a
-    scan is running or a fresh one exists. `take` waits for the scan, and starts one if
-    there is none. `note_change` says that files may have changed: earlier scans are out of date,
-    and the snapshots stay behind until `take`. `forget` says that another program may
-    have changed some: the same, but `is_behind` stays unchanged.
+    `begin` starts a scan in the background, unless one is running or recent. `take` waits for
+    the scan, and starts one if there is none. `note_change` says that files may have changed:
+    earlier scans are out of date, and `is_behind` is true until `take`. `forget` is for changes
+    by another program, and does not set `is_behind`.
 
-    A repository of the user may lend contents to the snapshots. `secure` stores them before a
-    call with these arguments, if it may delete them. Both waits can be cancelled, and
-    report how many files are stored, of how many, each second.
+    The user's repository may lend contents to snapshots. If a call with `arguments` may delete
+    such contents, `secure` stores them before. `take` and `secure` can be cancelled. Each
+    second they report how many files are stored, and of how many.
 
-    `changes` compares two snapshots; it blocks on a disk, so it is called from a thread. A
-    root that only one of them has is left out.
+    `changes` compares two snapshots. A directory that only `after` has as a root is reported as
+    one created directory. `commits` returns commits of the user's repository, from `head` back.
+    `commit_trees` returns the files of one, to be compared with a snapshot. All three block.
 
-    `commits` are those of the user's repository up to the commit `head`, newest first;
-    `commit_trees` are the files of one, to compare them with a snapshot. Both block on a disk.
+    `restore` changes files from their state in `current` to their state in `to`, and returns
+    their number. If a file differs from `current`, or a file that no snapshot contains is in
+    the way, it changes nothing and names those files. After an interruption, it can be called
+    again. If `paths` is given, only these files change; ignored files and repositories never
+    do.
 
-    `restore` changes the files from their state in `current` to their state in `to`, and counts
-    them. If a file differs from `current`, or if something that no snapshot contains is in the
-    way, it changes nothing and names those files. If it is interrupted, it can be called
-    again with the same arguments. Ignored files and repositories stay as they are, and with
-    `only` all other files, too.
-
-    All methods raise `ToolFailed`. A caller that continues all the same passes the error to
-    `report_failure`; `notice` is the newest such sentence for the user, "" if there is none.
+    Errors are `ToolFailed`. A caller that continues nevertheless passes the error to
+    `report_failure`; `notice` is the newest error, for the user, or "".
     """
 
     @property
-    def is_behind(self) -> bool: ...
+    def is_behind(self) -> bool: ...  # whether `note_change` was called since `take`
     @property
-    def notice(self) -> str: ...
+    def notice(self) -> str: ...  # the newest error; "" if there is none
     def begin(self) -> None: ...
-    def note_change(self) -> None: ...
-    def forget(self) -> None: ...
+    def note_change(self) -> None: ...  # files may have changed
+    def forget(self) -> None: ...  # another program may have changed files
     async def take(self, report: ReportProgress | None = None) -> SnapshotTaken: ...
     async def secure(
         self, arguments: bytes, report: ReportProgress | None = None
@@ -478,14 +466,14 @@ class Snapshots(Protocol):
     def patch(
         self, before: Trees, after: Trees, paths: Collection[str] = ()
     ) -> tuple[tuple[FileChange, str], ...]:
-        """The changes, each with its unified diff without header lines; "" for no text.
+        """Return the changes, each with its unified diff without header lines.
 
-        With `paths`, of no files but these.
+        The diff of a binary file is "". If `paths` is given, only these files are compared.
         """
         ...
 
-    def commits(self, head: str) -> tuple[Commit, ...]: ...
-    def commit_trees(self, commit: str) -> Trees: ...
+    def commits(self, head: str) -> tuple[Commit, ...]: ...  # from `head` back
+    def commit_trees(self, commit: str) -> Trees: ...  # the files of `commit`
 
     async def restore(
         self,
@@ -493,5 +481,5 @@ class Snapshots(Protocol):
         to: Trees,
         paths: Collection[str] = (),
         report: ReportProgress | None = None,
-    ) -> int: ...
-    def report_failure(self, reason: str) -> None: ...
+    ) -> int: ...  # the number of changed files
+    def report_failure(self, reason: str) -> None: ...  # sets `notice`

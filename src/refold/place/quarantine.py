@@ -1,7 +1,7 @@
-"""Stores what was moved out of workspaces: `Quarantine` lists, restores and deletes it.
+"""The files that refold moved out of workspaces. `Quarantine` lists and restores them.
 
-`guard_changes` decides what is moved. Moved files go to a directory of refold, each under a name of
-its own, with a note of its origin. No link is followed.
+`guard_changes` decides what is moved. A moved file gets a new name in a directory of refold,
+and a note about its origin. No link is followed.
 """
 
 import os
@@ -21,14 +21,14 @@ from refold.place.openat import FOLDER_FLAGS, open_beneath
 from refold.safe_open import check_no_links, create_file, read_regular
 
 _NOTES_DIRECTORY = ".from"  # the directory of notes on origins
-_MAX_REPLACED_BYTES = 1024 * 1024  # of a file that refold restored
+_MAX_REPLACED_BYTES = 1024 * 1024  # the size of a file that refold restored
 
 
 class QuarantineOrigin(Struct, frozen=True):
-    """Where a thing was, and when it was moved.
+    """Where an item was before, and when it was moved.
 
-    `replaced_by` is the sha256 of the file that was put in its place: the one that had been there
-    before it.
+    `replaced_by` is the sha256 of the earlier file that refold restored there; "" if it
+    restored none.
     """
 
     path: str
@@ -37,7 +37,10 @@ class QuarantineOrigin(Struct, frozen=True):
 
 
 class QuarantinedItem(Struct, frozen=True):
-    """`origin` is None where nothing was noted. `size` is in bytes, of all its files."""
+    """A file or directory in quarantine. `size` is the sum of its files in bytes.
+
+    `origin` is None if it was not noted or the note is damaged.
+    """
 
     name: str
     size: int
@@ -46,33 +49,39 @@ class QuarantinedItem(Struct, frozen=True):
 
 
 def move_to(
-    name: str, descriptor: int, path: str, origin: str, replaced_by: str = ""
+    name: str, descriptor: int, path: str, quarantine: str, replaced_by: str = ""
 ) -> str:
-    """Move `name` of the open directory `descriptor` to below `origin`, and return its new path.
+    """Move the entry `name` of the open directory `descriptor` to quarantine.
 
-    `path` is where it was, for the note about it.
-    Raises `OSError`: `origin` may be on another disk.
+    Return its new path. `quarantine` is the directory. `path`, where the entry was, and
+    `replaced_by` are noted, as in `QuarantineOrigin`. Raises `OSError`, for example if
+    `quarantine` is on another disk.
     """
-    notes = Path(origin, _NOTES_DIRECTORY)
+    notes = Path(quarantine, _NOTES_DIRECTORY)
     os.makedirs(notes, mode=0o700, exist_ok=True)
-    check_no_links(Path(origin), notes)
-    called = f"{os.urandom(4).hex()}-{name}"
-    os.rename(name, goal := os.path.join(origin, called), src_dir_fd=descriptor)
-    with suppress(OSError):  # without it the person must name a path to restore
+    check_no_links(Path(quarantine), notes)
+    new_name = f"{os.urandom(4).hex()}-{name}"
+    goal = os.path.join(quarantine, new_name)
+    os.rename(name, goal, src_dir_fd=descriptor)
+    # without the note, the user must name a path to restore the item
+    with suppress(OSError):
         path = os.fsencode(path).decode(errors="replace")
         note = QuarantineOrigin(path, time.time(), replaced_by)
-        create_file(notes / f"{called}.json", msgspec.json.encode(note))
+        create_file(notes / f"{new_name}.json", msgspec.json.encode(note))
     return goal
 
 
 class Quarantine:
-    """The items in `directory`, which need not exist. Raises `BadInput` if an item cannot be used."""
+    """The items in `directory`, which need not exist.
+
+    Methods raise `BadInput` if an item does not exist or cannot be used.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def items(self) -> list[QuarantinedItem]:
-        """All items, the latest first."""
+        """Return all items, the one that was moved last first."""
         try:
             check_no_links(self._directory)
             names = [
@@ -83,26 +92,31 @@ class Quarantine:
         except OSError as error:
             raise BadInput(f"{self._directory} cannot be read: {error.strerror}") from error
         items = [self._item(name) for name in sorted(names)]
-        return sorted(items, key=lambda each: -(each.origin.at if each.origin else 0.0))
+        return sorted(items, key=_time_of_move, reverse=True)
 
     def find(self, name: str) -> QuarantinedItem:
-        """The item of this name, or the only one whose name begins with it."""
+        """Return the item with this name, or the only item whose name begins with `name`."""
         items, name = self.items(), name.rstrip("/")  # a folder is listed with a slash
-        matches = [item for item in items if item.name == name] or [
-            item for item in items if name and item.name.startswith(name)
-        ]
-        if len(matches) != 1:
-            problem = (
-                f"more than one thing is called {name!r}" if matches else f"no {name!r}"
-            )
-            raise BadInput(f"{problem} in quarantine: refold quarantine list shows all")
-        return matches[0]
+        matches = [item for item in items if item.name == name]
+        if not matches and name:
+            matches = [item for item in items if item.name.startswith(name)]
+        if len(matches) == 1:
+            return matches[0]
+        problem = f"more than one thing is called {name!r}" if matches else f"no {name!r}"
+        raise BadInput(f"{problem} in quarantine: refold quarantine list shows all")
 
     def restore(self, item: QuarantinedItem, to: str = "") -> str:
-        """Move it back, or to `to`, where nothing may exist. Return its new path."""
-        goal = os.path.abspath(to) if to else item.origin.path if item.origin else ""
-        if not goal:
-            raise BadInput(f"the original place of {item.name} is unknown: add --to PATH")
+        """Move an item back to its origin, or to `to`. Return its new path.
+
+        Nothing may exist there, except for the file that refold restored at the origin.
+        """
+        goal, replaced_by = os.path.abspath(to), ""
+        if not to:
+            if item.origin is None or not item.origin.path:
+                raise BadInput(
+                    f"the original place of {item.name} is unknown: add --to PATH"
+                )
+            goal, replaced_by = item.origin.path, item.origin.replaced_by
         folder, name = os.path.split(goal)
         try:
             descriptor = _open_folder(folder)
@@ -112,7 +126,6 @@ class Quarantine:
                 "say --to PATH"
             ) from error
         try:
-            replaced_by = item.origin.replaced_by if item.origin and not to else ""
             _move_back(self._directory / item.name, name, descriptor, replaced_by)
         except FileExistsError:
             raise BadInput(
@@ -129,7 +142,7 @@ class Quarantine:
         return goal
 
     def delete(self, item: QuarantinedItem) -> None:
-        """Delete the item for good, with all that is in it."""
+        """Delete the item permanently, with everything in it."""
         place = self._directory / item.name
         try:
             if item.is_directory:
@@ -141,6 +154,7 @@ class Quarantine:
         self._forget(item)
 
     def _item(self, name: str) -> QuarantinedItem:
+        """Return a description of an item. It counts as a file if its status cannot be read."""
         place = self._directory / name
         try:
             is_directory = stat.S_ISDIR(place.lstat().st_mode)
@@ -149,6 +163,7 @@ class Quarantine:
         return QuarantinedItem(name, sum(_sizes(place)), is_directory, self._origin(name))
 
     def _origin(self, name: str) -> QuarantineOrigin | None:
+        """Return the note about an item's origin; None if it is missing or damaged."""
         try:
             note = (self._directory / _NOTES_DIRECTORY / f"{name}.json").read_bytes()
             return msgspec.json.decode(note, type=QuarantineOrigin)
@@ -156,13 +171,20 @@ class Quarantine:
             return None
 
     def _forget(self, item: QuarantinedItem) -> None:
+        """Delete the note about an item's origin."""
         with suppress(OSError):
             (self._directory / _NOTES_DIRECTORY / f"{item.name}.json").unlink()
 
 
+def _time_of_move(item: QuarantinedItem) -> float:
+    return item.origin.at if item.origin else 0.0
+
+
 def _sizes(place: Path) -> Iterator[int]:
-    with suppress(OSError):
-        yield place.lstat().st_size if not place.is_dir() or place.is_symlink() else 0
+    """Yield the size in bytes of a file, or of each file in a directory."""
+    if place.is_symlink() or not place.is_dir():
+        with suppress(OSError):
+            yield place.lstat().st_size
     for folder, _, names in os.walk(place):
         for name in names:
             with suppress(OSError):
@@ -170,6 +192,7 @@ def _sizes(place: Path) -> Iterator[int]:
 
 
 def _open_folder(folder: str) -> int:
+    """Open a directory by its absolute path. Raises `OSError` if a link is on the path."""
     top = os.open("/", FOLDER_FLAGS)
     try:
         return open_beneath(top, folder.lstrip("/") or ".", FOLDER_FLAGS)
@@ -178,9 +201,10 @@ def _open_folder(folder: str) -> int:
 
 
 def _move_back(place: Path, name: str, descriptor: int, replaced_by: str) -> None:
-    """Move `place` to `name`, where nothing may exist: a directory by renaming, a file by a link.
+    """Move the quarantined `place` to the entry `name` of the open directory `descriptor`.
 
-    A file may replace the one that refold put in its place, with the sha256 `replaced_by`.
+    Raises `OSError` if something exists there. Only a file whose sha256 is `replaced_by` is
+    replaced: refold restored it when it moved `place` to quarantine.
     """
     about = place.lstat()
     if replaced_by and not stat.S_ISDIR(about.st_mode):
@@ -192,7 +216,7 @@ def _move_back(place: Path, name: str, descriptor: int, replaced_by: str) -> Non
                 os.replace(place, name, dst_dir_fd=descriptor)
                 return
     if stat.S_ISDIR(about.st_mode):
-        # Fails where anything is; an empty one is replaced.
+        # This fails if anything exists there. Renaming replaces the new empty directory.
         os.mkdir(name, 0o700, dir_fd=descriptor)
         try:
             os.rename(place, name, dst_dir_fd=descriptor)
@@ -200,5 +224,6 @@ def _move_back(place: Path, name: str, descriptor: int, replaced_by: str) -> Non
             os.rmdir(name, dir_fd=descriptor)
             raise
     else:
+        # Unlike a renaming, a link never replaces a file.
         os.link(place, name, dst_dir_fd=descriptor, follow_symlinks=False)
         place.unlink()

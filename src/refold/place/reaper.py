@@ -1,9 +1,12 @@
-"""Finds every process of a command, and ends it.
+"""Finds and kills every process of a command.
 
-A process can leave its group, its session and its parents, and clear its environment. Two marks
-stay with it: a word in the environment, and an unused resource limit, set to a number of ours,
-which cannot be raised again. Without /proc, there are only process groups. The kernel ends the
-processes in a sandbox.
+A process can leave its group, its session and its parents, and can clear its environment. Two
+marks identify it nevertheless: a word in its environment, and a resource limit that is
+otherwise unused (bytes in message queues). The limit is set to a random number, which no
+process can raise again.
+
+Without /proc, only process groups can be killed. The processes in a sandbox are killed by the
+kernel.
 """
 
 import os
@@ -18,11 +21,12 @@ from msgspec import Struct
 
 from refold.process_groups import signal_group
 
-# Our tokens in the environment, those of outer calls first.
+# Our tokens in the environment; those of outer calls come first.
 ENVIRONMENT_NAME = "REFOLD_CALLS"
 _TOKEN_VARIABLE = re.compile(rb"REFOLD_CALLS=([0-9.:]+)")
 _QUEUE_LIMIT = re.compile(rb"Max msgqueue size +\d+ +(\d+)")
-_LOWEST, _MARKS = 10_000, 700_000  # bytes of message queues: below what systems give
+# sizes of message queues in bytes, below the usual limits of systems
+_MIN_QUEUE_BYTES, _QUEUE_CHOICES = 10_000, 700_000
 _THREAD_GROUP = re.compile(rb"^Tgid:\t(\d+)$", re.MULTILINE)
 _FORK_COUNT = re.compile(rb"^processes (\d+)", re.MULTILINE)
 _MAX_FORKS_FOR_RANGE = 500  # process numbers repeat after 32,768 forks at the earliest
@@ -31,16 +35,20 @@ _KILL_PAUSE_SECONDS = 0.01
 
 
 class ProcessMark(Struct, frozen=True):
-    """What identifies the processes of one call. `queues` is the hard limit that they have."""
+    """Identifies the processes of one command.
+
+    `token` is the word in their environment, `queues` their hard limit on bytes in message
+    queues.
+    """
 
     token: str
     queues: int
-    began: int = 0  # ticks since the machine started
-    forks: int = -1  # of the whole machine, before it began; -1: not known
+    began: int = 0  # start time, in ticks since the machine started
+    forks: int = -1  # forks of the whole machine before the call; -1: unknown
 
 
 class ProcessLine(Struct, frozen=True):
-    """One line of the list of processes."""
+    """A process as the kernel describes it. `began` is in ticks since the machine started."""
 
     pid: int
     state: str
@@ -51,31 +59,36 @@ class ProcessLine(Struct, frozen=True):
 
 
 def new_mark(outer: str = "") -> ProcessMark:
-    """A mark for a call. `outer` are the marks that this process has itself."""
+    """Create the mark of a command. `outer` is the token of the commands that run this refold.
+
+    It is "" if no refold runs this one.
+    """
     word = f"{owner_token()}.{time.monotonic_ns()}"
     token = f"{outer}:{word}" if outer else word
-    return ProcessMark(
-        token,
-        _LOWEST + int.from_bytes(os.urandom(4), "big") % _MARKS,
-        _start_time_now(),
-        _fork_count(),
-    )
+    random_number = int.from_bytes(os.urandom(4), "big")
+    queues = _MIN_QUEUE_BYTES + random_number % _QUEUE_CHOICES
+    return ProcessMark(token, queues, _start_time_now(), _fork_count())
 
 
 def process_line(pid: int) -> ProcessLine | None:
-    """The entry of a process; None without such a process or without /proc."""
+    """Return the kernel's description of a process; None if it does not exist.
+
+    Without /proc the result is None, too.
+    """
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
-            # The name before the last parenthesis may hold anything.
+            # The name before the last parenthesis may contain any character.
             fields = file.read().rpartition(b")")[2].split()
-        numbers = [int(fields[index]) for index in (1, 2, 3, 19)]
+        state = fields[0].decode()
+        parent, group, session = map(int, fields[1:4])
+        began = int(fields[19])
     except (OSError, ValueError, IndexError):
         return None
-    return ProcessLine(pid, fields[0].decode(), *numbers)
+    return ProcessLine(pid, state, parent, group, session, began)
 
 
 def all_processes() -> Iterator[ProcessLine]:
-    """All processes."""
+    """Yield all processes of the machine; none without /proc."""
     try:
         names = os.listdir("/proc")
     except FileNotFoundError:
@@ -86,9 +99,12 @@ def all_processes() -> Iterator[ProcessLine]:
 
 
 def _processes_between(first: int, last: int) -> Iterator[ProcessLine]:
-    """Processes with a number from `first` to `last`: listing all would take longer."""
+    """Yield the processes whose ids are between `first` and `last`, inclusive.
+
+    This is faster than listing all processes.
+    """
     for pid in range(first, last + 1):
-        # Threads have numbers, too, which a listing does not show.
+        # Threads have numbers, too, and a directory listing does not include them.
         if (process := process_line(pid)) and _is_thread_group_leader(pid):
             yield process
 
@@ -101,48 +117,49 @@ def _is_thread_group_leader(pid: int) -> bool:
 def processes_of(
     mark: ProcessMark, leader: int, *, gone_too: bool = True
 ) -> list[ProcessLine]:
-    """All live processes of the call whose first process was `leader`.
+    """Return the live processes of the command whose first process was `leader`.
 
-    `gone_too` includes those that cut all ties to it, which takes longer.
+    With `gone_too`, processes that have cut all ties to the leader are also found, by their
+    mark. That takes longer.
     """
-    young = [
-        process for process in _processes_since(mark, leader) if process.began >= mark.began
-    ]
-    young = [
+    candidates = [
         process
-        for process in young
-        if process.state not in "ZX" and process.pid != os.getpid()
+        for process in _processes_since(mark, leader)
+        if process.began >= mark.began
+        and process.state not in "ZX"  # zombies and dead processes
+        and process.pid != os.getpid()
     ]
-    inside = {leader}
+    member_ids = {leader}
     members = list[ProcessLine]()
-    for process in sorted(young, key=lambda each: (each.began, each.pid)):
-        if (
+    # A parent comes before its children.
+    for process in sorted(candidates, key=lambda each: (each.began, each.pid)):
+        is_member = (
             process.pid == leader
             or leader in (process.session, process.group)
-            or process.parent in inside
-            or (gone_too and _has_mark(process.pid, mark))
-        ):
-            inside.add(process.pid)
+            or process.parent in member_ids
+        )
+        if is_member or (gone_too and _has_mark(process.pid, mark)):
+            member_ids.add(process.pid)
             members.append(process)
     return members
 
 
 def end_all(mark: ProcessMark, leader: int) -> None:
-    """Signal all processes of the call to end, repeatedly until none is left."""
+    """Kill all processes of a command, in several rounds, until none is left."""
     for _ in range(_KILL_ROUNDS):
         signal_group(leader, signal.SIGKILL)
-        left = processes_of(mark, leader)
-        if not left:
+        processes = processes_of(mark, leader)
+        if not processes:
             return
-        # All are stopped before the first is killed, so that none starts another.
-        for order in (signal.SIGSTOP, signal.SIGKILL):
-            for process in left:
-                _send_signal(process, order)
+        # All are stopped before the first is killed, so that none can start another.
+        for signal_number in (signal.SIGSTOP, signal.SIGKILL):
+            for process in processes:
+                _send_signal(process, signal_number)
         time.sleep(_KILL_PAUSE_SECONDS)
 
 
 def reap_strays() -> int:
-    """End the processes that killed refolds left. Return their number."""
+    """Kill the processes of commands whose refold is no longer alive. Return their number."""
     strays = [
         process
         for process in all_processes()
@@ -154,24 +171,23 @@ def reap_strays() -> int:
 
 
 def _processes_since(mark: ProcessMark, leader: int) -> Iterator[ProcessLine]:
-    """The leader, and processes that may have begun after it."""
+    """Yield the processes that may have started after `leader`, and `leader` itself.
+
+    If that is not certain, yield all processes.
+    """
     last, forks = _last_pid(), _fork_count()
-    # Numbers are assigned in a circle, which so few forks cannot have closed.
-    if (
-        mark.forks < 0
-        or forks - mark.forks > _MAX_FORKS_FOR_RANGE
-        or not 0 < leader <= last
-    ):
+    if mark.forks < 0:  # unknown
         return all_processes()
-    return (
-        _processes_between(leader, last)
-        if last - leader <= _MAX_FORKS_FOR_RANGE
-        else all_processes()
-    )
+    # Process numbers wrap around, but not within so few forks.
+    if forks - mark.forks > _MAX_FORKS_FOR_RANGE:
+        return all_processes()
+    if not 0 < leader <= last or last - leader > _MAX_FORKS_FOR_RANGE:
+        return all_processes()
+    return _processes_between(leader, last)
 
 
 def owner_token() -> str:
-    """A unique token for this process: its namespace, its number, its start."""
+    """Return a word that identifies this process: its PID namespace, id and start time."""
     return _token_of(os.getpid())
 
 
@@ -182,19 +198,21 @@ def _token_of(pid: int) -> str:
 
 
 def owner_lives(word: str) -> bool:
-    """Whether the process that `word`, or a prefix of it, identifies is alive.
+    """Whether the process is alive whose `owner_token` is at the beginning of `word`.
 
-    If that is unknown, as in another container, it counts as alive.
+    A process of another PID namespace counts as alive, because its state cannot be found out.
     """
-    space, pid, began = [*word.split("."), "", ""][:3]
-    if space != _pid_namespace() or not pid.isdigit() or not began.isdigit():
+    namespace, pid, began = [*word.split("."), "", ""][:3]
+    if namespace != _pid_namespace():
+        return True
+    if not pid.isdigit() or not began.isdigit():
         return True
     process = process_line(int(pid))
     return process is not None and process.began == int(began)
 
 
 def _pid_namespace() -> str:
-    """The PID namespace of this process."""
+    """Return the number of this process's PID namespace; "0" if not Linux."""
     try:
         return str(os.stat("/proc/self/ns/pid").st_ino)
     except OSError:
@@ -202,27 +220,31 @@ def _pid_namespace() -> str:
 
 
 def _start_time_now() -> int:
-    """The start time of a process that begins now."""
+    """Return the start time of a process that starts now, in ticks; 0 if not Linux."""
     try:
-        ticks = os.sysconf("SC_CLK_TCK")
-        return max(0, int(time.clock_gettime(time.CLOCK_BOOTTIME) * ticks) - 1)
-    except (AttributeError, ValueError, OSError):  # no Linux
+        ticks_per_second = os.sysconf("SC_CLK_TCK")
+        ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * ticks_per_second)
+        return max(0, ticks - 1)  # the kernel may round in another way
+    except (AttributeError, ValueError, OSError):  # not Linux
         return 0
 
 
 def _fork_count() -> int:
-    """How many processes and threads the machine has ever started; -1: no Linux."""
+    """Return how many processes and threads were started since boot; -1 if not Linux."""
     count = _FORK_COUNT.search(_read_proc_file("/proc/stat"))
     return int(count[1]) if count else -1
 
 
 def _last_pid() -> int:
-    """The newest process number in our namespace; 0 if not Linux."""
+    """Return the newest process id in our PID namespace; 0 if not Linux."""
     fields = _read_proc_file("/proc/loadavg").split()
-    return int(fields[4]) if len(fields) > 4 and fields[4].isdigit() else 0
+    if len(fields) < 5 or not fields[4].isdigit():
+        return 0
+    return int(fields[4])
 
 
 def _has_mark(pid: int, mark: ProcessMark) -> bool:
+    """Whether a process has a command's mark, in its environment or in an unusual limit."""
     if mark.token.encode() in _read_proc_file(f"/proc/{pid}/environ"):
         return True
     queue_limit = _QUEUE_LIMIT.search(_read_proc_file(f"/proc/{pid}/limits"))
@@ -230,6 +252,7 @@ def _has_mark(pid: int, mark: ProcessMark) -> bool:
 
 
 def _is_stray(pid: int) -> bool:
+    """Whether a refold that is no longer alive has started this process."""
     token = _TOKEN_VARIABLE.search(_read_proc_file(f"/proc/{pid}/environ"))
     if token is None:
         return False
@@ -237,24 +260,26 @@ def _is_stray(pid: int) -> bool:
 
 
 def _read_proc_file(path: str) -> bytes:
+    """Return the content of a file in /proc; b"" if it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read()
-    except OSError:  # ended, or of another user
+    except OSError:  # exited, or owned by another user
         return b""
 
 
-def _send_signal(process: ProcessLine, order: signal.Signals) -> None:
-    """Send a signal. The number may be reused by now, so it is checked again."""
+def _send_signal(process: ProcessLine, signal_number: signal.Signals) -> None:
+    """Send a signal to a process, unless its id belongs to another process by now."""
     with suppress(OSError), ExitStack() as stack:
-        number = -1
-        if hasattr(os, "pidfd_open"):  # not before Python 3.9, on the far side of a pipe
-            number = os.pidfd_open(process.pid)
-            stack.callback(os.close, number)
+        pidfd = -1
+        # Python before 3.9, on the far side of a pipe, lacks it
+        if hasattr(os, "pidfd_open"):
+            pidfd = os.pidfd_open(process.pid)
+            stack.callback(os.close, pidfd)
         current = process_line(process.pid)
         if current is None or current.began != process.began:
             return
-        if number >= 0:
-            signal.pidfd_send_signal(number, order)
+        if pidfd >= 0:
+            signal.pidfd_send_signal(pidfd, signal_number)
         else:
-            os.kill(process.pid, order)
+            os.kill(process.pid, signal_number)

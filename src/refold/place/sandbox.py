@@ -1,8 +1,9 @@
-"""What this machine can enforce for a command, and the sandbox of one command.
+"""Prepares the sandbox of each command, as far as this machine can enforce one.
 
-bubblewrap where it works; otherwise Landlock, which prevents writing elsewhere and TCP, and
-hides nothing; on a Mac `sandbox-exec`, untested. `notice` says what is missing. `commands`
-starts and ends commands.
+Commands run in bubblewrap where it works. Otherwise Landlock keeps them from using TCP and from
+writing outside the workspace, but hides no files; on a Mac `sandbox-exec` is used, untested.
+`notice` says what is missing. `sandbox_probe` tries out what works, and `command_starter`
+starts commands.
 """
 
 import os
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from threading import Lock, Thread
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
@@ -25,6 +26,7 @@ from refold.place.landlock import Restrictions
 from refold.place.port import NOTHING_MORE, CommandExtras, GuardChange, GuardReport
 from refold.place.port import NetworkFilter as HostFilter
 from refold.place.reaper import owner_lives, owner_token
+from refold.place.sandbox_probe import Capabilities, Kind, probe
 from refold.place.sandbox_rules import (
     SOCKET_PATH,
     CommandContext,
@@ -44,29 +46,25 @@ if TYPE_CHECKING:
     from refold.place.user_git_settings import UserGitSettings
     from refold.values.hosts import ReachableHosts
 
-Kind: TypeAlias = Literal["bubblewrap", "landlock", "seatbelt", "none", "off"]
 
 _TMP_NAME = "refold-sandbox-"
-_WITH_ABSTRACT = 6  # the first version of Landlock with abstract sockets
+# the first version of Landlock that can restrict abstract sockets
+_ABSTRACT_SOCKET_VERSION = 6
 _BWRAP_MISSING = (
     "bubblewrap (bwrap), which commands run in, no longer exists. Install it again, or "
     "restart refold to run commands without it."
-)
-_NAMESPACES_ALLOWED = (
-    "Commands can make namespaces (sandbox.user_namespaces is true), and detach what covers "
-    "protected files while they run."
 )
 _FILTER_UNAVAILABLE = (
     "The command could not be kept to named hosts: bubblewrap is setuid here. Install it "
     "without that, or ask for every host."
 )
-_INSTALL_HINT = "Install bubblewrap (apt install bubblewrap, dnf install bubblewrap)"
 
 
-def _has_entries(directory: str) -> bool:
+def _has_stored_states(directory: str) -> bool:
+    """Whether an earlier command has stored states of guarded paths."""
     try:
         return bool(directory and os.listdir(directory))
-    except OSError:  # no command was ever run
+    except OSError:  # no command was run yet
         return False
 
 
@@ -74,52 +72,45 @@ def _do_nothing() -> None:
     pass
 
 
-class _Capabilities(Struct, frozen=True):
-    """What this machine can do, tried once, and what the user must know about it."""
-
-    kind: Kind
-    notice: str = ""
-    gives_up: bool = False  # what starts a command can give up rights before
-    guards_sockets: bool = False
-
-
 class Launch(Struct, frozen=True):
-    """How to start one command, and what to do when all of it has ended."""
+    """How to start one command. Call `after` when all its processes have exited."""
 
-    arguments: tuple[str, ...] = ()  # before the shell
+    arguments: tuple[str, ...] = ()  # to put before the shell
     environ: Mapping[str, str] = {}
-    restrictions: Restrictions | None = None  # applied before it is started
+    restrictions: Restrictions | None = None  # to apply before the command starts
     after: Callable[[], GuardReport] = GuardReport
-    beat: Callable[[], None] = _do_nothing  # call it from time to time while it runs
+    beat: Callable[[], None] = _do_nothing  # call it regularly while the command runs
     mounts: MountPlan | None = None  # must be in place before the command runs
     offline: bool = False
     looking: bool = False
     guards_sockets: bool = False  # as in `CommandContext`
-    reachable_socket: str = ""  # all the same, wherever the command sees it
+    reachable_socket: str = ""  # allowed nevertheless, wherever the command sees it
     seccomp: bytes = b""  # the filter that bubblewrap sets for the command
-    no_namespaces: bool = False  # the filter refuses them
-    in_memory: tuple[str, ...] = ()  # directories in memory, without the first slash
-    hosts: "ReachableHosts | None" = None  # it reaches these, through `filter`
+    no_namespaces: bool = False  # the filter refuses to make namespaces
+    in_memory: tuple[
+        str, ...
+    ] = ()  # directories in memory: paths without the leading slash
+    hosts: "ReachableHosts | None" = None  # reachable only through `filter`
     filter: HostFilter | None = None
 
     @property
     def own_space(self) -> bool:
-        """Whether all processes of the command end with its first process."""
+        """Whether the kernel kills all processes of the command with its first process."""
         return self.mounts is not None
 
 
 def find_sandbox(
     environ: Mapping[str, str], config: SandboxConfig, sibling: "Sandbox | None" = None
 ) -> "Sandbox":
-    """The sandbox of a session. It tests the machine when it is first used or at `begin`.
+    """Return the sandbox of a session. The machine is tested at its first use or `begin`.
 
-    `sibling` is another sandbox of the workspace: commands of both may run in parallel.
+    `sibling` is another sandbox of the same workspace, whose commands may run at the same time.
     """
     return Sandbox(environ, config, sibling)
 
 
 class Sandbox:
-    """Close it at the end of the session: it keeps a private directory for commands."""
+    """The sandbox of a session, with a private directory for its commands. Close it."""
 
     def __init__(
         self,
@@ -138,11 +129,11 @@ class Sandbox:
         same = sibling is not None and sibling.config.roots == config.roots
         self._sibling = sibling if same else None
         self._undone: Sequence[GuardChange] = ()
-        self._tried: _Capabilities | None = None
-        self._trying = Lock()
+        self._probed: Capabilities | None = None
+        self._probe_lock = Lock()
 
     def begin(self) -> None:
-        """Test the machine in a thread. Callers that need the result wait for it."""
+        """Start to test the machine, in a thread. Properties that need the result wait for it."""
         Thread(target=self._capabilities, daemon=True).start()
 
     @property
@@ -151,23 +142,26 @@ class Sandbox:
 
     @property
     def confines(self) -> bool:
-        """Whether a command can be kept from writing and from the network."""
+        """Whether commands can be kept both from writing and from using the network."""
         return self.kind in ("bubblewrap", "seatbelt")
 
     @property
     def filters_hosts(self) -> bool:
-        """Whether commands can be limited to named hosts. A setuid sandbox cannot be entered."""
+        """Whether commands can be limited to named hosts.
+
+        A setuid bubblewrap cannot do that, and a session may have no `filter`.
+        """
         gives_up = self.kind == "bubblewrap" and self._capabilities().gives_up
         return gives_up and self.config.filter is not None
 
     @property
     def notice(self) -> str:
-        """What the user must know about missing protection; "" if nothing is missing."""
+        """A sentence for the user about missing protection; "" if nothing is missing."""
         return self._capabilities().notice
 
     @property
     def undone(self) -> Sequence[GuardChange]:
-        """Changes by commands of a killed refold, undone at the start."""
+        """Changes by commands of a killed refold that this session has undone at its start."""
         self._capabilities()
         return self._undone
 
@@ -178,26 +172,26 @@ class Sandbox:
         extras: CommandExtras = NOTHING_MORE,
         unread: Callable[[], Sequence[str]] = no_paths,
     ) -> Launch:
-        """The sandbox of one command, which may not read `unread`.
+        """Return how to start one command, which may not read the paths of `unread`.
 
-        It reads the disk: call it from a thread. Call `after` of the result at the end.
+        Call it from a thread, because it reads the disk. Call `after` of the result when all
+        processes of the command have exited. Raises `ToolFailed`.
         """
-        can = self._capabilities()
-        if can.kind in ("none", "off"):
+        if self.kind in ("none", "off"):
             return Launch()
-        within = self._limit_to_settings(confines)
-        if within.hosts is not None and self.config.filter is not None:
+        limited = self._limit_to_settings(confines)
+        if limited.hosts is not None and self.config.filter is not None:
             self.config.filter.begin()
-        if not within.writes:
-            rules = self._rules(cwd, within, extras, self.watch.paths(), unread)
+        if not limited.writes:
+            rules = self._rules(cwd, limited, extras, self.watch.paths(), unread)
             return self._launch(rules, extras.environ)
         from refold.place.guard_state import AllowedPaths  # a start runs no command
 
-        opened = (*within.opened, *linked_step_folders(within.opened))
-        allowed = AllowedPaths(opened, within.of_git)
+        opened = (*limited.opened, *linked_step_folders(limited.opened))
+        allowed = AllowedPaths(opened, limited.of_git)
         paths = self._begin_watch(allowed)
         try:
-            rules = self._rules(cwd, within, extras, paths, unread)
+            rules = self._rules(cwd, limited, extras, paths, unread)
             launch = self._launch(rules, extras.environ)
         except BaseException:
             self.watch.cancel(allowed)
@@ -211,7 +205,7 @@ class Sandbox:
         return structs.replace(launch, after=after, beat=self.watch.record_heartbeat)
 
     def _undetachable_mounts(self, launch: Launch, rules: SandboxRules) -> Sequence[str]:
-        """Read-only mounts that the command cannot detach."""
+        """Return the read-only mounts, if the command cannot detach any; else ()."""
         if launch.mounts is None or not launch.seccomp or not launch.no_namespaces:
             return ()
         return bubblewrap.read_only_paths(rules)
@@ -222,26 +216,34 @@ class Sandbox:
         confines: Confinement,
         unread: Callable[[], Sequence[str]] = no_paths,
     ) -> Launch:
-        """What `launch` would return for a next command, without registering it as a writer."""
-        within, paths = self._limit_to_settings(confines), self.watch.paths()
-        return self._launch(self._rules(cwd, within, NOTHING_MORE, paths, unread))
+        """Return a `Launch` to set up a sandbox before its command is known.
+
+        Unlike with `launch`, no writing command is registered.
+        """
+        limited, paths = self._limit_to_settings(confines), self.watch.paths()
+        return self._launch(self._rules(cwd, limited, NOTHING_MORE, paths, unread))
 
     def _limit_to_settings(self, confines: Confinement) -> Confinement:
+        """Return `confines` changed by the session's settings for writing and network."""
         writes = confines.writes and self.config.profile == "workspace"
         network = confines.network or self.config.network
         hosts = self._hosts(confines.hosts) if network else None
         return structs.replace(confines, writes=writes, network=network, hosts=hosts)
 
     def _hosts(self, request: "ReachableHosts | None") -> "ReachableHosts | None":
-        """The hosts to allow; None: every host. A deny rule needs the filter, too."""
+        """Return the hosts that a command with network may reach through the filter.
+
+        `request` are the allowed hosts; None means every host. Return None if the command gets
+        the network without a filter. Raises `ToolFailed` if it needs one and none works here.
+        """
         if self.filters_hosts:
             from refold.values.hosts import ReachableHosts, every_host_but
 
-            hosts = (request or ReachableHosts()).without(
-                ReachableHosts((), tuple(self.config.denied_hosts()))
-            )
-            every = request is None or self.config.network
-            return every_host_but(hosts) if every else hosts
+            denied = ReachableHosts((), tuple(self.config.denied_hosts()))
+            hosts = (request or ReachableHosts()).without(denied)
+            if request is None or self.config.network:
+                return every_host_but(hosts)
+            return hosts
         if request is not None and self.kind == "bubblewrap" and not self.config.network:
             raise ToolFailed(_FILTER_UNAVAILABLE)
         return None
@@ -254,29 +256,37 @@ class Sandbox:
         guarded: GuardedPaths,
         unread: Callable[[], Sequence[str]],
     ) -> SandboxRules:
+        """Return the rules for one command, with the git settings and indexes that it sees.
+
+        If files are hidden from the command, it gets a copy of git's index in which these are
+        skipped.
+        """
         with self._lock:
-            private = self._private_directory  # made once, by the first caller
+            private = self._private_directory  # the first caller creates it
         guards = self._capabilities().guards_sockets
         context = CommandContext(private, cwd, guards, extras.own_tmp)
-        named = dict.fromkeys((*self.config.unread(), *unread()))
+        denied = dict.fromkeys((*self.config.unread(), *unread()))
         rules = self._layout.rules(context, confines, guarded, extras.seen)
-        rules = with_denied(_deniable_paths(named), rules)
+        rules = with_denied(_deniable_paths(denied), rules)
         git = self._programs.find("git")
-        signs = confines.writes and self.config.ssh_agent
-        settings = self._git_settings.signing_files(git, private) if signs else ()
+        settings: tuple[tuple[str, str], ...] = ()
+        if confines.writes and self.config.ssh_agent:
+            settings = self._git_settings.signing_files(git, private)
         if confines.writes and not confines.narrow:
-            return structs.replace(rules, settings=settings)  # git writes the index
+            return structs.replace(rules, settings=settings)  # git must write this index
         hidden = (*rules.unread, *rules.denied)
-        copies = (*self._indexes.copies(hidden, self._git_directories, private),)
+        copies = tuple(self._indexes.copies(hidden, self._git_directories, private))
         shut = rules.shut
-        if confines.writes:  # then git cannot commit, because it would commit what it sees
-            its = [os.path.dirname(index) for index, _ in copies]
-            shut = (*dict.fromkeys((*its, *map(main_git, its), *shut)),)
+        if confines.writes:  # git must not commit: it would commit the copy of the index
+            index_folders = [os.path.dirname(index) for index, _ in copies]
+            shut = (*index_folders, *map(main_git, index_folders), *shut)
+            shut = tuple(dict.fromkeys(shut))  # each path once, in order
         settings = (*self._git_settings.files(git, private), *settings)
         instead = (*rules.instead, *copies)
         return structs.replace(rules, instead=instead, settings=settings, shut=shut)
 
     def _launch(self, rules: SandboxRules, variables: Mapping[str, str] = {}) -> Launch:
+        """Return how to start a command with these rules and the variables that the user named."""
         can = self._capabilities()
         mounts = MountPlan(rules) if can.kind == "bubblewrap" else None
         return Launch(
@@ -296,7 +306,7 @@ class Sandbox:
         )
 
     def _filter(self) -> bytes:
-        from refold.place.seccomp import command_filter  # not before a command
+        from refold.place.seccomp import command_filter  # not needed before a command runs
 
         return command_filter(
             namespaces=self.config.user_namespaces,
@@ -333,16 +343,15 @@ class Sandbox:
         return (*self.config.roots, *self._layout.repositories)
 
     def key_in_git(self) -> str:
-        """A file in git's index that commands without approval do not see; "" for none."""
+        """Return a tracked file that commands without approval do not see; "" if none."""
         from refold.place.git_index import first_tracked_path
 
-        return first_tracked_path(
-            (*self.watch.paths().keys, *self.config.unread()), self._git_directories
-        )
+        hidden = (*self.watch.paths().keys, *self.config.unread())
+        return first_tracked_path(hidden, self._git_directories)
 
     @property
     def watch(self) -> "GuardWatch":
-        """The watch of all commands that write in this workspace."""
+        """The watch over guarded paths, which this sandbox shares with its sibling."""
         return self._sibling.watch if self._sibling is not None else self._watch
 
     @cached_property
@@ -364,6 +373,7 @@ class Sandbox:
         )
 
     def close(self) -> None:
+        # Reading a cached property would create what was not needed until now.
         if "_git_settings" in self.__dict__:
             self._git_settings.close()
         if "_private_directory" in self.__dict__:
@@ -374,69 +384,37 @@ class Sandbox:
 
     @cached_property
     def _private_directory(self) -> str:
+        """Return a new directory that is deleted at the latest when this process ends."""
         import tempfile
 
         directory = os.path.realpath(
             tempfile.mkdtemp(prefix=f"{_TMP_NAME}{owner_token()}.")
         )
-        # For sessions that are never closed.
+        # Delete the directories of sessions that are never closed.
         weakref.finalize(self, shutil.rmtree, directory, ignore_errors=True)
         bubblewrap.fill_private_directory(directory)
         return directory
 
-    def _capabilities(self) -> _Capabilities:
-        with self._trying:
-            if self._tried is None:
-                if self._sibling is None and _has_entries(self.config.states):
+    def _capabilities(self) -> Capabilities:
+        """Return what this machine can enforce, found out by the first call.
+
+        The first call also undoes the changes of commands whose refold was killed.
+        """
+        with self._probe_lock:
+            if self._probed is None:
+                if self._sibling is None and _has_stored_states(self.config.states):
                     from refold.place.guard_watch import undo_after_kill
 
                     self._undone = undo_after_kill(self._watch.workspace)
-                self._tried = self._probe()
-            return self._tried
-
-    def _probe(self) -> _Capabilities:
-        if self.config.profile == "off":
-            return _Capabilities(
-                "off", "The sandbox is off: commands can do whatever you can do."
-            )
-        if os.path.exists(seatbelt.PROGRAM_PATH):
-            return _Capabilities(
-                "seatbelt",
-                "Commands run under sandbox-exec with a profile that was never tested "
-                "on a Mac: do not rely on it.",
-            )
-        why = self._why_bwrap_unusable() or bubblewrap.why_unusable(self._bwrap)
-        if not why:
-            from refold.place import socket_guard  # nothing else needs it
-
-            # A setuid bubblewrap could no longer become root.
-            plain = not bubblewrap.is_setuid(self._bwrap)
-            guards = plain and socket_guard.is_permitted()
-            notice = _NAMESPACES_ALLOWED if self.config.user_namespaces else ""
-            return _Capabilities("bubblewrap", notice, plain, guards)
-        if landlock.landlock_version():
-            return _Capabilities(
-                "landlock",
-                f"Commands run in a weak sandbox, because {why}: they cannot write outside "
-                "the workspace or connect by TCP, but they can read your keys and change "
-                f"protected files in the workspace. refold asks more often. {_INSTALL_HINT}.",
-                gives_up=True,
-            )
-        return _Capabilities(
-            "none",
-            f"Commands run WITHOUT a sandbox, because {why}: they can do whatever "
-            f"you can do. refold asks more often. {_INSTALL_HINT}.",
-        )
-
-    def _why_bwrap_unusable(self) -> str:
-        skipped_programs = [] if self._bwrap else self._programs.skipped_programs("bwrap")
-        return next((f"{path} is not run: {why}" for path, why in skipped_programs), "")
+                self._probed = probe(self.config, self._programs)
+            return self._probed
 
     @property
     def _bwrap(self) -> str:
         return self._programs.find("bwrap")
 
     def _arguments(self, rules: SandboxRules, mounts: MountPlan | None) -> tuple[str, ...]:
+        """Return the words to put before the command; none if no program confines it."""
         if mounts:
             if not self._bwrap:
                 raise ToolFailed(_BWRAP_MISSING)
@@ -446,37 +424,42 @@ class Sandbox:
         return ()
 
     def _restrictions(self, rules: SandboxRules) -> Restrictions | None:
+        """Return the rights that the starting thread must give up; None if it keeps all."""
         if self.kind == "landlock":
             writable = (*rules.open, self._private_directory, *_DEVICES)
             shared = ("/dev/shm",) if rules.open else ()
             return Restrictions((*writable, *shared), tcp=not rules.network, others=True)
-        can_scope = (
-            self._capabilities().gives_up and landlock.landlock_version() >= _WITH_ABSTRACT
-        )
-        return Restrictions(others=True) if can_scope else None
+        if not self._capabilities().gives_up:
+            return None
+        if landlock.landlock_version() < _ABSTRACT_SOCKET_VERSION:
+            return None
+        return Restrictions(others=True)
 
     def _environ(self, rules: SandboxRules, variables: Mapping[str, str]) -> dict[str, str]:
-        walled, private = self.kind == "bubblewrap", self._private_directory
-        visible = (
-            bubblewrap.temporary_directory(rules)
-            if walled
-            else bubblewrap.tmp_directory(private)
-        )
-        places = {"TMPDIR": visible, "XDG_STATE_HOME": f"{visible}/.state"}
+        """Return the variables that the sandbox sets for a command.
+
+        A variable in `variables`, which the user named, is not set.
+        """
+        in_bubblewrap = self.kind == "bubblewrap"
+        if in_bubblewrap:
+            tmp = bubblewrap.temporary_directory(rules)
+        else:
+            tmp = bubblewrap.tmp_directory(self._private_directory)
+        environ = {"TMPDIR": tmp, "XDG_STATE_HOME": f"{tmp}/.state"}
         if not self._layout.can_write(".cache"):
-            places |= {"XDG_CACHE_HOME": f"{visible}/.cache"}
+            environ["XDG_CACHE_HOME"] = f"{tmp}/.cache"
         if not self._layout.can_write(".npm"):
-            places |= {"npm_config_cache": f"{visible}/.npm"}
-        places = {name: places[name] for name in places.keys() - variables.keys()}
+            environ["npm_config_cache"] = f"{tmp}/.npm"
+        environ = {name: environ[name] for name in environ.keys() - variables.keys()}
         if rules.instead and not rules.looking:
-            places |= KEEPS_HIDDEN
+            environ |= KEEPS_HIDDEN
         if rules.hosts is not None:
             from refold.place.sandbox_listener import proxy_variables
 
-            places |= proxy_variables(rules.hosts)
+            environ |= proxy_variables(rules.hosts)
         if agent := dict(rules.settings).get(SOCKET_PATH):
-            places["SSH_AUTH_SOCK"] = SOCKET_PATH if walled else agent
-        return places
+            environ["SSH_AUTH_SOCK"] = SOCKET_PATH if in_bubblewrap else agent
+        return environ
 
 
 _DEVICES = tuple(
@@ -485,7 +468,7 @@ _DEVICES = tuple(
 
 
 def remove_strays() -> None:
-    """Delete the private directories of refolds that have ended."""
+    """Delete the private directories of refold processes that have exited."""
     import tempfile
 
     folder = tempfile.gettempdir()
@@ -496,5 +479,8 @@ def remove_strays() -> None:
 
 
 def _deniable_paths(paths: Iterable[str]) -> tuple[str, ...]:
-    """Existing paths without links: a link cannot be covered, and its target has its own rule."""
+    """Return the paths that exist and are no links.
+
+    A link cannot be covered by a mount, and its target has a rule of its own.
+    """
     return tuple(p for p in paths if os.path.exists(p) and not os.path.islink(p))

@@ -1,12 +1,12 @@
-"""Sets up a sandbox before its command is known: setup takes longer than most commands.
+"""Sets up a sandbox before its command is known, because that takes longer than most commands.
 
-It is one like that of a command that has just started, and waits at its gate
-(`spawn.GatedSandbox`). The next command takes it only if it would get the very same now, and
-if the files that it shows are those that lie there now. Otherwise it is closed, unused, and
-the command gets a new one.
+It is set up as for a command like the last one, and waits at its gate (`spawn.GatedSandbox`).
+The next command uses it only if a new sandbox would be the same and the files in it are still
+current. Otherwise it is closed, and the command gets a new one.
 
-If all commands of a session shared one sandbox, each would meet what the one before left
-running, and none would be kept from a file that was created after the first (decision 192).
+One sandbox for all commands of a session would not do: a command would meet processes of
+earlier commands, and a file that was created after the first command could not be hidden
+(decision 0192).
 """
 
 import os
@@ -22,17 +22,17 @@ from refold.place.port import NOTHING_MORE
 from refold.place.sandbox import Launch
 from refold.place.spawn import GatedSandbox, RunningCommand, SpawnRequest, confine_thread
 
-_WAIT_SECONDS = 60.0  # in which a sandbox waits for a command
-_MAX_OF_PROCESS = 32  # that wait in all sessions: each has ten files open
+_WAIT_SECONDS = 60.0  # the time for which a sandbox waits for a command
+_MAX_OF_PROCESS = 32  # the number that wait in all sessions; each needs ten open files
 _MAX_COMMAND_BYTES = 100_000  # a longer command may be refused when it is started
 
 
 class SandboxAhead:
-    """A sandbox whose command is not known yet. `run` one command in it, and `close` it in any
-    case. If too many wait, the oldest end.
+    """A sandbox that waits for a command. `run` one in it, and always `close` it.
 
-    It has a thread of its own for as long as the sandbox lives: a sandbox ends with the thread that
-    started it, and what the thread gives up is given up for good.
+    If too many wait in this process, the oldest are closed. Each has its own thread, because a
+    sandbox is killed with the thread that started it, and because a thread cannot regain rights
+    that it gave up.
     """
 
     _of_process: ClassVar[list["SandboxAhead"]] = []
@@ -41,15 +41,16 @@ class SandboxAhead:
     def __init__(
         self, request: SpawnRequest, launch: Launch, seconds: float = _WAIT_SECONDS
     ) -> None:
-        self._request = replace(request, command="", given=NOTHING_MORE)
+        self._request = replace(request, command="", extras=NOTHING_MORE)
         self._launch, self._seconds = launch, seconds
         self._gated: GatedSandbox | None = None
-        self._stands, self._over, self._ended = Event(), Event(), Event()
+        self._set_up, self._closing, self._ended = Event(), Event(), Event()
         self._lock, self._taken = Lock(), False
         self._limit_waiting()
         start_new_thread(self._work, ())
 
     def _limit_waiting(self) -> None:
+        """Add this sandbox to those that wait, and close the oldest if they are too many."""
         with self._of_process_lock:
             waiting = [ahead for ahead in self._of_process if ahead.waits]
             for ahead in waiting[: 1 - _MAX_OF_PROCESS]:
@@ -58,54 +59,59 @@ class SandboxAhead:
 
     @property
     def waits(self) -> bool:
-        """Whether the sandbox waits for a command: none runs in it, and it has not ended."""
+        """Whether the sandbox has not been used, and has not ended."""
         return not (self._taken or self.has_ended)
 
     def close_unused(self) -> None:
         with self._lock:
             if not self._taken:
-                self._over.set()
+                self._closing.set()
 
     def run(
         self, request: SpawnRequest, launch: Launch, limits: Limits
     ) -> RunningCommand | None:
-        """Run the command in this sandbox, if it was set up as `launch` says; otherwise
-        return None.
+        """Run a command in this sandbox.
+
+        Return None if it cannot be used: a new sandbox would differ, its files are not current,
+        or it was closed.
         """
         command, gated = _encode_command(request.command), None
         if command is not None and self.is_of(launch):
-            self._stands.wait()
+            self._set_up.wait()
             with self._lock:
-                # None: setup failed, it has waited too long, or it was closed.
-                gated = None if self._over.is_set() else self._gated
+                # None: setup failed, the sandbox waited too long, or it was closed.
+                gated = None if self._closing.is_set() else self._gated
                 self._taken = gated is not None and gated.shows(launch)
         if command is None or gated is None or not self._taken:
-            self._over.set()
+            self._closing.set()
             return None
         return gated.release(launch, limits, command)
 
     def suits(self, request: SpawnRequest) -> bool:
-        """Whether the sandbox was set up for commands like this one."""
+        """Whether the sandbox was set up for commands like this one.
+
+        They have the same directory, permissions and variables, and no input.
+        """
         ours = self._request
-        return request.given.stdin is None and (
+        return request.extras.stdin is None and (
             (request.cwd, request.confines, request.environ)
             == (ours.cwd, ours.confines, ours.environ)
         )
 
     def is_of(self, launch: Launch) -> bool:
-        """Whether the sandbox was set up as `launch` says."""
+        """Whether a new sandbox for `launch` would have the same arguments and variables."""
         expected = self._launch
         same = (launch.arguments, launch.environ) == (expected.arguments, expected.environ)
         return same and launch.hosts is None
 
     @property
     def is_ready(self) -> bool:
-        """Whether the sandbox waits for its command, or has ended."""
-        return self._stands.is_set()
+        """Whether the setup is over: the sandbox waits for its command, or has failed or ended."""
+        return self._set_up.is_set()
 
     def close(self) -> None:
-        """Close the sandbox when its command has ended, or if no command took it."""
-        self._over.set()
+        """Close the sandbox, after its command has ended or without a command."""
+        self._closing.set()
 
     @property
     def has_ended(self) -> bool:
@@ -115,33 +121,35 @@ class SandboxAhead:
         self._ended.wait()
 
     def _work(self) -> None:
+        """Set up the sandbox and hold it until it is used or closed. Ignore failures."""
         try:
             self._hold_sandbox()
         except (OSError, ValueError, ToolFailed):
-            pass  # then the command gets its own sandbox, or reports why not
+            pass  # the command then gets its own sandbox, or reports the reason
         finally:
-            self._stands.set()
+            self._set_up.set()
             self._ended.set()
 
     def _hold_sandbox(self) -> None:
+        """Set up the sandbox, and hold it until it is closed or has waited too long."""
         with confine_thread(self._launch):
             gated = GatedSandbox(self._request, self._launch, ahead=True)
             if gated.wait():
                 self._gated = gated
-                self._stands.set()
-                self._over.wait(self._seconds)
+                self._set_up.set()
+                self._closing.wait(self._seconds)
             with self._lock:
                 self._gated = None
             if self._taken:
-                self._over.wait()
+                self._closing.wait()
             else:
                 gated.end()
 
 
 def _encode_command(text: str) -> bytes | None:
-    """The line for the shell inside; None for a command that cannot run in a waiting sandbox."""
+    """Return a command as bytes for the waiting shell; None if it cannot be passed to it."""
     try:
         command = os.fsencode(text)
-    except UnicodeEncodeError:  # a lone surrogate: the normal start reports it
+    except UnicodeEncodeError:  # a lone surrogate: starting the command normally reports it
         return None
     return command if len(command) <= _MAX_COMMAND_BYTES and b"\0" not in command else None

@@ -1,14 +1,14 @@
-"""What one command of a session may see and change, and the paths that are masked for all.
+"""Decides what each command of a session may see and change.
 
-It follows from the settings of the session, from what is in the workspace and from how the command
-is confined. Masked are keys, sockets of other programs and, for read-only commands, everything that
-programs do not need to run. `bubblewrap`, `landlock` and `seatbelt` enforce these rules.
+The rules follow from the session's settings, from the workspace and from how the command is
+confined. Keys and sockets of other programs are masked; from read-only commands, everything is
+hidden that programs do not need to run. `bubblewrap`, `landlock` and `seatbelt` enforce the
+rules.
 
-A read-only command starts with an empty file system, because a list of paths to cover
-always misses one, and with its own /tmp, which could otherwise hold a poisoned cache for a
-later command. Its git sees a copy of each `.git/config` without the lines that name
-programs (`gitconfig`): options on a command line would not reach a git that a script
-starts.
+A read-only command starts with an empty file system, because a list of paths to hide always
+lacks one. It cannot write to the shared /tmp, where it could leave a manipulated cache for a
+later command. Its git sees copies of the repository's settings without the lines that name
+programs (`gitconfig`). Options on a command line would not reach a git that a script starts.
 """
 
 import os
@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from refold.values.hosts import ReachableHosts
 
 Profile: TypeAlias = Literal["read-only", "workspace", "off"]
-SOCKET_PATH = "/run/refold-ssh-agent"  # where commands see that of `signing_agent`
-REPLACED_DIRECTORIES = ("/tmp", "/var/tmp", "/run")  # they differ from those of the machine
+SOCKET_PATH = "/run/refold-ssh-agent"  # where commands see the socket of `signing_agent`
+# in a sandbox these are not the machine's own
+REPLACED_DIRECTORIES = ("/tmp", "/var/tmp", "/run")
 _PROVIDED_DIRECTORIES = frozenset(("/", "/dev", "/proc", *REPLACED_DIRECTORIES))
-# Below the home directory. A command that may reach the network gets these: git, ssh and
-# the programs of the clouds cannot do without.
+# Below the home directory. A command that may use the network sees these, because git, ssh
+# and cloud programs need them.
 _KEY_PATHS = """
     .ssh .gnupg .aws .azure .config/gcloud .config/gh .config/hub .config/op .config/rclone
     .config/containers .kube .docker .netrc .npmrc .yarnrc.yml .pypirc .git-credentials
@@ -55,13 +56,13 @@ _KEY_PATHS = """
     .bitcoin .ethereum .electrum .config/solana .local/share/kwalletd .config/Bitwarden
     .thunderbird .bash_history .zsh_history .python_history
 """
-# Other agents keep keys and talks here: no command of ours needs them.
-_AGENT_SOCKETS = """
+# Other agents store keys and conversations here, and no command of ours needs them.
+_AGENT_KEY_PATHS = """
     .claude/.credentials.json .claude.json .codex/auth.json .gemini/oauth_creds.json
     .local/share/opencode/auth.json .config/goose/secrets.yaml .continue/config.yaml
     .aider.conf.yml .qwen/oauth_creds.json .config/io.datasette.llm/keys.json
 """
-# Programs, their settings and libraries, and what packages are installed.
+# Programs, their settings and libraries, and the lists of installed packages.
 _SYSTEM_DIRECTORIES = """
     /bin /etc /gnu /lib /lib32 /lib64 /libx32 /nix /opt /sbin /snap /sys/devices/system /usr
     /var/guix/profiles /var/lib/dpkg /var/lib/pacman /var/lib/rpm
@@ -85,7 +86,8 @@ _PACKAGE_CACHES = """
     .cache/ms-playwright .cache/Cypress .cache/ccache .cache/electron
 """
 _SOCKET_LIST = "/proc/net/unix"
-# Below /run, and needed by all programs: host lookup, and where some systems keep programs.
+# Below /run, and needed by all programs: host lookup, and on some systems programs
+# themselves.
 _SYSTEM_IN_RUN = (
     "/run/current-system",
     "/run/booted-system",
@@ -99,16 +101,16 @@ def no_paths() -> Sequence[str]:
 
 
 class SandboxConfig(Struct, frozen=True, kw_only=True):
-    """What the settings and the session want. Roots are absolute, with links resolved.
+    """What a session and its settings require of the sandbox.
 
-    With `user_namespaces` commands may make namespaces of their own, and mount in them.
-    `writable` are more directories, `readable` more that commands without a view of the
-    home can see; they may begin with `~`. `own` are directories of ours, which no command
-    sees, except for those in `shared`; `quarantine` is one of them, for what commands
-    created under a guarded name; `states` is another, for what was there before. `unread`
-    returns the paths that no command may read, computed each time. `filter` connects commands
-    to named hosts; `denied_hosts` are patterns of those that none may reach. `ssh_agent` is the
-    socket of the agent through which commands may sign commits; "": they may not.
+    `roots` are real paths. With `user_namespaces` commands may make user namespaces, and mount
+    in them. `writable` are more directories that commands may write, `readable` more that they
+    may read if the home is hidden; both may begin with `~`. `own` are directories of refold,
+    which commands do not see, except for those in `shared`. Two of them are `quarantine`, for
+    files that commands created at guarded paths, and `states`, for the earlier state of guarded
+    paths. `unread` returns the paths that no command may read. `filter` connects commands to
+    named hosts; `denied_hosts` are patterns of hosts that none may reach. `ssh_agent` is the
+    socket of the agent that signs commits; "": commands cannot sign.
     """
 
     roots: tuple[str, ...]
@@ -128,23 +130,23 @@ class SandboxConfig(Struct, frozen=True, kw_only=True):
 
 
 class SandboxRules(Struct, frozen=True, kw_only=True):
-    """What a command sees and may write. All paths are absolute, links followed, and exist.
+    """What one command sees and may write.
 
-    `private` is a directory of ours, one for each session. Its parts are shown to commands as
-    /tmp and /var/tmp, and in the place of what is covered (see `bubblewrap.fill_private_directory`).
+    All paths are real and exist. `private` is the session's private directory. Parts of it are
+    shown as /tmp and /var/tmp and in place of covered paths (see
+    `bubblewrap.fill_private_directory`).
 
-    `covered` directories and `hidden` files look empty. `unread` files contain a note that
-    they are hidden. `denied` paths cannot be opened, and no directory that they lie in can
-    be renamed, or they would be found under another name afterwards. `open` directories can
-    be written, but not the `shut` paths in them. `seen` paths stay visible below covered
-    directories. `instead` pairs files with those of ours that are shown in their place;
-    `settings` pairs paths below covered directories with such files; `links` pairs the
-    symbolic links of a disk whose "/" is covered with their targets.
+    `covered` directories and `hidden` files look empty. `unread` files show a note instead of
+    their content. `denied` paths cannot be opened; a directory that contains one cannot be
+    renamed, because the path could be opened by its new name. `open` directories are writable,
+    except for the `shut` paths in them. `seen` paths are visible even in covered directories.
+    `instead` pairs files with files of refold that are shown in their place; `settings` does so
+    for paths in covered directories. `links` pairs symbolic links with their targets, for a
+    command from which "/" is covered.
 
-    A read-only command (`looking`) shares no place to write with others: it can only read
-    their /tmp, or with `own_tmp` has an empty one, and its /var/tmp ends with it.
-
-    With `hosts` it reaches these through a filter, and has otherwise no `network`.
+    A read-only command (`looking`) can only read the /tmp of the session, or has an empty one
+    (`own_tmp`). Its /var/tmp is deleted with it. With `hosts` a command reaches only these,
+    through a filter, and `network` is false.
     """
 
     private: str
@@ -168,16 +170,20 @@ class SandboxRules(Struct, frozen=True, kw_only=True):
 
 
 class CommandContext(Struct, frozen=True):
-    """Where a command runs. `private` is as in `SandboxRules`."""
+    """Where and how a command runs. `private` is as in `SandboxRules`."""
 
     private: str
     cwd: str
-    guards_sockets: bool = False  # it can connect only to sockets that it could have made
+    # it can connect only to sockets that it could have created itself
+    guards_sockets: bool = False
     own_tmp: bool = False
 
 
 class SandboxRuleBuilder:
-    """Builds the sandbox rules of one session. `path` returns the directories of the PATH."""
+    """Builds the sandbox rules of a session's commands.
+
+    `path` returns the directories in which programs are searched.
+    """
 
     def __init__(
         self, config: SandboxConfig, home: str, path: Callable[[], Sequence[str]]
@@ -194,61 +200,61 @@ class SandboxRuleBuilder:
         guarded: GuardedPaths,
         visible: Sequence[str],
     ) -> SandboxRules:
-        """Rules for a command that must see `visible`. `guarded` are paths of the workspace.
+        """Return the rules for one command. It must see the paths in `visible`.
 
-        `confines` already reflects whether the session's profile permits writing.
+        `guarded` are the guarded paths of the workspace. `confines` must already be limited to
+        the session's settings.
         """
         config = self._config
         writes = confines.writes
-        reads_disk = writes and not confines.narrow  # it can read the disk except keys
+        # the command can read the disk except keys
+        reads_disk = writes and not confines.narrow
         network = confines.network and confines.hosts is None
         extra_directories = [
             p for p in (*self.writable, *self.repositories) if os.path.isdir(p)
         ]
         own = self._covered_paths(network=confines.network, reads_disk=reads_disk)
         opened = (*confines.opened, *confines.of_git)
+        # A read-only search would show the content of keys.
+        keys = () if reads_disk else _paths_to_shut(guarded.keys, confines.opened)
+        sockets = socket_paths(
+            among=(*config.roots, *self.writable) if context.guards_sockets else ("/",),
+            save=config.roots if network else (),
+        )
+        caches = list[str]()
+        if writes and not reads_disk:
+            caches = _existing_paths(_paths_in(self._home, _PACKAGE_CACHES))
+        open_directories, shut, instead = (*config.roots, *extra_directories), (), ()
+        if writes:
+            paths_to_shut = _paths_to_shut(guarded.paths, opened, guarded.links)
+            shut = tuple(
+                path
+                for path in guarded.oldest_first(paths_to_shut)
+                if any(below(path, root) for root in open_directories)
+            )
+        else:
+            instead = tuple(self._without_programs(guarded, context.private))
+        system_links = () if reads_disk else self._system[1]
         return SandboxRules(
             private=context.private,
             cwd=context.cwd,
             covered=tuple(path for path in own if os.path.isdir(path)),
             hidden=tuple(path for path in own if not os.path.isdir(path)),
-            unread=(
-                # A read-only search would show their content.
-                *(() if reads_disk else _paths_to_shut(guarded.keys, confines.opened)),
-                *socket_paths(
-                    among=(*config.roots, *self.writable)
-                    if context.guards_sockets
-                    else ("/",),
-                    save=config.roots if network else (),
-                ),
-            ),
+            unread=(*keys, *sockets),
             seen=(
                 *paths_needed_in_run(),
                 *(self._home_elsewhere() if reads_disk else self._tools),
-                *(
-                    _existing_paths(_paths_in(self._home, _PACKAGE_CACHES))
-                    if writes and not reads_disk
-                    else ()
-                ),
+                *caches,
                 *self._shared_directories(),
                 *visible,
                 *filter(os.path.isdir, self.repositories),
                 *filter(os.path.exists, confines.seen),
             ),
-            links=() if reads_disk else self._system[1],
-            instead=()
-            if writes
-            else tuple(self._without_programs(guarded, context.private)),
+            links=system_links,
+            instead=instead,
             roots=config.roots,
-            open=(*config.roots, *extra_directories) if writes else (),
-            shut=tuple(
-                path
-                for path in guarded.oldest_first(
-                    _paths_to_shut(guarded.paths, opened, guarded.links)
-                )
-                if writes
-                and any(below(path, root) for root in (*config.roots, *extra_directories))
-            ),
+            open=open_directories if writes else (),
+            shut=shut,
             network=network,
             hosts=confines.hosts if confines.network else None,
             looking=not writes,
@@ -257,23 +263,27 @@ class SandboxRuleBuilder:
         )
 
     def can_write(self, path: str) -> bool:
-        """Whether a setting makes this path in the home writable."""
+        """Whether the settings make `path`, relative to the home, writable."""
         return any(below(os.path.join(self._home, path), root) for root in self.writable)
 
     def _covered_paths(self, *, network: bool, reads_disk: bool) -> list[str]:
+        """Return the paths that look empty to a command, except for workspace roots."""
         own = [os.path.realpath(path) for path in self._config.own if os.path.exists(path)]
         own += [
-            *_existing_paths(_paths_in(self._home, _AGENT_SOCKETS)),
+            *_existing_paths(_paths_in(self._home, _AGENT_KEY_PATHS)),
             *([] if network else key_paths(self._home)),
         ]
-        # Commands that run without a question see only what is listed.
+        # Commands that run without asking see only what is listed.
         own += [] if reads_disk else ["/", *system_secrets()]
         return [path for path in own if path not in self._config.roots]
 
     def _without_programs(
         self, guarded: GuardedPaths, private: str
     ) -> Iterator[tuple[str, str]]:
-        """Files of git's settings that name programs, and copies of ours that name none."""
+        """Yield each git settings file that names programs, with a copy that names none.
+
+        The copies are written to the directory `private`.
+        """
         for path in sorted(guarded.repositories):
             real = os.path.realpath(path)
             if not os.path.basename(path).startswith("config") or not any(
@@ -294,21 +304,29 @@ class SandboxRuleBuilder:
 
     @cached_property
     def _tools(self) -> list[str]:
-        """Programs of the system and of the user, and what they need to run."""
+        """The directories with programs of the system and of the user, and what these need."""
         directories = (*tool_directories(self._home, self._path()), *self._readable)
-        shown = self._system[0].copy()
+        system_paths, _ = self._system
+        shown = system_paths.copy()
         for path in sorted({*map(os.path.realpath, directories)} - {"/"}):
             if not any(below(path, outer) for outer in shown):
                 shown.append(path)
         return shown
 
     def _home_elsewhere(self) -> list[str]:
-        """The home, if it is below a replaced directory; its settings must stay readable."""
+        """Return [the home] if the sandbox replaces a directory above it; otherwise [].
+
+        That is the case for /tmp. The home is mounted there again: settings in it must stay
+        readable.
+        """
         elsewhere = any(below(self._home, path) for path in REPLACED_DIRECTORIES)
         return [self._home] if elsewhere and os.path.isdir(self._home) else []
 
     def _shared_directories(self) -> list[str]:
-        """The existing shared directories that are not links to hidden files."""
+        """Return the existing directories in `shared`, but no links.
+
+        A link could lead to hidden files.
+        """
         shared = self._config.shared
         return [p for p in shared if os.path.isdir(p) and os.path.realpath(p) == p]
 
@@ -318,7 +336,11 @@ def _paths_to_shut(
     open_paths: Sequence[str],
     links: Mapping[str, str] = MappingProxyType({}),
 ) -> set[str]:
-    """The paths without those that the user approved, and without directories above them."""
+    """Return the paths to protect: all but `open_paths` and what is above or below these.
+
+    For a path in `links`, the path that the link leads to is protected. Missing paths are left
+    out.
+    """
     led_to = {os.path.realpath(path) for path in links}
     return {
         path
@@ -331,11 +353,10 @@ def _paths_to_shut(
 
 
 def with_denied(denied_paths: Sequence[str], rules: SandboxRules) -> SandboxRules:
-    """The same rules, with files that no command may read.
+    """Return `rules` with more paths that the command may not read.
 
-    Folders outside the roots are covered; what must be visible in them stays so.
-
-    A command's own /tmp and /proc are not those of the machine, and stay.
+    Directories outside the roots are covered; visible paths in them stay visible. /tmp and
+    /proc are not covered, because a command has its own.
     """
     away = [
         p
@@ -358,13 +379,14 @@ def _expand_home(path: str, home: str) -> str:
 
 
 def key_paths(home: str) -> list[str]:
-    """Files and directories with keys that exist, links followed."""
+    """Return the real paths of existing files and directories with keys, below `home`."""
     return _existing_paths(_paths_in(home, _KEY_PATHS))
 
 
 def system_directories() -> tuple[list[str], list[tuple[str, str]]]:
-    """What programs need of a machine, which contains nothing of a user: directories,
-    links.
+    """Return the directories that programs need on any machine, and links to directories.
+
+    They contain no data of a user. Each link comes with its target.
     """
     links = [
         (path, os.readlink(path))
@@ -378,16 +400,17 @@ def system_directories() -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def system_secrets() -> list[str]:
-    """Secrets of the system that this user can read, as root can."""
+    """Return the system's secret files that this user can read, for example as root."""
     names = _SYSTEM_SECRETS.split()
     return _existing_paths(path for path in names if os.access(path, os.R_OK))
 
 
 def tool_directories(home: str, path: Sequence[str]) -> list[str]:
-    """Where users install programs of their own, and what these need to run.
+    """Return directories in which users install programs, and what these programs need.
 
-    `path` are the directories of the PATH. One in `.pyenv` or a virtual environment needs
-    the rest of that, but one in a home or among projects does not need what is beside it.
+    `path` are the directories of the PATH. For a `bin` in `.pyenv` or a virtual environment,
+    the directory above is returned, too, because its programs need the rest. The directory
+    above `~/bin` is not returned: it is the home.
     """
     around = [os.path.dirname(folder) for folder in path]
     return _existing_paths(
@@ -396,6 +419,10 @@ def tool_directories(home: str, path: Sequence[str]) -> list[str]:
 
 
 def _is_prefix(folder: str) -> bool:
+    """Whether `folder` is the top of an installation, such as a virtual environment.
+
+    Programs in a folder below then need the rest of it.
+    """
     if any(os.path.exists(os.path.join(folder, n)) for n in ("pyvenv.cfg", "conda-meta")):
         return True
     name = os.path.basename(folder)
@@ -403,7 +430,7 @@ def _is_prefix(folder: str) -> bool:
 
 
 def paths_needed_in_run() -> list[str]:
-    """What is below /run and must be visible all the same."""
+    """Return the paths below /run that programs need."""
     names = ("/etc/resolv.conf", "/etc/localtime", "/etc/hosts", "/etc/hostname")
     real = (os.path.realpath(name) for name in names)
     running = [path for path in real if path.startswith("/run/") and os.path.exists(path)]
@@ -411,7 +438,7 @@ def paths_needed_in_run() -> list[str]:
 
 
 def socket_paths(*, among: Sequence[str], save: Sequence[str]) -> list[str]:
-    """Paths below `among`, but not below `save`, at which programs listen on a socket."""
+    """Return the paths below `among`, but not below `save`, on which a program listens."""
     return sorted({
         path
         for path in _listening_sockets()
@@ -421,12 +448,14 @@ def socket_paths(*, among: Sequence[str], save: Sequence[str]) -> list[str]:
 
 
 def _listening_sockets() -> Iterator[str]:
+    """Yield the paths of all sockets of the machine on which a program listens."""
     try:
         with open(_SOCKET_LIST, "rb") as file:
             lines = file.read().splitlines()
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return
-    folders = dict[str, str]()  # many lie in one: its links are followed once
+    # many sockets are in the same folder, so its links are followed once
+    folders = dict[str, str]()
     for line in lines:
         # Seven numbers and words, then the path, if there is one.
         named = line.split(maxsplit=7)[7:]
@@ -438,8 +467,8 @@ def _listening_sockets() -> Iterator[str]:
 
 
 def _socket(path: str) -> Iterator[str]:
-    """The socket at a path, or the one that a link there leads to."""
-    with suppress(OSError):  # gone
+    """Yield `path`, with links resolved, if it is a socket."""
+    with suppress(OSError):  # deleted
         mode = os.lstat(path).st_mode
         if stat.S_ISLNK(mode):
             path = os.path.realpath(path)
@@ -454,7 +483,7 @@ def _paths_in(home: str, names: str) -> tuple[str, ...]:
 
 
 def _existing_paths(paths: Iterable[str]) -> list[str]:
-    # Each command asks for a hundred, and most are not there. To follow links costs much
-    # more than to see that, and the error of a `stat` more than the answer of an `access`.
+    # Each command checks a hundred paths, most of which do not exist. `access` finds that
+    # out much faster than following links, and faster than a failing `stat`.
     existing = (path for path in paths if os.access(path, os.F_OK))
     return list(dict.fromkeys(map(os.path.realpath, existing)))

@@ -1,9 +1,9 @@
-"""The two seccomp filters of a command, as the kernel reads them.
+"""Builds the two seccomp filters of a command in the form that the kernel reads.
 
-The thread that starts bubblewrap sets the `guard_filter`: with it, the kernel asks
-`socket_guard` about connections, and about directories that get a setgid bit. bubblewrap sets
-the `command_filter` when all is mounted, so that it holds for the command alone. The kernel
-obeys the stricter of both. See seccomp(2).
+With the `guard_filter`, the kernel asks `socket_guard` about connections and setgid bits. The
+thread that starts bubblewrap installs it. The `command_filter` forbids mounts and more;
+bubblewrap installs it after its own mounts, so that it applies only to the command. The kernel
+obeys the stricter filter. See seccomp(2).
 """
 
 import errno
@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-# The calls that set the mode of a file, and the index of that argument.
+# The calls that set the mode of a file, each with the index of its mode argument.
 MODE_ARGUMENTS = {"chmod": 1, "fchmod": 1, "fchmodat": 2, "fchmodat2": 2}
 # Operation, lines to skip if true and if false, operand.
 LINE_STRUCT = struct.Struct("=HBBI")
@@ -25,7 +25,7 @@ _Line: TypeAlias = tuple[int, int, int, int]
 
 # Jumps on the loaded number: equal, greater or equal, any of these bits set.
 _LOAD, _IS, _NO_LESS, _ANY, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
-_AT_NUMBER, _AT_ARCH, _AT_ARGUMENTS = 0, 4, 16  # in seccomp_data
+_AT_NUMBER, _AT_ARCH, _AT_ARGUMENTS = 0, 4, 16  # offsets in seccomp_data
 _ALLOW: _Line = (_RETURN, 0, 0, 0x7FFF0000)
 _ASK_SUPERVISOR: _Line = (_RETURN, 0, 0, 0x7FC00000)
 _DENY: _Line = (_RETURN, 0, 0, 0x00050000 | errno.EPERM)
@@ -37,7 +37,7 @@ _MAKES_A_FILE = 0o100 | 0o20000000  # O_CREAT, and the bit of O_TMPFILE
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWUSER, CLONE_NEWNS and the like
 _VIRTUAL_MACHINES = 40  # AF_VSOCK: between a virtual machine and its host
 
-# With one number on all architectures.
+# They have the same number on all architectures.
 _COMMON_NUMBERS = {
     "io_uring_setup": 425, "open_tree": 428, "move_mount": 429, "fsopen": 430,
     "fsconfig": 431, "fsmount": 432, "fspick": 433, "pidfd_open": 434, "clone3": 435,
@@ -47,13 +47,17 @@ _COMMON_NUMBERS = {
 
 
 class Architecture(Struct, frozen=True):
-    """A kind of processor: its number in audits of the kernel, and the numbers of its system calls."""
+    """A processor architecture. `audit` is the kernel's number for it.
+
+    `calls` maps the names of system calls to their numbers.
+    """
 
     audit: int
     calls: Mapping[str, int]
 
 
 def _architecture(audit: int, calls: str) -> Architecture:
+    """Return an architecture. `calls` has names of system calls, each before its number."""
     words = calls.split()
     return Architecture(
         audit,
@@ -61,7 +65,7 @@ def _architecture(audit: int, calls: str) -> Architecture:
     )
 
 
-# Each with the older instruction set of the same machine.
+# Each machine comes with the older instruction set of the same architecture.
 _ARCHITECTURES: Mapping[str, tuple[Architecture, Architecture]] = {
     "x86_64": (
         _architecture(0xC000003E, """
@@ -98,12 +102,12 @@ _MOUNT_CALLS = (
     "mount", "umount", "umount2", "pivot_root", "setns", "open_tree", "open_tree_attr",
     "move_mount", "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr",
 )  # fmt: skip
-# Which arguments name a process.
+# The arguments of these calls that name a process.
 _PROCESS_CALLS = {
     "ptrace": (1,), "process_vm_readv": (0,), "process_vm_writev": (0,), "kcmp": (0, 1),
     "pidfd_open": (0,),
 }  # fmt: skip
-# Which argument is the mode of a file that is made, and which has the flags.
+# The arguments of these calls with the mode of a new file, and with the flags.
 _CALLS_THAT_SET_MODES = {
     "open": (2, 1), "openat": (3, 2), "creat": (1, None), "mknod": (1, None),
     "mknodat": (2, None),
@@ -111,15 +115,16 @@ _CALLS_THAT_SET_MODES = {
 
 
 def native_architecture() -> Architecture | None:
-    """The calls of this machine; None if refold does not know them."""
+    """Return the architecture of this machine; None if refold does not know its calls."""
     return _ARCHITECTURES.get(platform.machine(), (None,))[0]
 
 
 @cache
 def guard_filter() -> bytes:
-    """The filter that asks about connections, pairs of sockets and setgid bits.
+    """Return the filter with which the kernel asks about certain calls.
 
-    It refuses calls that cannot be judged by their arguments.
+    It asks about connections, socket pairs and setgid bits. Calls that cannot be judged by
+    their arguments fail.
     """
     own, older = _ARCHITECTURES[platform.machine()]
     calls = own.calls
@@ -127,7 +132,7 @@ def guard_filter() -> bytes:
         *_for_calls([calls["io_uring_setup"]], _NO_SUCH_CALL),
         *_for_calls(
             _numbers(own, _KEYRING_CALLS), _NO_SUCH_CALL
-        ),  # crun continues without them if they are missing
+        ),  # crun continues without these calls if they are missing
         *_for_calls([calls["connect"]], _ASK_SUPERVISOR),
         *_for_calls([calls["socket"]], *_allow_connected_sockets(_DENY)),
         *_for_calls([calls["socketpair"]], *_allow_connected_sockets(_ASK_SUPERVISOR)),
@@ -141,7 +146,7 @@ def guard_filter() -> bytes:
         ),
         _ALLOW,
     ]
-    # The older instruction set can connect a socket that the newer one made.
+    # The older instruction set could connect a socket that the newer one created.
     foreign = [
         *_for_calls([calls["io_uring_setup"]], _NO_SUCH_CALL),
         *_for_calls(_numbers(older, (*_SOCKET_CALLS, *_KEYRING_CALLS)), _DENY),
@@ -152,10 +157,11 @@ def guard_filter() -> bytes:
 
 @cache
 def command_filter(*, namespaces: bool = False, asks: bool = True) -> bytes:
-    """The filter against mounts, access to the first process, and files with a setuid bit.
+    """Return the filter that confines a command; b"" if this architecture is unknown.
 
-    With `namespaces` a command may make namespaces, and mount in them. With `asks` the guard
-    decides on setgid bits. b"" where refold does not know the calls of this machine.
+    It forbids mounts, access to the first process, and files with a setuid or setgid bit. With
+    `namespaces` a command may make namespaces, and mount in them. With `asks`, setgid bits are
+    left to the guard.
     """
     if not (machine := _ARCHITECTURES.get(platform.machine())):
         return b""
@@ -166,37 +172,41 @@ def command_filter(*, namespaces: bool = False, asks: bool = True) -> bytes:
     )
 
 
-def _command_lines(of: Architecture, *, namespaces: bool, asks: bool) -> list[_Line]:
+def _command_lines(
+    architecture: Architecture, *, namespaces: bool, asks: bool
+) -> list[_Line]:
+    """Return the lines of the command filter for one architecture."""
     lines = list[_Line]()
     if not namespaces:
-        lines += _for_calls(_numbers(of, _MOUNT_CALLS), _DENY)
-        # Its flags are in memory. Every C library falls back to `clone`.
-        lines += _for_calls(_numbers(of, ["clone3"]), _NO_SUCH_CALL)
+        lines += _for_calls(_numbers(architecture, _MOUNT_CALLS), _DENY)
+        # The call's flags are in memory. Every C library falls back to `clone`.
+        lines += _for_calls(_numbers(architecture, ["clone3"]), _NO_SUCH_CALL)
         flags = _if_bits(0, _NEW_NAMESPACES, _DENY)
-        lines += _for_calls(_numbers(of, ["clone", "unshare"]), *flags)
+        lines += _for_calls(_numbers(architecture, ["clone", "unshare"]), *flags)
     for name, arguments in _PROCESS_CALLS.items():
         first = [
             line for argument in arguments for line in _deny_for_first_process(argument)
         ]
-        lines += _for_calls(_numbers(of, [name]), *first, _ALLOW)
-    lines += _for_calls(_numbers(of, ["pidfd_getfd"]), _DENY)
+        lines += _for_calls(_numbers(architecture, [name]), *first, _ALLOW)
+    lines += _for_calls(_numbers(architecture, ["pidfd_getfd"]), _DENY)
     bits = _SETUID | _SETGID
     for name, (mode, flag) in _CALLS_THAT_SET_MODES.items():
         makes = [] if flag is None else [_load(flag), (_ANY, 1, 0, _MAKES_A_FILE), _ALLOW]
-        lines += _for_calls(_numbers(of, [name]), *makes, *_if_bits(mode, bits, _DENY))
-    # Its mode is in memory. Its callers support kernels without it.
-    lines += _for_calls(_numbers(of, ["openat2"]), _NO_SUCH_CALL)
+        lines += _for_calls(
+            _numbers(architecture, [name]), *makes, *_if_bits(mode, bits, _DENY)
+        )
+    # The call's mode is in memory. Its callers support kernels without it.
+    lines += _for_calls(_numbers(architecture, ["openat2"]), _NO_SUCH_CALL)
     for name, mode in MODE_ARGUMENTS.items():
         refused = _if_bits(mode, _SETUID if asks else bits, _DENY)
-        lines += _for_calls(_numbers(of, [name]), *refused)
+        lines += _for_calls(_numbers(architecture, [name]), *refused)
     return [*lines, _ALLOW]
 
 
 def _allow_connected_sockets(otherwise: _Line) -> list[_Line]:
-    """Filter lines that allow only sockets with connections: others could send anywhere,
-    even one of a pair.
+    """Return lines that allow sockets with connections; others get `otherwise`.
 
-    The guard makes pairs of another type, which cannot.
+    A socket without a connection could send to any address, even if it is one of a pair.
     """
     return [
         _load(0),
@@ -213,40 +223,52 @@ def _allow_connected_sockets(otherwise: _Line) -> list[_Line]:
     ]
 
 
-def _numbers(of: Architecture, names: Iterable[str]) -> list[int]:
-    return [of.calls[name] for name in names if name in of.calls]
+def _numbers(architecture: Architecture, names: Iterable[str]) -> list[int]:
+    return [architecture.calls[name] for name in names if name in architecture.calls]
 
 
 def _for_calls(numbers: Iterable[int], *lines: _Line) -> list[_Line]:
-    """`lines`, which end with a return, for these calls; other calls skip them."""
+    """Return lines that apply `lines` to the calls `numbers`; other calls skip them.
+
+    `lines` must end with a decision.
+    """
     return [line for number in numbers for line in ((_IS, 0, len(lines), number), *lines)]
 
 
 def _if_bits(argument: int, bits: int, line: _Line) -> list[_Line]:
-    """`line` if the argument has any of `bits`; otherwise the call is allowed."""
+    """Return lines that decide `line` if an argument has any of `bits`.
+
+    Otherwise they allow the call. `argument` is the argument's number.
+    """
     return [_load(argument), (_ANY, 0, 1, bits), line, _ALLOW]
 
 
 def _deny_for_first_process(argument: int) -> list[_Line]:
-    """Deny the call if the argument is the number of the first process."""
+    """Return lines that deny a call if an argument is the id of the first process."""
     return [_load(argument), (_IS, 0, 1, 1), _DENY]
 
 
 def _load(argument: int) -> _Line:
-    """Load the lower half of an argument, which suffices for modes, flags and processes."""
+    """Return a line that loads the lower half of an argument.
+
+    That suffices for modes, flags and process ids.
+    """
     return _LOAD, 0, 0, _AT_ARGUMENTS + 8 * argument
 
 
 def _program(*parts: tuple[Architecture, list[_Line]]) -> bytes:
-    """A program with lines for each architecture; calls of others fail."""
+    """Return a filter from the lines for each architecture.
+
+    Calls of other architectures fail.
+    """
     lines: list[_Line] = []
-    for of, its in parts:
+    for architecture, body_lines in parts:
         x32 = [(_NO_LESS, 0, 1, _X32_BIT), _NO_SUCH_CALL]
-        body = [(_LOAD, 0, 0, _AT_NUMBER), *x32, *its]
+        body = [(_LOAD, 0, 0, _AT_NUMBER), *x32, *body_lines]
         # Conditional jumps skip at most 255 lines; an unconditional one skips any number.
         lines += [
             (_LOAD, 0, 0, _AT_ARCH),
-            (_IS, 1, 0, of.audit),
+            (_IS, 1, 0, architecture.audit),
             (0x05, 0, 0, len(body)),
             *body,
         ]

@@ -1,10 +1,10 @@
-"""Reads the files of a snapshot through descriptors, following no link, and stores them.
+"""Reads files for a snapshot through descriptors, without following links, and stores them.
 
-`store_many` is for many files: they are read and compressed in parallel and written in one pack.
-A content that a lender has, the repository of the user, is not stored again: every file is read
-and hashed, so nothing that the user's index says is believed. `index_lines` is for a few files that
-git was to read by path, and `PathFilter` says of those which git can store. `snapshot_scan`
-finds the files.
+`store_many` is for many files: it reads and compresses them in parallel, and writes one pack.
+Content that the user's repository (the lender) has is not stored again. Every file is read and
+hashed, so the user's index need not be trusted. `index_lines` is for a few files that git would
+otherwise read by path; `PathFilter` decides which of them can be stored. `snapshot_scan` finds
+the files.
 """
 
 import os
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -24,31 +24,33 @@ from refold.place.snapshot_pack import BLOB_TYPE, PackWriter, object_name
 from refold.place.snapshot_repository import SnapshotRepository
 
 _MAX_THREADS: Final = 4
-_BATCH_FILES, _BATCH_BYTES = 400, 8 * 1024 * 1024  # that a thread has in memory
-_MAX_READ_TRIES = 5  # of a file that is being written
+# the part that one thread keeps in memory
+_BATCH_FILES, _BATCH_BYTES = 400, 8 * 1024 * 1024
+_MAX_READ_TRIES = 5  # for a file that is being written
 _READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _NO_OBJECT = "0" * 40
-_AT_ONCE = 200  # files passed to git in one call
-# The kernel's clock of directories may be this coarse, or, on some disks, count whole seconds.
+_MAX_PATHS_PER_CALL = 200  # the number of files passed to git in one call
+# A disk's clock for directories may be this coarse, and some disks count whole seconds.
 _CLOCK_STEP_NANOSECONDS = 50_000_000
 _SECOND_NANOSECONDS = 1_000_000_000
 
 
 class StoredFiles(Struct):
-    """What became of the paths of a request: index entries, missing files, files left out."""
+    """The result of storing files: index entries, missing files, and files that were left out."""
 
     entries: dict[str, bytes] = {}
     gone: list[str] = []
     left_out: set[str] = set()
-    count: int = 0  # of contents that were stored, and their bytes
+    count: int = 0  # the number of contents that were stored, and their bytes
     size: int = 0
 
 
 class StoreRequest(Struct, frozen=True):
-    """`paths` are relative to `root`, which is `base` or in it.
+    """Files to store. `paths` are relative to `root`.
 
-    `report` gets the number of files as they are read; `check` gets the number and the bytes of
-    new contents, and raises if they are too many.
+    `base` is `root` or a directory above it; it is opened first, and no link below it is
+    followed. `report` gets the number of files that were just read. `check` gets the number and
+    the bytes of all new contents, and raises if they are too many.
     """
 
     base: str
@@ -61,7 +63,10 @@ class StoreRequest(Struct, frozen=True):
 def store_many(
     request: StoreRequest, pack: PackWriter, lookup: ObjectLookup
 ) -> StoredFiles:
-    """Add the contents that are not `lookup` to `pack`."""
+    """Read files, and add their contents to `pack` unless `lookup` finds them.
+
+    Return the index entries of the files, and which files are missing or left out.
+    """
     result = StoredFiles()
     top = os.open(request.base, FOLDER_FLAGS)
     paths = sorted(request.paths)
@@ -94,12 +99,13 @@ class _Batch:
     def __init__(
         self, request: StoreRequest, top: int, pack: PackWriter, lookup: ObjectLookup
     ) -> None:
-        self._way = os.path.relpath(request.root, request.base)
+        self._root_path = os.path.relpath(request.root, request.base)
         self._top, self._pack, self._known = top, pack, lookup
         self._result = StoredFiles()
         self._contents, self._size = dict[bytes, bytes](), 0
 
     def store(self, paths: Sequence[str]) -> StoredFiles:
+        """Read the files at `paths` and store their contents. Return the result."""
         above, directory = "", -1
         try:
             for path in paths:
@@ -122,13 +128,16 @@ class _Batch:
         return self._result
 
     def _open(self, parent: str) -> int:
-        """A descriptor of the directory; -1 if it is gone, or a link is in the way."""
+        """Return a descriptor of a directory; -1 if it does not exist or a link is on its path."""
         try:
-            return open_beneath(self._top, os.path.join(self._way, parent), FOLDER_FLAGS)
+            return open_beneath(
+                self._top, os.path.join(self._root_path, parent), FOLDER_FLAGS
+            )
         except OSError:
             return -1
 
     def _read(self, path: str, last: str, directory: int) -> None:
+        """Add one file to the result: with its content, as missing, or as left out."""
         try:
             content, about = read_file(last, directory)
         except FileNotFoundError:
@@ -145,6 +154,7 @@ class _Batch:
             self._store_contents()
 
     def _store_contents(self) -> None:
+        """Add the contents that the repository lacks to the pack, and forget them all."""
         for name in self._known.missing(self._contents):
             if name not in self._pack:
                 content = self._contents[name]
@@ -155,13 +165,14 @@ class _Batch:
 
 
 class Unstorable(Exception):
-    """A file that no snapshot contains: too large, a device, or of a name that git refuses."""
+    """A file that snapshots leave out: too large, a device, or with a name that git refuses."""
 
 
 def read_file(name: str, directory: int) -> tuple[bytes, os.stat_result]:
-    """The content of a file or a link in this directory, and its state before it was read.
+    """Return the content of a file, or the target of a link, and its status.
 
-    Raises `FileNotFoundError`, also for a directory, another `OSError`, or `Unstorable`.
+    `directory` is the open directory that contains it. Raises `FileNotFoundError`, also for a
+    directory, another `OSError`, or `Unstorable`.
     """
     for _ in range(_MAX_READ_TRIES):
         about = os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -184,13 +195,20 @@ def read_file(name: str, directory: int) -> tuple[bytes, os.stat_result]:
     raise Unstorable
 
 
+PathFate: TypeAlias = Literal["kept", "gone", "left out"]
+
+
 class PathFilter:
-    """Decides whether a path is stored, deleted or left out, and returns its size."""
+    """Decides whether a snapshot contains a path below `root`.
+
+    Paths with a part `.git` are left out.
+    """
 
     def __init__(self, root: str) -> None:
         self._root, self._plain = root, {"": True}
 
-    def __call__(self, path: str) -> tuple[str, int]:
+    def __call__(self, path: str) -> tuple[PathFate, int]:
+        """Return the decision about a path, and the size of a file that is kept, else 0."""
         above, _, name = path.rpartition("/")
         if is_git_name(path):
             return "left out", 0
@@ -210,7 +228,7 @@ class PathFilter:
         return "kept", about.st_size
 
     def _is_plain(self, folder: str) -> bool:
-        """Whether no part of the path is a link, behind which files would be elsewhere."""
+        """Whether neither `folder`, relative to the root, nor one above it is a link."""
         if folder not in self._plain:
             link = os.path.islink(os.path.join(self._root, folder))
             self._plain[folder] = not link and self._is_plain(folder.rpartition("/")[0])
@@ -218,20 +236,21 @@ class PathFilter:
 
 
 def is_git_name(path: str) -> bool:
-    """Whether git would treat a part of the path as a repository."""
+    """Whether a part of the path is `.git` in upper or lower case."""
     return ".git" in path.lower() and any(
         part.lower() == ".git" for part in path.split("/")
     )
 
 
 def is_refused_link(name: str) -> bool:
-    """Whether git accepts no link of this name."""
+    """Whether git refuses to store a link with this name."""
     return name.lower().startswith(".gitmodules")
 
 
 class ParentDirectories:
-    """The current directories on the way to `paths`, which are relative to `root`. `root` is
-    `base` or in it.
+    """Records the states of all directories that contain `paths`, up to `base`.
+
+    `paths` are relative to `root`, which is `base` or below it.
     """
 
     def __init__(self, base: str, root: str, paths: Sequence[str]) -> None:
@@ -242,7 +261,11 @@ class ParentDirectories:
         }
 
     def paths_to_reread(self) -> list[str]:
-        """The paths whose directories have changed since, or may have just before."""
+        """Return the paths of which a directory has changed since its state was recorded.
+
+        A directory that changed just before counts, too, because its state may not show another
+        change.
+        """
         moved = {
             directory
             for directory, stamp in self._before.items()
@@ -251,6 +274,7 @@ class ParentDirectories:
         return [p for p in self._paths if any(d in moved for d in self._above(p))]
 
     def _directories(self) -> set[str]:
+        """Return all directories above the paths. Above a known one, all are known."""
         directories = set[str]()
         for path in self._paths:
             for parent in self._above(path):
@@ -260,7 +284,7 @@ class ParentDirectories:
         return directories
 
     def _above(self, path: str) -> Iterator[str]:
-        """The directories from the parent up to the base."""
+        """Yield the directories that contain `path`, from the nearest one up to the base."""
         directory = os.path.dirname(os.path.join(self._root, path))
         while len(directory) > len(self._base):
             yield directory
@@ -271,13 +295,19 @@ class ParentDirectories:
 def index_lines(
     repository: SnapshotRepository, base: str, root: str, prefix: str, paths: Sequence[str]
 ) -> Iterable[bytes]:
-    """The index lines of these paths, read without following any link."""
-    way = os.path.relpath(root, base)
+    """Store the files at `paths`, and yield lines for the input of `git update-index`.
+
+    `paths` are relative to `root`, which is `base` or below it. `prefix` precedes them in the
+    index. No link is followed; a missing file gets a line that removes its entry.
+    """
+    root_path = os.path.relpath(root, base)
     top = os.open(base, FOLDER_FLAGS)
     try:
-        for start in range(0, len(paths), _AT_ONCE):
-            some = paths[start : start + _AT_ONCE]
-            for path, (mode, name) in _store_files(repository, top, way, some).items():
+        for start in range(0, len(paths), _MAX_PATHS_PER_CALL):
+            batch = paths[start : start + _MAX_PATHS_PER_CALL]
+            for path, (mode, name) in _store_files(
+                repository, top, root_path, batch
+            ).items():
                 whole = os.fsencode(prefix + path)
                 yield f"{mode} {name}\t".encode() + whole + b"\0"
     finally:
@@ -285,17 +315,21 @@ def index_lines(
 
 
 def _store_files(
-    repository: SnapshotRepository, top: int, way: str, paths: Sequence[str]
+    repository: SnapshotRepository, top: int, root_path: str, paths: Sequence[str]
 ) -> dict[str, tuple[str, str]]:
-    """Store the content of each file in git. Return its mode and the name of its content."""
+    """Store the contents of files. Return each file's mode and the name of its content.
+
+    `top` is the open base directory, and `root_path` leads from there to the root. A missing
+    file has the mode "0".
+    """
     entries = dict[str, tuple[str, str]]()
     opened = dict[str, tuple[str, int]]()
     try:
         for path in paths:
             entries[path] = ("0", _NO_OBJECT)
-            with suppress(OSError):  # deleted, or a link is in the way
+            with suppress(OSError):  # deleted, or a link is on the path
                 descriptor = open_beneath(
-                    top, os.path.join(way, os.path.dirname(path)), FOLDER_FLAGS
+                    top, os.path.join(root_path, os.path.dirname(path)), FOLDER_FLAGS
                 )
                 try:
                     last = os.path.basename(path)
@@ -320,6 +354,7 @@ def _store_files(
 
 
 def _directory_stamp(directory: str) -> tuple[int, int, int]:
+    """Return values that change with a directory's entries; zeros if it does not exist."""
     try:
         about = os.lstat(directory)
     except OSError:
@@ -329,7 +364,7 @@ def _directory_stamp(directory: str) -> tuple[int, int, int]:
 
 
 def _is_too_recent(stamp: tuple[int, int, int], began: int) -> bool:
-    """Whether a file could have changed again within the same tick of its clock."""
+    """Whether a directory changed so soon before `began` that its time may hide a change."""
     when = stamp[2]
     coarse = when % _SECOND_NANOSECONDS == 0
     return began - when < (2 * _SECOND_NANOSECONDS if coarse else _CLOCK_STEP_NANOSECONDS)

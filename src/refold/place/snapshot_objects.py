@@ -1,7 +1,7 @@
 """Reads contents of snapshots from running `git cat-file` processes.
 
-`snapshot_repository` starts and ends the processes, for its own contents and for those that the
-user's repository lends. Nothing that is lent is believed: contents are hashed.
+`snapshot_repository` starts and stops the processes. One reads refold's own repository and one
+the user's (the lender).
 """
 
 import subprocess
@@ -13,21 +13,21 @@ from itertools import islice
 from refold.errors import ToolFailed
 from refold.place.snapshot_pack import BLOB_TYPE, object_name
 
-MAX_FILE_BYTES = 32 * 1024 * 1024  # of one file in a snapshot
+MAX_FILE_BYTES = 32 * 1024 * 1024  # the size of one file in a snapshot
 MAX_LENDER_SECONDS = (
-    10.0  # to wait for what a lender has: another program may have put a pipe there
+    # the time to wait for a lender's content: another program may have put a pipe there
+    10.0
 )
-_MAX_LENDER_FAILURES = 3  # after which nothing more is read from the lenders
-_MAX_NAMES_AHEAD = (
-    64  # these fit into the smallest pipe (4 kB), so writing them never waits
-)
+_MAX_LENDER_FAILURES = 3  # after this many, nothing more is read from lenders
+# this many requests fit into the smallest pipe (4 kB), so writing them never blocks
+_MAX_NAMES_AHEAD = 64
 
 
 class GitBlobReader:
-    """Running `git cat-file`s: returns the content of a name, stored or else lent.
+    """Returns contents by name, from refold's repository or else from the lender.
 
-    A command can write in the repository of the user, which lends: so the content is hashed, its
-    size is bounded, and a git that ended or waits too long is replaced a few times.
+    Commands can write to the lender. So each content is checked by its hash, its size is
+    limited, and a git process that exits or takes too long is replaced a few times.
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class GitBlobReader:
         return next(self.read_all((name,)))
 
     def read_all(self, names: Iterable[str]) -> Iterator[bytes]:
-        """The contents of these names, in their order; one is in memory at a time.
+        """Yield the contents with these names, in their order.
 
-        git is asked for some names ahead. A question for each name would cost two switches
-        between processes, and on a busy machine each of them waits for its turn.
+        Raises `ToolFailed` if one is lost. Some names are requested in advance, because waiting
+        for each answer costs two switches between processes.
         """
         left = iter(names)
         while asked := list(islice(left, _MAX_NAMES_AHEAD)):
@@ -55,14 +55,16 @@ class GitBlobReader:
                 yield self._check_content(name, _read_answer(self._process))
 
     def _check_content(self, name: str, content: bytes | None) -> bytes:
+        """Return the content of that name, from the lender if needed. Raises `ToolFailed`."""
         if content is not None and _has_name(content, name):
             return content
-        lent = self._read_lent(name)
+        lent = self._read_borrowed(name)
         if lent is not None and _has_name(lent, name):
             return lent
         raise ToolFailed(f"The snapshot of a file is lost: {name}.")
 
-    def _read_lent(self, name: str) -> bytes | None:
+    def _read_borrowed(self, name: str) -> bytes | None:
+        """Return a content that the lender has; None if it has none or does not answer."""
         if self._failures == _MAX_LENDER_FAILURES:
             return None
         self._lender = lender = self._lender or self._start_lender()
@@ -87,9 +89,10 @@ def _has_name(content: bytes, name: str) -> bool:
 
 
 def _ask_for(process: subprocess.Popen[bytes], names: Sequence[str]) -> None:
+    """Send the names to git. `_read_answer` then returns one answer after the other."""
     asking = process.stdin
     assert asking is not None  # it is a pipe
-    with suppress(OSError):  # git has ended: there will be no answer
+    with suppress(OSError):  # git has exited: no answer will arrive
         asking.write("".join(f"{name}\n" for name in names).encode())
         asking.flush()
 
@@ -97,8 +100,10 @@ def _ask_for(process: subprocess.Popen[bytes], names: Sequence[str]) -> None:
 def _read_answer(
     process: subprocess.Popen[bytes], max_bytes: int | None = None
 ) -> bytes | None:
-    """The content; None if git has none. With `max_bytes`, raises `EOFError` if git has ended, or for
-    a content of more bytes.
+    """Return the content in the next answer of git; None if git does not have it.
+
+    If git has exited, return None, or raise `EOFError` if `max_bytes` is given. A content
+    longer than `max_bytes` raises `EOFError`, too.
     """
     answering = process.stdout
     assert answering is not None  # it is a pipe
@@ -111,7 +116,7 @@ def _read_answer(
                 return content
         if len(head) == 2:  # missing
             return None
-    except OSError:  # it has ended
+    except OSError:  # git has exited
         pass
     if max_bytes is not None:
         raise EOFError
@@ -119,16 +124,15 @@ def _read_answer(
 
 
 class ObjectLookup:
-    """Running `git cat-file` that tells which contents are not stored. Threads may use it
-    at the same time.
-    """
+    """Finds out which contents are not stored, with a running `git cat-file`. Thread-safe."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process, self._lock = process, threading.Lock()
 
     def missing(self, names: Iterable[bytes]) -> list[bytes]:
-        """Those of a few hundred names that are not stored; all of them if git does not
-        answer.
+        """Return those of `names` that are not stored; all of them if git does not answer.
+
+        There may be at most a few hundred.
         """
         wanted = list(names)
         asking, answering = self._process.stdin, self._process.stdout
@@ -141,7 +145,7 @@ class ObjectLookup:
                 asking.write(b"".join(b"%s\n" % name.hex().encode() for name in wanted))
                 asking.flush()
                 lines = [answering.readline() for _ in wanted]
-            except OSError:  # it has ended
+            except OSError:  # git has exited
                 return wanted
             finally:
                 timer.cancel()

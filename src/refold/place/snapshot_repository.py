@@ -1,8 +1,9 @@
-"""A git repository of refold's own, which stores the files of a workspace.
+"""refold's own git repository, which stores the snapshots of a workspace.
 
-It is in our data directory; the user's own repository is never opened. Only our configuration
-applies: no hooks, no filters, no conversion of line ends, so the bytes are stored as they are.
-`snapshot_scan` decides what is stored, `snapshot_restore` restores it, `snapshot_objects` reads contents.
+It is in refold's data directory. git reads objects of the user's repository if they are lent,
+but not its settings: no hooks, filters or conversions of line ends apply, so contents are
+stored unchanged. `snapshot_scan` decides what is stored, `snapshot_restore` restores it, and
+`snapshot_objects` reads contents.
 """
 
 import fcntl
@@ -11,6 +12,7 @@ import re
 import subprocess
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,11 +25,11 @@ from refold.values.printable_names import escape_name
 if TYPE_CHECKING:
     from refold.place.snapshot_objects import GitBlobReader, ObjectLookup
 
-EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # the empty tree, which git knows
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"  # git knows it without storing it
 OUT_OF_TIME = "out of time"
 REPORT_SECONDS = 1.0  # between reports on a scan or a restore
-_MAX_CALL_SECONDS = 600.0  # of one call
-MAX_BORROWING_SECONDS = 60.0  # of one call that reads many objects of lenders
+_MAX_CALL_SECONDS = 600.0  # for one call
+MAX_BORROWING_SECONDS = 60.0  # for one call that reads many objects of lenders
 
 _CONFIG_TEXT = """\
 [core]
@@ -68,7 +70,7 @@ _DISK_FULL = r"(?i)no space left|out of disk ?space|quota exceeded"
 
 
 class GitFailed(ToolFailed):
-    """git failed. `output` is its error output."""
+    """A call of git failed. `output` is what git printed to stderr."""
 
     def __init__(self, message: str, output: str) -> None:
         super().__init__(message)
@@ -76,13 +78,13 @@ class GitFailed(ToolFailed):
 
 
 class TooLarge(ToolFailed):
-    """The folder is too large for checkpoints. Scanning again will not help."""
+    """The folder is too large for snapshots, so scanning it again is useless."""
 
 
 class ScanProgress:
-    """How many files a scan has stored or a restore has written, and of how many.
+    """The progress of a scan or restore: the number of files done, and of all files.
 
-    A restore ends after the current file if it is `stopped`.
+    If `stopped` is set, a restore stops after the present file.
     """
 
     def __init__(self) -> None:
@@ -94,7 +96,10 @@ class ScanProgress:
     async def run_in_thread(
         self, function: Callable[[], int], report: ReportProgress | None
     ) -> int:
-        """Run `function`, and report on it each second. A cancellation stops it and waits for its end."""
+        """Call `function` in a thread, return its result, and call `report` each second.
+
+        If this is cancelled, it sets `stopped` and waits until `function` returns.
+        """
         import anyio
 
         files, failure = 0, None
@@ -102,15 +107,17 @@ class ScanProgress:
             group.start_soon(self._watch, report)
             try:
                 files = await anyio.to_thread.run_sync(function)
-            except ToolFailed as error:  # raised below, where no group wraps it
+            except ToolFailed as error:  # raised below, where no exception group wraps it
                 failure = error
             group.cancel_scope.cancel()
         if failure is not None:
             raise failure
-        await anyio.lowlevel.checkpoint_if_cancelled()  # the group has ended without it
+        # the group absorbed the cancellation
+        await anyio.lowlevel.checkpoint_if_cancelled()
         return files
 
     async def _watch(self, report: ReportProgress | None) -> None:
+        """Call `report` each second until this is cancelled, then set `stopped`."""
         import anyio
 
         try:
@@ -122,10 +129,19 @@ class ScanProgress:
             self.stopped = True
 
 
-class SnapshotRepository:
-    """`directory` is created when needed. `git` is the program, `path` its PATH.
+def snapshot_directory(store: Path, root: str) -> Path:
+    """Return the directory, in `store`, for the snapshots of a workspace.
 
-    git also reads objects in the directories `lenders`.
+    `root` is the real path of its first root.
+    """
+    return store / sha256(os.fsencode(root)).hexdigest()[:24]
+
+
+class SnapshotRepository:
+    """A git repository in `directory`, which `create` creates.
+
+    `git` is the program, and `path` the PATH that it gets. git also reads objects in the
+    directories `lenders`.
     """
 
     def __init__(
@@ -135,20 +151,24 @@ class SnapshotRepository:
         self._lenders = tuple(lenders)
 
     def with_lenders(self, *lenders: str) -> "SnapshotRepository":
-        """This repository with these lenders; if none is named, with all of its snapshots."""
+        """Return this repository with other lenders.
+
+        Without arguments, these are the lenders of all its snapshots.
+        """
         from refold.place.snapshot_lender import lenders_in
 
         directories = lenders or lenders_in(self.directory)
         return SnapshotRepository(self.directory, self._git, self._path, tuple(directories))
 
     def create(self) -> None:
-        """Create what git needs. Cheap if it exists."""
+        """Create the files that git needs, if they are missing. Raises `ToolFailed`."""
         try:
             self.directory.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.directory.parent.mkdir(mode=0o700, exist_ok=True)
             for name in ("", *_INITIAL_FOLDERS):
                 (self.directory / name).mkdir(mode=0o700, exist_ok=True)
-            # No directory in which git writes may be a link: git does not check.
+            # No directory in which git writes may be a link, because git does not check
+            # that.
             own = (self.directory / name for name in ("", *_INITIAL_FOLDERS))
             objects = (self.directory / "objects").iterdir()
             check_no_links(self.directory.parent, *own, *objects)
@@ -169,9 +189,10 @@ class SnapshotRepository:
         input_bytes: bytes = b"",
         descriptor: int | None = None,
     ) -> bytes:
-        """The output of git, called in `folder` of the work tree `tree`.
+        """Run git in `folder`, and return its output. Raises `GitFailed`.
 
-        `descriptor` stays open as long as git runs, even if this process ends.
+        `tree` is the work tree, by default `folder`; `index` is the index file. git inherits
+        `descriptor`, so a lock that it holds lasts as long as git runs.
         """
         process = self.start(
             *arguments, folder=folder, tree=tree, index=index, descriptor=descriptor
@@ -185,9 +206,9 @@ class SnapshotRepository:
         tree: str = "",
         index: Path | None = None,
         descriptor: int | None = None,
-        given_to_it: Sequence[int] = (),
+        inherited: Sequence[int] = (),
     ) -> "GitProcess":
-        """Like `run`, without waiting for output. The process inherits the files `given_to_it`."""
+        """Start git as `run` does, without waiting for it. It inherits `inherited`, too."""
         try:
             process = programs.start_bounded(
                 (self._git, *arguments),
@@ -196,8 +217,8 @@ class SnapshotRepository:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                pass_fds=(*given_to_it, *(() if descriptor is None else (descriptor,))),
-                start_new_session=True,  # Ctrl+C must not end it
+                pass_fds=(*inherited, *(() if descriptor is None else (descriptor,))),
+                start_new_session=True,  # Ctrl+C must not stop it
             )
         except OSError as error:
             raise GitFailed(
@@ -207,7 +228,7 @@ class SnapshotRepository:
 
     @contextmanager
     def blobs(self) -> Generator["GitBlobReader"]:
-        """Read stored contents, and contents that the user's repository lends."""
+        """Yield a reader of stored contents, and of contents that lenders have."""
         from refold.place.snapshot_objects import GitBlobReader
 
         borrowing = self.with_lenders()
@@ -223,6 +244,7 @@ class SnapshotRepository:
 
     @contextmanager
     def _start_cat_file(self, option: str) -> Generator[subprocess.Popen[bytes]]:
+        """Start `git cat-file` with `option`, and kill it after the block."""
         process = programs.start_bounded(
             (self._git, "cat-file", option),
             cwd=self.directory,
@@ -239,7 +261,10 @@ class SnapshotRepository:
             process.communicate()
 
     def missing(self, names: Sequence[str]) -> list[str]:
-        """Those of `names` that are not stored. Lenders that git cannot read have none."""
+        """Return those of `names` whose objects neither this repository nor a lender has.
+
+        Lenders that git cannot read count as empty.
+        """
         if self._lenders:
             names = SnapshotRepository(self.directory, self._git, self._path).missing(names)
         if not names:
@@ -261,7 +286,10 @@ class SnapshotRepository:
         return [line.split()[0] for line in output.decode().splitlines() if " " in line]
 
     def lost(self, names: Sequence[str]) -> int:
-        """How many of these contents cannot be read. Those that are lent are read."""
+        """Return how many of the contents with these names cannot be read.
+
+        Contents of lenders are read, to check them.
+        """
         lost = 0
         with self.blobs() as blobs:
             for name in self.missing(names):
@@ -273,30 +301,34 @@ class SnapshotRepository:
 
     @contextmanager
     def lookup(self) -> Generator["ObjectLookup"]:
+        """Yield a lookup that tells which objects exist. git runs until the block ends."""
         from refold.place.snapshot_objects import ObjectLookup
 
         with self._start_cat_file("--batch-check=%(objectname)") as process:
             yield ObjectLookup(process)
 
     def store_content(self, content: bytes) -> str:
-        """Store this content and return its name."""
+        """Store `content`, and return its name."""
         output = self.run(
             "hash-object", "-w", "--stdin", folder=str(self.directory), input_bytes=content
         )
         return output.decode().strip()
 
     def store_files(self, numbers: Sequence[int]) -> Sequence[str]:
-        """Store the contents of these open descriptors and return their names."""
+        """Store the contents of open files, and return their names in the same order."""
         process = self.start(
             "hash-object", "-w", "--no-filters", "--stdin-paths",
-            folder=str(self.directory), given_to_it=numbers,
+            folder=str(self.directory), inherited=numbers,
         )  # fmt: skip
         wanted = "".join(f"/dev/fd/{number}\n" for number in numbers)
         return process.read(wanted.encode()).decode().split()
 
     @contextmanager
     def lock(self, name: str) -> Generator[int]:
-        """Lock `name` against other processes. Yield the descriptor that holds the lock."""
+        """Lock the file `name` in the repository during the block. Wait until it is free.
+
+        Yield the descriptor that holds the lock.
+        """
         place = self.directory / name
         try:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -314,11 +346,11 @@ class SnapshotRepository:
             os.close(number)
 
     def _environment(self, tree: str, index: Path | None) -> Mapping[str, str]:
-        """An environment without our own variables: neither git settings nor keys."""
-        index_variable = {} if index is None else {"GIT_INDEX_FILE": str(index)}
+        """Return the environment of git, without our settings and keys."""
+        variables = {} if index is None else {"GIT_INDEX_FILE": str(index)}
         if self._lenders:
             directories = ":".join(self._lenders)
-            index_variable["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = directories
+            variables["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = directories
         return {
             "PATH": self._path,
             "HOME": "/nonexistent",
@@ -331,12 +363,12 @@ class SnapshotRepository:
             "GIT_ATTR_NOSYSTEM": "1",
             "GIT_NO_REPLACE_OBJECTS": "1",
             "GIT_TERMINAL_PROMPT": "0",
-            **index_variable,
+            **variables,
         }
 
 
 class GitProcess:
-    """A running git process. Read its output once."""
+    """A running git process. Call `read` or `drop` once."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], arguments: Sequence[str], folder: str
@@ -344,6 +376,7 @@ class GitProcess:
         self._process, self._arguments, self._folder = process, arguments, folder
 
     def read(self, input_bytes: bytes = b"", seconds: float = _MAX_CALL_SECONDS) -> bytes:
+        """Send `input_bytes` and return the output. Raises `GitFailed` after `seconds`, too."""
         with self._process as process:
             try:
                 output, complaint = process.communicate(input_bytes, seconds)
@@ -363,17 +396,18 @@ class GitProcess:
         return output
 
     def drop(self) -> None:
-        """End the process and ignore its output."""
+        """Kill the process, and ignore its output."""
         self._process.kill()
         self._process.communicate()
 
 
 def split_at_nul(output: bytes) -> Iterator[str]:
-    """The parts of output that git printed with -z."""
+    """Yield the non-empty parts of output that git printed with -z."""
     return (os.fsdecode(piece) for piece in output.split(b"\0") if piece)
 
 
 def _write(place: Path, text: str) -> None:
+    """Write a text file completely or not at all, unless it has this text already."""
     try:
         if place.read_text() == text:
             return
@@ -387,6 +421,7 @@ def _write(place: Path, text: str) -> None:
 def _failure_sentence(
     arguments: Sequence[str], folder: str, complaint: str, code: int
 ) -> str:
+    """Return a sentence that says which git command failed, where and why."""
     if re.search(_DISK_FULL, complaint):
         return "No snapshot of the files could be taken: the disk is full."
     subject = next(

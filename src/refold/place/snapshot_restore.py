@@ -1,9 +1,10 @@
-"""Restores files to the state of a snapshot.
+"""Restores files to their state in a snapshot.
 
-First all files are checked, and nothing is changed if a file differs from its last checkpoint or
-if something that is not stored is in the way. Then files are deleted and written, each whole or not
-at all; a file that is as wanted is skipped, so an interrupted restore can be repeated. Folders are
-opened without following links (`openat`). `snapshot_repository` has the contents.
+First all files are checked. Nothing is changed if a file differs from its last checkpoint, or
+if a file that no snapshot contains is in the way. Then files are deleted and written, each
+completely or not at all. A file that already has the wanted content is skipped, so an
+interrupted restore can be repeated. Folders are opened without following links (`openat`).
+`snapshot_repository` has the contents.
 """
 
 import errno
@@ -11,6 +12,7 @@ import os
 import stat
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from typing import Literal
 
 from msgspec import Struct
 
@@ -22,19 +24,22 @@ from refold.place.snapshot_repository import ScanProgress, SnapshotRepository
 from refold.values.printable_names import escape_name
 
 _LINK, _RUNS = "120000", "100755"
-_MAX_SYNCED_FILES = 500  # up to which each is synced to disk
-_MAX_NAMED_FILES = 10  # that a message names
+_MAX_SYNCED_FILES = 500  # if there are more, files are not synced to disk one by one
+_MAX_NAMED_FILES = 10  # the number of files named in a message
 
 
 class SnapshotFile(Struct, frozen=True):
-    """A file as a snapshot has it: git's mode, and the name of its content."""
+    """A file in a snapshot: its mode in git, and the name of its content."""
 
     mode: str
     name: str
 
 
 class RewriteStep(Struct, frozen=True):
-    """One absolute path below `root`: its present and its wanted state. None: no file."""
+    """The change of one file. `path` is absolute and below `root`.
+
+    `now` is its present state, `to` the wanted one; None means that no file exists.
+    """
 
     root: str
     path: str
@@ -43,26 +48,32 @@ class RewriteStep(Struct, frozen=True):
 
 
 class _DiskEntry(Struct, frozen=True):
-    """What is on the disk: a file that can be stored, a folder, or something else."""
+    """What is at a path of the disk.
 
-    what: str = "nothing"  # "kept", "folder", "blocked", "other"
-    kept: SnapshotFile | None = None
-    about: tuple[int, ...] = ()  # to recognize it later
+    `kind` is "kept" for a file that a snapshot can store, and "blocked" if a part of the path
+    is not a folder, or if the file cannot be read.
+    """
+
+    kind: Literal["nothing", "kept", "folder", "blocked", "other"] = "nothing"
+    file: SnapshotFile | None = None
+    identity: tuple[int, ...] = ()  # differs if another program changes the file
 
 
 class _WriteOptions(Struct, frozen=True):
-    """How all files of one restore are written."""
+    """How the files of one restore are written."""
 
     umask: int
-    is_synced: bool  # each file, before it replaces another
+    is_synced: bool  # whether each file is synced before it replaces another
 
 
 def rewrite(
     repository: SnapshotRepository, steps: Sequence[RewriteStep], progress: ScanProgress
 ) -> int:
-    """Do all `steps`, or raise `ToolFailed` with nothing done. Return the number of changes.
+    """Apply all `steps`. Return how many of them were done.
 
-    If it is stopped, each file is as it was or as wanted.
+    Raises `ToolFailed`, with nothing changed, if a file differs from the expected state or a
+    content is lost. After a later error, such as a full disk, or if `progress` is stopped, some
+    files have their old and some their wanted content.
     """
     _remove_drafts(steps)
     states = dict[str, _DiskEntry]()
@@ -74,23 +85,23 @@ def rewrite(
     names = {step.to.name for step in steps if step.to}
     if lost := repository.lost(sorted(names)):
         raise ToolFailed(f"{lost} files of that snapshot are lost: nothing was changed.")
-    todo = [step for step in steps if states[step.path].kept != step.to]
+    todo = [step for step in steps if states[step.path].file != step.to]
     progress.total = len(todo)
-    going = [step for step in todo if step.to is None]
-    for step in sorted(going, key=lambda step: step.path, reverse=True):
+    deletions = [step for step in todo if step.to is None]
+    for step in sorted(deletions, key=lambda step: step.path, reverse=True):
         if progress.stopped:
             return progress.done
-        if step.now is not None and states[step.path].kept is not None:
+        if step.now is not None and states[step.path].file is not None:
             _remove(step, states[step.path])
         progress.add(1)
-    way = _WriteOptions(_umask(), len(todo) <= _MAX_SYNCED_FILES)
-    coming = [(step, step.to) for step in todo if step.to is not None]
+    options = _WriteOptions(_umask(), len(todo) <= _MAX_SYNCED_FILES)
+    writes = [(step, step.to) for step in todo if step.to is not None]
     with repository.blobs() as blobs:
-        contents = blobs.read_all(to.name for _, to in coming)
-        for (step, to), content in zip(coming, contents, strict=True):
+        contents = blobs.read_all(to.name for _, to in writes)
+        for (step, to), content in zip(writes, contents, strict=True):
             if progress.stopped:
                 return progress.done
-            _write_file(step, to, states[step.path], content, way)
+            _write_file(step, to, states[step.path], content, options)
             progress.add(1)
     return progress.done
 
@@ -98,19 +109,20 @@ def rewrite(
 def _refuse_conflicts(
     steps: Sequence[RewriteStep], states: Mapping[str, _DiskEntry]
 ) -> None:
-    going = {step.path for step in steps if step.to is None}
+    """Raise `ToolFailed` if a file differs from its expected state, or something is in the way."""
+    deleted = {step.path for step in steps if step.to is None}
     changed, blocked = list[str](), list[str]()
     for step in steps:
         state = states[step.path]
-        if state.kept is not None and state.kept in (step.now, step.to):
+        if state.file is not None and state.file in (step.now, step.to):
             continue
-        if state.what == "nothing" and (step.now is None or step.to is None):
+        if state.kind == "nothing" and (step.now is None or step.to is None):
             continue
         if step.to is not None and step.now is None:
-            if (way := _blocking_path(step, state, going)) is not None:
-                blocked.append(way)
-        elif step.to is None and state.what in ("blocked", "folder"):
-            continue  # another program has replaced it
+            if (path := _blocking_path(step, state, deleted)) is not None:
+                blocked.append(path)
+        elif step.to is None and state.kind in ("blocked", "folder"):
+            continue  # another program has replaced the file
         else:
             changed.append(step.path)
     if changed:
@@ -125,9 +137,12 @@ def _refuse_conflicts(
         )
 
 
-def _blocking_path(step: RewriteStep, state: _DiskEntry, going: set[str]) -> str | None:
-    """An unsaved file that is in the way of a restored one; None if the way is free."""
-    if state.what == "folder":
+def _blocking_path(step: RewriteStep, state: _DiskEntry, deleted: set[str]) -> str | None:
+    """Return the path of what is in the way of a restored file; None if nothing is.
+
+    `deleted` are the paths that the restore deletes before.
+    """
+    if state.kind == "folder":
         inside = [
             os.path.join(parent, name)
             for parent, _, names in os.walk(step.path)
@@ -137,20 +152,20 @@ def _blocking_path(step: RewriteStep, state: _DiskEntry, going: set[str]) -> str
             os.path.join(parent, name) for parent, names, _ in os.walk(step.path) for name in names
             if os.path.islink(os.path.join(parent, name))
         ]  # fmt: skip
-        return next((path for path in (*inside, *links) if path not in going), None)
-    if state.what == "blocked":
+        return next((path for path in (*inside, *links) if path not in deleted), None)
+    if state.kind == "blocked":
         above = os.path.dirname(step.path)
         while above != step.root:
             if os.path.lexists(above) and (
                 os.path.islink(above) or not os.path.isdir(above)
             ):
-                return None if above in going else above
+                return None if above in deleted else above
             above = os.path.dirname(above)
     return step.path
 
 
 def name_list(paths: Iterable[str]) -> str:
-    """The first few paths, printable, and the number of the others."""
+    """Return a text with the first few paths, and the number of the others."""
     ordered = sorted(paths)
     rest = (
         f" and {len(ordered) - _MAX_NAMED_FILES} more"
@@ -161,6 +176,7 @@ def name_list(paths: Iterable[str]) -> str:
 
 
 def _current_state(step: RewriteStep) -> _DiskEntry:
+    """Return what is at the path of `step` now, with the hash of its content."""
     last = os.path.basename(step.path)
     try:
         with _folder(step) as folder:
@@ -182,13 +198,14 @@ def _current_state(step: RewriteStep) -> _DiskEntry:
                 about = os.fstat(number)
     except FileNotFoundError:
         return _DiskEntry()
-    except OSError:  # a file or a link in place of a folder, or not readable
+    except OSError:  # not a folder, or not readable
         return _DiskEntry("blocked")
     mode = _RUNS if about.st_mode & stat.S_IXUSR else "100644"
     return _DiskEntry("kept", SnapshotFile(mode, _blob_name(content)), _identity(about))
 
 
 def _remove(step: RewriteStep, state: _DiskEntry) -> None:
+    """Delete a file, and then the folders above it that are empty."""
     with _restore_errors(step), _folder(step) as folder:
         last = os.path.basename(step.path)
         _check_unchanged(step, folder, last, state)
@@ -196,7 +213,7 @@ def _remove(step: RewriteStep, state: _DiskEntry) -> None:
     above = os.path.relpath(os.path.dirname(step.path), step.root)
     with suppress(OSError), closing(os.open(step.root, FOLDER_FLAGS)) as top:
         while above and above != ".":
-            os.rmdir(above, dir_fd=top)  # raises if one is not empty
+            os.rmdir(above, dir_fd=top)  # raises an error if it is not empty
             above = os.path.dirname(above)
 
 
@@ -207,25 +224,26 @@ def _write_file(
     content: bytes,
     options: _WriteOptions,
 ) -> None:
+    """Write a file or link under another name, and rename it if nothing has changed meanwhile."""
     last = os.path.basename(step.path)
     with _restore_errors(step), _folder(step, make=True) as folder:
-        half = f"{HALF_WRITTEN}{os.urandom(6).hex()}"
+        draft = f"{HALF_WRITTEN}{os.urandom(6).hex()}"
         try:
             if to.mode == _LINK:
-                os.symlink(os.fsdecode(content), half, dir_fd=folder)
+                os.symlink(os.fsdecode(content), draft, dir_fd=folder)
             else:
                 bits = _permission_bits(folder, last, to, options.umask)
-                _write(folder, half, content, bits, options.is_synced)
-            if state.kept is not None:
+                _write(folder, draft, content, bits, options.is_synced)
+            if state.file is not None:
                 _check_unchanged(step, folder, last, state)
             else:
                 with suppress(FileNotFoundError, NotADirectoryError):
-                    os.rmdir(last, dir_fd=folder)  # now empty
+                    os.rmdir(last, dir_fd=folder)  # the folder is now empty
                 _check_free(folder, last)
-            os.rename(half, last, src_dir_fd=folder, dst_dir_fd=folder)
+            os.rename(draft, last, src_dir_fd=folder, dst_dir_fd=folder)
         finally:
             with suppress(OSError):
-                os.unlink(half, dir_fd=folder)
+                os.unlink(draft, dir_fd=folder)
 
 
 def _check_free(folder: int, last: str) -> None:
@@ -235,6 +253,7 @@ def _check_free(folder: int, last: str) -> None:
 
 
 def _write(folder: int, name: str, content: bytes, bits: int, wait: bool) -> None:
+    """Create a new file. With `wait`, its content is on the disk afterwards."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     number = os.open(name, flags, 0o600, dir_fd=folder)
     with open(number, "wb") as file:
@@ -246,7 +265,10 @@ def _write(folder: int, name: str, content: bytes, bits: int, wait: bool) -> Non
 
 
 def _permission_bits(folder: int, last: str, to: SnapshotFile, umask: int) -> int:
-    """The permissions of a file: as before, except for the executable bit."""
+    """Return the mode of a restored file.
+
+    The present file's mode counts, except for the executable bit, which the snapshot has.
+    """
     before = 0o666 & ~umask
     with suppress(OSError):
         about = os.stat(last, dir_fd=folder, follow_symlinks=False)
@@ -256,8 +278,9 @@ def _permission_bits(folder: int, last: str, to: SnapshotFile, umask: int) -> in
 
 
 def _umask() -> int:
-    """The process's umask, as the kernel reports it: reading it with `umask` would change
-    it for all threads.
+    """Return the process's umask, as the kernel reports it; 0o022 if it does not.
+
+    `os.umask` would change it for all threads.
     """
     try:
         with open("/proc/self/status", encoding="ascii", errors="replace") as file:
@@ -268,12 +291,12 @@ def _umask() -> int:
 
 
 def _check_unchanged(step: RewriteStep, folder: int, last: str, state: _DiskEntry) -> None:
-    if _identity(os.stat(last, dir_fd=folder, follow_symlinks=False)) != state.about:
+    if _identity(os.stat(last, dir_fd=folder, follow_symlinks=False)) != state.identity:
         raise ToolFailed(f"{escape_name(step.path)} was changed meanwhile. Try again.")
 
 
 def _remove_drafts(steps: Sequence[RewriteStep]) -> None:
-    """Delete half-written files of a restore that was killed."""
+    """Delete incomplete files that a killed restore left in the folders of `steps`."""
     folders = {os.path.dirname(step.path): step for step in steps if step.to is not None}
     for step in folders.values():
         with suppress(OSError), _folder(step) as folder:
@@ -284,16 +307,19 @@ def _remove_drafts(steps: Sequence[RewriteStep]) -> None:
 
 @contextmanager
 def _folder(step: RewriteStep, *, make: bool = False) -> Generator[int]:
-    """The folder that a file is in, with no link on the way to it."""
-    away = os.path.relpath(os.path.dirname(step.path), step.root)
+    """Yield a descriptor of the folder that contains a file, without following links.
+
+    With `make`, missing folders are created.
+    """
+    parent = os.path.relpath(os.path.dirname(step.path), step.root)
     with closing(os.open(step.root, FOLDER_FLAGS)) as top:
         try:
-            folder = open_beneath(top, away, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            folder = open_beneath(top, parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except FileNotFoundError:
             if not make:
                 raise
-            _make_folders(top, away)
-            folder = open_beneath(top, away, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            _make_folders(top, parent)
+            folder = open_beneath(top, parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             yield folder
         finally:
@@ -301,6 +327,7 @@ def _folder(step: RewriteStep, *, make: bool = False) -> Generator[int]:
 
 
 def _make_folders(top: int, path: str) -> None:
+    """Create the missing folders of `path`, which is relative to the open folder `top`."""
     created = ""
     for part in path.split("/"):
         above = open_beneath(top, created or ".", FOLDER_FLAGS)
@@ -314,6 +341,7 @@ def _make_folders(top: int, path: str) -> None:
 
 @contextmanager
 def _restore_errors(step: RewriteStep) -> Generator[None]:
+    """Raise an `OSError` of the block as `ToolFailed` about the file of `step`."""
     try:
         yield
     except OSError as error:
@@ -324,6 +352,7 @@ def _restore_errors(step: RewriteStep) -> Generator[None]:
 
 
 def _identity(status: os.stat_result) -> tuple[int, ...]:
+    """Return values that change if a file is replaced or written to."""
     return (
         status.st_dev,
         status.st_ino,

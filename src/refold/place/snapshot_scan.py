@@ -1,13 +1,14 @@
-"""Scans the files of a folder: what changed since the last scan is stored as a git tree.
+"""Scans the files of a folder, and stores what has changed since the last scan as a git tree.
 
-git finds changes by its index; which files can be stored is decided here. Files that are too
-large or unreadable are left out and reported. A nested repository is scanned as a root of its
-own, because git does not look into it. git reads by paths, so files whose directories may have
-changed during the scan are read again through descriptors, following no link.
+git finds the changes with its index, and this module decides which files can be stored. Files
+that are too large or unreadable are left out and reported, and contents that the user's
+repository lends (`snapshot_lender`) are not stored. A nested repository is scanned as a root of
+its own. git reads files by path, so files whose directories may have changed meanwhile are read
+again through descriptors, without following links.
 
-git trusts the time of a file only if it is older than the index. So the index gets the time at
-which the scan began, minus the possible delay of file clocks: a file that was changed in the
-meantime is compared by content at the next scan.
+git trusts the time of a file only if it is older than the index. So the index gets the time
+when the scan began, minus the possible delay of file clocks: the next scan compares a file that
+was changed meanwhile by its content.
 """
 
 import os
@@ -53,20 +54,20 @@ from refold.place.snapshot_repository import (
 from refold.safe_open import create_file, open_checked
 from refold.values.printable_names import escape_name
 
-_MOST_FILES = 200_000  # new or changed, in one scan
-_MOST_BYTES = 2 * 1024**3
-_MOST_NESTED = 8  # nested repositories that are scanned
-_LONGEST_LOOK = 60.0  # seconds to find what changed
-_CLOCK_LAG_SECONDS = 2.0  # by which the time of a file may be behind the clock
-_MAX_SCAN_TRIES = 20  # files change during a scan
-_PACK_FROM_FILES = 200  # from here on, files are stored in one pack
+_MAX_CHANGED_FILES = 200_000  # new or changed files in one scan
+_MAX_CHANGED_BYTES = 2 * 1024**3
+_MAX_NESTED_ROOTS = 8  # nested repositories that are scanned
+_MAX_LISTING_SECONDS = 60.0  # for finding the changed files
+_CLOCK_LAG_SECONDS = 2.0  # the time of a file may be behind the clock by less than this
+_MAX_SCAN_TRIES = 20  # when files change during a scan
+_PACK_FROM_FILES = 200  # from this number on, files are stored in one pack
 _BAD_PATH = r"(?s)Unable to process path (.*)"
-_HALF_WRITTEN = 3600  # seconds after which a pack is no longer being written
-_UNUSED_INDEX_SECONDS = 14 * 24 * 3600  # after which the index of a session is deleted
+_UNFINISHED_SECONDS = 3600  # an older pack is not being written any longer
+_UNUSED_INDEX_SECONDS = 14 * 24 * 3600  # then a session's index is deleted
 
 
 class Scan:
-    """Remembers what it saw: a scan of unchanged files costs one call of git."""
+    """Scans the files for one session. Scanning unchanged files again costs one call of git."""
 
     def __init__(
         self, repository: SnapshotRepository, rules: IgnoreRules, session: str
@@ -74,12 +75,12 @@ class Scan:
         self._repository, self._ignored = repository, rules
         self._session = f"sessions/{session or 'unnamed'}"
         self._trees = dict[str, str]()
-        self._tracked = dict[str, tuple[int, int]]()  # the user's index, when last read
+        self._tracked = dict[str, tuple[int, int]]()  # the user's index, as last read
         self._left_out = dict[str, set[str]]()
-        self.lost = set[str]()  # files whose earlier content was lent and is deleted
+        self.lost = set[str]()  # files whose earlier content was lent and then deleted
 
-    def store_lent(self, roots: Sequence[str], progress: ScanProgress) -> None:
-        """Store all contents that are lent, of files that are as they were last scanned."""
+    def store_lent_contents(self, roots: Sequence[str], progress: ScanProgress) -> None:
+        """Store the lent contents of files that are unchanged since the last scan."""
         self._repository.create()
         with self._repository.lock(f"{self._session}/lock") as lock:
             for root in dict.fromkeys((*roots, *self._trees)):
@@ -88,33 +89,29 @@ class Scan:
                 scan = _RootScan(
                     self._repository, self._ignored, place, (), self._session, lock
                 )
-                if scan.store_lent(progress):
-                    self._trees.pop(root, None)  # a file may have changed since
+                if scan.store_lent_contents(progress):
+                    self._trees.pop(root, None)  # a file may have changed in the meantime
 
     def scan(
         self, roots: Sequence[str], progress: ScanProgress
     ) -> tuple[Trees, tuple[str, ...]]:
-        """The trees of `roots` and of repositories inside, and what is left out."""
+        """Return the git trees of `roots` and of repositories in them, and the left-out paths."""
         self._repository.create()
         with self._repository.lock(f"{self._session}/lock") as lock:
             entries, left_out = list[tuple[str, str]](), set[str]()
             waiting, nested = [(root, root) for root in roots], 0
-            for root, base in waiting:  # grows on the way
+            for root, base in waiting:  # the list grows during the loop
                 others = [other for other in roots if other != root]
+                place = root, base
                 scan = _RootScan(
-                    self._repository,
-                    self._ignored,
-                    (root, base),
-                    others,
-                    self._session,
-                    lock,
+                    self._repository, self._ignored, place, others, self._session, lock
                 )
                 tree, inside = self._scan_root(scan, progress)
                 entries.append((root, tree))
                 left_out |= {os.path.join(root, other) for other in self._left_out[root]}
                 for other in inside:
                     nested += 1
-                    if nested <= _MOST_NESTED:
+                    if nested <= _MAX_NESTED_ROOTS:
                         waiting.append((other, base))
                     else:
                         left_out.add(f"{other}/")
@@ -127,7 +124,7 @@ class Scan:
         root, skipped = scan.root, set[str]()
         for _ in range(_MAX_SCAN_TRIES):
             new, changed, inside = scan.changes()
-            lost, again = scan.secure_lent(changed, progress)
+            lost, again = scan.secure_borrowed(changed, progress)
             self.lost |= lost
             paths = (new | changed.keys() | self._tracked_despite_ignore(scan)) - skipped
             before = self._left_out.get(root, set())
@@ -137,11 +134,11 @@ class Scan:
                 bad = re.search(_BAD_PATH, error.output)
                 if bad is None:
                     raise
-                skipped.add(bad[1].removeprefix(scan.prefix))
+                skipped.add(bad[1].removeprefix(scan.prefix))  # git refuses this name
                 continue
             # Files that were left out are not in the index: every scan finds them again.
             self._left_out[root] = left_out | skipped
-            different |= again  # a file may have changed since it was compared
+            different |= again  # a file may have changed after it was compared
             if different or root not in self._trees:
                 self._trees[root] = scan.tree()
             scan.set_index_time(different)
@@ -151,7 +148,7 @@ class Scan:
         )
 
     def _tracked_despite_ignore(self, scan: "_RootScan") -> set[str]:
-        """Files that the user's repository tracks although it would ignore them."""
+        """Return ignored files that the user's index tracks; none if it is unchanged."""
         place = Path(git_folder(scan.top)) / "index" if scan.top else None
         about = _time_and_size(place) if place else None
         if place is None or about is None or self._tracked.get(scan.root) == about:
@@ -161,41 +158,43 @@ class Scan:
 
 
 class _RootScan:
-    """A scan of one root. Paths are relative to it unless they are absolute.
+    """A scan of one root. Paths are relative to the root unless they are absolute.
 
-    `place` is the root and its base: the same, or a directory around it that commands cannot
-    replace.
+    `place` is the root and its base, a directory that commands cannot replace: the workspace
+    root around a nested repository, otherwise the root itself.
     """
 
     def __init__(
         self, repository: SnapshotRepository, rules: IgnoreRules, place: tuple[str, str],
         other_roots: Sequence[str], session: str, lock: int,
     ) -> None:  # fmt: skip
-        (self.root, self._base), self._held = place, lock
-        root, self._began = self.root, 0.0  # when the files were compared with the index
+        (self.root, self._base), self._lock_descriptor = place, lock
+        root, self._began = self.root, 0.0  # when files were last compared with the index
         self._repository, self._ignored, self._others = repository, rules, other_roots
         self._folder = repository.directory / session
         self._set_paths("" if (around := repository_around(root)) == "/" else around)
 
     def prepare(self) -> None:
-        """Write the ignore rules and an index to start with."""
+        """Write the exclude file, and an index if there is none yet."""
         rules = self._ignored.rules(self.top, self.root, self._others)
         self._write_rules(rules)
         if self.top not in ("", self.root) and self._is_ignored_as_a_whole():
-            # A repository of a whole home does not tell what is ignored here.
+            # A repository of a whole home says nothing about what is ignored here.
             self._set_paths("")
             self._write_rules(self._ignored.rules("", self.root, self._others))
         with suppress(OSError):
-            self._index.with_suffix(".index.lock").unlink()  # of a git that was killed
+            self._index.with_suffix(".index.lock").unlink()  # left by a git that was killed
         if not self._index.exists():
             self._start_from_last_index()
 
     def changes(self) -> tuple[set[str], dict[str, str], list[str]]:
-        """The paths that are not in the index, those that differ from it with the name of the
-        content that it has, and the nested repositories.
+        """Compare the files with the index.
+
+        Return the paths that are not in the index; the changed paths, with the names of their
+        contents in the index; and the nested repositories.
         """
         self._began = time.time() - _CLOCK_LAG_SECONDS
-        # Both wait for the disk, so they run in parallel.
+        # Both commands wait for the disk, so they run in parallel.
         new = self._start_git("ls-files", "-z", "--others", "--exclude-standard")
         try:
             old = self._start_git("diff-files", "-z", "--no-abbrev", "--relative")
@@ -203,28 +202,30 @@ class _RootScan:
             new.drop()
             raise
         try:
-            paths = set(split_at_nul(new.read(seconds=_LONGEST_LOOK)))
+            paths = set(split_at_nul(new.read(seconds=_MAX_LISTING_SECONDS)))
         except GitFailed as error:
             old.drop()
-            raise (
-                TooLarge(str(error)) if error.output == OUT_OF_TIME else error
-            ) from error
-        parts = split_at_nul(old.read())
-        changed = {next(parts): head.split(" ")[2] for head in parts}
+            if error.output == OUT_OF_TIME:
+                raise TooLarge(str(error)) from error
+            raise
+        parts = [*split_at_nul(old.read())]  # facts about a path, and the path, in turn
+        names = (facts.split(" ")[2] for facts in parts[::2])
+        changed = dict(zip(parts[1::2], names, strict=True))
         inside = {path for path in paths if path.endswith("/")}
         folders = sorted(os.path.join(self.root, path[:-1]) for path in inside)
         return paths - inside, changed, folders
 
-    def secure_lent(
+    def secure_borrowed(
         self, old_names: Mapping[str, str], progress: ScanProgress
     ) -> tuple[set[str], bool]:
-        """Store the contents that changed files had, and again those that the lender deleted.
+        """Store lent contents of changed files, and contents that the lender has deleted.
+
         Return the files whose content is lost, and whether files were read again.
         """
         lender, again = read_lender(self._lender), False
         if lender is None:
             return set(), False
-        gone = set(self._copy_lent(sorted(set(old_names.values()))))
+        gone = set(self._copy_borrowed(sorted(set(old_names.values()))))
         lost = {os.path.join(self.root, p) for p, name in old_names.items() if name in gone}
         with suppress(OSError):
             stamp = stamp_of(lender.objects)
@@ -235,8 +236,8 @@ class _RootScan:
                 write_lender(self._lender, Lender(lender.objects, stamp))
         return lost, again
 
-    def store_lent(self, progress: ScanProgress) -> bool:
-        """Store all that is lent. Return whether there was anything."""
+    def store_lent_contents(self, progress: ScanProgress) -> bool:
+        """Store all lent contents. Return whether there were any."""
         if not self._lender.exists() or not self._index.exists():
             return False
         self._began = self._index.stat().st_mtime  # no other file is compared
@@ -248,7 +249,7 @@ class _RootScan:
         old_names: Mapping[str, str],
         progress: ScanProgress,
     ) -> bool:
-        """Store the files whose content is not in `among`, without those that changed."""
+        """Store unchanged files whose content `among` lacks. Return whether there were any."""
         names = {
             os.fsdecode(path).removeprefix(self.prefix): entry[40:60].hex()
             for path, entry in self._entries().items()
@@ -259,8 +260,8 @@ class _RootScan:
             self._store_in_pack(paths, "", progress)
         return bool(paths)
 
-    def _copy_lent(self, names: Sequence[str]) -> list[str]:
-        """Copy these contents if they are lent only. Return those that are lost."""
+    def _copy_borrowed(self, names: Sequence[str]) -> list[str]:
+        """Store contents that only a lender has. Return the names of those that it has lost."""
         missing, lost = self._repository.missing(names), list[str]()
         if not missing:
             return []
@@ -282,14 +283,14 @@ class _RootScan:
             output = self._match_patterns(
                 "ls-files", "-z", "--cached", "--ignored", "--exclude-standard", index=index
             )
-        except GitFailed:  # split, sparse, or being written
+        except GitFailed:  # the index is split, sparse, or being written
             return set()
         return set(split_at_nul(output))
 
     def add_to_index(
         self, paths: Collection[str], left_before: set[str], progress: ScanProgress
     ) -> tuple[bool, set[str]]:
-        """Add files to the index. Return whether it changed, and which files cannot be stored."""
+        """Add files to the index. Return whether it changed, and the files left out."""
         if len(paths) > _PACK_FROM_FILES:
             may_lend = len(paths) >= LEND_FROM_FILES and self.top
             objects = user_objects(self.top) if may_lend else ""
@@ -297,13 +298,13 @@ class _RootScan:
         stored, gone, left_out, size = list[str](), list[str](), set[str](), 0
         fits = PathFilter(self.root)
         for path in sorted(paths):
-            problem, bytes_ = fits(path)
-            if problem == "kept":
+            fate, bytes_ = fits(path)
+            if fate == "kept":
                 stored.append(path)
                 size += bytes_
-            elif problem == "left out":
+            elif fate == "left out":
                 left_out.add(path)
-            if problem == "gone" or (problem == "left out" and path not in left_before):
+            if fate == "gone" or (fate == "left out" and path not in left_before):
                 gone.append(path)
         self._check_size(len(stored), size)
         if gone:
@@ -324,8 +325,9 @@ class _RootScan:
     def _store_in_pack(
         self, paths: Collection[str], objects: str, progress: ScanProgress
     ) -> set[str]:
-        """Store many files, without those that `objects` of the user have; "" for none.
-        Return those that cannot be stored.
+        """Store many files in a pack, and return those that are left out.
+
+        Contents in `objects`, an objects directory of the user or "", are not stored.
         """
         entries = self._entries()
         progress.total += len(paths)
@@ -335,10 +337,10 @@ class _RootScan:
         pack = PackWriter(self._pack_directory())
         try:
             with suppress(OSError):
-                objects = self._begin_to_lend(objects) if objects else ""
-            lending = (
-                self._repository.with_lenders(objects) if objects else self._repository
-            )
+                objects = self._record_lender(objects) if objects else ""
+            lending = self._repository
+            if objects:
+                lending = lending.with_lenders(objects)
             with lending.lookup() as known:
                 files = store_many(request, pack, known)
             for path in (*files.gone, *files.left_out):
@@ -357,8 +359,8 @@ class _RootScan:
         temporary.replace(self._index)
         return files.left_out
 
-    def _begin_to_lend(self, objects: str) -> str:
-        """Note the lender before a snapshot needs it. Return its objects, "" if it cannot be."""
+    def _record_lender(self, objects: str) -> str:
+        """Record `objects` as the lender, and return it; "" if it cannot lend."""
         lender = read_lender(self._lender)
         if (lender and lender.objects != objects) or not has_only_files(objects):
             return ""
@@ -367,7 +369,7 @@ class _RootScan:
         return objects
 
     def _check_size(self, count: int, size: int) -> None:
-        if count > _MOST_FILES or size > _MOST_BYTES:
+        if count > _MAX_CHANGED_FILES or size > _MAX_CHANGED_BYTES:
             raise TooLarge(
                 f"{escape_name(self.root)} is too large for checkpoints: {count:,} files of "
                 f"{size / 1e9:.1f} GB would have to be stored. Ignore what can be generated "
@@ -391,7 +393,7 @@ class _RootScan:
         return directory
 
     def _read_again(self, paths: Sequence[str]) -> None:
-        """Add the real content to the index, whatever file git was led to by a link."""
+        """Put the real content of files in the index, in case git followed a link."""
         if not paths:
             return
         lines = index_lines(self._repository, self._base, self.root, self.prefix, paths)
@@ -404,25 +406,25 @@ class _RootScan:
             tree = self._run_git("write-tree", "--missing-ok", f"--prefix={self.prefix}")
             return tree.decode().strip()
         except GitFailed as error:
-            if "not found" in error.output:  # there is no file in it
+            if "not found" in error.output:  # the index has no file at this path
                 return EMPTY_TREE
             raise
 
     def set_index_time(self, different: bool) -> None:
-        """Set the time at which the index was valid, and make it the start of the next session."""
+        """Give the index the time of the comparison, and keep it for later sessions."""
         with suppress(OSError):
             os.utime(self._index, (self._began, self._began))
-            if different or not self._seeded.exists():
-                _replace_by_hard_link(self._index, self._seeded)
+            if different or not self._last_index.exists():
+                _replace_by_hard_link(self._index, self._last_index)
 
     def _set_paths(self, top: str) -> None:
-        self.top, self._tree = top, top or self.root
-        away = os.path.relpath(self.root, self._tree)
-        self.prefix = "" if away == "." else away + "/"
+        self.top, self._tree = top, top or self.root  # `top` is "" outside of repositories
+        relative = os.path.relpath(self.root, self._tree)
+        self.prefix = "" if relative == "." else relative + "/"
         name = sha256(os.fsencode(f"{self.root}\0{self._tree}")).hexdigest()[:16]
         self._index = self._folder / f"{name}.index"
         self._exclude = self._folder / f"{name}.exclude"
-        self._seeded = self._repository.directory / f"{name}.index"
+        self._last_index = self._repository.directory / f"{name}.index"
         self._lender = self._repository.directory / f"{name}.lender"
 
     def _write_rules(self, rules: bytes) -> None:
@@ -446,11 +448,11 @@ class _RootScan:
         _delete_old_indexes(self._folder.parent, self._folder)
         _delete_partial_packs(self._repository.directory / "objects" / "pack")
         with suppress(OSError):
-            _replace_by_hard_link(self._seeded, self._index)
+            _replace_by_hard_link(self._last_index, self._index)
 
     def _match_patterns(self, *arguments: str, index: Path | None = None) -> bytes:
-        """The output of a git command that matches patterns, which can take very long."""
-        return self._start_git(*arguments, index=index).read(seconds=_LONGEST_LOOK)
+        """Return the output of a git command that may take long to match patterns."""
+        return self._start_git(*arguments, index=index).read(seconds=_MAX_LISTING_SECONDS)
 
     def _run_git(
         self, *arguments: str, input_bytes: bytes = b"", index: Path | None = None
@@ -460,7 +462,7 @@ class _RootScan:
     def _start_git(self, *arguments: str, index: Path | None = None) -> GitProcess:
         return self._repository.start(
             "-c", f"core.excludesFile={self._exclude}", *arguments,
-            folder=self.root, tree=self._tree, index=index or self._index, descriptor=self._held,
+            folder=self.root, tree=self._tree, index=index or self._index, descriptor=self._lock_descriptor,
         )  # fmt: skip
 
 
@@ -473,16 +475,14 @@ def _time_and_size(place: Path) -> tuple[int, int] | None:
 
 
 def _replace_by_hard_link(source: Path, target: Path) -> None:
-    """Give a file a second name, instead of one that is there. git never changes an index in
-    place, and what a scan says of its time holds for its content.
-    """
+    """Replace `target` by a hard link to `source`, an index; git never changes one in place."""
     temporary = target.with_name(f"{target.name}.{os.urandom(4).hex()}")
     os.link(source, temporary)
     temporary.replace(target)
 
 
 def _delete_old_indexes(folder: Path, own_index: Path) -> None:
-    """Delete the indexes of sessions that were not used for long. Snapshots stay."""
+    """Delete the indexes of long unused sessions, but not their snapshots."""
     limit = time.time() - _UNUSED_INDEX_SECONDS
     with suppress(OSError):
         for entry in folder.iterdir():
@@ -491,8 +491,8 @@ def _delete_old_indexes(folder: Path, own_index: Path) -> None:
 
 
 def _delete_partial_packs(folder: Path) -> None:
-    """Delete what a full disk or a kill left half written: git itself never does."""
-    limit = time.time() - _HALF_WRITTEN
+    """Delete old files that a full disk or a kill left incomplete: git does not do that."""
+    limit = time.time() - _UNFINISHED_SECONDS
     with suppress(OSError):
         for pack in folder.glob("tmp_pack_*"):
             if pack.stat().st_mtime < limit:

@@ -1,15 +1,18 @@
-"""Answers for the system calls of a command that the kernel stops (seccomp with a listener).
+"""Answers system calls of a command that the kernel has stopped (seccomp, with a listener).
 
-A network namespace does not keep a command from a socket on a disk that it sees: key agents,
-containers and desktops listen there. So each `connect` of the command is made here, on its own
-socket, to the very file that was checked: changes in the meantime have no effect. Which disks
-the command may write is read from its own mounts; `socket_owner` says whose a socket is,
-`directory_modes` decides on setgid bits, `datagram_pairs` makes pairs of sockets, `seccomp` has the filter. See seccomp_unotify(2).
+A network namespace does not keep a command from a socket on a visible disk, and key agents,
+containers and desktops listen on such sockets. So this module makes each `connect` for the
+command, on the command's socket, to exactly the file that it checked. A change of the path in
+the meantime has no effect. A command may connect to a socket file only if it can write to the
+mount of that file.
 
-Hiding sockets by name missed those that were renamed, linked or created later, and
-forbidding them breaks `multiprocessing`, databases in tests and language servers. It costs
-0.3 ms for a command and 0.2 ms for a connection; a server in the sandbox sees refold as its
-peer. Where the kernel lacks it, sockets are hidden by name.
+`socket_owner` finds the owner of a socket, `directory_modes` decides on setgid bits,
+`datagram_pairs` makes socket pairs, and `seccomp` has the filter. See seccomp_unotify(2).
+
+Hiding sockets by name missed those that were renamed, linked or created later. Forbidding them
+breaks `multiprocessing`, databases in tests and language servers. The guard costs 0.3 ms for a
+command and 0.2 ms for a connection; a server in the sandbox sees refold as its peer. If the
+kernel lacks the feature, sockets are hidden by name.
 """
 
 import errno
@@ -35,22 +38,21 @@ from refold.place.socket_owner import is_own_socket
 from refold.place.stopped_call import NOTICE_STRUCT, StoppedCall
 from refold.place.syscalls import connect, forbid_new_privileges, shut_down, system_call
 
-# seccomp(2): set a filter; give a descriptor to listen at; once the listener has received a
-# call, only a fatal signal ends the waiting (since Linux 5.19).
+# seccomp(2): set a filter; return a descriptor to listen at; once the listener has received
+# a call, only a fatal signal interrupts the waiting caller (since Linux 5.19).
 _SET_MODE_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5
 _RECEIVE, _SEND, _IS_VALID = 0xC0502100, 0xC0182101, 0x40082102  # ioctls of a listener
 _ANSWER_STRUCT = struct.Struct("=QqiI")  # id, result, error, flags
 _MAX_ADDRESS_BYTES = 128
-_MAX_WAITING_CALLS = 64  # of one command; later calls get EAGAIN
+_MAX_WAITING_CALLS = 64  # for one command; later calls get EAGAIN
 _MOUNT_ID = re.compile(rb"^mnt_id:\t(\d+)$", re.MULTILINE)
 
 
 def install(*, offline: bool, reachable: str = "") -> Callable[[], None]:
-    """Guard all processes that this thread starts from now on, until the returned function
-    is called.
+    """Guard all processes that this thread starts. Return a function that ends the guard.
 
-    `offline`: it has a network of its own. `reachable`: a socket of ours to which it may
-    connect. Raises `OSError`.
+    `offline` says that the command has a network namespace of its own. `reachable` is a socket
+    of refold to which it may connect, or "". Raises `OSError`.
     """
     guard = SocketGuard(offline=offline, reachable=reachable)
     try:
@@ -62,25 +64,26 @@ def install(*, offline: bool, reachable: str = "") -> Callable[[], None]:
 
 
 class SocketGuard:
-    """The guard of one command. The thread that starts the command calls `install`.
+    """The guard of one command. The thread that starts the command must call `install`.
 
-    Whatever an answer needs (a path on a slow disk, the memory of the caller, a connection
-    that is not accepted) may take for ever, and a command can see to it. So the thread that
-    listens only receives, other threads answer, and `close` waits for none of these.
+    An answer can take forever, and a command can cause that: by a path on a slow disk, by its
+    memory, or by a connection that is not accepted. So one thread only receives calls, others
+    answer them, and `close` waits for none of these.
     """
 
     def __init__(self, *, offline: bool, reachable: str = "") -> None:
-        self._offline, self.asked = offline, False
+        self._offline, self.has_answered = offline, False
         self._reachable = os.stat(reachable) if reachable else None
         self._listener = -1
+        # The listening thread waits at `_go` for the filter, and then for the end.
         self._go, self._stop = os.pipe()
-        self._answering = allocate_lock()  # its holder uses the listener, or closes it
+        self._answering = allocate_lock()  # held while the listener is used or closed
         self._connecting = set[int]()
         self._threads = _Threads(self._answer)
-        self._served = allocate_lock()
+        self._served = allocate_lock()  # held until the listening thread has ended
         self._served.acquire()
-        # A thread behind the filter would ask itself. `Thread` would wait until
-        # it runs: two changes of threads for each command.
+        # A thread behind the filter would ask itself. `Thread.start` would wait until the
+        # thread runs, which costs two thread switches for each command.
         start_new_thread(self._work, ())
 
     def install(self) -> None:
@@ -88,9 +91,9 @@ class SocketGuard:
         os.write(self._stop, b"!")
 
     def close(self) -> None:
-        """Close it when the whole command has ended."""
+        """End the guard. Call this after all processes of the command have exited."""
         os.close(self._stop)
-        self._served.acquire()  # until it has ended
+        self._served.acquire()  # wait until the listening thread has ended
         self._threads.close()
         os.close(self._go)
         with self._answering:
@@ -107,6 +110,7 @@ class SocketGuard:
             self._served.release()
 
     def _serve(self) -> None:
+        """Pass each stopped call to a thread until `close`. If all are busy, the call fails."""
         if not os.read(self._go, 1):
             return
         ready = select.poll()
@@ -117,24 +121,29 @@ class SocketGuard:
             if self._go in events:
                 return
             notice = bytearray(NOTICE_STRUCT.size)
-            with suppress(OSError):  # the caller has ended
+            with suppress(OSError):  # the caller has exited
                 fcntl.ioctl(self._listener, _RECEIVE, notice)
                 if not self._threads.assign(bytes(notice)):
                     self._reply(NOTICE_STRUCT.unpack(notice)[0], errno.EAGAIN)
 
     def _answer(self, notice: bytes) -> None:
+        """Execute a stopped call for its caller, and send the error number, 0 for success."""
         with ExitStack() as stack:
-            asked = StoppedCall(notice, stack)
+            stopped_call = StoppedCall(notice, stack)
             try:
-                error = self._execute(asked)
+                error = self._execute(stopped_call)
             except (OSError, ValueError) as problem:
-                # Nothing that it makes us read may end this thread: then no call would be answered.
+                # No error in reading what the caller names may end this thread, because
+                # then no call would be answered.
                 error = getattr(problem, "errno", 0) or errno.EACCES
-            self._reply(asked.id, error)
+            self._reply(stopped_call.id, error)
 
     def _execute(self, stopped_call: StoppedCall) -> int:
-        """Do what the caller asked for. Return an error number, or 0. Raises `OSError`."""
-        self.asked = True
+        """Do what the stopped call requests. Return its error number; 0 for success.
+
+        Raises `OSError` for a call that is refused.
+        """
+        self.has_answered = True
         self._check(stopped_call)
         if is_mode_call(stopped_call.number):
             set_mode(stopped_call)
@@ -156,9 +165,9 @@ class SocketGuard:
     def _connection_target(
         self, stopped_call: StoppedCall, arguments: tuple[int, int, int]
     ) -> tuple[int, bytes]:
-        """The socket, as a descriptor of ours, and the address to connect it to.
+        """Return a descriptor of the caller's socket, and the address to connect it to.
 
-        Raises `OSError` where that may not be reached.
+        `arguments` are those of the call. Raises `OSError` if the address must not be reached.
         """
         number, pointer, length = arguments
         if length > _MAX_ADDRESS_BYTES:
@@ -171,7 +180,8 @@ class SocketGuard:
         if not address.startswith(unix) or _socket_family(ours) != socket.AF_UNIX:
             return ours, address
         if address[2:3] in (b"", b"\0"):
-            # An abstract socket belongs to a network: the command's own, or the shared one.
+            # An abstract socket belongs to a network, which is the command's own or the
+            # shared one.
             if self._offline:
                 return ours, address
             raise OSError(errno.ECONNREFUSED, "a socket of another program")
@@ -180,7 +190,7 @@ class SocketGuard:
         return ours, unix + f"/proc/self/fd/{file}".encode() + b"\0"
 
     def _check_socket(self, stopped_call: StoppedCall, file: int) -> None:
-        """Raise `OSError` if the command may not connect to this socket on a disk."""
+        """Raise `OSError` if the caller may not connect to the socket that `file` has open."""
         if self._reachable and os.path.samestat(os.fstat(file), self._reachable):
             return
         if not _can_write(stopped_call.pid, file):
@@ -189,7 +199,10 @@ class SocketGuard:
             raise OSError(errno.ECONNREFUSED, "a socket of another program")
 
     def _check(self, stopped_call: StoppedCall) -> None:
-        """Raise if the caller no longer waits: its number may be that of another by now."""
+        """Raise `OSError` if the caller no longer waits.
+
+        Its process id may then belong to another process.
+        """
         self._control(_IS_VALID, bytearray(struct.pack("=Q", stopped_call.id)))
 
     def _reply(self, name: int, error: int) -> None:
@@ -197,6 +210,7 @@ class SocketGuard:
             self._control(_SEND, bytearray(_ANSWER_STRUCT.pack(name, 0, -error, 0)))
 
     def _control(self, request: int, words: bytearray) -> int:
+        """Use the listener. Raises `OSError` if it is closed, or if that fails."""
         with self._answering:
             if self._listener < 0:
                 raise OSError(errno.ENOENT, "the command has ended")
@@ -204,15 +218,18 @@ class SocketGuard:
 
 
 class _Threads:
-    """Up to `_MAX_WAITING_CALLS` threads, each of which may block forever. Idle ones are reused."""
+    """Up to `_MAX_WAITING_CALLS` threads that call `function`, and may block forever.
+
+    Idle threads are used again.
+    """
 
     def __init__(self, function: Callable[[bytes], None]) -> None:
         self._work, self._lock = function, allocate_lock()
-        self._given = SimpleQueue[bytes | None]()
+        self._notices = SimpleQueue[bytes | None]()
         self._idle = self._all = 0
 
     def assign(self, notice: bytes) -> bool:
-        """Pass a call to a thread. Return False if all threads are blocked."""
+        """Pass a stopped call to a thread. Return False if all threads are busy."""
         with self._lock:
             if self._idle:
                 self._idle -= 1
@@ -221,16 +238,17 @@ class _Threads:
                 start_new_thread(self._run, ())
             else:
                 return False
-        self._given.put(notice)
+        self._notices.put(notice)
         return True
 
     def close(self) -> None:
-        """End each thread when it is idle."""
+        """End each thread as soon as it is idle."""
         for _ in range(self._all):
-            self._given.put(None)
+            self._notices.put(None)
 
     def _run(self) -> None:
-        while (notice := self._given.get()) is not None:
+        """Process one stopped call after the other. None ends the thread."""
+        while (notice := self._notices.get()) is not None:
             self._work(notice)
             with self._lock:
                 self._idle += 1
@@ -238,27 +256,40 @@ class _Threads:
 
 @cache
 def is_permitted() -> bool:
-    """Whether this machine permits it: not in some containers, and not in our sandbox."""
+    """Whether the guard works on this machine.
+
+    Some containers do not permit it, nor does refold's own sandbox.
+    """
     if sys.platform != "linux" or native_architecture() is None:
         return False
-    if not hasattr(os, "pidfd_open"):  # before Python 3.9, on the far side of a pipe
+    if not hasattr(os, "pidfd_open"):  # Python before 3.9, on the far side of a pipe
         return False
-    reached: list[bool] = []
-    thread = Thread(target=lambda: reached.append(_test_connection()))
+    results = SimpleQueue[bool]()
+
+    def test() -> None:
+        results.put(_test_connection())
+
+    thread = Thread(target=test)
     thread.start()
     thread.join()
-    return reached == [True]
+    return not results.empty() and results.get()
 
 
 def _test_connection() -> bool:
-    """Try one complete connection. The filter ends with this thread."""
+    """Return whether the guard answers a connection of this thread.
+
+    The filter lasts as long as this thread.
+    """
     try:
         guard = SocketGuard(offline=True)
         try:
             guard.install()
             with socket.socket(socket.AF_UNIX) as asking:
                 asking.settimeout(5)
-                return asking.connect_ex("/dev/null") == errno.ECONNREFUSED and guard.asked
+                return (
+                    asking.connect_ex("/dev/null") == errno.ECONNREFUSED
+                    and guard.has_answered
+                )
         finally:
             guard.close()
     except OSError:
@@ -271,7 +302,10 @@ def _socket_family(number: int) -> int:
 
 
 def _can_write(pid: int, file: int) -> bool:
-    """Whether the command can write to this mount, so that it could have made the socket."""
+    """Whether the command of `pid` can write to the mount of the open `file`.
+
+    Then it could have created the socket there itself.
+    """
     with open(f"/proc/self/fdinfo/{file}", "rb") as about:
         match = _MOUNT_ID.search(about.read())
     number = int(match[1]) if match else -1
@@ -279,7 +313,7 @@ def _can_write(pid: int, file: int) -> bool:
 
 
 def _connect(number: int, address: bytes) -> int:
-    """Connect. Return an error number, or 0."""
+    """Connect the socket `number`. Return an error number; 0 for success."""
     try:
         connect(number, address)
     except OSError as error:
@@ -288,7 +322,10 @@ def _connect(number: int, address: bytes) -> int:
 
 
 def _install_filter() -> int:
-    """Put this thread and what it starts behind the filter. Return the listener."""
+    """Install the filter for this thread and what it starts. Return the listener's descriptor.
+
+    Raises `OSError`.
+    """
     import ctypes
 
     known, filter_ = native_architecture(), guard_filter()

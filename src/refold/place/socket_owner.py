@@ -1,12 +1,11 @@
-"""Whether a socket on disk is one of the command that wants to connect to it.
+"""Decides whether a socket on a disk belongs to the command that connects to it.
 
-A socket belongs to the network namespace in which it was made, even if a file leads to it, and
-a command without network has a namespace of its own. So those of the command are those that
-listen there: the kernel says which file each of them is bound to. Names prove nothing, and
-what is known of one other namespace says nothing about the next: containers have theirs.
+A socket belongs to the network namespace in which it was created, and a command without network
+has a namespace of its own. So the command's sockets are those that listen in this namespace;
+for each, the kernel reports the file that it is bound to. Names prove nothing.
 
-Where no process of the command listens, it is refused like one without a listener:
-programs know what to do with a socket file that was left behind.
+If no process of the command listens at a socket file, the connection is refused with the error
+for a file whose program has exited: programs can handle that error.
 """
 
 import fcntl
@@ -21,12 +20,15 @@ from refold.place.stopped_call import descriptor_of
 
 _BOUND_FILE = 0x89E0  # SIOCUNIXFILE of unix(7): the file that a socket is bound to
 _LISTENING_FLAG = 0x10000  # the flag of a socket that listens, in /proc/net/unix
-_MOST_PROCESSES = 1_000
-_MOST_DESCRIPTORS = 50_000  # of all processes; more are not checked
+_MAX_PROCESSES = 1_000
+_MAX_DESCRIPTORS = 50_000  # the descriptors of all processes; more are not checked
 
 
 def is_own_socket(pid: int, file: int) -> bool:
-    """Whether the command of the process `pid` itself listens at this file."""
+    """Whether a process of the command listens at the open socket file `file`.
+
+    `pid` is a process of the command.
+    """
     wanted = os.fstat(file)
     if not stat.S_ISSOCK(wanted.st_mode):
         return False
@@ -38,10 +40,13 @@ def is_own_socket(pid: int, file: int) -> bool:
 
 
 def _listening_sockets(pid: int) -> frozenset[str]:
-    """The sockets that listen in the network of this process, as its descriptors name them."""
+    """Return the sockets that listen in the network namespace of a process.
+
+    They are named as in the links in /proc, for example "socket:[1234]".
+    """
     with open(f"/proc/{pid}/net/unix", "rb") as file:
         lines = file.read().split(b"\n")[1:-1]
-    # Address, count, protocol, flags, type, state, inode, and a name with any content.
+    # Address, count, protocol, flags, type, state, inode, and a name with any characters.
     fields = (line.split(None, 7) for line in lines)
     return frozenset(
         f"socket:[{int(field[6])}]"
@@ -51,11 +56,14 @@ def _listening_sockets(pid: int) -> frozenset[str]:
 
 
 def _sockets(pid: int) -> Iterator[tuple[int, int, str]]:
-    """The processes of its command, their descriptors, and the links of these."""
-    left = _MOST_DESCRIPTORS
-    others = descendants(_first_process(pid), _MOST_PROCESSES)
+    """Yield the open descriptors of all processes of a command, up to a limit.
+
+    Each is given as process id, descriptor number, and the target of its link in /proc.
+    """
+    left = _MAX_DESCRIPTORS
+    others = descendants(_first_process(pid), _MAX_PROCESSES)
     for process in dict.fromkeys((pid, *others)):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has exited
             for name in os.listdir(f"/proc/{process}/fd"):
                 if (left := left - 1) < 0:
                     return
@@ -64,7 +72,7 @@ def _sockets(pid: int) -> Iterator[tuple[int, int, str]]:
 
 
 def _first_process(pid: int) -> int:
-    """The outermost process above `pid` that is not in our own space of processes."""
+    """Return the outermost process, `pid` or above it, that is in a PID namespace below ours."""
     ours = os.stat("/proc/self/ns/pid").st_ino
     while (line := process_line(pid)) and line.parent > 0:
         try:
@@ -77,13 +85,15 @@ def _first_process(pid: int) -> int:
 
 
 def _is_bound_to(process: int, number: int, link: str, status: os.stat_result) -> bool:
+    """Whether a socket of a process is bound to the file with this status."""
     with ExitStack() as stack:
         try:
             copy = descriptor_of(process, number, stack)
-            if f"socket:[{os.fstat(copy).st_ino}]" != link:  # the number is reused
+            # the descriptor number was reused
+            if f"socket:[{os.fstat(copy).st_ino}]" != link:
                 return False
             bound = fcntl.ioctl(copy, _BOUND_FILE)
             stack.callback(os.close, bound)
             return os.path.samestat(os.fstat(bound), status)
-        except OSError:  # it has ended, or is bound to no file
+        except OSError:  # the process has exited, or the socket is bound to no file
             return False

@@ -1,8 +1,8 @@
 """Starts the first process of a command: bash, in the sandbox.
 
-A sandbox waits at a gate until its mounts have been compared with what they must be; only
-then the command runs. `sandbox_ahead` sets one up before its command is known. No code of
-ours runs between fork and exec. `supervise` watches and ends the process.
+A sandbox waits at a gate until its mounts have been compared with the plan; only then the
+command runs. `sandbox_ahead` sets up a sandbox before its command is known. No code of ours
+runs between fork and exec. `supervise` watches and stops the process.
 """
 
 import os
@@ -35,25 +35,26 @@ from refold.values.printable_names import escape_name
 from refold.values.tools import Confinement
 
 _BASH_COMMAND = ("/bin/bash", "--noprofile", "--norc", "-c")
-_FIRST_READ = "BASH_ENV"  # bash runs the file in this variable before its command
-_SH_COMMAND = ("/bin/sh", "-c")  # if it is not bash, it starts in half the time
+_STARTUP_VARIABLE = "BASH_ENV"  # bash runs the file in this variable before its command
+_SH_COMMAND = ("/bin/sh", "-c")  # if /bin/sh is not bash, it starts in half the time
 # A shell that is started ahead reads its command from a file in memory.
-_TOLD_LATER = (
+_READ_COMMAND_SCRIPT = (
     """IFS= read -r -d '' <&{file}; exec {file}<&-; set -- "$REPLY"; SHLVL=$((SHLVL-1)); """
 )
 _CHILD_PID = re.compile(rb'"child-pid": *(\d+)')
-_CREDENTIALS_STRUCT = struct.Struct("@iII")  # of a sender: process, user, group
-# Of Linux. PyPy has no names for them.
+_CREDENTIALS_STRUCT = struct.Struct("@iII")  # the sender's process, user and group
+# A constant of Linux that PyPy does not define.
 _PASS_CREDENTIALS = getattr(socket, "SO_PASSCRED", 16)
 _CREDENTIALS_KIND = getattr(socket, "SCM_CREDENTIALS", 2)
-_SETUP_SECONDS = 5.0  # for a sandbox to be set up
+_SETUP_SECONDS = 5.0  # for setting up a sandbox
 
-# The PID namespace ends with its first process, and with it what still prints. Its standard
-# input is the gate, until it is let go. It starts bash in a subshell, or it would report the
-# signal that ended bash in the output of the command.
-_FIRST_OF_ALL = """
+# When the first process exits, the kernel kills its PID namespace, including processes that
+# still print. Its standard input is the gate until the command is released. It starts bash
+# in a subshell, because otherwise it would report a signal that killed bash in the output
+# of the command.
+_FIRST_PROCESS_SCRIPT = """
 exec 3>&2 2>/dev/null
-echo >&0; read -r go || exit 1; {told}exec <{stdin}
+echo >&0; read -r go || exit 1; {read_command}exec <{stdin}
 (exec /bin/bash --noprofile --norc -c "$1" 2>&3 3>&-)
 code=$? n=0
 while set -- /proc/[0-9]*; [ $# -gt 2 ] && [ $n -lt 20 ]; do n=$((n+1)); sleep 0.01; done
@@ -62,7 +63,7 @@ exit $code
 
 
 class RunningCommand(Struct, frozen=True):
-    """A command that was started. `first` is the first process inside a sandbox."""
+    """A command that was started. `first` is the first process inside its sandbox, or 0."""
 
     process: "subprocess.Popen[bytes]"
     reading: int  # the descriptor to read its output from
@@ -70,11 +71,15 @@ class RunningCommand(Struct, frozen=True):
     launch: Launch
     news: int = -1  # the descriptor to read bubblewrap's status from
     first: int = 0
-    problem: str = ""  # why its sandbox could not be set up; then it has not run
-    attempts: Callable[[], tuple[HostAttempt, ...]] = tuple  # ends its network filter
+    problem: str = ""  # why its sandbox could not be set up, so that it did not run
+    # stops its network filter and returns the attempts
+    attempts: Callable[[], tuple[HostAttempt, ...]] = tuple
 
     def setup_failure(self, output: bytes) -> str:
-        """Why the sandbox could not be set up; "" if it was."""
+        """Return why the sandbox could not be set up; "" if it was.
+
+        `output` is what was printed so far. Call this once, after the end.
+        """
         if self.problem:
             return self.problem
         if self.launch.own_space:
@@ -84,18 +89,20 @@ class RunningCommand(Struct, frozen=True):
 
 
 class SpawnRequest(Struct, frozen=True):
-    """A command to start."""
+    """A command to start: its text, directory, permissions, variables and extras."""
 
     command: str
     cwd: str
     confines: Confinement
     environ: Mapping[str, str]
-    given: CommandExtras = NOTHING_MORE
+    extras: CommandExtras = NOTHING_MORE
 
 
 def confine_thread(launch: Launch) -> ExitStack:
-    """Confine what this thread starts from now on, for good. Close the result when all of it
-    has ended. Raises `OSError`, and `ToolFailed` if rights cannot be given up.
+    """Permanently confine everything that this thread starts from now on.
+
+    Close the returned stack when all of it has exited. Raises `OSError`, and `ToolFailed` if
+    rights cannot be given up.
     """
     with ExitStack() as stack:
         if launch.guards_sockets:
@@ -119,7 +126,7 @@ def start(request: SpawnRequest, launch: Launch, limits: Limits) -> RunningComma
         if launch.own_space:
             return GatedSandbox(request, launch).release(launch, limits)
         mark = new_mark(os.environ.get(ENVIRONMENT_NAME, ""))
-        stdin = subprocess.DEVNULL if request.given.stdin is None else request.given.stdin
+        stdin = subprocess.DEVNULL if request.extras.stdin is None else request.extras.stdin
         environment = {**request.environ, **launch.environ, ENVIRONMENT_NAME: mark.token}
         with _startup_file(ulimit_words(mark.queues), environment) as (file, environ):
             line = (*launch.arguments, *_BASH_COMMAND, request.command)
@@ -136,14 +143,15 @@ def start(request: SpawnRequest, launch: Launch, limits: Limits) -> RunningComma
 def _startup_file(
     words: str, environ: Mapping[str, str]
 ) -> Generator[tuple[int, Mapping[str, str]]]:
-    """A file of `words` that bash runs before a command, and the variables to start it with.
+    """Yield a file that bash reads before the command, and the variables that make it do so.
 
-    A second shell that set the limits and started bash would take longer than most commands.
+    The file contains `words`, which set limits, and then restores the variables. A second shell
+    that sets the limits would take longer than most commands.
     """
-    # With the last two set, bash would not read the file. The file sets them again.
-    acted_on = (_FIRST_READ, "POSIXLY_CORRECT", "SHELLOPTS")
+    # If one of the last two is set, bash would not read the file. The file sets them again.
+    acted_on = (_STARTUP_VARIABLE, "POSIXLY_CORRECT", "SHELLOPTS")
     later = {name: environ[name] for name in acted_on if name in environ}
-    back = [f"unset {_FIRST_READ}"]
+    back = [f"unset {_STARTUP_VARIABLE}"]
     if options := later.pop("SHELLOPTS", ""):
         back += (f"set -o {shlex.quote(option)}" for option in options.split(":"))
         back.append("export SHELLOPTS")
@@ -153,28 +161,26 @@ def _startup_file(
         text = "\n".join((f"exec {number}<&-", words, *back, ""))
         file.write(os.fsencode(text))
         file.seek(0)
-        # Without /proc no mark is looked for, and other systems have only the second.
+        # A system without /proc has /dev/fd.
         descriptor_directory = (
             "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
         )
         others = {name: value for name, value in environ.items() if name not in acted_on}
-        yield number, {**others, _FIRST_READ: f"{descriptor_directory}/{number}"}
+        yield number, {**others, _STARTUP_VARIABLE: f"{descriptor_directory}/{number}"}
 
 
 def _file_in_memory() -> FileIO:
-    """A file in memory, because an old bash cannot read its script from a pipe."""
+    """Return a file in memory. An old bash cannot read its startup file from a pipe."""
     if hasattr(os, "memfd_create"):
         return FileIO(os.memfd_create("limits"), "r+")
-    from tempfile import TemporaryFile  # Linux has no need of it
+    from tempfile import TemporaryFile  # not needed on Linux
 
     with TemporaryFile(buffering=0) as file:
         return FileIO(os.dup(file.fileno()), "r+")
 
 
 def _file_of(content: bytes) -> int:
-    """Put content into a file in memory; return its descriptor, at the beginning. -1 for no
-    content.
-    """
+    """Return a descriptor of a new file in memory with `content`; -1 if that is empty."""
     if not content:
         return -1
     number = os.memfd_create("filter")
@@ -184,10 +190,11 @@ def _file_of(content: bytes) -> int:
 
 
 class GatedSandbox:
-    """A sandbox that waits at its gate: nothing of the command has run. `release` or `end` it.
+    """A sandbox that is set up and waits at its gate, before the command runs.
 
-    With `ahead` the command is not known yet: `release` gives it. Raises `OSError`, and
-    `ValueError` for words that no program can be given.
+    Call either `release` or `end`. With `ahead` the command is not known yet, and `release`
+    gets it. Raises `OSError`, and `ValueError` for arguments that cannot be passed to a
+    program.
     """
 
     def __init__(
@@ -200,17 +207,17 @@ class GatedSandbox:
         )
         filtered = launch.hosts is not None
         self._listener = SandboxListener(request.environ) if filtered else None
-        stdin, self._tell_attempt = request.given.stdin, request.given.tell_attempt
+        stdin, self._tell_attempt = request.extras.stdin, request.extras.tell_attempt
         self._gate, child_end = socket.socketpair()
         self._gate.setsockopt(socket.SOL_SOCKET, _PASS_CREDENTIALS, 1)
-        self._told = os.memfd_create("command") if ahead else -1
+        self._command_file = os.memfd_create("command") if ahead else -1
         self._news, status = os.pipe()
         filter_ = _file_of(launch.seccomp)
         seccomp = ("--seccomp", str(filter_)) if filter_ >= 0 else ()
         news = (*seccomp, "--json-status-fd", str(status), "--")
         plain = programs.without_loader_variables(request.environ)
         environ = {**plain, **launch.environ, ENVIRONMENT_NAME: self._mark.token}
-        inherited = (stdin, self._told, filter_)
+        inherited = (stdin, self._command_file, filter_)
         passed = (status, *(n for n in inherited if n is not None and n >= 0))
         try:
             self._process, self._reading = _start_process(
@@ -230,7 +237,7 @@ class GatedSandbox:
         self._first = _first_process(self._news)
 
     def wait(self) -> bool:
-        """Wait until it is set up. False: it has ended, and bubblewrap reports why."""
+        """Wait until the sandbox is set up. Return False if it has exited or takes too long."""
         if self._first and not self._ready:
             self._gate.settimeout(_SETUP_SECONDS)
             with suppress(TimeoutError):
@@ -239,17 +246,23 @@ class GatedSandbox:
         return bool(self._ready)
 
     def shows(self, launch: Launch) -> bool:
-        """Whether its mounts still show the current files. `launch` is how it was started."""
+        """Whether the mounts, which `launch` describes, still show the current files."""
         return launch.mounts is not None and launch.mounts.shows_current_files(self._first)
 
     def release(
         self, launch: Launch, limits: Limits, command: bytes | None = None
     ) -> RunningCommand:
-        """Let the command run, if the mounts are those of `launch`."""
-        compared = launch.mounts.prepare_mount_check() if launch.mounts else None
+        """Let the command run if the mounts are as planned. Return it in either case.
+
+        If they are not, `problem` of the result says why. `command` is given for a sandbox that
+        was set up ahead. Raises `ToolFailed`.
+        """
+        find_misplaced = launch.mounts.prepare_mount_check() if launch.mounts else None
         problem = ""
         attempts: Callable[[], tuple[HostAttempt, ...]] = tuple
-        if self.wait() and not (problem := compared(self._first) if compared else ""):
+        if self.wait() and not (
+            problem := find_misplaced(self._first) if find_misplaced else ""
+        ):
             for _, kind, sender in self._about:
                 if kind == _CREDENTIALS_KIND:
                     set_limits(
@@ -257,8 +270,8 @@ class GatedSandbox:
                     )
             attempts = self._connect(launch)
             if command is not None:
-                os.pwrite(self._told, command, 0)
-            with suppress(OSError):  # it has ended
+                os.pwrite(self._command_file, command, 0)
+            with suppress(OSError):  # it has exited
                 self._gate.send(b"\n")
         self._close_all()
         return RunningCommand(
@@ -273,7 +286,10 @@ class GatedSandbox:
         )
 
     def _connect(self, launch: Launch) -> Callable[[], tuple[HostAttempt, ...]]:
-        """Connect the sandbox to its hosts, if it has any. Raises `ToolFailed`."""
+        """Start to serve the sandbox's network filter, if it has one. Raises `ToolFailed`.
+
+        Return a function that stops serving and returns the attempts.
+        """
         if self._listener is None or launch.hosts is None or launch.filter is None:
             return tuple
         try:
@@ -284,8 +300,8 @@ class GatedSandbox:
         return launch.filter.open(listening, launch.hosts, self._tell_attempt)
 
     def end(self) -> None:
-        """End the sandbox instead of calling `release`: nothing has run in it."""
-        self._close_all()  # it ends by itself
+        """Stop the sandbox without having run a command in it."""
+        self._close_all()  # closing its gate makes it exit
         try:
             self._process.wait(_SETUP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -294,19 +310,21 @@ class GatedSandbox:
         close_descriptors(self._reading, self._news)
 
     def _shell(self, request: SpawnRequest) -> tuple[str, ...]:
-        """The shell that passes the line to bash when it is released."""
-        ahead, number = self._told >= 0, request.given.stdin
+        """Return the command line of a shell that waits at the gate and then runs the command."""
+        ahead, number = self._command_file >= 0, request.extras.stdin
         stdin = "/dev/null" if number is None else f"&{number} {number}<&-"
-        redirect = _TOLD_LATER.format(file=self._told) if ahead else ""
+        redirect = _READ_COMMAND_SCRIPT.format(file=self._command_file) if ahead else ""
         # Other shells support no descriptor above 9, and drop variables with unusual names.
         plain = number is None and all(name.isidentifier() for name in request.environ)
-        first = _FIRST_OF_ALL.replace("{stdin}", stdin).replace("{told}", redirect)
+        first = _FIRST_PROCESS_SCRIPT.replace("{stdin}", stdin).replace(
+            "{read_command}", redirect
+        )
         shell = _SH_COMMAND if plain and not ahead else _BASH_COMMAND
         return (*shell, _library_path_words(request) + first, "bash", request.command)
 
     def _close_all(self) -> None:
         self._gate.close()
-        close_descriptors(self._told)
+        close_descriptors(self._command_file)
         if self._listener is not None:
             self._listener.close()
 
@@ -318,7 +336,10 @@ def _start_process(
     stdin: int,
     descriptors: Sequence[int] = (),
 ) -> "tuple[subprocess.Popen[bytes], int]":
-    """The process, and the descriptor to read its output from. Raises `OSError`."""
+    """Start a process. Return it, and the descriptor to read its output from.
+
+    It inherits `descriptors`. Raises `OSError`.
+    """
     reading, writing = open_pipe()
     try:
         process = programs.start(
@@ -340,7 +361,7 @@ def _start_process(
 
 
 def _library_path_words(request: SpawnRequest) -> str:
-    """Shell words that set library paths for the command, but not for bubblewrap."""
+    """Return shell words that set the command's library paths, which bubblewrap must not get."""
     left = (
         request.environ.keys() - programs.without_loader_variables(request.environ).keys()
     )
@@ -355,7 +376,10 @@ def close_descriptors(*descriptors: int) -> None:
 
 
 def _first_process(news: int) -> int:
-    """The number of the first process inside, as seen outside; 0 for none."""
+    """Return the id, in our namespace, of the first process in the sandbox; 0 if none.
+
+    bubblewrap reports it through `news`.
+    """
     os.set_blocking(news, False)
     ready = select.poll()
     ready.register(news, select.POLLIN)

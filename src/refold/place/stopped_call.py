@@ -1,7 +1,7 @@
-"""A system call that the kernel has stopped, and what it is about: memory, descriptors, files.
+"""Reads and answers a system call that the kernel has stopped.
 
-It says nothing about whether the call may be made: `socket_guard` and `directory_modes` do.
-See seccomp_unotify(2).
+It gives access to the caller's memory and files. `socket_guard`, `directory_modes` and
+`datagram_pairs` decide about the call. See seccomp_unotify(2).
 """
 
 import errno
@@ -15,33 +15,34 @@ from refold.place.syscalls import system_call
 
 NOTICE_STRUCT = struct.Struct("=QIIiIQ6Q")  # id, pid, flags; number, arch, where, arguments
 _OPENAT2, _PIDFD_GETFD = 437, 438
-_NO_MAGICLINKS, _IN_ROOT = 0x02, 0x10  # how openat2 resolves a path
-# Only a new line ends one: a name that a command chose may hold anything else.
+_NO_MAGICLINKS, _IN_ROOT = 0x02, 0x10  # flags of openat2
+# Only a newline ends a line: a name that a command chose may contain any other character.
 _THREAD_GROUP = re.compile(rb"^Tgid:\t(\d+)$", re.MULTILINE)
 
 
 class StoppedCall:
-    """A system call that waits for our answer. All methods raise `OSError`.
+    """A stopped system call that waits for our answer. All methods raise `OSError`.
 
-    `id` is the kernel's number for the call; `stack` closes what is opened for it.
+    `id` is the kernel's number for this call, `number` the number of the system call. `stack`
+    closes what is opened for the answer.
     """
 
     def __init__(self, notice: bytes, stack: ExitStack) -> None:
         self.id, self.pid, _, self.number, _, _, *self.arguments = NOTICE_STRUCT.unpack(
             notice
         )
-        self._held = stack
+        self._stack = stack
 
     def descriptor(self, number: int) -> int:
-        """A descriptor of ours for the file of the caller's descriptor."""
+        """Return our own descriptor of the file that the caller has open as `number`."""
         with open(f"/proc/{self.pid}/status", "rb") as file:
             leader = _THREAD_GROUP.search(file.read())
         if not leader:
             raise OSError(errno.ESRCH, "a caller that is gone")
-        return descriptor_of(int(leader[1]), number & 0xFFFFFFFF, self._held)
+        return descriptor_of(int(leader[1]), number & 0xFFFFFFFF, self._stack)
 
     def memory(self, address: int, length: int) -> bytes:
-        """Up to `length` bytes of the caller's memory; fewer at the end of a mapping."""
+        """Return `length` bytes of the caller's memory, or fewer at the end of a mapping."""
         if address >= 1 << 63:
             raise OSError(errno.EFAULT, "an address that no process has")
         with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:
@@ -49,10 +50,10 @@ class StoppedCall:
             return memory.read(length)
 
     def write(self, address: int, data: bytes, check: Callable[[], None]) -> None:
-        """Write to the caller's memory. `check` raises if the caller does not wait any more.
+        """Write `data` to the caller's memory.
 
-        The check comes after the memory was opened: a process id could be another process's by
-        then.
+        `check` raises if the caller no longer waits. It is called after the memory was opened,
+        because the process id could belong to another process before.
         """
         if address >= 1 << 63:
             raise OSError(errno.EFAULT, "an address that no process has")
@@ -62,25 +63,28 @@ class StoppedCall:
             memory.write(data)
 
     def open(self, path: bytes, base: str = "cwd", *, follow: bool = True) -> int:
-        """The file that the caller means, as an O_PATH descriptor.
+        """Return an O_PATH descriptor of the file that the caller calls `path`.
 
-        `base` is what a relative path starts from: a link below the /proc of the caller.
-        Without `follow`, a link at the end of the path is itself the file.
+        A relative path starts from `base`, a link in the caller's directory in /proc. Without
+        `follow`, a link at the end of the path is opened itself.
         """
         start = os.fsencode(os.readlink(f"/proc/{self.pid}/{base}"))
         root = os.open(f"/proc/{self.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._held.callback(os.close, root)
+        self._stack.callback(os.close, root)
         flags = os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
         open_how = struct.pack("=QQQ", flags, 0, _NO_MAGICLINKS | _IN_ROOT)
         file = system_call(
             _OPENAT2, root, os.path.join(start, path), open_how, len(open_how)
         )
-        self._held.callback(os.close, file)
+        self._stack.callback(os.close, file)
         return file
 
 
 def descriptor_of(process: int, number: int, stack: ExitStack) -> int:
-    """A copy of the descriptor `number` of this process. Raises `OSError`."""
+    """Return our own copy of the descriptor `number` of a process. Raises `OSError`.
+
+    `stack` closes it.
+    """
     pidfd = os.pidfd_open(process)
     stack.callback(os.close, pidfd)
     copy = system_call(_PIDFD_GETFD, pidfd, number, 0)

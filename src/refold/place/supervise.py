@@ -1,10 +1,10 @@
 """Runs one command from its start to its end, in a thread of its own.
 
-The thread starts the first process, reads its output, watches its limits and ends all
-processes. It lives as long as the command: a sandbox ends with the thread that started it,
-and rights that a thread gives up are gone for good. A thread for the whole command also
-costs one switch, where a worker thread for each wait would cost one each. `Supervisor.news`
-notifies the event loop; `commands` is the part on that side.
+The thread starts the first process, reads its output, watches its limits and kills all its
+processes. It lives as long as the command, because a sandbox is killed with the thread that
+started it, and because a thread cannot regain rights that it gave up. This is also faster than
+a worker thread for each wait. `Supervisor.news` wakes the event loop, in which `commands`
+waits.
 """
 
 import math
@@ -47,16 +47,17 @@ from refold.process_groups import is_alive, signal_group
 from refold.values.display import HostAttempt
 
 _GRACE_SECONDS = 0.15  # between SIGTERM and SIGKILL
-_LAST_WORDS = 0.2  # seconds for remaining processes to print after bash has ended
-_LOOK_AGAIN = 0.005  # seconds between two checks of processes that are not our children
-_GLANCE_AGAIN = 0.03  # seconds between two checks of the number of threads
+_LAST_OUTPUT_SECONDS = 0.2  # seconds for remaining processes to print after bash has exited
+# seconds between two checks of processes that are not our children
+_PROCESS_CHECK_SECONDS = 0.005
+_THREAD_CHECK_SECONDS = 0.03  # seconds between two checks of the number of threads
 
 
 class Supervisor:
-    """Call `begin`; `news` is readable when `deliver` has something to do or the command is `over`.
+    """A running command. Call `begin`, and `close` when it is `over`.
 
-    `stop` may be called at any time, also after `close`, from any thread. Call `close` when the
-    command is `over`.
+    `news` is a descriptor that becomes readable when `deliver` has something to do or the
+    command is over. `stop` may be called at any time, also after `close`, and from any thread.
     """
 
     def __init__(
@@ -71,8 +72,8 @@ class Supervisor:
         self._request, self._limits, self._make_launch = request, limits, make_launch
         self._ahead = ahead
         self._until = math.inf if seconds is None else time.monotonic() + seconds
-        self._on_output, self._used = on_output, request.given.used
-        self._heard = deque[str | float | Callable[[], None]]()
+        self._on_output, self._used = on_output, request.extras.used
+        self._messages = deque[str | float | Callable[[], None]]()
         self.over, self.broken = False, ""
         self._finished: Finished | None = None
         self._error: BaseException | None = None
@@ -86,26 +87,30 @@ class Supervisor:
         self._closing = Lock()
 
     def begin(self) -> None:
-        # `Thread` would wait until it runs: two changes of threads for each command.
+        # `Thread.start` would wait until the thread runs, which costs two thread switches
+        # for each command.
         start_new_thread(self._work, ())
 
     def stop(self) -> None:
-        # The number of a closed descriptor may be that of another file by now.
+        # The number of a closed descriptor may belong to another file by now.
         with self._closing:
             if self._tell_stop >= 0:
                 _wake(self._tell_stop)
 
     def detach(self) -> None:
-        """From now on it has no time limit, and its output is only stored."""
+        """Remove the time limit, and only store the output from now on."""
         self._until, self._on_output = math.inf, None
 
     def deliver(self) -> None:
-        """On the event loop: pass on new output and used CPU seconds, and the start."""
+        """Call the listeners with new output and CPU seconds. Call this in the event loop.
+
+        It also calls what `on_start` returned, and sets `over`.
+        """
         with suppress(BlockingIOError):
-            # The thread closes its end last of all: then its ends are ours to close.
+            # The thread closes its end last of all: after that our ends can be closed.
             self.over = self.over or not os.read(self.news, 4096)
-        while self._heard:
-            news = self._heard.popleft()
+        while self._messages:
+            news = self._messages.popleft()
             if isinstance(news, str):
                 if self._on_output:
                     self._on_output(news)
@@ -116,7 +121,7 @@ class Supervisor:
 
     @property
     def has_ended_by_itself(self) -> bool:
-        """Whether it is over, and neither a limit nor a stop ended it."""
+        """Whether the command ran and was not stopped, neither by a limit nor by `stop`."""
         finished = self._finished
         return bool(
             finished and not (finished.timed_out or finished.stopped or self.broken)
@@ -124,17 +129,20 @@ class Supervisor:
 
     @property
     def needs_settling(self) -> bool:
-        """Whether `settle` must be called at the end."""
+        """Whether `settle` must be called after the end."""
         return self._after is not None
 
     def settle(self) -> None:
-        """Do in another thread what the command's thread has given up the rights for."""
+        """Undo changes of guarded paths, for which the command's thread has no rights.
+
+        Call it in another thread.
+        """
         guarded = self._after() if self._after else GuardReport()
         if self._finished:
             self._finished = replace(self._finished, guarded=guarded)
 
     def result(self) -> Finished:
-        """How the command ended. Raises what the thread raised."""
+        """Return how the command ended, or raise the exception of the command's thread."""
         if self._finished is None:
             raise self._error or ToolFailed("The command was not started.")
         return self._finished
@@ -145,17 +153,19 @@ class Supervisor:
             self._tell_stop = -1
 
     def _work(self) -> None:
+        """Run the command, and store its result or the exception. Then close `news`."""
         try:
             self._finished = self._run()
-        except BaseException as error:  # raised again on the event loop's side
+        except BaseException as error:  # raised again in the event loop
             self._error = error
         finally:
             close_descriptors(self._tell_news)
 
     def _run(self) -> Finished:
+        """Run the command in this thread until all its processes are gone. Return the result."""
         call = self._start()
         tell = self._publish if self._on_output else None
-        output = OutputPipe(call.reading, tell, self._request.given.printed)
+        output = OutputPipe(call.reading, tell, self._request.extras.printed)
         watch = _Watch(call, self._limits, self._request.cwd)
         ended, why = False, ""
         guarded, attempts = GuardReport(), tuple[HostAttempt, ...]()
@@ -194,11 +204,13 @@ class Supervisor:
         )
 
     def _publish_start(self, launch: Launch) -> None:
+        """Call `on_start`. What it returns is called by `deliver`, in another thread."""
         with suppress(OSError, ValueError, ToolFailed):
             if function := self.on_start(launch):
                 self._publish(function)
 
     def _start(self) -> RunningCommand:
+        """Start the command, in a waiting sandbox if that can be used."""
         launch = Launch()
         try:
             if self._ahead:
@@ -216,65 +228,71 @@ class Supervisor:
             raise
 
     def _wait_until_ended(self, watch: "_Watch", output: OutputPipe) -> tuple[bool, str]:
-        """Wait for the end. Return whether it came by itself, else the exceeded limit.
+        """Wait for the end. Return whether the command exited, and a clause about a limit.
 
-        The limit is "" for a timeout or a stop.
+        The clause is "" if no limit was exceeded, also after a timeout or `stop`.
         """
-        next_glance, checks = time.monotonic() + _GLANCE_AGAIN, 0
-        next_look = watch.disks.next_check(next_glance)
-        while not watch.wait(output, self._stop, self._pause(next_look, output)):
+        next_thread_check, checks = time.monotonic() + _THREAD_CHECK_SECONDS, 0
+        next_check = watch.disks.next_check(next_thread_check)
+        while not watch.wait(output, self._stop, self._pause(next_check, output)):
             clock = time.monotonic()
             if watch.stopped or clock >= self._until:
                 return False, ""
-            if clock < next_look:
+            if clock < next_check:
                 continue
             if why := watch.disks.full_disk():
                 return False, why
-            if clock >= next_glance:
-                next_glance, checks = clock + _GLANCE_AGAIN, checks + 1
+            if clock >= next_thread_check:
+                next_thread_check, checks = clock + _THREAD_CHECK_SECONDS, checks + 1
                 watch.beat()
                 if checks >= self._limits.checks_per_count or watch.has_too_many_threads():
                     checks = 0
                     if why := self._limit_exceeded(watch):
                         return False, why
-            next_look = watch.disks.next_check(next_glance)
+            next_check = watch.disks.next_check(next_thread_check)
         return self._drain(watch, output)
 
     def _limit_exceeded(self, watch: "_Watch") -> str:
-        """The limit that the command exceeds; if "", its CPU seconds go to the listener."""
+        """Return a clause about the exceeded limit. If there is none, publish the CPU seconds.
+
+        The result is then "".
+        """
         why = watch.limit_exceeded()
         if self._used and not why:
             self._publish(watch.cpu_seconds())
         return why
 
     def _drain(self, watch: "_Watch", output: OutputPipe) -> tuple[bool, str]:
-        until = min(time.monotonic() + _LAST_WORDS, self._until)
+        """Read the rest of the output after bash has exited.
+
+        Return as `_wait_until_ended` does, after a last check of the limits.
+        """
+        until = min(time.monotonic() + _LAST_OUTPUT_SECONDS, self._until)
         while output.open and not watch.stopped and (left := until - time.monotonic()) > 0:
             watch.listen(output, self._stop, left)
-        # A shell that has ended may have left many processes, and processes that end at the
+        # A shell that has exited may have left many processes. Processes that exit at the
         # same time may hide how many are new.
         why = watch.limit_exceeded() if output.open or watch.has_too_many_threads() else ""
         return not why, why
 
-    def _pause(self, next_look: float, output: OutputPipe) -> float:
-        pause = min(next_look, self._until) - time.monotonic()
-        return max(
-            0.0,
-            pause
-            if output.seconds_until_due is None
-            else min(pause, output.seconds_until_due),
-        )
+    def _pause(self, next_check: float, output: OutputPipe) -> float:
+        """Return the seconds until the next check, the time limit or output that is due."""
+        pause = min(next_check, self._until) - time.monotonic()
+        if output.seconds_until_due is not None:
+            pause = min(pause, output.seconds_until_due)
+        return max(0.0, pause)
 
     def _publish(self, news: str | float | Callable[[], None]) -> None:
-        self._heard.append(news)
+        self._messages.append(news)
         _wake(self._tell_news)
 
 
 class _Watch:
-    """Detects the end of a process without reaping it, and ends all processes of its call."""
+    """Watches the process of a command without reaping it, and kills all its processes."""
 
     def __init__(self, call: RunningCommand, limits: Limits, cwd: str) -> None:
         self._call, self._process = call, call.process
+        # The pidfds of the process and of the first process in its sandbox, or None.
         self._number, self._first = _open_pidfd(call.process.pid), _open_pidfd(call.first)
         self._group = call.first or call.process.pid
         self._limits, self._threads = limits, thread_count()
@@ -282,19 +300,24 @@ class _Watch:
         self.stopped = False
 
     def wait(self, output: OutputPipe, stop: int, seconds: float) -> bool:
-        """Wait for output, the end, a stop or a timeout. Return whether the process has
-        exited."""
+        """Wait for output, the end of the process, a stop or `seconds`.
+
+        Return whether the process has exited.
+        """
         if self._number is not None:
             return self._number in self.listen(output, stop, seconds, self._number)
         if self._process.poll() is None:
-            seconds = min(seconds, _LOOK_AGAIN)
+            seconds = min(seconds, _PROCESS_CHECK_SECONDS)
         self.listen(output, stop, seconds)
         return self._process.poll() is not None
 
     def listen(
         self, output: OutputPipe, stop: int, seconds: float, *more_descriptors: int
     ) -> list[int]:
-        """Wait for output, a stop, one of `more_descriptors` or a timeout. Return the readable descriptors."""
+        """Wait for output, a stop, one of `more_descriptors` or `seconds`; read the output.
+
+        Return the readable descriptors.
+        """
         ready = select.poll()
         for number in (
             stop,
@@ -315,14 +338,14 @@ class _Watch:
         return too_many_threads(self._limits, self._threads)
 
     def limit_exceeded(self) -> str:
-        """The limit that it exceeds; "" if none. It checks everything that runs."""
-        # Very many processes would grow faster than they can be counted.
-        if crowd := self.has_too_many_threads():
+        """Return a clause about the limit that the processes exceed; "" if none."""
+        # Very many processes would multiply faster than they can be counted.
+        if has_too_many := self.has_too_many_threads():
             signal_group(self._group, signal.SIGSTOP)
         inside = f"/proc/{self._group}/root"
         disks = [f"{inside}/{name}" for name in self._call.launch.in_memory]
         exceeded = limit_exceeded(self._limits, self._pids(), disks)
-        if crowd and not exceeded:
+        if has_too_many and not exceeded:
             signal_group(self._group, signal.SIGCONT)
         return exceeded
 
@@ -333,21 +356,22 @@ class _Watch:
         close_descriptors(*(n for n in (self._number, self._first) if n is not None))
 
     def end(self, *, kindly: bool) -> None:
+        """Kill all processes. If `kindly` and without sandbox, let the group end before."""
         if self._first is not None:
-            # The kernel ends a PID namespace with its first process.
+            # The kernel kills all processes of a PID namespace with the first one.
             signal_group(self._group, signal.SIGKILL)
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._first, signal.SIGKILL)
-            if not _has_no_children(self._group):
-                _is_readable(self._first)
+            if not _has_no_children(self._group):  # wait until the others are gone
+                _wait_until_readable(self._first)
         elif self._call.launch.own_space:
             signal_group(self._process.pid, signal.SIGKILL)
         elif not _is_running(self._number, self._process) and not self._has_members():
-            pass  # the usual case: it has ended, and no process is left
+            pass  # the usual case: the process has exited, and no other is left
         else:
             if kindly:
                 self._end_group()
-            # Some left the group.
+            # Some processes left the group.
             end_all(self._call.mark, self._process.pid)
         self._process.wait()
 
@@ -356,23 +380,25 @@ class _Watch:
         return mark.forks < 0 or bool(processes_of(mark, self._process.pid))
 
     def _end_group(self) -> None:
-        # The number cannot be reused for another group until the leader is reaped and the
-        # group is empty.
+        """Ask the process group to end, and kill it if it does not end in time."""
+        # The group's number cannot be reused until the leader is reaped and the group is
+        # empty.
         group = self._process.pid
         for number in (signal.SIGTERM, signal.SIGKILL):
             signal_group(group, number)
-            signal_group(group, signal.SIGCONT)  # a stopped process must get the signal
+            signal_group(group, signal.SIGCONT)  # a stopped process must receive the signal
             until = time.monotonic() + _GRACE_SECONDS
             while _is_running(self._number, self._process) or (
                 signal_group(group, 0) and is_alive(group)
             ):
                 if time.monotonic() >= until:
                     break
-                time.sleep(_LOOK_AGAIN)
+                time.sleep(_PROCESS_CHECK_SECONDS)
             else:
                 return
 
     def _pids(self) -> list[int]:
+        """Return the ids of all processes of the command."""
         if self._call.launch.own_space:
             return descendants(self._group, self._limits.processes)
         processes = processes_of(self._call.mark, self._process.pid, gone_too=False)
@@ -380,26 +406,30 @@ class _Watch:
 
 
 def _is_running(number: int | None, process: "subprocess.Popen[bytes]") -> bool:
-    """Whether it still runs. It is not reaped, if the system permits that."""
+    """Whether the process still runs. It is not reaped if there is a pidfd, `number`."""
     if number is None:
         return process.poll() is None
-    return not _is_readable(number, 0)
+    return not _wait_until_readable(number, 0)
 
 
 def _has_no_children(first: int) -> bool:
-    """Whether nothing else is left in the PID namespace of its first process.
+    """Whether the first process of a PID namespace is the only one left in it.
 
-    What loses its parent becomes a child of the first process. That one ends later: the
-    kernel takes milliseconds to undo its mounts.
+    Orphaned processes become its children. The first process itself exits a little later,
+    because the kernel takes milliseconds to undo its mounts.
     """
     try:
         with open(f"/proc/{first}/task/{first}/children", "rb") as file:
             return not file.read()
-    except OSError:  # it has ended, or the kernel does not list children
+    except OSError:  # the process has exited, or the kernel does not list children
         return False
 
 
-def _is_readable(number: int, milliseconds: int | None = None) -> bool:
+def _wait_until_readable(number: int, milliseconds: int | None = None) -> bool:
+    """Wait until a descriptor is readable. Return False after `milliseconds`.
+
+    None means that there is no time limit.
+    """
     ready = select.poll()
     ready.register(number, select.POLLIN)
     return bool(ready.poll(milliseconds))
@@ -410,7 +440,10 @@ def _limits_writing(launch: Launch) -> bool:
 
 
 def _open_pidfd(pid: int) -> int | None:
-    """A pidfd of a process. None: not Linux, no descriptor left, or it has ended."""
+    """Return a pidfd of a process; None if that fails.
+
+    It fails if the process has exited, and on other systems than Linux.
+    """
     try:
         return os.pidfd_open(pid) if pid else None
     except (AttributeError, OSError):
@@ -418,11 +451,15 @@ def _open_pidfd(pid: int) -> int | None:
 
 
 def _exit_code(return_code: int | None) -> int | None:
-    """The exit code as shells report it: 128 and more for a signal."""
+    """Return the exit status as shells report it.
+
+    For a process that was killed by a signal, that is 128 plus the signal's number.
+    """
     return 128 - return_code if return_code is not None and return_code < 0 else return_code
 
 
 def _wake_pipe() -> tuple[int, int]:
+    """Return both ends of a pipe, neither of which blocks."""
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
@@ -430,5 +467,5 @@ def _wake_pipe() -> tuple[int, int]:
 
 
 def _wake(writing: int) -> None:
-    with suppress(BlockingIOError):  # full: it is awake already
+    with suppress(BlockingIOError):  # the pipe is full, so the thread is awake already
         os.write(writing, b"!")

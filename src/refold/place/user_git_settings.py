@@ -1,9 +1,13 @@
-"""The harmless part of the user's settings for git, for commands that do not see the home.
+"""Copies the harmless part of the user's git settings, for commands that do not see the home.
 
-Without it a commit has no author, and files that the user ignores everywhere are added. Only listed
-settings are passed on: none names a program, a file or a remote. Those that sign are passed on only
-if commands reach the key through `signing_agent`. git reads the files, so what they include counts,
-also by condition. What they contain is written to a copy, which a sandbox shows in their place.
+Without these settings a commit has no author, and files that the user ignores everywhere are
+added. Only settings on a list are copied: none of them names a program, a file or a remote. New
+versions of git add settings that run programs, so a list of settings to leave out would not
+suffice. Settings for signing are copied only if commands can use the key (`signing_agent`).
+
+git itself reads the settings, so included files count, also conditional ones. The sandbox shows
+the copy in place of the originals. Variables would not do: they override the settings of the
+repository, for example an e-mail address for this project.
 """
 
 import os
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 
 _GIT_SECONDS = 10.0  # for git to list the settings of a file
 _MAX_SETTINGS = 1000
-_MAX_KEY_CHARS = 16_384  # of a file with a public key
+_MAX_KEY_CHARS = 16_384  # the size of a public key file
 _DISPLAY_SECTIONS = ("advice", "color", "column", "diff", "log", "status")
 _HARMLESS_SETTINGS = frozenset(
     [
@@ -95,22 +99,26 @@ _SIGNING_SETTINGS = frozenset(
 
 
 class SigningKey(Struct, frozen=True):
-    """The public key of the user's commits: its content, and its file if it is in one."""
+    """The public key that signs the user's commits. `content` is b"" if there is none.
+
+    `path` is the file of the key, or "".
+    """
 
     content: bytes
     path: str = ""
 
     @property
     def line(self) -> bytes:
-        """The line of a file with this key."""
+        """The key as a line of a public key file."""
         kind = self.content[4 : 4 + int.from_bytes(self.content[:4], "big")]
         return kind + b" " + b64encode(self.content) + b"\n"
 
 
 class UserGitSettings:
-    """`root` is the workspace, for settings that are included for some repositories only.
+    """The user's git settings that commands in the workspace `root` get.
 
-    `agent` is the socket of the ssh-agent with which commands may sign; "": they may not.
+    `root` decides about conditional includes. `agent` is the socket of the ssh-agent with which
+    commands may sign; "" means that they may not.
     """
 
     def __init__(
@@ -121,17 +129,21 @@ class UserGitSettings:
         self._signing: SigningAgent | None = None
         self._lock = Lock()
         self._known: tuple[object, Sequence[tuple[str, bytes]]] = (None, ())
-        self._origins = frozenset[str]()  # the files that the settings stand in
+        self._origins = frozenset[str]()  # the files that contain the settings
 
     def files(self, git: str, private: str) -> Iterator[tuple[str, str]]:
-        """Paths in the home, and the copies in `private` that are shown there.
+        """Yield paths in the home, each with the file in `private` to show there.
 
-        `git` is the program; "" if there is none.
+        `git` is the program; "" if it is not installed, and then there are none.
         """
         yield from _copies(private, self._contents(git) if git and self._home else ())
 
     def signing_files(self, git: str, private: str) -> tuple[tuple[str, str], ...]:
-        """The socket for signatures and the file of the public key, and their sources."""
+        """Return the paths that signing needs, each with the path of ours to show there.
+
+        They are the agent's socket and the public key file, if there is one; () if commands
+        cannot sign. The first call starts the `SigningAgent`.
+        """
         if not (git and self._home):
             return ()
         self._contents(git)
@@ -153,6 +165,10 @@ class UserGitSettings:
             self._signing = None
 
     def _contents(self, git: str) -> Sequence[tuple[str, bytes]]:
+        """Return the paths and contents of the settings files to show.
+
+        They are made again only if the user's settings have changed.
+        """
         known, contents = self._known
         if known is not None and known == self._state():
             return contents
@@ -163,7 +179,7 @@ class UserGitSettings:
                 for pair in self._list_settings(git, path)
             ]
         except (OSError, programs.TimedOut):
-            return ()  # and the next command tries again
+            return ()  # the next command tries again
         self._origins = frozenset(origin for origin, _ in listed)
         state = self._state()
         settings = [setting for _, setting in listed]
@@ -187,10 +203,13 @@ class UserGitSettings:
         return (f"{folder}/git/config", f"{self._home}/.gitconfig")
 
     def _list_settings(self, git: str, path: str) -> Iterator[tuple[str, str]]:
-        """Each setting of a file, after the file that it stands in. Raises as `programs.run`."""
+        """Yield each setting that counts in the file `path`, with the file that contains it.
+
+        Settings in included files count, too. Raises what `programs.run` raises.
+        """
         if not os.path.isfile(path):
             return
-        # The repository is named for conditions; its own settings are not listed.
+        # The repository is named for conditional includes; its own settings are not listed.
         environ = {"HOME": self._home, "LC_ALL": "C", "GIT_DIR": git_folder(self._root)}
         passed = ("PATH", "XDG_CONFIG_HOME")
         environ |= {name: self._environ[name] for name in passed if name in self._environ}
@@ -217,6 +236,7 @@ class UserGitSettings:
 def _copies(
     private: str, contents: Sequence[tuple[str, bytes]]
 ) -> Iterator[tuple[str, str]]:
+    """Write each content to a file in `private`. Yield the path to show it at, and that file."""
     for path, content in contents:
         copy = os.path.join(private, f"git-{sha256(content).hexdigest()}")
         with suppress(FileExistsError), open(copy, "xb") as file:
@@ -225,6 +245,7 @@ def _copies(
 
 
 def _stamp(path: str) -> tuple[str, int, int, int]:
+    """Return values that change with the file; zeros if it does not exist."""
     try:
         stat = os.stat(path)
     except OSError:
@@ -233,7 +254,7 @@ def _stamp(path: str) -> tuple[str, int, int, int]:
 
 
 def _is_harmless(setting: str) -> bool:
-    """`setting` is a name and, on the lines after it, its value."""
+    """Whether a setting may be copied. It is given as its name, a line end and its value."""
     key, _, value = setting.partition("\n")
     section, _, name = key.partition(".")
     if not _is_printable(setting):
@@ -254,7 +275,10 @@ def _is_printable(setting: str) -> bool:
 
 
 def _find_signing_key(settings: Sequence[str], home: str) -> SigningKey:
-    """The SSH key that these settings name, or its file, of which only the public part is read."""
+    """Return the SSH key that the settings name. Of a key file, only the public part is read.
+
+    If they name none, its content is b"".
+    """
     values = dict[str, str]()
     for setting in settings:
         name, _, value = setting.partition("\n")
@@ -277,17 +301,18 @@ def _find_signing_key(settings: Sequence[str], home: str) -> SigningKey:
 
 
 def _public_key(text: str) -> bytes:
-    """The content of an SSH public key, as agents name it; empty if the text is none."""
+    """Return the key in a line of a public key file, as agents write it; b"" if invalid."""
     kind, _, rest = text.strip().partition(" ")
     try:
         content = b64decode(rest.partition(" ")[0], validate=True)
     except ValueError:
         return b""
-    named = len(kind).to_bytes(4, "big") + kind.encode(errors="replace")
-    return content if content.startswith(named) else b""
+    header = len(kind).to_bytes(4, "big") + kind.encode(errors="replace")
+    return content if content.startswith(header) else b""
 
 
 def _to_settings_text(setting: str) -> str:
+    """Return a setting, whose name and value a line end separates, as lines of a file."""
     key, has_value, value = setting.partition("\n")
     section, _, name = key.partition(".")
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\t", "\\t")

@@ -1,11 +1,11 @@
-"""The instructions of a project for agents: AGENTS.md and similar files, and what they import.
+"""Reads a project's instructions for agents: AGENTS.md and similar files, and what they import.
 
-The files are read as untrusted: a problem with one becomes a sentence for the user, and the others
-count all the same. `app` decides whether a folder is trusted, and `system_text` how much of the
-text is sent.
+A problem with one file becomes a sentence for the user, and the other files are used. `app`
+decides whether a folder is trusted, and `system_text` how much of the text is sent.
 
-Instructions of folders below are an event and a note to the next request
-(`InstructionsFound`). The system prompt stays as it was, so that prompt caches stay valid.
+Instructions of subfolders are found later, during the session. They are recorded as an event
+(`InstructionsFound`) and added to the next request as a note. They do not become part of the
+system prompt, because a change to it would invalidate prompt caches.
 """
 
 import os
@@ -21,7 +21,7 @@ from refold.values.printable_names import escape_name
 from refold.values.text import TrustedText, trust_unchanged
 
 OWN_FILE = "AGENTS.md"
-# Of each folder the first that is there.
+# Of each folder, the first file that exists is used.
 FILE_NAMES = (
     OWN_FILE, "CLAUDE.md", ".refold/context.md", ".agent0/context.md", ".cursorrules",
     ".github/copilot-instructions.md", "GEMINI.md",
@@ -31,16 +31,17 @@ MAX_IMPORT_DEPTH = 5  # imports within imports
 _MAX_FILES = 100
 _MAX_TOTAL_BYTES = 256 * 1024  # of all files
 _MAX_NOTICES = 8
-_MAX_IMPORTS = 1_000  # that are looked for, in all files
-_MAX_PATH_CHARS = 1_000  # of a path that is looked for
+_MAX_IMPORTS = 1_000  # in all files together, that are searched
+_MAX_PATH_CHARS = 1_000  # of a path that is searched
 _MAX_NAME_CHARS = 120  # of a file that is passed to the model
 WhyUnreadable = Callable[[str], str]  # why a file may not be read, or ""
 
 
 class InstructionFile(Struct, frozen=True):
-    """A file of instructions. Its links may not lead out of `within`.
+    """A file of instructions. Links in its path may not lead out of the folder `within`.
 
-    It is called by its way from the folder `near`; where that is "", by its whole path.
+    Its displayed name is its path relative to the folder `near`, or the whole path if that is
+    "".
     """
 
     path: str
@@ -49,10 +50,9 @@ class InstructionFile(Struct, frozen=True):
 
     @property
     def display_name(self) -> str:
-        way = os.path.relpath(self.path, self.near) if self.near else self.path
-        called = escape_name(way)
-        max_chars = _MAX_NAME_CHARS
-        return called if len(called) <= max_chars else f"…{called[1 - max_chars :]}"
+        path = os.path.relpath(self.path, self.near) if self.near else self.path
+        name = escape_name(path)
+        return name if len(name) <= _MAX_NAME_CHARS else f"…{name[1 - _MAX_NAME_CHARS :]}"
 
     @property
     def real(self) -> str:
@@ -60,15 +60,16 @@ class InstructionFile(Struct, frozen=True):
 
 
 class Instructions(Struct, frozen=True):
-    """`notices` are sentences for the user: what was left out, and why."""
+    """The texts of instruction files. `notices` are sentences for the user about omitted text."""
 
     pieces: tuple[PromptFile, ...] = ()
     notices: tuple[str, ...] = ()
 
 
 def project_instructions(directory: str, root: str) -> tuple[InstructionFile, ...]:
-    """The instruction files from `root` down to `directory`, the nearest last. Both are
-    real paths.
+    """Return the instruction file of each folder from `root` down to `directory`.
+
+    Folders without such a file are skipped. Both paths must be real paths.
     """
     files = list[InstructionFile]()
     for folder in folder_chain(directory, root):
@@ -84,11 +85,11 @@ def read(
     why_unreadable: WhyUnreadable,
     trusted: TrustedText = trust_unchanged,
 ) -> Instructions:
-    """Read these files and what they import, each once. What a file imports comes right
-    before it.
+    """Read these files and the files that they import, each once.
 
-    The nearest are read first, so that they have room before the others. `home` is the
-    meaning of `~`.
+    An imported file comes before the file that imports it. The size of all texts together is
+    limited: the last of `files`, which are the nearest, get their space first. `home` replaces
+    `~` in imports. `why_unreadable` returns why a path may not be read, or "".
     """
     reading = _Reading(home, why_unreadable, trusted)
     file_pieces = [reading.read_file(file) for file in reversed(tuple(files))]
@@ -99,10 +100,12 @@ def read(
 
 
 class _Unknown(Exception):
-    """The user has trusted no version of the file; the trust store reports it."""
+    """The user has trusted no version of a file. The trust store reports it."""
 
 
 class _Reading:
+    """Reads the files of one call of `read`, and counts their number and size."""
+
     def __init__(
         self, home: str, why_unreadable: WhyUnreadable, trusted: TrustedText
     ) -> None:
@@ -113,6 +116,7 @@ class _Reading:
         self._bytes, self._imports, self._full = 0, 0, ""
 
     def notices(self) -> tuple[str, ...]:
+        """Return the sentences about problems; beyond `_MAX_NOTICES`, only their number."""
         notices = tuple(dict.fromkeys(self._notices))
         omitted = len(notices) - _MAX_NOTICES
         if omitted > 1:
@@ -121,7 +125,9 @@ class _Reading:
         return (*notices, self._full) if self._full else notices
 
     def read_file(self, file: InstructionFile) -> tuple[PromptFile, ...]:
-        """A file, after what it imports; nothing of what was read already."""
+        """Read a file after the files that it imports. Files that were read before are left
+        out.
+        """
         self._pieces = list[PromptFile]()
         real = file.real
         if real not in self._seen:
@@ -131,7 +137,10 @@ class _Reading:
     def _add_file(
         self, file: InstructionFile, real: str, importers: Mapping[str, InstructionFile]
     ) -> None:
-        """Add a file after what it imports. `importers` are by their real paths."""
+        """Read a file, and add the files that it imports and then the file itself.
+
+        `importers` are the files through which it was imported, outermost first, by real path.
+        """
         if self._bytes >= _MAX_TOTAL_BYTES or len(self._seen) >= _MAX_FILES:
             self._full = self._full or (
                 f"{file.display_name} and what comes after it is left out: instructions may be "
@@ -157,9 +166,14 @@ class _Reading:
             )
 
     def _read(self, file: InstructionFile, real: str) -> tuple[str, int]:
+        """Return the text of a file as the user trusts it, and how much of it was not read.
+
+        Raises `Unreadable`, or `_Unknown` if the user trusts no version of it.
+        """
         if reason := self._why_unreadable(real):
             raise Unreadable(reason)
-        content = content_at(real, file.within, MAX_FILE_BYTES)  # the one that may be read
+        # The resolved file, which may be read.
+        content = content_at(real, file.within, MAX_FILE_BYTES)
         self._bytes += len(content.data)
         current = text_of(content)
         text = self._trusted(real, current)
@@ -184,6 +198,10 @@ class _Reading:
     def _import(
         self, name: str, file: InstructionFile, importers: Mapping[str, InstructionFile]
     ) -> None:
+        """Add the file that `name` imports. If that is impossible, say why in a notice.
+
+        A name that may mean something else than a path gets no notice.
+        """
         if self._full or len(name) > _MAX_PATH_CHARS:
             return
         self._imports += 1
@@ -218,6 +236,7 @@ class _Reading:
     def _note_left_out(
         self, file: InstructionFile, importers: Mapping[str, InstructionFile], reason: str
     ) -> None:
+        """Add a notice that the file was left out, and why."""
         last = tuple(importers.values())[-1:]
         by = f", which {last[0].display_name} imports," if last else ""
         self._notices.append(f"{file.display_name}{by} is left out: {reason}")
@@ -226,21 +245,23 @@ class _Reading:
 _IMPORT_PATTERN = r"(?:^|(?<=[\s(]))@([^\s@`]+)"
 _FENCE_PATTERN = r" {0,3}(`{3,}|~{3,})"
 _TRAILING_CHARS = ".,;:!?)]}>\"'*_"
-# Written so, it can only be a path; `@name` and `@scope/package` may be something else.
+# An import in this form can only be a path; `@name` and `@scope/package` may mean something
+# else.
 _PATH_PATTERN = r"(?i)(?:\.{0,2}/|~/).+|.*\.(?:md|mdc|markdown|txt|rst|adoc)"
 
 
 def imports(text: str) -> tuple[str, ...]:
-    """The names of imported files, each once, in the order of the text."""
+    """Return the names that the text imports with `@`, in order and without repetition."""
     return tuple(dict.fromkeys(_imported_names(text)))
 
 
 def is_path(name: str) -> bool:
-    """Whether this must be meant as a path, so that a missing file is worth a notice."""
+    """Whether an imported name can only mean a path, so that a missing file deserves a notice."""
     return bool(re.fullmatch(_PATH_PATTERN, name))
 
 
 def _imported_names(text: str) -> Iterator[str]:
+    """Yield the name after each `@` that is not in code."""
     fence = ""
     for line in text.split("\n"):
         fence_match = re.match(_FENCE_PATTERN, line)
@@ -261,14 +282,14 @@ def _imported_names(text: str) -> Iterator[str]:
 
 
 def _outside_code(line: str) -> Iterator[str]:
-    """The pieces of a line that are not between two equal runs of backticks."""
-    pieces = re.split(r"(`+)", line)
+    """Yield the pieces of a line that are not inline code."""
+    pieces = re.split(r"(`+)", line)  # every second piece is a run of backticks
     last = {run: index for index, run in enumerate(pieces) if index % 2}
     index = 0
     while index < len(pieces):
         if index % 2 and last[pieces[index]] > index:
             index = pieces.index(pieces[index], index + 1)
         elif not index % 2:
-            # What follows code at once stands at the beginning of no word.
+            # Text right after code does not begin a word.
             yield pieces[index] if index == 0 else f"`{pieces[index]}"
         index += 1

@@ -1,8 +1,8 @@
-"""Presets: the prompts of agents without a prompt of their own.
+"""Reads presets: named prompts for agents that have no prompt of their own.
 
-Each is a `PROMPT.md` in a folder of its name: lines `key: words` between two lines `---`, then the
-prompt. Four are built in, and a test ties their text to their version. `app` decides which other
-folders of presets count.
+A preset is a file `PROMPT.md` in a folder with its name. It has lines `key: words` between two
+lines `---`, and then the prompt. Four presets are built in; a test fails if the text of one
+changes and its version does not. `app` decides which other folders of presets are used.
 """
 
 import os
@@ -31,7 +31,7 @@ _REQUIRED_KEYS = ("name", "description")
 
 
 class Preset(Struct, frozen=True):
-    """`where` is the file, fit for a screen; "" for those that come with refold."""
+    """A preset. `where` is its file, with invisible characters escaped; "" if it is built in."""
 
     name: str
     description: str
@@ -41,7 +41,11 @@ class Preset(Struct, frozen=True):
 
 
 class PresetFolder(Struct, frozen=True):
-    """A folder of presets. `label` is fit for a screen; links may not lead out of `within`."""
+    """A folder that contains presets.
+
+    `label` is its name with invisible characters escaped. Links may not lead out of `within`.
+    `trusted` returns the version of a file's text that the user has trusted, or None.
+    """
 
     folder: str
     label: str
@@ -49,17 +53,17 @@ class PresetFolder(Struct, frozen=True):
     trusted: TrustedText = trust_unchanged
 
 
-def preset(name: str, shelves: Sequence[PresetFolder] = ()) -> Preset:
-    """The preset of this name; refold's own come first, then `shelves` in order.
+def preset(name: str, folders: Sequence[PresetFolder] = ()) -> Preset:
+    """Return the preset with this name: the built-in one, or else the first one in `folders`.
 
-    Raises `BadInput` where there is none, or where it cannot be used.
+    Raises `BadInput` if it does not exist, or cannot be used.
     """
     if name in BUILT_IN:
         return _own_preset(name)
-    for shelf in shelves:
-        if name in _list_names(shelf):
-            return _read(shelf, name)
-    known = names(shelves)
+    for preset_folder in folders:
+        if name in _list_names(preset_folder):
+            return _read(preset_folder, name)
+    known = names(folders)
     from difflib import get_close_matches
 
     suggestions = get_close_matches(name.lower(), known, 1, 0.5)
@@ -68,38 +72,43 @@ def preset(name: str, shelves: Sequence[PresetFolder] = ()) -> Preset:
     raise BadInput(f"there is no preset {escape_name(name)!r}; {hint}there are {listed}")
 
 
-def names(shelves: Sequence[PresetFolder] = ()) -> tuple[str, ...]:
-    """Every name that `preset` knows, ours first."""
-    others = sorted({name for model_files in shelves for name in _list_names(model_files)})
+def names(folders: Sequence[PresetFolder] = ()) -> tuple[str, ...]:
+    """Return the names of all presets: the built-in ones, then those in `folders`."""
+    others = sorted(
+        {name for preset_folder in folders for name in _list_names(preset_folder)}
+    )
     return tuple(dict.fromkeys((*BUILT_IN, *others)))
 
 
 def presets(
-    shelves: Sequence[PresetFolder] = (),
+    folders: Sequence[PresetFolder] = (),
 ) -> tuple[tuple[Preset, ...], tuple[str, ...]]:
-    """All that can be used, and a sentence for each that cannot."""
-    usable, problems = list[Preset](), list(shadow_notices(shelves))
-    for name in names(shelves):
+    """Return all presets that can be used, and a sentence for each that is ignored or invalid."""
+    usable, problems = list[Preset](), list(shadow_notices(folders))
+    for name in names(folders):
         try:
-            usable.append(preset(name, shelves))
+            usable.append(preset(name, folders))
         except BadInput as error:
             problems.append(str(error))
     return tuple(usable), tuple(problems)
 
 
-def shadow_notices(shelves: Iterable[PresetFolder]) -> tuple[str, ...]:
-    """Sentences about presets that have the name of one of ours, and are ignored."""
+def shadow_notices(folders: Iterable[PresetFolder]) -> tuple[str, ...]:
+    """Return a sentence for each preset that is ignored because a built-in one has its name."""
     return tuple(
-        f"{model_files.label}/{name}/{PRESET_FILE} is ignored: {name} is a preset of refold; "
+        f"{preset_folder.label}/{name}/{PRESET_FILE} is ignored: {name} is a preset of refold; "
         "give yours another name"
-        for model_files in shelves
-        for name in _list_names(model_files)
+        for preset_folder in folders
+        for name in _list_names(preset_folder)
         if name in BUILT_IN
     )
 
 
 def parse_preset(text: str, label: str) -> Preset:
-    """A PROMPT.md. Raises `BadInput` that names the file and the line."""
+    """Parse the text of a `PROMPT.md`. `label` is the name of the file for messages.
+
+    Raises `BadInput` if the text is invalid; the message names the file and the line.
+    """
     lines = text.split("\n")
     if lines[0].rstrip() != "---":
         raise _preset_error(label, 1, "the file has to begin with a line ---")
@@ -137,14 +146,15 @@ def _own_preset(name: str) -> Preset:
     return Preset(result.name, result.description, result.version, result.text)
 
 
-def _read(model_files: PresetFolder, name: str) -> Preset:
-    label = f"{model_files.label}/{name}/{PRESET_FILE}"
-    path = os.path.join(model_files.folder, name, PRESET_FILE)
+def _read(preset_folder: PresetFolder, name: str) -> Preset:
+    """Read and parse a preset of a folder. Raises `BadInput` if it cannot be used."""
+    label = f"{preset_folder.label}/{name}/{PRESET_FILE}"
+    path = os.path.join(preset_folder.folder, name, PRESET_FILE)
     try:
-        read = content(path, model_files.within, _MAX_FILE_BYTES)
+        read = content(path, preset_folder.within, _MAX_FILE_BYTES)
         if read.size > _MAX_FILE_BYTES:
             raise Unreadable(f"it is larger than {_MAX_FILE_BYTES // 1024} KiB")
-        trusted = model_files.trusted(os.path.realpath(path), text_of(read))
+        trusted = preset_folder.trusted(os.path.realpath(path), text_of(read))
         if trusted is None:
             raise Unreadable(NEW_TEXT_REASON)
         text = remove_invisible(trusted).text
@@ -161,9 +171,10 @@ def _read(model_files: PresetFolder, name: str) -> Preset:
     return result
 
 
-def _list_names(model_files: PresetFolder) -> list[str]:
+def _list_names(preset_folder: PresetFolder) -> list[str]:
+    """Return the names of the presets in a folder; [] if the folder cannot be read."""
     try:
-        with os.scandir(model_files.folder) as entries:
+        with os.scandir(preset_folder.folder) as entries:
             names = sorted(e.name for e in entries if re.fullmatch(_NAME_PATTERN, e.name))[
                 :_MAX_PRESETS
             ]
@@ -172,11 +183,12 @@ def _list_names(model_files: PresetFolder) -> list[str]:
     return [
         n
         for n in names
-        if os.path.lexists(os.path.join(model_files.folder, n, PRESET_FILE))
+        if os.path.lexists(os.path.join(preset_folder.folder, n, PRESET_FILE))
     ]
 
 
 def _unquote(text: str) -> str:
+    """Return the text without a pair of quotes around it, if it has one."""
     quoted = len(text) > 1 and text[0] == text[-1] and text[0] in "'\""
     return text[1:-1] if quoted else text
 
@@ -186,7 +198,10 @@ def _preset_error(label: str, line: int, problem: str) -> BadInput:
 
 
 class ShortTool(Struct, frozen=True):
-    """A tool in few words; `takes` are the parameters that are left, `may` those it can omit."""
+    """A tool as small models see it: a description and fewer parameters.
+
+    `takes` are its parameters; those that are optional are also in `may`.
+    """
 
     about: str
     takes: tuple[str, ...]
@@ -213,14 +228,14 @@ def small_system() -> str:
 
 
 def small_tool(spec: ToolSpec) -> ToolSpec | None:
-    """The tool as a small model sees it. None: it does not see it."""
+    """Return the tool as small models see it, or None if it is left out for them."""
     short = SMALL_TOOLS.get(spec.name)
     if short is None:
         return None
     whole: dict[str, Any] = msgspec.json.decode(spec.parameters)
     properties = {
-        name: {k: v for k, v in about.items() if k != "description"}
-        for name, about in whole["properties"].items()
+        name: {k: v for k, v in property_.items() if k != "description"}
+        for name, property_ in whole["properties"].items()
         if name in short.takes
     }
     parameters = {

@@ -1,7 +1,8 @@
 """Reads a file of an untrusted folder, as text for a model.
 
-Links are followed only within the folder, pipes and devices are refused, and size is limited.
-Every failure is an `Unreadable`, whose text continues a sentence that begins with the file.
+Links are followed only within the folder, pipes and devices are refused, and the size is
+limited. Except for missing files, failures are raised as `Unreadable`; its text is the end of a
+sentence that begins with the name of the file.
 """
 
 import codecs
@@ -20,33 +21,38 @@ from refold.values.text import escape_marks, visible_text
 
 
 class Unreadable(Exception):
-    """Says why, as in "it is a directory"."""
+    """A file cannot be read. The text is the reason, for example "it is a directory"."""
 
 
 class Content(Struct, frozen=True):
-    """What was read of a file; `size` is that of the whole file, in bytes."""
+    """The bytes that were read from a file. `size` is the size of the whole file in bytes."""
 
     data: bytes
     size: int
 
 
 class CleanText(Struct, frozen=True):
-    """Text without invisible characters; `hidden` is how many were removed."""
+    """Text without invisible characters. `hidden` is the number of characters that were
+    removed.
+    """
 
     text: str
     hidden: int
 
 
 def content(path: str, within: str, at_most: int) -> Content:
-    """The first `at_most` bytes of a regular file in the folder `within`.
+    """Return up to `at_most` bytes from the start of a regular file in the folder `within`.
 
-    Raises `FileNotFoundError`, and `Unreadable`.
+    Raises `FileNotFoundError` if it is missing, otherwise `Unreadable` if it cannot be read.
     """
     return content_at(os.path.realpath(path) if "\0" not in path else path, within, at_most)
 
 
 def content_at(real: str, within: str, at_most: int) -> Content:
-    """Like `content`, for a path whose links were followed already: new links are refused."""
+    """Return what `content` returns, for a path `real` in which all links are resolved.
+
+    A link that has appeared in the path since then is refused.
+    """
     try:
         if not below(real, within):
             raise Unreadable(f"it lies outside of {escape_name(within)}")
@@ -54,20 +60,24 @@ def content_at(real: str, within: str, at_most: int) -> Content:
             folder,
             last,
         ):
-            odd = _refuse_odd
-            return Content(
-                *read_regular(last, at_most, follow=False, directory=folder, check=odd)
+            data, size = read_regular(
+                last, at_most, follow=False, directory=folder, check=_refuse_irregular
             )
+            return Content(data, size)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(real) from error
     except OSError as error:
         raise Unreadable(f"it cannot be read: {error_text(error)}") from error
-    except (ToolFailed, ValueError) as error:  # a name that can be none
+    except (ToolFailed, ValueError) as error:  # the name is invalid for a file
         raise Unreadable("its name is none that a file can have") from error
 
 
 def text_of(file_content: Content) -> str:
-    """The content as text; a character that was cut in two is left out. May raise."""
+    """Return the content as text, with LF as the line end.
+
+    If the content ends within a character, that character is left out. Raises `Unreadable` if
+    the content is not UTF-8 text.
+    """
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     try:
         whole = file_content.size <= len(file_content.data)
@@ -80,18 +90,19 @@ def text_of(file_content: Content) -> str:
 
 
 def remove_invisible(text: str) -> CleanText:
-    """Remove invisible characters: they may be meant for the model only."""
+    """Return the text without invisible characters, which could be meant only for the model."""
     shown = visible_text(text)
     return CleanText(escape_marks(shown), len(text) - len(shown))
 
 
-def _refuse_odd(status: os.stat_result) -> None:
+def _refuse_irregular(status: os.stat_result) -> None:
+    """Raise `Unreadable` if the file is a directory, a link, a pipe or a device."""
     match kind_of(status.st_mode):
         case "file":
             return
         case "directory":
             raise Unreadable("it is a directory")
-        case "link":  # all others had been followed
+        case "link":  # all other links were resolved before
             raise Unreadable("it is a link that goes round in a circle")
         case _ if stat.S_ISFIFO(status.st_mode):
             raise Unreadable("it is a pipe")

@@ -1,7 +1,7 @@
-"""The root, branch and state of a repository, read from its files without running git.
+"""Reads the root, branch and last commit of a repository from its files, without running git.
 
-git runs programs that the settings of a repository name, so it is not asked. The few files are read
-as untrusted: anything unexpected counts as nothing found.
+Running git would not be safe: it runs programs that the settings of a repository name. The
+files are not trusted, either: if their content is unexpected, a value counts as unknown.
 """
 
 import os
@@ -14,23 +14,26 @@ from refold.prompts.read_text import Unreadable, content
 from refold.values.printable_names import escape_name, shorten
 from refold.values.text import escape_marks
 
-_MAX_NAME_FILE_BYTES = 4096  # of a file that holds one name
+_MAX_NAME_FILE_BYTES = 4096  # of a file with one name
 _MAX_PACKED_REFS_BYTES = 256 * 1024  # of the list of all branches
-_MAX_OBJECT_BYTES = 64 * 1024  # of a commit, as it is kept, and unpacked
-_MAX_SUBJECT_CHARS = 72  # of a branch, and of what a commit is called
+_MAX_OBJECT_BYTES = 64 * 1024  # of a commit, in its stored form, and unpacked
+_MAX_SUBJECT_CHARS = 72  # of a branch, and of the subject of a commit
 _HASH_PATTERN = r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
 
 
 class Git(Struct, frozen=True):
-    """`branch` is "" where none is checked out; so is `subject` where it is not at hand."""
+    """The branch and last commit of a repository. Unknown values are ""."""
 
     branch: str = ""
     commit: str = ""  # the beginning of its hash
-    subject: str = ""  # what the last commit is called
+    subject: str = ""  # the subject of the last commit
 
 
 def root_of(directory: str) -> str:
-    """The nearest folder upwards that is a repository, else `directory`. Links followed."""
+    """Return the real path of the repository that contains `directory`.
+
+    Return the real path of `directory` itself if it is in none.
+    """
     real = folder = os.path.realpath(directory)
     while not os.path.lexists(os.path.join(folder, ".git")):
         above = os.path.dirname(folder)
@@ -41,7 +44,7 @@ def root_of(directory: str) -> str:
 
 
 def folder_chain(directory: str, root: str) -> tuple[str, ...]:
-    """The folders from `root` down to `directory`, both real paths."""
+    """Return the folders from `root` down to `directory`. Both must be real paths."""
     folders = [directory]
     while folders[-1] != root and (above := os.path.dirname(folders[-1])) != folders[-1]:
         folders.append(above)
@@ -49,7 +52,10 @@ def folder_chain(directory: str, root: str) -> tuple[str, ...]:
 
 
 def git_state(root: str) -> Git | None:
-    """The state of the repository in `root`; None if there is none that can be read."""
+    """Return the branch and last commit of the repository whose root is `root`.
+
+    Return None if it is not a repository, or cannot be read.
+    """
     head = _head(root)
     if head is None:
         return None
@@ -61,13 +67,17 @@ def git_state(root: str) -> Git | None:
 
 
 def head_commit(root: str) -> str:
-    """The hash of the commit that is checked out; "" if there is none."""
+    """Return the hash of the commit that is checked out; "" if it is unknown or none exists."""
     head = _head(root)
     return head[1] if head else ""
 
 
 def _head(root: str) -> tuple[str, str, str] | None:
-    """The branch, its commit, and the directory of the repository; each may be ""."""
+    """Return the ref of the branch, the hash of its commit, and the common git directory.
+
+    The ref is "" if no branch is checked out, and the hash "" if it is unknown. Return None if
+    `root` has no repository that can be read.
+    """
     place = _git_directory(os.path.join(root, ".git"), root)
     head = _read_stripped(os.path.join(place, "HEAD")) if place else ""
     if not head:
@@ -81,7 +91,7 @@ def _head(root: str) -> tuple[str, str, str] | None:
 
 
 def _git_directory(dot_git: str, root: str) -> str:
-    """Where the repository's own files are: `.git`, or where a file `.git` points to."""
+    """Return the git directory: `.git`, or the path in it if it is a file; "" if there is none."""
     if os.path.isdir(dot_git):
         return dot_git
     words = _read_stripped(dot_git)
@@ -91,7 +101,10 @@ def _git_directory(dot_git: str, root: str) -> str:
 
 
 def _common_directory(place: str) -> str:
-    """The git directory of the whole repository, of which `place` may be one working tree."""
+    """Return the git directory that all working trees of the repository share.
+
+    `place` is the git directory of one of them.
+    """
     path = _read_stripped(os.path.join(place, "commondir"))
     return os.path.join(place, path) if path else place
 
@@ -102,20 +115,21 @@ def _is_branch(name: str) -> bool:
 
 
 def _commit(name: str, place: str, common: str) -> str:
+    """Return the hash to which the ref `name` points, or ""."""
     for folder in (place, common):
         if commit_hash := _read_stripped(os.path.join(folder, name)):
             return commit_hash
     for line in _text(
         os.path.join(common, "packed-refs"), _MAX_PACKED_REFS_BYTES
     ).splitlines():
-        commit, _, called = line.partition(" ")
-        if called == name:
+        commit, _, ref = line.partition(" ")
+        if ref == name:
             return commit
     return ""
 
 
 def _subject(commit: str, common: str) -> str:
-    """The subject of a commit; "" once git has packed the commit."""
+    """Return the first line of a commit's message; "" if git has packed the commit."""
     path = os.path.join(common, "objects", commit[:2], commit[2:])
     try:
         packed = content(path, "/", _MAX_OBJECT_BYTES).data
@@ -133,6 +147,7 @@ def _read_stripped(path: str) -> str:
 
 
 def _text(path: str, at_most: int) -> str:
+    """Return up to `at_most` bytes of a file as text; "" if it cannot be read."""
     try:
         return content(path, "/", at_most).data.decode("utf-8")
     except (OSError, Unreadable, UnicodeDecodeError):
@@ -144,11 +159,11 @@ def _shorten(text: str) -> str:
 
 
 _GIT_PREFIX = "Git: "
-_MAX_DIRECTORIES = 8  # directories that are named
+_MAX_DIRECTORIES = 8  # that are named
 
 
 class Environment(Struct, frozen=True, kw_only=True):
-    """Facts about the place where a session works. `today` is an ISO date."""
+    """Facts about the directory of a session, for the system prompt. `today` is an ISO date."""
 
     directory: str  # "": paths are relative to it, so its name is not needed
     more: tuple[str, ...] = ()  # other directories of the workspace
@@ -158,32 +173,40 @@ class Environment(Struct, frozen=True, kw_only=True):
     git: Git | None = None
 
 
-def environment(around: Environment) -> str:
+def environment(facts: Environment) -> str:
+    """Return the facts as lines for the system prompt."""
     lines = ["Paths are relative to the folder."]
-    if around.directory:
-        lines = [f"You work in: {escape_name(around.directory)}"]
-    if around.more:
-        named = [escape_name(directory) for directory in around.more[:_MAX_DIRECTORIES]]
-        unnamed = len(around.more) - len(named)
-        named += [f"and {unnamed} more"] if unnamed else []
+    if facts.directory:
+        lines = [f"You work in: {escape_name(facts.directory)}"]
+    if facts.more:
+        named = [escape_name(directory) for directory in facts.more[:_MAX_DIRECTORIES]]
+        unnamed = len(facts.more) - len(named)
+        if unnamed:
+            named.append(f"and {unnamed} more")
         lines.append(f"Also yours to work in: {', '.join(named)}")
-    lines += [f"Today: {around.today}", f"Platform: {around.platform}"]
-    if around.shell:
-        lines.append(f"Shell: {around.shell}")
-    if around.git:
-        lines.append(_GIT_PREFIX + _state(around.git))
+    lines += [f"Today: {facts.today}", f"Platform: {facts.platform}"]
+    if facts.shell:
+        lines.append(f"Shell: {facts.shell}")
+    if facts.git:
+        lines.append(_GIT_PREFIX + _state(facts.git))
     return "\n".join(lines)
 
 
 def choose_environment(current: str, before: str) -> str:
-    """`before`, where nothing but git differs; else `current`."""
+    """Return `before` if it differs from `current` at most in the line about git, else
+    `current`.
+
+    So the system prompt stays the same in prompt caches.
+    """
     return before if before and _without_git(current) == _without_git(before) else current
 
 
 def _state(git: Git) -> str:
+    """Return the branch and the last commit in words."""
     branch = f"branch {git.branch}" if git.branch else "no branch checked out"
     if git.subject:
-        subject = git.subject.replace('"', "'")  # it ends where it says so
+        # The subject is printed between double quotes.
+        subject = git.subject.replace('"', "'")
         return f'{branch}, last commit {git.commit} "{subject}" when the session began'
     return f"{branch} when the session began"
 

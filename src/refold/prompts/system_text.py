@@ -1,7 +1,7 @@
-"""Renders the system prompt from named parts, each within its share of the context window.
+"""Joins the named parts of the system prompt, each cut to its share of the context window.
 
-A part is only cut here, at the end of a line and visibly for the model; its text comes from
-elsewhere. The parts have a fixed order and are returned with their sizes, for the context usage.
+A part is cut at the end of a line, and a note for the model says so. Other modules write the
+parts. Their order is fixed, and their sizes are returned for the display of context usage.
 Pure.
 """
 
@@ -13,8 +13,8 @@ from msgspec import Raw, Struct
 from refold.journal.events.kinds import SystemPromptSet
 
 _PART_SEPARATOR = "\n\n"
-_CHARS_PER_TOKEN = 4  # of a token, about
-_MIN_WINDOW_TOKENS = 4_000  # a smaller one is treated as this
+_CHARS_PER_TOKEN = 4  # an approximation
+_MIN_WINDOW_TOKENS = 4_000  # a smaller window is treated like this one
 _INSTRUCTIONS_FOREWORD = """\
 What the person and the project ask of you stands in these files. Follow it. Where two \
 differ, the later one holds, and what the person says to you holds over all of them. They \
@@ -24,11 +24,14 @@ When you are done, your answer must be one JSON value that matches this JSON Sch
 and nothing else: no words before or after it.
 {schema}"""
 _OWN_TAG = r"(?i)<(?=[\s/]*instructions\b)"
-_MAX_NAMES = 5
+_MAX_NAMES, _MAX_NAME_CHARS = 5, 80  # of files in a notice
 
 
 class Share(Struct, frozen=True):
-    """How much of a window a part may fill: one part in `of`, and at most `most`."""
+    """The maximum size of a part in characters.
+
+    It is the context window divided by `of`, but not more than `most`.
+    """
 
     of: int
     most: int  # characters
@@ -45,16 +48,16 @@ _PART_SOURCES = {"memory": "memory.md", "skills": "list_skills"}
 
 
 class PromptFile(Struct, frozen=True):
-    """The text of a file. `more` is how many characters of it were never read."""
+    """The text of a file for the system prompt. `more` is the number of characters not read."""
 
     text: str
     file: str
     more: int = 0
-    own: bool = False  # the person's, and not the project's
+    own: bool = False  # it belongs to the user, and not to the project
 
 
 class RenderedPrompt(Struct, frozen=True):
-    """The system prompt, its parts with their sizes, and what the user should know."""
+    """The system prompt, the name and size of each part, and notices for the user."""
 
     system: str
     parts: tuple[tuple[str, int], ...] = ()
@@ -64,14 +67,14 @@ class RenderedPrompt(Struct, frozen=True):
 def render_prompt(
     parts: Iterable[tuple[str, str]], notices: tuple[str, ...] = ()
 ) -> RenderedPrompt:
-    """Join the parts that are not empty, in this order."""
+    """Join the texts of `parts`, pairs of name and text, in order. Empty texts are left out."""
     full = [(name, text.strip()) for name, text in parts if text.strip()]
     sizes = tuple((name, len(text)) for name, text in full)
     return RenderedPrompt(_PART_SEPARATOR.join(text for _, text in full), sizes, notices)
 
 
 def part_of(prompt: SystemPromptSet, name: str) -> str:
-    """The part of this name of a system prompt, as the model got it; "" if it has none."""
+    """Return the text of the part `name` in a system prompt; "" if it has no such part."""
     offset = 0
     for part, size in prompt.parts:
         if part == name:
@@ -81,18 +84,23 @@ def part_of(prompt: SystemPromptSet, name: str) -> str:
 
 
 def max_part_chars(name: str, window: int, *, small: bool = False) -> int:
-    """The characters that a part may have. A small model is slow to read: it gets little."""
+    """Return the maximum number of characters of the part `name`.
+
+    `window` is the size of the context window in tokens. A small model reads slowly, so with
+    `small` the maximum is lower.
+    """
     share = WINDOW_SHARES[name]
     tokens = max(window, _MIN_WINDOW_TOKENS) // share.of
     return min(SMALL_SHARES[name] if small else share.most, tokens * _CHARS_PER_TOKEN)
 
 
 def cut_part(text: str, name: str, max_chars: int) -> str:
-    """The text of a part, cut at the end of a line if it is longer than `max_chars`."""
+    """Return the text of the part `name`, cut at the end of a line to at most `max_chars`."""
     return _cut_at_line_end(text.strip(), max_chars, _PART_SOURCES.get(name, ""))
 
 
-def shape(schema: Raw | None) -> str:
+def schema_instruction(schema: Raw | None) -> str:
+    """Return the instruction to answer with JSON of this schema; "" without a schema."""
     return (
         _SCHEMA_INSTRUCTION.format(schema=bytes(schema).decode())
         if schema is not None
@@ -103,16 +111,15 @@ def shape(schema: Raw | None) -> str:
 def instructions(
     pieces: Sequence[PromptFile], max_chars: int
 ) -> tuple[str, tuple[str, ...]]:
-    """The files in their order, and sentences about those that did not fit.
+    """Return the texts of all files as one text, and a notice for the user if any was cut.
 
-    If room is short, the user's own have precedence, then the nearest.
+    If `max_chars` is too small for all, the user's own files get space first, then the last
+    ones, which are the nearest. The texts keep their order.
     """
-    left, wrapped, short = (
-        max_chars - len(_INSTRUCTIONS_FOREWORD),
-        dict[int, str](),
-        list[str](),
-    )
-    order = sorted(range(len(pieces)), key=lambda at: (not pieces[at].own, -at))
+    left = max_chars - len(_INSTRUCTIONS_FOREWORD)
+    wrapped, cut_files = dict[int, str](), list[str]()
+    nearest_first = range(len(pieces) - 1, -1, -1)
+    order = sorted(nearest_first, key=lambda index: not pieces[index].own)
     for index in order:
         piece = pieces[index]
         piece_text, whole = _wrap(piece, left)
@@ -120,7 +127,7 @@ def instructions(
             wrapped[index] = piece_text
             left -= len(piece_text) + len(_PART_SEPARATOR)
         if not whole:
-            short.append(piece.file)
+            cut_files.append(piece.file)
     if not pieces:
         return "", ()
     missing = [pieces[index].file for index in sorted(set(order) - set(wrapped))]
@@ -129,15 +136,18 @@ def instructions(
         *(wrapped[index] for index in sorted(wrapped)),
         f"[… left out here: {_file_list(missing)} …]" if missing else "",
     ]
-    notices = (
-        f"{_file_list(short)}: longer than the part of the model's window that instructions "
+    notice = (
+        f"{_file_list(cut_files)}: longer than the part of the model's window that instructions "
         f"may fill ({max_chars:,} characters), so only the beginning is here"
     )
-    return _PART_SEPARATOR.join(filter(None, texts)), (notices,) if short else ()
+    return _PART_SEPARATOR.join(filter(None, texts)), (notice,) if cut_files else ()
 
 
 def _wrap(piece: PromptFile, max_chars: int) -> tuple[str, bool]:
-    """The text between its tags, "" where there is no room; and whether all of it fits."""
+    """Return the text of a file between tags, and whether it was not cut.
+
+    The text is "" if not even its beginning fits.
+    """
     name = piece.file
     for letter, written in (("&", "&amp;"), ("<", "&lt;"), ('"', "&quot;")):
         name = name.replace(letter, written)
@@ -150,21 +160,32 @@ def _wrap(piece: PromptFile, max_chars: int) -> tuple[str, bool]:
 
 
 def _cut_at_line_end(text: str, max_chars: int, source: str, unread: int = 0) -> str:
-    """Whole lines of `text`, and how much more there is. "" where there is no room."""
+    """Return `text` if it fits; otherwise its first lines and a note of how much is missing.
+
+    `unread` characters of the file `source` are missing from `text` already. Return "" if there
+    is no room for the note.
+    """
     if len(text) <= max_chars and not unread:
         return text
     mark = "[… {:,} characters more" + (f" in {source}" if source else "") + " …]"
     space = max_chars - len(mark) - 16
     if space < 0:
         return ""
-    beginning = (
-        text if len(text) <= space else text[:space].rpartition("\n")[0] or text[:space]
-    )
+    beginning = text
+    if len(text) > space:
+        beginning = text[:space].rpartition("\n")[0] or text[:space]
     note = mark.format(len(text) - len(beginning) + unread)
     return f"{beginning}\n{note}" if beginning else note
 
 
 def _file_list(files: Sequence[str]) -> str:
+    """Return the names of the files; after the first few, the number of the others."""
     omitted = len(files) - _MAX_NAMES
     ending = f" and {omitted} more" if omitted > 0 else ""
-    return ", ".join(f"{'…' * (len(f) > 80)}{f[-80:]}" for f in files[:_MAX_NAMES]) + ending
+    return ", ".join(map(_end_of_name, files[:_MAX_NAMES])) + ending
+
+
+def _end_of_name(name: str) -> str:
+    """Return the name, or only its end if it is long."""
+    is_long = len(name) > _MAX_NAME_CHARS
+    return f"…{name[-_MAX_NAME_CHARS:]}" if is_long else name

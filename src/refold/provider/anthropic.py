@@ -62,9 +62,9 @@ API_VERSION = "2023-06-01"
 MAX_OUTPUT_TOKENS = 32_000  # the API wants a number, and every current model allows this
 LARGE_OUTPUT_TOKENS = 64_000  # every model with adaptive thinking allows this
 
-# What a model may refuse: thoughts signed by another model or account, MCP servers, images,
-# a schema, room for long thinking, summaries of it, adaptive thinking, any thinking, each
-# effort.
+# Features that a model may refuse. "kept": thoughts signed by another model or account;
+# "hosted": MCP servers; "off": to switch thinking off; "room": more output
+# tokens for long thinking; "display": summaries of thinking; and each effort.
 Extra: TypeAlias = (
     Literal[
         "kept",
@@ -89,17 +89,18 @@ def to_wire(
     *,
     continues_without_thinking: bool = False,
 ) -> bytes:
-    """Encode the body of a request. `messages`: the joined output of `message_to_wire`.
+    """Return the body of a request. `messages` is the joined output of `message_to_wire`.
 
-    `continues_without_thinking`: the conversation ends in a run of calls that began without thinking.
+    `without` are the features that the model has refused. `continues_without_thinking` says
+    that the conversation ends in a run of calls that began without thinking.
     """
     body: dict[str, Any] = {
         "model": clean(request.model),
         "max_tokens": request.max_output or MAX_OUTPUT_TOKENS,
         "stream": True,
-        # The server itself marks the last block for its cache, so what we send only grows
-        # at the end. With the two below and the one of `_mark_for_cache`, all four marks
-        # are used.
+        # The server itself marks the last block for its cache, so its cached part only
+        # grows at the end. With the two marks below and the one of `_mark_for_cache`, all
+        # four marks are used.
         "cache_control": _CACHE_CONTROL,
     }
     if system := sanitize.text(request.system).strip():
@@ -125,12 +126,13 @@ def to_wire(
     if request.temperature is not None and "temperature" not in without:
         body["temperature"] = request.temperature
     if sanitize.has_schema(request) and "schema" not in without:
-        wanted = {"type": "json_schema", "schema": request.schema}
-        body["output_config"] = {**body.get("output_config", {}), "format": wanted}
+        answer_format = {"type": "json_schema", "schema": request.schema}
+        # It may already have the effort.
+        body["output_config"] = {**body.get("output_config", {}), "format": answer_format}
     return body_with(body, "messages", messages)
 
 
-# Thoughts are those of this wire, and no server is named.
+# Thoughts are sent back to this wire, and no MCP server is named.
 _OWN_ECHO = EchoOptions(WIRE_NAME)
 
 
@@ -140,10 +142,11 @@ def message_to_wire(
     *,
     echo: EchoOptions = _OWN_ECHO,
 ) -> Iterator[EncodedPiece]:
-    """A message as blocks. Speakers must alternate, so neighbours share a head.
+    """Yield a message, encoded as blocks. `echo` selects the thinking that is sent again.
 
-    Results come directly after the answer that called, so they come first in
-    the user's message, as the API wants them.
+    Speakers must alternate, so `encoding_cache` merges neighbouring messages with the same
+    head. The API requires results directly after the response that made the calls, so they come
+    first in the user's message.
     """
     role = "assistant" if message.role == "assistant" else "user"
     blocks = [b for part in message.parts for b in _blocks(part, echo, pictures)]
@@ -158,7 +161,7 @@ def message_to_wire(
 
 
 class Anthropic:
-    """Claude, and other models behind the same protocol."""
+    """A provider for Claude, and for other models with the same protocol."""
 
     def __init__(
         self, http: Http, own_wire: str = WIRE_NAME, *, hosts_mcp: bool = False
@@ -167,17 +170,19 @@ class Anthropic:
         self._encoded = Encodings[EchoOptions](
             lambda manner: partial(message_to_wire, echo=manner)
         )
-        self._row = IncrementalFold(_CallRun(), _extend_run)
-        self._concessions = CapabilityFallback[Extra](_REFUSAL_PATTERNS)
+        self._call_run = IncrementalFold(_CallRun(), _extend_run)
+        self._capabilities = CapabilityFallback[Extra](_REFUSAL_PATTERNS)
         self._images = ImageFallback()
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yield the response. Features and images that the model refuses are left out."""
         model = request.model
         if request.hosted and not self._hosts_mcp:
             request = replace(request, hosted=())
 
         def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            without = self._concessions.features_to_leave_out(model)
+            """Send the request once. The images in `hidden` are described in words."""
+            without = self._capabilities.features_to_leave_out(model)
             own_wire = "" if "kept" in without else self._own_wire
             hosted = () if "hosted" in without else request.hosted
             echo = EchoOptions(own_wire, tuple(server.name for server in hosted))
@@ -187,9 +192,9 @@ class Anthropic:
                     echo, shown="pictures" not in without, hidden=hidden
                 ),
             )
-            without_thinking = self._row.fold(request.messages).begins_without_thinking(
-                own_wire
-            )
+            without_thinking = self._call_run.fold(
+                request.messages
+            ).begins_without_thinking(own_wire)
             body = to_wire(
                 request, messages, without, continues_without_thinking=without_thinking
             )
@@ -205,7 +210,7 @@ class Anthropic:
 
         def stream_without_refused_features(hidden: Hidden) -> AsyncGenerator[Delta, None]:
             features = _refusable_features(request)
-            return self._concessions.stream(model, partial(ask, hidden), features)
+            return self._capabilities.stream(model, partial(ask, hidden), features)
 
         return self._images.stream(request, stream_without_refused_features)
 
@@ -223,7 +228,7 @@ _CACHE_CONTROL = {"type": "ephemeral"}
 _CACHE_MARK = b',"cache_control":{"type":"ephemeral"}'
 
 _REFUSAL_PATTERNS: dict[Extra, str] = {
-    # First, because a refusal of a kept thought names thinking, too.
+    # This pattern is first, because a refusal of a stored thought names thinking, too.
     "kept": r"signature|redacted_thinking.*(modified|invalid)|invalid.*redacted_thinking",
     "hosted": r"\bmcp",
     "pictures": NO_IMAGES_PATTERN,
@@ -241,35 +246,39 @@ _REFUSAL_PATTERNS: dict[Extra, str] = {
     "thinking": r"thinking",
 }
 
-# Models that need a thinking budget in tokens. Later ones choose it themselves, and some of
-# them refuse a budget.
+# Models that need a thinking budget in tokens. Later models choose it themselves, and some
+# refuse one.
 _BUDGET_MODELS_PATTERN = re.compile(
     r"claude-(\d|instant|(opus|sonnet|haiku)-4(-[0-5]\b|-\d{8}|$))"
 )
 
 
 def _mark_for_cache(request: Request, encoded: Encoded) -> bytes:
-    """The messages, with a mark for the cache where the request before this one ended.
+    """Return the encoded messages, with a cache mark where the previous request ended.
 
-    The server searches only twenty blocks back from its own mark at the end. A response
-    with ten calls adds more blocks than that, so the earlier cache entry would not be
-    found.
+    The server looks for a cache entry only up to twenty blocks before a mark. A response with
+    ten calls adds more blocks than that, so a mark at the end alone would miss the earlier
+    entry.
     """
     messages = request.messages
     joined = encoded.join(messages, request.pictures)
-    answers = (
-        n
-        for n in range(len(messages) - 1, 0, -1)
-        if messages[n].message.role == "assistant"
+    # The previous request ended before the last response.
+    last_response = next(
+        (
+            index
+            for index in range(len(messages) - 1, 0, -1)
+            if messages[index].message.role == "assistant"
+        ),
+        0,
     )
-    end = encoded.end_of(next(answers, 0))
-    if joined[end - 1 : end] != b"}":
+    end = encoded.end_of(last_response)
+    if joined[end - 1 : end] != b"}":  # there is no block that can be marked
         return joined
     return joined[: end - 1] + _CACHE_MARK + joined[end - 1 :]
 
 
 def _refusable_features(request: Request) -> frozenset[Extra]:
-    """The features of this request that a refusal may be about."""
+    """Return the optional features of this request, which the model may refuse."""
     features: set[Extra] = {"kept"}
     if request.hosted:
         features.add("hosted")
@@ -295,7 +304,12 @@ def _refusable_features(request: Request) -> frozenset[Extra]:
 def _thinking(
     request: Request, without: frozenset[Extra], *, continues_without_thinking: bool
 ) -> dict[str, Any]:
-    """The fields that request thinking, in the form that the model's generation accepts."""
+    """Return the fields that request thinking, in the form that the model accepts; {} for none.
+
+    `without` are the features that the model has refused. `continues_without_thinking` says
+    that a run of calls began without thinking, so no thinking budget is requested for its next
+    response.
+    """
     if not request.effort or "thinking" in without:
         return {}
     if request.effort == "off":
@@ -303,50 +317,53 @@ def _thinking(
     if "adaptive" in without or _BUDGET_MODELS_PATTERN.match(request.model):
         if continues_without_thinking:
             return {}
-        budget = ANTHROPIC_BUDGETS[request.effort]  # counts as output
-        max_output = request.max_output
-        room = (
-            max(max_output, min(max_output + budget, MAX_OUTPUT_TOKENS))
-            if max_output
-            else MAX_OUTPUT_TOKENS
-        )
+        budget = ANTHROPIC_BUDGETS[request.effort]  # the budget counts as output
+        max_tokens = MAX_OUTPUT_TOKENS
+        if output_limit := request.max_output:
+            max_tokens = max(output_limit, min(output_limit + budget, MAX_OUTPUT_TOKENS))
         budget_fields = {"type": "enabled", "budget_tokens": budget}
-        return {"max_tokens": room, "thinking": budget_fields}
+        return {"max_tokens": max_tokens, "thinking": budget_fields}
     fields: dict[str, Any] = {"thinking": {"type": "adaptive"}}
     if "display" not in without:
-        fields["thinking"]["display"] = "summarized"  # else the newest models hide it
+        fields["thinking"]["display"] = "summarized"  # otherwise the newest models hide it
     if effort_word := level(ANTHROPIC_LEVELS, request.effort, without):
         fields["output_config"] = {"effort": effort_word}
-    much = request.effort in ("high", "max") and "room" not in without
-    if much and not request.max_output:
+    thinks_long = request.effort in ("high", "max") and "room" not in without
+    if thinks_long and not request.max_output:
         fields["max_tokens"] = LARGE_OUTPUT_TOKENS
     return fields
 
 
 class _CallRun(Struct, frozen=True):
-    """Consecutive responses with calls at the end of a conversation.
+    """The responses with calls, and their results, at the end of a conversation.
 
-    Only the first of them has thinking before it. "A final assistant message must start
-    with a thinking block", so a run that began without thinking (less effort, another
-    provider, or refused thinking) continues without it.
+    Only the first response of a run has thinking before its calls. The API demands that "a
+    final assistant message must start with a thinking block", so a run that began without
+    thinking (less effort, another provider, or refused thinking) continues without it.
     """
 
     first: Message | None = None
     has_results: bool = False  # whether its last response has results
 
     def begins_without_thinking(self, own_wire: str) -> bool:
+        """Whether the run has results, and its first response is sent without thinking."""
         if self.first is None or not self.has_results:
             return False
         echo = EchoOptions(own_wire)
-        blocks = (b for part in self.first.parts for b in _blocks(part, echo))
-        return "thinking" not in next(blocks, {"type": ""})["type"]
+        for part in self.first.parts:
+            for block in _blocks(part, echo):
+                # Redacted thinking counts, too.
+                return block["type"] not in ("thinking", "redacted_thinking")
+        return True
 
 
 def _extend_run(run: _CallRun, stored: StoredMessage) -> _CallRun:
+    """Return the run at the end of a conversation to which the message `stored` was added."""
     message = stored.message
     match message.role:
         case "assistant":
-            return _CallRun(run.first if run.first and run.has_results else message)
+            continues = run.first is not None and run.has_results
+            return _CallRun(run.first if continues else message)
         case "tool":
             return run if run.has_results else replace(run, has_results=True)
         case "user":
@@ -356,6 +373,10 @@ def _extend_run(run: _CallRun, stored: StoredMessage) -> _CallRun:
 def _blocks(
     part: Part, echo: EchoOptions, pictures: Pictures = NO_PICTURES
 ) -> Iterable[dict[str, Any]]:
+    """Yield the API's blocks for a part of a message.
+
+    Thinking that another wire stored is left out.
+    """
     match part:
         case Text() | Image():
             yield from map(_to_block, texts_and_images([part], pictures))
@@ -363,7 +384,8 @@ def _blocks(
             yield from _thinking_blocks(text, _decode_stored(data), echo.mcp_servers)
         case ToolCall(id_):
             call = sanitize.original_call(part)
-            # Our own id: the provider's may be missing, repeated, or from another wire.
+            # Our own id is sent, because the provider's may be missing, repeated, or from
+            # another wire.
             fields = {"id": id_, "name": sanitize.name(call.name)}
             yield {
                 "type": "tool_use",
@@ -376,7 +398,7 @@ def _blocks(
             texts = [text] if text.strip() else []
             if images and not part.failed:
                 block["content"] = [*map(_to_block, [*texts, *images])]
-            elif texts or part.failed:  # a failure must not be empty
+            elif texts or part.failed:  # the content of a failure must not be empty
                 block["content"] = texts[0] if texts else "(no words)"
             yield {**block, "is_error": True} if part.failed else block
         case _:
@@ -386,6 +408,11 @@ def _blocks(
 def _thinking_blocks(
     text: str, data: Any, mcp_servers: tuple[str, ...]
 ) -> Iterable[dict[str, Any]]:
+    """Yield the blocks for stored thinking, or for stored calls that the provider made itself.
+
+    `data` is the decoded value that was stored with `text`; None if it could not be decoded.
+    Thinking without a signature is left out, because the API would refuse it.
+    """
     match data:
         case {"signature": str(signature)}:
             yield {"type": "thinking", "thinking": clean(text), "signature": signature}
@@ -403,13 +430,17 @@ def _thinking_blocks(
 
 
 def _failure_image_blocks(message: Message, pictures: Pictures) -> Iterator[dict[str, Any]]:
-    """The images of failed results: a failed result may contain only text."""
+    """Yield the images of the failed results of a message, as separate blocks.
+
+    The API accepts only text in a failed result.
+    """
     for part in message.parts:
         if isinstance(part, ToolResult) and part.failed:
             yield from map(_to_block, result_content(part, pictures)[1])
 
 
 def _to_block(content: Content) -> dict[str, Any]:
+    """Return the block of the Messages API for a text or an encoded image."""
     if isinstance(content, str):
         return {"type": "text", "text": content}
     source = {"type": "base64", "media_type": content.kind, "data": content.data}
@@ -417,6 +448,7 @@ def _to_block(content: Content) -> dict[str, Any]:
 
 
 def _decode_stored(data: Raw) -> Any:
+    """Decode a stored value. Return None if it is not JSON."""
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError:

@@ -1,7 +1,7 @@
-"""Anthropic's Messages API: the events of a response, parsed into deltas.
+"""Parses the events of a response of Anthropic's Messages API into deltas.
 
-Pure: the state so far and an event in, the next state and deltas out. `anthropic`
-encodes the requests.
+The functions are pure: they get the state so far and an event, and return the next state and
+deltas. `anthropic` encodes the requests.
 
 https://docs.anthropic.com/en/api/messages-streaming
 """
@@ -24,11 +24,11 @@ from refold.provider.port import (
 )
 from refold.values.usage import Usage
 
-WIRE_NAME = "anthropic"  # and the name under which Anthropic's signatures are kept
+WIRE_NAME = "anthropic"  # also the name under which Anthropic's signatures are stored
 
 
 class Event(Struct, frozen=True):
-    """Any event of the stream; fields that a type lacks keep their defaults."""
+    """An event of the stream. Fields that do not exist in its type keep their defaults."""
 
     type: str
     index: int = 0
@@ -40,37 +40,46 @@ class Event(Struct, frozen=True):
 
 
 class AnthropicStreamState(Struct, frozen=True):
-    """What the parser must know of the response so far to read the next event."""
+    """The state of the parser between two events of a response."""
 
-    block: "_Block | None" = None  # the one that is open
-    place: int = 0  # its index
-    fed: bool = False  # whether its arguments have begun to arrive
-    written: str = ""  # arguments of a call that the provider makes itself
-    uses: tuple[dict[str, Any], ...] = ()  # the provider's own calls without a result yet
+    block: "_Block | None" = None  # the open block
+    block_index: int = 0  # the index of the open block
+    arguments_begun: bool = False  # whether the open block's arguments have begun to arrive
+    hosted_arguments: str = ""  # the arguments of a call that the provider makes itself
+    hosted_calls: tuple[
+        dict[str, Any], ...
+    ] = ()  # the provider's own calls without a result yet
     calls: frozenset[int] = frozenset()  # the indices of all calls
     used: "_Usage" = msgspec.field(default_factory=lambda: _Usage())
     stop: str = ""
-    why: str = ""  # of a refusal
+    why: str = ""  # the reason for a refusal
     model: str = ""
-    own_wire: str = WIRE_NAME  # the name under which signatures are kept for their maker
-    mcp_servers: tuple[str, ...] = ()  # the MCP servers that it was asked to connect to
+    own_wire: str = WIRE_NAME  # the name under which this response's signatures are stored
+    mcp_servers: tuple[str, ...] = ()  # the MCP servers that the request named
 
 
 def from_wire(
     state: AnthropicStreamState, event: Event
 ) -> tuple[AnthropicStreamState, tuple[Delta | StreamError, ...]]:
-    """Return the next state and the deltas of an event. Unknown events have none."""
+    """Return the next state, and the deltas of an event. An unknown event has no deltas."""
     index, block, delta = event.index, event.content_block, event.delta
     match event.type:
         case "content_block_delta" if delta:
             return _continue_block(state, index, delta)
         case "content_block_start" if block:
-            before, ended = _end_block(state)  # several servers leave out that event
-            opened = replace(before, block=block, place=index, fed=False, written="")
+            # several servers omit the event that ends a block
+            before, ended = _end_block(state)
+            opened = replace(
+                before,
+                block=block,
+                block_index=index,
+                arguments_begun=False,
+                hosted_arguments="",
+            )
             next_state, deltas = _open_block(opened, index, block)
             return next_state, (*ended, *deltas)
         case "content_block_stop":
-            return _end_block(state) if index == state.place else (state, ())
+            return _end_block(state) if index == state.block_index else (state, ())
         case "message_start":
             message = event.message or _Message()
             used = _merge_usage(state.used, message.usage)
@@ -87,14 +96,18 @@ def from_wire(
 
 
 def done_if_complete(state: AnthropicStreamState, marked: bool) -> Done | None:
-    """The `Done` of a response with a stop reason but without its last event; else None."""
+    """Return the `Done` of a response with a stop reason whose last event is missing.
+
+    Return None if the response was cut off. `marked` is ignored, because this wire has no end
+    mark.
+    """
     if state.block is not None or not state.stop:
         return None
     return _to_done(state)
 
 
 def events_of_body(body: bytes) -> list[bytes]:
-    """The events of a response that was not streamed."""
+    """Return the events of a response that was not streamed, or [] for any other body."""
     match _decode_arguments(Raw(body)):
         case {"type": "message", "content": [*blocks], **message}:
             start = {"type": "message_start", "message": message}
@@ -117,12 +130,18 @@ def events_of_body(body: bytes) -> list[bytes]:
 
 
 def _end_early(state: AnthropicStreamState, event: Event) -> tuple[Done | StreamError, ...]:
+    """Return the end of a response that does not end with its last event.
+
+    That is an error event, or a ping after the stop reason; return () for any other event.
+    """
     if event.type == "error":
         error = event.error or _Error()
         status = _STATUS_BY_ERROR.get(error.type, 500)
         return (StreamError(status, error.message or error.type),)
+    if event.type != "ping":
+        return ()
     # Some gateways send only pings after the stop reason.
-    done = done_if_complete(state, False) if event.type == "ping" else None
+    done = done_if_complete(state, False)
     return (done,) if done else ()
 
 
@@ -215,6 +234,7 @@ _STOP_REASONS: dict[str, Stop] = {
 def _open_block(
     state: AnthropicStreamState, index: int, block: _Block
 ) -> tuple[AnthropicStreamState, tuple[Delta | StreamError, ...]]:
+    """Return the state after the start of a block, and the deltas for text that it contains."""
     match block:
         case _Block(type="text", text=text) if text:
             return state, (TextDelta(text),)
@@ -235,24 +255,24 @@ def _open_block(
             return state, ()
 
 
-def _with_use(state: AnthropicStreamState) -> tuple[dict[str, Any], ...]:
-    """The provider's own calls, with the one whose block ends now."""
+def _hosted_calls_so_far(state: AnthropicStreamState) -> tuple[dict[str, Any], ...]:
+    """Return the calls that the provider made itself and that have no result yet.
+
+    The call whose block ends now is included.
+    """
     match state.block:
         case (
             _Block(type="mcp_tool_use", id=id_, name=name, server_name=server) as block
         ) if server in state.mcp_servers:
-            arguments = (
-                _decode_arguments(state.written)
-                if state.written
-                else _decode_arguments(block.input)
-            )
-            use = {"type": "mcp_tool_use", "id": id_, "name": name, "server_name": server}
-            return (*state.uses, {**use, "input": arguments})
+            arguments = _decode_arguments(state.hosted_arguments or block.input)
+            call = {"type": "mcp_tool_use", "id": id_, "name": name, "server_name": server}
+            return (*state.hosted_calls, {**call, "input": arguments})
         case _:
-            return state.uses
+            return state.hosted_calls
 
 
 def _decode_arguments(arguments: str | Raw) -> Any:
+    """Decode the arguments of a call. Return {} if they are not JSON."""
     try:
         return msgspec.json.decode(arguments)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -262,19 +282,24 @@ def _decode_arguments(arguments: str | Raw) -> Any:
 def _end_hosted_call(
     state: AnthropicStreamState, block: _Block, id_: str
 ) -> tuple[AnthropicStreamState, tuple[Delta | StreamError, ...]]:
-    use = next((open_use for open_use in state.uses if open_use["id"] == id_), None)
-    if use is None:
+    """Return the state without the provider's own call `id_`, and the result of that call.
+
+    Return the unchanged state and no result if there is no such call.
+    """
+    call = next((call for call in state.hosted_calls if call["id"] == id_), None)
+    if call is None:
         return state, ()
     from refold.provider.hosted_mcp import anthropic_result
 
-    result = anthropic_result(use, block.content, state.own_wire, failed=block.is_error)
-    left = tuple(open_use for open_use in state.uses if open_use is not use)
-    return replace(state, uses=left), (result,)
+    result = anthropic_result(call, block.content, state.own_wire, failed=block.is_error)
+    unanswered = tuple(other for other in state.hosted_calls if other is not call)
+    return replace(state, hosted_calls=unanswered), (result,)
 
 
 def _continue_block(
     state: AnthropicStreamState, index: int, delta: _Delta
 ) -> tuple[AnthropicStreamState, tuple[Delta | StreamError, ...]]:
+    """Return the next state, and the deltas of an event that continues the open block."""
     block = state.block
     match delta.type:
         case "text_delta" if delta.text:
@@ -285,12 +310,14 @@ def _continue_block(
             signed = replace(block, signature=(block.signature or "") + delta.signature)
             return replace(state, block=signed), ()
         case "input_json_delta" if delta.partial_json and index in state.calls:
-            # Some end a call before its arguments have come.
-            if not state.fed:
-                state = replace(state, fed=True)
+            # Some servers end a call's block before its arguments have arrived.
+            if not state.arguments_begun:
+                state = replace(state, arguments_begun=True)
             return state, (CallDelta(index, delta.partial_json),)
         case "input_json_delta" if block and block.type == "mcp_tool_use":
-            return replace(state, written=state.written + (delta.partial_json or "")), ()
+            return replace(
+                state, hosted_arguments=state.hosted_arguments + (delta.partial_json or "")
+            ), ()
         case _:
             return state, ()
 
@@ -298,12 +325,16 @@ def _continue_block(
 def _end_block(
     state: AnthropicStreamState,
 ) -> tuple[AnthropicStreamState, tuple[Delta, ...]]:
-    """End the open block."""
-    uses = _with_use(state)
-    return replace(state, block=None, uses=uses), _block_end_deltas(state, state.place)
+    """End the open block. Return the next state, and the deltas that were not known before."""
+    ended = replace(state, block=None, hosted_calls=_hosted_calls_so_far(state))
+    return ended, _block_end_deltas(state, state.block_index)
 
 
 def _block_end_deltas(state: AnthropicStreamState, index: int) -> tuple[Delta, ...]:
+    """Return the deltas that only the end of the open block makes known.
+
+    They contain a signature, redacted thinking, or arguments that did not arrive in pieces.
+    """
     match state.block:
         case _Block(type="thinking", signature=signature) if signature:
             data = msgspec.json.encode({"signature": signature})
@@ -311,7 +342,7 @@ def _block_end_deltas(state: AnthropicStreamState, index: int) -> tuple[Delta, .
         case _Block(type="redacted_thinking", data=redacted):
             data = msgspec.json.encode({"redacted": redacted})
             return (ThinkingDelta("", state.own_wire, Raw(data)),)
-        case _Block(type="tool_use", input=whole) if not state.fed:
+        case _Block(type="tool_use", input=whole) if not state.arguments_begun:
             # No arguments, or a compatible server that sends them all at once.
             return (CallDelta(index, bytes(whole).decode()),)
         case _:
@@ -319,6 +350,7 @@ def _block_end_deltas(state: AnthropicStreamState, index: int) -> tuple[Delta, .
 
 
 def _with_stop(state: AnthropicStreamState, delta: _Delta) -> AnthropicStreamState:
+    """Return the state with the stop reason and the reason for a refusal from `delta`."""
     details = delta.stop_details or _Refusal()
     return replace(
         state,
@@ -334,10 +366,11 @@ def _finish(state: AnthropicStreamState) -> tuple[Delta | StreamError, ...]:
 
 
 def _to_done(state: AnthropicStreamState) -> Done:
+    """Return the `Done` of a response in this state, with its usage and stop reason."""
     used = state.used
     thought = (used.output_tokens_details or {}).get("thinking_tokens", 0)
     usage = Usage(
-        fresh=used.input_tokens or 0,  # leaves the cached ones out
+        fresh=used.input_tokens or 0,  # `input_tokens` excludes the cached tokens
         cached=used.cache_read_input_tokens or 0,
         cache_write=used.cache_creation_input_tokens or 0,
         output=used.output_tokens or 0,
@@ -350,8 +383,9 @@ def _to_done(state: AnthropicStreamState) -> Done:
 
 
 def _merge_usage(before: _Usage, after: _Usage | None) -> _Usage:
-    """Counts are running totals: a later one replaces the one before."""
+    """Merge usage counts. They are running totals, so a later count replaces an earlier one."""
     if after is None:
         return before
-    news = {f: v for f in after.__struct_fields__ if (v := getattr(after, f)) is not None}
-    return replace(before, **news)
+    counts = {name: getattr(after, name) for name in after.__struct_fields__}
+    known = {name: count for name, count in counts.items() if count is not None}
+    return replace(before, **known)

@@ -1,7 +1,8 @@
-"""The server of a model provider: post JSON, read the response as it arrives.
+"""Posts JSON to the server of a model provider, and reads the response while it arrives.
 
-Every failure is raised as a `ProviderError` in one sentence, without the key. `http` sends the
-requests, `error_mapping` explains statuses, and each wire parses its own responses.
+Every failure is raised as a `ProviderError` whose message is one sentence without the key.
+`http` sends the requests, `error_mapping` explains status codes, and each wire parses its own
+responses.
 """
 
 import time
@@ -16,13 +17,13 @@ from refold.provider.connect import Broken, Unconnected, server_address
 from refold.provider.error_mapping import Peer, failure, mask_secrets, not_a_stream_error
 from refold.provider.http import Bounds, HttpClient, HttpRequest, HttpResponse
 
-_MAX_IDLE_CONNECTIONS = 4  # connections that wait for the next request
+_MAX_IDLE_CONNECTIONS = 4  # kept open for the next requests
 _MAX_REFUSAL_BYTES = 64 * 1024
 _MAX_PAGE_BYTES = 32 * 1024 * 1024
 
 
 class Http:
-    """One provider's server. Safe to share: every request has its own connection."""
+    """A client for the server of one provider. It can be shared by concurrent requests."""
 
     def __init__(
         self,
@@ -52,7 +53,9 @@ class Http:
         )
 
     def with_headers(self, added_headers: Mapping[str, str]) -> "Http":
-        """The same server, over the same connections; each request has these headers, too."""
+        """Return a client that sends additional headers, and shares the connections of this
+        one.
+        """
         http = copy(self)
         http._headers = (*self._headers, *added_headers.items())
         return http
@@ -60,11 +63,15 @@ class Http:
     def post(
         self, path: str, body: bytes, *, model: str = ""
     ) -> AbstractAsyncContextManager[HttpResponse]:
-        """Send a request; read the response in the block. Leaving early disconnects."""
+        """Send a POST request in an `async with` block, which gets the response.
+
+        `model` is named in errors. Leaving the block before the end of the response
+        disconnects.
+        """
         return self._request(path, body, model)
 
     async def get(self, path: str) -> bytes:
-        """Return the whole response."""
+        """Send a GET request and return the whole response."""
         async with self._request(path, None) as answer:
             content, whole = await answer.content(_MAX_PAGE_BYTES)
             if not whole:
@@ -75,6 +82,7 @@ class Http:
     async def _request(
         self, path: str, body: bytes | None, model: str = ""
     ) -> AsyncGenerator[HttpResponse, None]:
+        """Yield the response to a request. Raises `ProviderError`, without the key."""
         answer: HttpResponse | None = None
         address = replace(self._place, target=self._path + path)
         try:
@@ -100,20 +108,24 @@ class Http:
         await self._client.aclose()
 
     async def _check(self, answer: HttpResponse) -> None:
-        """Raise the error that a response stands for, if any."""
+        """Raise the error that a response reports, if it has another status than 200.
+
+        A web page with the status 200 is an error, too.
+        """
         reply = answer.reply
         if reply.status == 200 and not await _is_page(answer):
             return
         try:
             refusal, _ = await answer.content(_MAX_REFUSAL_BYTES)
         except Broken:
-            refusal = answer.reply.body  # the status says enough
-        judge = not_a_stream_error if reply.status == 200 else failure
-        error = judge(self.peer, replace(reply, body=refusal))
+            refusal = answer.reply.body  # the status suffices as an explanation
+        to_error = not_a_stream_error if reply.status == 200 else failure
+        error = to_error(self.peer, replace(reply, body=refusal))
         error.answer = refusal
         raise error
 
     def _connection_error(self, error: Unconnected) -> ProviderError:
+        """Return `Refused` if another attempt would fail, too, and otherwise `Unreachable`."""
         peer = self.peer
         place = f"cannot reach {peer.label} at {peer.base_url}: {error.why}"
         if error.lasting:
@@ -128,7 +140,7 @@ class Http:
 
 
 async def _is_page(answer: HttpResponse) -> bool:
-    """Whether it is a web page, and not a stream that a framework labels as HTML."""
+    """Whether a response is a web page. An event stream that is labelled as HTML is not."""
     if "html" not in answer.reply.headers.get("content-type", ""):
         return False
     start = await answer.peek()

@@ -1,11 +1,14 @@
-"""Repeat a request without the feature or the tool that a provider has just refused.
+"""Repeats a request without the feature or the tool that a provider has just refused.
 
-Not every model accepts every field of its own API, and data that only one provider can
-read (a signature, encrypted reasoning) may be invalid after a change of account. There
-is no list of which, so the first request has everything; if the refusal names a
-feature, the request is repeated without it. Each wire knows what it can leave out.
-A tool that is left out is recorded with the response, so the session does not send it to this
-model again. `retry` repeats an unchanged request after a temporary failure.
+Not every model accepts every field of its own API, and data that only one provider can read (a
+signature, encrypted reasoning) may be invalid after a change of account. No list says which
+features a model accepts. So the first request uses all of them; if a refusal names one, the
+request is repeated without it. Each wire knows what it can leave out. `retry` repeats an
+unchanged request after a temporary failure.
+
+A refused tool is recorded with the response, so a resumed session does not pay for another
+refused request, and the journal explains why later requests have fewer tools. The recorded
+prompt keeps the tool, because another model may accept it.
 """
 
 import re
@@ -27,16 +30,16 @@ from refold.provider.port import (
 )
 from refold.values.tools import ToolSpec
 
-_MAX_REFUSED_TOOLS = 20  # of one request; with more, the refusal is about something else
+_MAX_REFUSED_TOOLS = 20  # for one request; if there are more, the refusal has another cause
 
 Feature = TypeVar("Feature", bound=str)
 
 
 class CapabilityFallback(Generic[Feature]):
-    """The features that each model refused. `about` maps a feature to how refusals name it.
+    """Remembers the features that each model has refused.
 
-    Of several features that a refusal may mean, the first is left out; so a feature that
-    can be requested in a weaker form comes before it.
+    `about` maps each feature to a pattern of the messages that refuse it. If a message matches
+    several features, the first one is left out; so a feature comes before its weaker forms.
     """
 
     def __init__(self, about: Mapping[Feature, str]) -> None:
@@ -49,9 +52,10 @@ class CapabilityFallback(Generic[Feature]):
     def leave_out(
         self, model: str, refusal: str, features: Collection[Feature] | None = None
     ) -> bool:
-        """Leave out the feature that `refusal` names from now on. Return False if it names none.
+        """From now on, leave out the feature of `model` that the message `refusal` is about.
 
-        `features`: what could be left out of what was refused; None: anything.
+        `features` are the features of the refused request; None means any. Return False if the
+        message is about another feature, or about none.
         """
         refused = self.features_to_leave_out(model)
         for feature, wording in self._about.items():
@@ -68,7 +72,11 @@ class CapabilityFallback(Generic[Feature]):
         ask: Callable[[], AsyncGenerator[Delta, None]],
         features: Collection[Feature] | None = None,
     ) -> AsyncGenerator[Delta, None]:
-        """The answer that `ask` gets. It is called again after each concession."""
+        """Yield the response of `ask`, which is called again after each refused feature.
+
+        Raises a refusal that is about none of `features`, or that follows the start of a
+        response.
+        """
         while True:
             has_begun, before = False, self.features_to_leave_out(model)
             try:
@@ -80,29 +88,29 @@ class CapabilityFallback(Generic[Feature]):
                 if has_begun or not _may_name_feature(refusal):
                     raise
                 if self.features_to_leave_out(model) != before:
-                    continue  # another request was refused for the same feature meanwhile
+                    # another request was refused for the same feature in the meantime
+                    continue
                 if not self.leave_out(model, str(refusal), features):
                     raise
-                notices = [
-                    _FEATURE_NOTICES.get(feature, "")
-                    for feature in self.features_to_leave_out(model) - before
-                ]
-                if "hosted" in self.features_to_leave_out(model) - before:
-                    notices = [_NO_MCP_NOTICE.format(refusal)]
-                if notice := next(filter(None, notices), ""):
+                (left_out,) = self.features_to_leave_out(model) - before
+                notice = _FEATURE_NOTICES.get(left_out, "")
+                if left_out == "hosted":
+                    notice = _NO_MCP_NOTICE.format(refusal)
+                if notice:
                     yield Retrying(0.0, f"{model} {notice}")
             else:
                 return
 
 
 class ToolFallback:
-    """`inner`, without the tools that it refuses."""
+    """Wraps a provider, and sends no tool whose definition a model has refused."""
 
     def __init__(self, inner: Provider) -> None:
         self.inner = inner
         self._refusals: dict[tuple[str, str, bytes], ToolRefused] = {}
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yield the response. After the refusal of a tool, ask again without it."""
         while True:
             refusals = self._refusals_of(request)
             tools = tuple(tool for tool in request.tools if tool.name not in refusals)
@@ -117,7 +125,7 @@ class ToolFallback:
                 if len(refusals) >= _MAX_REFUSED_TOOLS:
                     raise
                 tool = next(tool for tool in tools if tool.name == refusal.tool)
-                self._refusals[_key(request.model, tool)] = refusal
+                self._refusals[_tool_key(request.model, tool)] = refusal
                 yield Retrying(0.0, _sentence(tool.name, refusal))
 
     async def aclose(self) -> None:
@@ -125,18 +133,20 @@ class ToolFallback:
             await self.inner.aclose()
 
     def _refusals_of(self, request: Request) -> dict[str, ToolRefused]:
-        """The refusals of this model, by the names of the tools."""
+        """Return the refused tools of the request: the refusal by the name of each tool."""
         if not self._refusals:
             return {}
-        pairs = (
-            (t.name, self._refusals.get(_key(request.model, t))) for t in request.tools
-        )
-        return {name: refusal for name, refusal in pairs if refusal}
+        refusals = dict[str, ToolRefused]()
+        for tool in request.tools:
+            refusal = self._refusals.get(_tool_key(request.model, tool))
+            if refusal is not None:
+                refusals[tool.name] = refusal
+        return refusals
 
 
 _NO_MCP_NOTICE = "answers without the MCP servers that its provider should connect to: {}"
 
-# Shown to the user, who gets less than requested. Other features are left out silently.
+# The user gets less than requested, and sees these. Other features are left out silently.
 _FEATURE_NOTICES: Mapping[str, str] = {
     "pictures": "takes no images: they are described in words",
     "schema": "has no structured output: refold checks the answer against the schema",
@@ -152,22 +162,27 @@ _FEATURE_NOTICES: Mapping[str, str] = {
 
 
 def _may_name_feature(refusal: Refused | Overloaded) -> bool:
-    """Return True if the refusal may name a feature, and is not about length, load or a tool."""
+    """Whether a refusal may be about a feature, and not about length, load or a tool."""
     if isinstance(refusal, Overloaded):
-        # Some servers fail on an image or a schema that they do not support.
+        # Some servers fail with status 500 for an image or a schema that they do not
+        # support.
         return "(500)" in str(refusal)
     return not isinstance(refusal, TooLong | ToolRefused)
 
 
-def _key(model: str, tool: ToolSpec) -> tuple[str, str, bytes]:
-    """A key of this definition of a tool, which its server may change."""
+def _tool_key(model: str, tool: ToolSpec) -> tuple[str, str, bytes]:
+    """Return a key for a tool of a model.
+
+    It contains the tool's definition, because an MCP server may change that.
+    """
     return model, tool.name, bytes(tool.parameters)
 
 
 def _with_refusals(delta: Delta, refusals: dict[str, ToolRefused]) -> Delta:
-    if not (refusals and isinstance(delta, Done)):
+    """Add the refused tools and a warning about them to the end of a response."""
+    if not refusals or not isinstance(delta, Done):
         return delta
-    sentences = (_sentence(*one) for one in refusals.items())
+    sentences = (_sentence(tool, refusal) for tool, refusal in refusals.items())
     warning = "; ".join(filter(None, (delta.warning, *sentences)))
     return replace(delta, warning=warning, refused_tools=tuple(refusals))
 

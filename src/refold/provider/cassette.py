@@ -1,16 +1,16 @@
-"""Model calls recorded in a file, and replayed without a model.
+"""Records model calls in a file, and replays them without a model.
 
-`Recording` and `Replaying` are providers. `Recording` belongs outside of retries and
-fallbacks, so that the file has what the engine received. A replay is strict: it answers
-a call that equals the recorded one and refuses any other, naming the first difference.
-Bytes of a trace are not recorded. `cassette_format` reads and writes the lines.
+`Recording` and `Replaying` are providers. `Recording` must wrap retries and fallbacks, so that
+the file contains what the engine received. `Replaying` answers a call that equals the recorded
+one, and refuses any other with the first difference. The bytes of a trace are not recorded.
+`cassette_format` reads and writes the lines.
 """
 
 import json
 import os
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, suppress
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from pathlib import Path
 from typing import cast
 
@@ -42,25 +42,24 @@ from refold.values.messages import StoredMessage
 
 
 class CassetteWriter:
-    """A new file to which calls are written, by any number of models.
+    """Writes the calls of any number of models to a new file that only its owner can read.
 
-    Only its owner can read it. A call is one line when it is made and one when it is
-    answered, each written completely before anything continues, so after a crash everything
-    before it is there. `mask` gets every piece of text and returns what may be written of
-    it. Raises `BadInput` if the file exists.
+    Each call is one line, and its response another. A line is written completely before the
+    caller continues, so a crash loses no earlier line. `mask` removes secrets from each text.
+    Raises `BadInput` if the file exists or cannot be created.
     """
 
     def __init__(self, file: Path, mask: Mask = no_mask) -> None:
         self._file, self._mask = file, mask
         self._requests = PlainRequests(mask)
         self._calls = 0
-        self._broken = ""  # why writing stopped
+        self._broken = ""  # the reason why writing stopped
         self._create()
 
     def ask(self, request: Request) -> int:
-        """Write this call, and return the number that its answer refers to.
+        """Write a call, and return its number, to which the line of its response refers.
 
-        Raises `Refused` if the file cannot be written, or could not be before: a recording
+        Raises `Refused` if this or an earlier line could not be written, because a recording
         with a missing call would be useless.
         """
         self._calls += 1
@@ -68,10 +67,11 @@ class CassetteWriter:
         return self._calls
 
     def answer(self, response: Response) -> None:
-        """Write the response. Raises `Refused` as `ask` does."""
+        """Write the response to a call. Raises `Refused` if this or an earlier line failed."""
         self._write(to_line(response, self._mask))
 
     def _create(self) -> None:
+        """Create the file with its first line. Raises `BadInput`, also if the file exists."""
         try:
             descriptor = os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError as error:
@@ -86,6 +86,7 @@ class CassetteWriter:
         self._write(to_line({"cassette": FORMAT_VERSION}))
 
     def _write(self, line: bytes) -> None:
+        """Append a line. After a failure, raise `Refused`, also for each later line."""
         if self._broken:
             raise Refused(self._broken)
         try:
@@ -104,12 +105,13 @@ class CassetteWriter:
 
 
 class Recording:
-    """`inner`, with each of its calls written to `tape`."""
+    """Wraps `inner`, and writes each call and its response to `tape`."""
 
     def __init__(self, inner: Provider, tape: CassetteWriter) -> None:
         self.inner, self._tape = inner, tape
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yield the response, and record it, also if it fails or its reader stops."""
         number = self._tape.ask(request)
         deltas: list[Delta] = []
         ended = False
@@ -123,7 +125,7 @@ class Recording:
         except ProviderError as error:
             self._note(Response(answered=number, deltas=(*deltas,), error=error_of(error)))
             raise
-        except BaseException:  # the consumer stopped, or everything is cancelled
+        except BaseException:  # the consumer stopped reading, or everything is cancelled
             self._note(Response(answered=number, deltas=(*deltas,), stopped=not ended))
             raise
         self._tape.answer(Response(answered=number, deltas=(*deltas,)))
@@ -133,18 +135,18 @@ class Recording:
             await self.inner.aclose()
 
     def _note(self, response: Response) -> None:
-        """Record a response that ended in an exception. A failed write must not hide the exception."""
+        """Write a response that ended in an exception. Errors of the write are ignored."""
         with suppress(Refused):  # the next `ask` raises it
             self._tape.answer(response)
 
 
 class Replaying:
-    """Replay the responses in `file`, in the order in which their calls were made.
+    """A provider that replays the recorded responses of a file, in the order of their calls.
 
-    The n-th call must equal the n-th recorded one, except for the fields of the request in
-    `ignoring`. Only calls that ran at the same time when they were recorded may come in
-    another order. A mismatch raises `Refused` and uses nothing up. Raises `BadInput` if the
-    file is not a cassette.
+    The n-th call must equal the n-th recorded call, except for the fields in `ignoring`; calls
+    that were recorded at the same time may come in any order. A call that does not match raises
+    `Refused`, and its response stays available. Raises `BadInput` if the file is not a
+    cassette.
     """
 
     def __init__(
@@ -157,12 +159,12 @@ class Replaying:
         self._recorded, self._broken_at = recordings.requests, recordings.broken_at
         self._responses = {r.answered: r for r in recordings.responses}
         self._requests = PlainRequests(mask)
-        self._left = list(range(len(self._recorded)))
+        self._indices_left = list(range(len(self._recorded)))  # of the calls to replay
 
     @property
     def calls_left(self) -> int:
-        """The number of recorded calls that were not replayed yet."""
-        return len(self._left)
+        """The number of recorded calls that have not been replayed yet."""
+        return len(self._indices_left)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         response = self._answer(request)
@@ -172,27 +174,29 @@ class Replaying:
                 yield delta
 
     def _answer(self, request: Request) -> Response:
+        """Consume the recorded call that equals the request, and return its response.
+
+        The next call is tried first, then the calls that were recorded at the same time. If
+        none is equal, raise `Refused` with the first difference from the next one.
+        """
         actual = self._requests.plain(request)
-        if not self._left:
+        if not self._indices_left:
             raise Refused(self._end_of_cassette_message())
-        expected = self._recorded[self._left[0]]
-        for index in self._left:
+        expected = self._recorded[self._indices_left[0]]
+        for index in self._indices_left:
             recorded = self._recorded[index]
             if recorded.line > expected.answered_at:
                 break
-            if self._difference(recorded, actual) is None:
-                self._left.remove(index)
+            if first_difference(recorded, actual, self._ignoring) is None:
+                self._indices_left.remove(index)
                 if "messages" not in self._ignoring:
                     self._requests.share_messages(request.session, actual, recorded)
                 number = recorded.number
-                return self._responses.get(number) or Response(
-                    answered=number, stopped=True
-                )
-        difference = self._difference(expected, actual)
+                # A call without a response was stopped before one arrived.
+                stopped = Response(answered=number, stopped=True)
+                return self._responses.get(number, stopped)
+        difference = first_difference(expected, actual, self._ignoring)
         raise Refused(f"the cassette {self._file}, call {expected.number}: {difference}")
-
-    def _difference(self, recorded: RecordedRequest, actual: RecordedRequest) -> str | None:
-        return first_difference(recorded, actual, self._ignoring)
 
     def _end_of_cassette_message(self) -> str:
         count = len(self._recorded)
@@ -206,8 +210,11 @@ class Replaying:
 def first_difference(
     recorded: RecordedRequest, actual: RecordedRequest, ignoring: frozenset[str]
 ) -> str | None:
-    """The first difference of `actual` from `recorded`, by order of fields, or None."""
-    # For fields younger than it.
+    """Describe the first difference between two requests, or return None if they are equal.
+
+    The fields in `ignoring` are not compared.
+    """
+    # Defaults for fields that are newer than the recording.
     default = PlainRequests().plain(Request(Log[StoredMessage]())).fields
     for name in Request.__struct_fields__:
         if name in ignoring or name in ("trace", "hosted"):
@@ -220,7 +227,7 @@ def first_difference(
         else:
             recorded_value = recorded.fields.get(name, default[name])
             actual_value = actual.fields.get(name)
-        if (difference := _difference(name, recorded_value, actual_value)) is not None:
+        if (difference := _find_difference(name, recorded_value, actual_value)) is not None:
             path, was, now = difference
             return f"{path}: recorded {_excerpt(was, now)}, asked {_excerpt(now, was)}"
     return None
@@ -229,16 +236,23 @@ def first_difference(
 _MISSING_VALUE = object()
 
 
-def _difference(path: str, was: Plain, now: Plain) -> tuple[str, Plain, Plain] | None:
+def _find_difference(path: str, was: Plain, now: Plain) -> tuple[str, Plain, Plain] | None:
+    """Return the path, the recorded value and the present value of the first difference.
+
+    Return None if the values `was` and `now` are equal.
+    """
     pairs: Iterator[tuple[str, Plain, Plain]]
     kinds: set[type[object]] = {type(was), type(now)}
     if kinds == {dict}:
         old, new = cast("dict[str, Plain]", was), cast("dict[str, Plain]", now)
         pairs = (
-            (f"{path}.{name}" if name.isidentifier() else f"{path}[{name!r}]",
-             old.get(name, _MISSING_VALUE), new.get(name, _MISSING_VALUE))
+            (
+                _member_path(path, name),
+                old.get(name, _MISSING_VALUE),
+                new.get(name, _MISSING_VALUE),
+            )
             for name in {**old, **new}
-        )  # fmt: skip
+        )
     elif kinds == {list}:
         both = zip_longest(
             cast("list[Plain]", was), cast("list[Plain]", now), fillvalue=_MISSING_VALUE
@@ -246,23 +260,28 @@ def _difference(path: str, was: Plain, now: Plain) -> tuple[str, Plain, Plain] |
         pairs = ((f"{path}[{n}]", *pair) for n, pair in enumerate(both))
     else:
         return None if was == now else (path, was, now)
-    return next((different for pair in pairs if (different := _difference(*pair))), None)
+    for pair in pairs:
+        if (difference := _find_difference(*pair)) is not None:
+            return difference
+    return None
+
+
+def _member_path(path: str, name: str) -> str:
+    return f"{path}.{name}" if name.isidentifier() else f"{path}[{name!r}]"
 
 
 def _excerpt(value: Plain, other: Plain) -> str:
-    """A short excerpt of `value`, from where it differs from `other`."""
+    """Return a short excerpt of `value`, around the point where it differs from `other`."""
     if value is _MISSING_VALUE:
         return "nothing"
     if not isinstance(value, str):
         text = json.dumps(value, ensure_ascii=False)
         return text if len(text) <= 60 else f"{text[:59]}…"
-    differs = 0
+    common = 0  # the number of characters with which both begin
     if isinstance(other, str):
         pairs = zip(value, other, strict=False)
-        differs = next(
-            (n for n, (a, b) in enumerate(pairs) if a != b), min(len(value), len(other))
-        )
-    start = max(differs - 20, 0)
-    cut = value[start : differs + 40]
-    before, after = "…" if start else "", "…" if differs + 40 < len(value) else ""
-    return repr(f"{before}{cut}{after}")
+        common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    start, end = max(common - 20, 0), common + 40
+    before = "…" if start else ""
+    after = "…" if end < len(value) else ""
+    return repr(f"{before}{value[start:end]}{after}")

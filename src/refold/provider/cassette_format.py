@@ -19,6 +19,12 @@ So a file grows linearly with its session. Sequence numbers of messages, `trace`
 MCP servers of `hosted`, with their tokens, are not part of a request. JSON that is only passed
 through is stored as a string, byte for byte; an image is stored as its digest. A call that was
 stopped has `"stopped": true`, or no answer at all.
+
+Scripts, cassettes and exported sessions have this one format, so a recording can be edited by
+hand and played as a script. The flags stay two: `--replay` keeps the name, the price and the
+abilities of the model that was recorded and compares the requests, and `--script` is a model of
+its own and plays its responses whatever is asked. `refold replay` reads journals, which alone
+have what the loop and the policies did.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -57,7 +63,7 @@ from refold.values.messages import StoredMessage
 from refold.values.text import clean
 
 FORMAT_VERSION = 1
-MAX_FILE_BYTES = 256 * 1024 * 1024  # days of work
+MAX_FILE_BYTES = 256 * 1024 * 1024  # enough for days of work
 KEYS_HINT = (
     "a line has text, thinking, calls, stop, pause, pace, for and error; a call has tool and "
     "arguments"
@@ -80,7 +86,7 @@ ERRORS_BY_NAME: dict[str, type[ProviderError]] = {
 
 
 class RecordedError(Struct, frozen=True, forbid_unknown_fields=True):
-    """How a response failed. `kind` is one of `ERRORS_BY_NAME`, the first that fits."""
+    """The error that ended a response. `kind` is the name of a class in `ERRORS_BY_NAME`."""
 
     kind: str
     words: str
@@ -93,6 +99,7 @@ class RecordedError(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def error_of(error: ProviderError) -> RecordedError:
+    """Return the error as it is recorded."""
     kind = next(name for name, kind in ERRORS_BY_NAME.items() if isinstance(error, kind))
     wait = error.retry_after if isinstance(error, Overloaded) else None
     return RecordedError(kind, str(error), wait)
@@ -104,12 +111,12 @@ class Call(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Response(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A response: what the model says, or its `deltas`; then its `error`, if it failed.
+    """A response: the written parts of it, or all its `deltas`; then its `error`, if it failed.
 
-    `pause` are seconds between two pieces. With `pace`, pieces come at fixed times, `pace`
-    seconds apart, whether the last one has been read or not. A line with `for` belongs to
-    another conversation, one that begins with those words. `answered` is the number of the
-    request; `stopped`: the recording was left there.
+    `pause` is the time in seconds between two pieces. With `pace`, pieces come every `pace`
+    seconds, even if the reader is late. `conversation` (the key `for`) is the beginning of the
+    conversation to which the response belongs. `answered` is the number of its request;
+    `stopped` means that the call was stopped after these deltas.
     """
 
     answered: int = 0
@@ -126,10 +133,11 @@ class Response(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 
 class RecordedRequest(Struct, frozen=True):
-    """A request in plain values, and its position in the file, if it is recorded.
+    """A request as plain JSON values; if it was read from a file, also its place there.
 
-    `fields` has all of the request but its messages, by name. It was made in `line` and
-    answered in `answered_at`; calls made between the two ran at the same time.
+    `fields` has all fields of the request except its messages. `line` and `answered_at` are the
+    line numbers of the call and of its response. Calls on the lines between them ran at the
+    same time.
     """
 
     fields: dict[str, Plain]
@@ -140,8 +148,9 @@ class RecordedRequest(Struct, frozen=True):
 
 
 class ResponseFile(Struct, frozen=True):
-    """The content of a script or cassette. `version` is 0 for a file without requests.
-    `broken_at`: the number of a line that was cut off, or 0.
+    """The content of a script or cassette. `version` is 0 for a script, which has no requests.
+
+    `broken_at` is the number of a line that was cut off, or 0.
     """
 
     version: int
@@ -151,7 +160,7 @@ class ResponseFile(Struct, frozen=True):
 
 
 class _Head(Struct):
-    """The keys that tell a header, a request and a response apart."""
+    """The keys that tell which kind a line is: a header, a request, or else a response."""
 
     cassette: int = 0
     asked: int = 0
@@ -159,21 +168,22 @@ class _Head(Struct):
 
 class _RequestLine(Struct, forbid_unknown_fields=True):
     asked: int
-    like: int = field(name="as")
+    base: int = field(name="as")
     same: int
     messages: list[Plain]
     request: dict[str, Plain] = {}
 
 
 def read(file: Path, name: Literal["script", "cassette"]) -> ResponseFile:
-    """All lines of a file. Raises `BadInput` that names the file and the line."""
+    """Read all lines of `file`. Raises `BadInput`, which names the file and the line."""
     try:
-        *lines, rest = (
+        # `last_part` follows the last line end.
+        *lines, last_part = (
             read_whole(file, MAX_FILE_BYTES).removeprefix(b"\xef\xbb\xbf").split(b"\n")
         )
     except OSError as error:
         raise BadInput(f"the {name} {file} cannot be read: {reason_of(error)}") from error
-    version = _version(lines[0] if lines else b"")
+    version = _parse_version(lines[0] if lines else b"")
     if name == "cassette" and not version:
         raise BadInput(
             f'{file} is not a cassette: its first line should be {{"cassette": {FORMAT_VERSION}}}; '
@@ -185,18 +195,18 @@ def read(file: Path, name: Literal["script", "cassette"]) -> ResponseFile:
             f"version {FORMAT_VERSION}: record it again"
         )
     # A person may leave out the last newline; a recording without it was cut off there.
-    whole = lines[1:] if version else [*lines, rest]
+    whole_lines = lines[1:] if version else [*lines, last_part]
     requests: dict[int, RecordedRequest] = {}
     responses: list[Response] = []
-    for number, line in enumerate(whole, start=2 if version else 1):
+    for number, line in enumerate(whole_lines, start=2 if version else 1):
         if not line.strip() or line.lstrip().startswith(b"#"):
             continue
         try:
             if msgspec.json.decode(line, type=_Head).asked:
-                request = _request(line, number, requests)
+                request = _parse_request(line, number, requests)
                 requests[request.number] = request
             else:
-                responses.append(response := _response(line))
+                responses.append(response := _parse_response(line))
                 if number_answered := response.answered:
                     requests[number_answered] = replace(
                         requests[number_answered], answered_at=number
@@ -204,45 +214,54 @@ def read(file: Path, name: Literal["script", "cassette"]) -> ResponseFile:
         except (ValueError, KeyError, RecursionError) as error:
             hint = "record it again" if version else KEYS_HINT
             raise BadInput(f"{file}, line {number}: {error}; {hint}") from error
-    ends = len(lines) + 1
-    ended = (
-        r if r.answered_at else replace(r, answered_at=ends) for r in requests.values()
+    last_line = len(lines) + 1
+    # A call without an answer may have run at the same time as all later calls.
+    ended_requests = (
+        request if request.answered_at else replace(request, answered_at=last_line)
+        for request in requests.values()
     )
-    broken = ends if version and rest else 0
-    return ResponseFile(version, tuple(ended), tuple(responses), broken)
+    broken_at = last_line if version and last_part else 0
+    return ResponseFile(version, tuple(ended_requests), tuple(responses), broken_at)
 
 
-def _version(line: bytes) -> int:
+def _parse_version(line: bytes) -> int:
+    """Return the version if a line is the header of a cassette, otherwise 0."""
     try:
         return msgspec.json.decode(line, type=_Head).cassette
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return 0
 
 
-def _request(
+def _parse_request(
     line: bytes, number: int, requests: Mapping[int, RecordedRequest]
 ) -> RecordedRequest:
-    new = msgspec.json.decode(line, type=_RequestLine)
-    before = requests[new.like] if new.like else RecordedRequest({}, Log())
+    """Return the whole request for a line, which has its changes from an earlier request.
+
+    `number` is the number of the line; `requests` has the earlier requests by their numbers.
+    """
+    change = msgspec.json.decode(line, type=_RequestLine)
+    before = requests[change.base] if change.base else RecordedRequest({}, Log())
     messages = before.messages
-    if new.same < len(messages):
-        messages = Log(messages[: new.same])
-    for message in new.messages:
+    if change.same < len(messages):
+        messages = Log(messages[: change.same])
+    for message in change.messages:
         messages = messages.plus(message)
-    return RecordedRequest({**before.fields, **new.request}, messages, new.asked, number)
+    fields = {**before.fields, **change.request}
+    return RecordedRequest(fields, messages, change.asked, number)
 
 
-def _response(line: bytes) -> Response:
+def _parse_response(line: bytes) -> Response:
+    """Decode a response. Raises `ValueError` if the kind of its error is unknown."""
     response = msgspec.json.decode(line, type=Response)
     if response.error is not None and response.error.kind not in ERRORS_BY_NAME:
         raise ValueError(f"{response.error.kind!r} is none of {', '.join(ERRORS_BY_NAME)}")
-    if response.deltas is None:
+    if response.deltas is None:  # it was written, not recorded
         return response
     return replace(response, deltas=tuple(map(_with_data, response.deltas)))
 
 
 def _with_data(delta: Delta) -> Delta:
-    """A piece with its data as received, instead of the string in which they are stored."""
+    """Return a delta whose `data` is the JSON that a recording stores as a string."""
     if isinstance(delta, ThinkingDelta | CallDelta | HostedResult) and bytes(delta.data):
         return replace(delta, data=Raw(msgspec.json.decode(delta.data, type=str).encode()))
     return delta
@@ -256,25 +275,29 @@ def no_mask(data: bytes) -> bytes:
 
 
 def to_line(value: Response | dict[str, Plain], mask: Mask = no_mask) -> bytes:
-    """One line, with its end. Deltas are joined first, so that the mask sees whole texts."""
+    """Encode one line, with its line end.
+
+    Deltas are joined first, so that `mask` gets whole texts.
+    """
     if isinstance(value, Response):
         value = fields_of(replace(value, deltas=join_deltas(value.deltas or ())), mask)
     return msgspec.json.encode(value) + b"\n"
 
 
 def join_deltas(deltas: Iterable[Delta]) -> tuple[Delta, ...]:
-    """Merge adjacent deltas that mean the same as one. The order stays."""
+    """Merge adjacent deltas that one delta can replace, in their order."""
     joined: list[Delta] = []
     for delta in deltas:
-        one = _merge_deltas(joined[-1], delta) if joined else None
-        if one is None:
+        merged = _merge_deltas(joined[-1], delta) if joined else None
+        if merged is None:
             joined.append(delta)
         else:
-            joined[-1] = one
+            joined[-1] = merged
     return tuple(joined)
 
 
 def _merge_deltas(first: Delta, second: Delta) -> Delta | None:
+    """Return one delta that means the same as two, or None if they cannot be merged."""
     match first, second:
         case TextDelta(before), TextDelta(after):
             return TextDelta(before + after)
@@ -291,55 +314,62 @@ def _merge_deltas(first: Delta, second: Delta) -> Delta | None:
 
 
 class PlainRequests:
-    """Converts requests to plain values, to record or compare them.
+    """Converts requests to plain values, in order to record or compare them.
 
-    A request repeats nearly all that its session asked before. So the last request
-    of each session is kept, and only messages that are new since then are put into
-    plain values: a long session costs what its messages do, not their square.
+    A request repeats nearly everything that its session sent before. So the last request of
+    each session is stored, and only new messages are converted: the total cost is linear in the
+    number of messages, not quadratic.
     """
 
     def __init__(self, mask: Mask = no_mask) -> None:
         self._mask = mask
-        # Of each session.
+        # The messages of each session's last request, and that request in plain values.
         self._last: dict[str, tuple[Log[StoredMessage], RecordedRequest]] = {}
         self._digests: dict[str, tuple[bytes, str]] = {}
 
     def plain(self, request: Request) -> RecordedRequest:
-        """Convert the whole request, and keep it as the last one of its session."""
+        """Convert the request, and store it as the last one of its session."""
         return self._convert_new(request, 0)[0]
 
     def change(self, number: int, request: Request) -> dict[str, Plain]:
-        """The line that describes the request as a change from its session's last one.
+        """Return the line for a request: its changes from the last request of its session.
 
-        `number` is the call's number. The request is kept as the last one.
+        `number` is the number of the call. The request is stored as the session's last one.
         """
         now, before, same = self._convert_new(request, number)
         line: dict[str, Plain] = {"asked": number, "as": before.number, "same": same}
         line["messages"] = list(now.messages[same:])
-        known = before.fields
-        changed = {k: v for k, v in now.fields.items() if k not in known or v != known[k]}
+        changed = {
+            name: value
+            for name, value in now.fields.items()
+            if name not in before.fields or value != before.fields[name]
+        }
         return {**line, "request": changed} if changed else line
 
     def share_messages(
         self, session: str, last: RecordedRequest, recorded: RecordedRequest
     ) -> None:
-        """Let `last`, the session's last request, share the message objects of `recorded`.
+        """Let the stored last request of the session use the message objects of `recorded`.
 
-        The messages are equal. Identical objects compare at once, so for the session's next
-        request only its new messages are compared.
+        `last` is that request, whose messages are equal. Identical objects compare in constant
+        time, so for the session's next request only the new messages are compared.
         """
-        spoken, _ = self._last[session]
-        self._last[session] = spoken, replace(last, messages=recorded.messages)
+        messages, _ = self._last[session]
+        self._last[session] = messages, replace(last, messages=recorded.messages)
 
     def _convert_new(
         self, request: Request, number: int
     ) -> tuple[RecordedRequest, RecordedRequest, int]:
-        """The request, the one before it, and the number of messages with which both begin."""
-        spoken, before = self._last.get(request.session) or (
+        """Convert a request, and store it as the last one of its session.
+
+        Return it, the previous last one (empty if there is none), and the number of equal
+        messages at their beginning.
+        """
+        last_messages, before = self._last.get(request.session) or (
             Log[StoredMessage](),
             RecordedRequest({}, Log()),
         )
-        same = _common_length(spoken, request.messages)
+        same = _common_length(last_messages, request.messages)
         plain = before.messages
         if same < len(plain):
             plain = Log(plain[:same])
@@ -350,23 +380,29 @@ class PlainRequests:
         return now, before, same
 
     def _fields(self, request: Request) -> dict[str, Plain]:
-        apart = ("messages", "pictures", "trace", "hosted")
-        names = (name for name in Request.__struct_fields__ if name not in apart)
+        """Return the fields of a request that are recorded, except its messages."""
+        special = ("messages", "pictures", "trace", "hosted")
+        names = (name for name in Request.__struct_fields__ if name not in special)
         plain = {name: to_plain(getattr(request, name), self._mask) for name in names}
         return {**plain, "pictures": self._picture_digests(request.pictures)}
 
     def _picture_digests(self, pictures: Pictures) -> dict[str, str]:
+        """Return the digest of each image by its name. Digests of known images are cached."""
         digests: dict[str, str] = {}
         for name, data in sorted(pictures.items()):
-            known = self._digests.get(name)
-            if known is None or known[0] is not data:
-                known = self._digests[name] = data, f"sha256:{sha256(data).hexdigest()}"
-            digests[mask_text(name, self._mask)] = known[1]
+            known_data, digest = self._digests.get(name, (None, ""))
+            if known_data is not data:
+                digest = f"sha256:{sha256(data).hexdigest()}"
+                self._digests[name] = data, digest
+            digests[mask_text(name, self._mask)] = digest
         return digests
 
 
 def to_plain(value: object, mask: Mask = no_mask) -> Plain:
-    """Convert `value` for JSON. A struct omits fields with their default value."""
+    """Convert `value` to JSON types, and apply `mask` to its texts.
+
+    Fields of a struct with their default values are omitted.
+    """
     match value:
         case Struct():
             config = value.__struct_config__
@@ -386,33 +422,33 @@ def to_plain(value: object, mask: Mask = no_mask) -> Plain:
 
 
 def fields_of(value: Struct, mask: Mask = no_mask) -> dict[str, Plain]:
-    """The fields of a struct that differ from their defaults."""
+    """Return the fields of a struct that differ from their defaults, as JSON values."""
     names, defaults = value.__struct_fields__, value.__struct_defaults__
-    needed = len(names) - len(defaults)
+    needed = len(names) - len(defaults)  # fields without a default come first
     fields: dict[str, Plain] = {}
-    for index, (name, written) in enumerate(
+    for index, (name, encoded_name) in enumerate(
         zip(names, value.__struct_encode_fields__, strict=True)
     ):
         field_value = getattr(value, name)
         if index < needed or field_value != defaults[index - needed]:
-            fields[written] = (
+            fields[encoded_name] = (
                 field_value if name in _UNMASKED_FIELDS else to_plain(field_value, mask)
             )
     return fields
 
 
 def mask_text(text: str, mask: Mask) -> str:
-    """The text as it may be written, without secrets."""
+    """Return the text as it may be written, without secrets."""
     text = clean(text)
     return text if mask is no_mask else mask(text.encode()).decode("utf-8", "replace")
 
 
-# These fields have fixed words: a key that equals one of them must not mask it.
+# These fields have fixed words. A secret that equals one of the words must not mask it.
 _UNMASKED_FIELDS = frozenset({"role", "stop", "wire", "tool_choice", "effort", "kind"})
 
 
 def _common_length(before: Log[StoredMessage], now: Log[StoredMessage]) -> int:
-    """The number of leading messages that both have in common."""
+    """Return how many messages at the beginning of both conversations are equal."""
     same = 0
     for old, new in zip(before, now, strict=False):
         if old.message is not new.message and old.message != new.message:

@@ -1,8 +1,8 @@
-"""The built-in providers as values, and how to connect to one.
+"""The built-in providers as data, and functions that connect to them.
 
-A provider is a base URL, the variables that hold its key and address, and the wire it
-speaks. Adding one is adding a value, and a line to `entry_points.txt`. A wire and its HTTP
-client are imported when they are first needed.
+A provider has a base URL, environment variables for its key and address, and a wire. To add
+one, add a `ProviderSpec` here and a line to `entry_points.txt`. A wire and its HTTP client are
+imported when they are first needed.
 """
 
 from collections.abc import Mapping
@@ -193,13 +193,13 @@ OLLAMA_SPEC = ProviderSpec(
 
 
 class ConnectedProvider(Provider, Protocol):
-    """A provider with its own connections."""
+    """A provider that holds open connections, which `aclose` closes."""
 
     async def aclose(self) -> None: ...
 
 
 def providers() -> tuple[ProviderSpec, ...]:
-    """All built-in providers."""
+    """Return all built-in providers."""
     entries = map(provider_of, own_plugins(PROVIDER_GROUP))
     return tuple(entry for entry in entries if isinstance(entry, ProviderSpec))
 
@@ -207,26 +207,30 @@ def providers() -> tuple[ProviderSpec, ...]:
 def parse_model(
     text: str, specs: tuple[ProviderSpec, ...] = ()
 ) -> tuple[ProviderSpec, str]:
-    """Split `provider/model` at the first slash; names of models may contain more."""
+    """Split `provider/model` into the provider and the model's name, which may contain slashes.
+
+    If `text` names no model, the provider's default model is returned. Raises `BadInput`.
+    """
     name, _, model = text.partition("/")
     spec = find(name, specs)
-    if not (model or spec.model):
+    if not model and not spec.model:
         raise BadInput(f"{text!r} names no model: write {spec.name}/MODEL")
     return spec, model or spec.model
 
 
 def find(name: str, specs: tuple[ProviderSpec, ...] = ()) -> ProviderSpec:
-    """The provider of that name. Raises `BadInput` with the nearest ones."""
+    """Return the provider with this name. Raises `BadInput` that suggests similar names."""
     specs = specs or providers()
     if (spec := find_by_name(name.lower(), specs)) is not None:
         return spec
-    raise unknown_provider_error(
-        name, (n for spec in specs for n in (spec.name, *spec.aliases))
-    )
+    known_names = list[str]()
+    for spec in specs:
+        known_names += (spec.name, *spec.aliases)
+    raise unknown_provider_error(name, known_names)
 
 
 def window_of(spec: ProviderSpec, model: str) -> int:
-    """The model's window in tokens; 0: unknown. Ollama's own is asked of its server."""
+    """Return the model's known context window in tokens; 0 if unknown, and for Ollama."""
     return 0 if spec.wire == "ollama" else window(model)
 
 
@@ -239,10 +243,11 @@ def connect(
     connecting: float = 10.0,
     window: int = 0,
 ) -> ConnectedProvider:
-    """A provider to use. `key` takes precedence over the one in the environment.
+    """Connect to a provider. `key` takes precedence over the key in the environment.
 
-    `window`: tokens that its models read, for a server that needs the number (Ollama).
-    Raises `BadInput` if a key is needed and there is none.
+    `connecting` and `idle` are time limits in seconds. `window` is the context window in
+    tokens, for servers that must be sent it (Ollama). Raises `BadInput` if a key is needed but
+    missing.
     """
     http = server(spec, environ, key=key, idle=idle, connecting=connecting)
     match spec.wire:
@@ -276,7 +281,10 @@ def server(
     idle: float = 120.0,
     connecting: float = 10.0,
 ) -> "Http":
-    """The provider's server, with its credentials. Raises `BadInput` as `connect` does."""
+    """Return a client for the provider's server, which sends its key.
+
+    Raises `BadInput` if a key is needed but missing, or if the address is missing or invalid.
+    """
     from refold.provider.api_client import Http
     from refold.provider.error_mapping import Peer
     from refold.provider.http import Bounds
@@ -286,7 +294,8 @@ def server(
         spec.label,
         base_url,
         name=spec.name,
-        url_env=spec.url_env if spec.url_env in environ else "",  # not to blame if not set
+        # an unset variable must not be blamed
+        url_env=spec.url_env if spec.url_env in environ else "",
         key_env=spec.key_env,
         advice=spec.advice,
     )
@@ -301,7 +310,10 @@ def server(
 
 
 def address(spec: ProviderSpec, environ: Mapping[str, str]) -> str:
-    """The address of the provider, from the environment or else from its spec."""
+    """Return the base URL of the provider: from the environment, or else from its spec.
+
+    Raises `BadInput` if there is none, or if it is invalid.
+    """
     url = environ.get(spec.url_env, "").strip() if spec.url_env else ""
     setting = spec.url_env or f"[providers.{spec.name}] base_url"
     for name, path in spec.url_too:
@@ -316,7 +328,7 @@ def address(spec: ProviderSpec, environ: Mapping[str, str]) -> str:
         raise BadInput(
             f"{setting} is not an address: {url!r}; write it with http:// or https://"
         )
-    if "://" not in url:  # OLLAMA_HOST is often only a host, or host:port, or :port
+    if "://" not in url:  # OLLAMA_HOST often contains only a host, host:port or :port
         host, _, port = url.rpartition(":") if ":" in url else (url, "", "")
         # 0.0.0.0 is an address to listen on, not one to connect to.
         host = "127.0.0.1" if host in ("", "0.0.0.0") else host
@@ -325,7 +337,10 @@ def address(spec: ProviderSpec, environ: Mapping[str, str]) -> str:
 
 
 def _check_address(url: str, setting: str) -> None:
-    """Refuse an address with a password: addresses are shown and recorded."""
+    """Raise `BadInput` if a URL contains a password, because addresses are shown and recorded.
+
+    `setting` names the variable with the URL.
+    """
     if "@" in url.partition("://")[2].partition("/")[0]:
         raise BadInput(
             f"{setting} holds a user name or a password before the @: leave them out, "
@@ -334,13 +349,17 @@ def _check_address(url: str, setting: str) -> None:
 
 
 def needs_key(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
-    """Return True if requests need a key. Raises `BadInput` as `address` does."""
+    """Return True if requests need a key. Raises `BadInput` if the address is invalid."""
     return bool(spec.key_env) and not spec.keyless and not has_custom_address(spec, environ)
 
 
 def _credentials(
     spec: ProviderSpec, environ: Mapping[str, str], key: str
 ) -> tuple[dict[str, str], str]:
+    """Return the headers that authenticate a request, and the secret in them, or "".
+
+    Raises `BadInput` if a key is needed but missing.
+    """
     keys = (environ.get(name, "").strip() for name in (spec.key_env, *spec.key_too))
     key = key.strip() or next(filter(None, keys), "")
     bearer = environ.get(spec.bearer_env, "").strip()
@@ -363,27 +382,27 @@ def _credentials(
 
 
 def command_line_hint(spec: ProviderSpec) -> str:
-    """Part of a sentence that names the command line of the same maker, if any."""
+    """Return a hint for an error message that names the maker's own command line, or ""."""
     return f", such as {spec.program}, its command line" if spec.program else ""
 
 
 def has_custom_address(spec: ProviderSpec, environ: Mapping[str, str]) -> bool:
-    """Return True if the user replaced the address of the provider."""
+    """Return True if an environment variable replaces the default address of the provider."""
     return bool(spec.base_url) and address(spec, environ) != spec.base_url
 
 
 def _own_wire(spec: ProviderSpec) -> str:
-    """The name under which data is stored that only this provider can read again.
+    """Return the name under which data is stored that only this provider can read again.
 
-    The name of a wire stands for the provider it was made for, wherever its address was
-    moved. Other providers with the same wire could not read its signed data, nor it theirs.
+    It is the wire's name for the provider that the wire was made for; for any other provider
+    with this wire, that provider's name is added.
     """
     maker = {"openai-responses": "openai"}.get(spec.wire, spec.wire)
     return spec.wire if spec.name == maker else f"{spec.wire}@{spec.name}"
 
 
 def _quirks(spec: ProviderSpec, environ: Mapping[str, str]) -> Quirks:
-    """The provider's quirks; a custom address gets the defaults where servers differ."""
+    """Return the provider's quirks, without some that a server at a custom address may lack."""
     if has_custom_address(spec, environ):
         plain = Quirks()
         return replace(

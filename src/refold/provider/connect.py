@@ -1,7 +1,7 @@
-"""Connects to a host: TCP, TLS, and through a proxy if the environment names one.
+"""Opens TCP and TLS connections, through a proxy if the environment names one.
 
-Every direct connection goes to an IP address that `resolver` returned; `http` sends requests over
-it. `proxy` says which proxy is used, and `trust` which certificates count.
+Every direct connection goes to an IP address that `resolver` returned; `http` sends requests
+over it. `proxy` chooses the proxy, and `trust` the trusted certificates.
 """
 
 import ssl
@@ -27,17 +27,18 @@ _NEXT_ADDRESS_SECONDS = 0.25
 
 
 class Broken(Exception):
-    """A connection can no longer be used. The message says what the other end did."""
+    """Raised if a connection can no longer be used. The message says what the server did."""
 
 
 class Stalled(Broken):
-    """The other end of a connection takes too long."""
+    """Raised if the server takes too long."""
 
 
 class Unconnected(Broken):
-    """Raised if there is no connection. `why` follows a colon.
+    """Raised if a connection could not be opened. `why` is the reason, for use after a colon.
 
-    `lasting`: the environment is wrong, so another attempt would fail, too.
+    `lasting` says that another attempt would fail, too, because the environment is set up
+    wrongly.
     """
 
     def __init__(self, reason: str, *, lasting: bool = False) -> None:
@@ -46,7 +47,7 @@ class Unconnected(Broken):
 
 
 def server_address(url: str) -> WebAddress:
-    """Read the address of a server. Raises `BadInput` when it is none."""
+    """Parse the URL of a server. Raises `BadInput` if it is invalid."""
     try:
         return web_address(url)
     except ValueError as error:
@@ -56,10 +57,11 @@ def server_address(url: str) -> WebAddress:
 async def dial(
     place: WebAddress, environ: Mapping[str, str], *, addresses: Sequence[str] = ()
 ) -> ByteStream:
-    """Connect to a place. Raises `OSError`, or `SetupFault` if it must not connect.
+    """Connect to `place`, a host and a port, directly or through a proxy.
 
-    `addresses` are the IP addresses to connect to, if the caller has judged them. A proxy
-    resolves the name itself: it may know names that this machine does not.
+    `addresses` are IP addresses of the host that the caller has checked; a proxy resolves the
+    host's name itself. Raises `OSError`, and its subclass `SetupFault` if the environment names
+    a proxy or certificates that cannot be used.
     """
     if proxy := proxy_of(place, environ):
         from refold.provider.proxy import open_tunnel, parse_proxy
@@ -76,9 +78,9 @@ async def dial(
 
 
 def proxy_of(place: WebAddress, environ: Mapping[str, str]) -> str:
-    """The proxy for a place; "" if there is none, as for every place on this machine.
+    """Return the URL of the proxy for a place, or "" for a direct connection.
 
-    Raises `SetupFault` for one that cannot be used.
+    A place on this machine never has a proxy. Raises `SetupFault` if the proxy cannot be used.
     """
     if place.host in _LOOPBACK_HOSTS or not any(map(environ.get, _PROXY_VARIABLES)):
         return ""
@@ -88,7 +90,7 @@ def proxy_of(place: WebAddress, environ: Mapping[str, str]) -> str:
 
 
 async def dial_proxy(proxy: str, environ: Mapping[str, str]) -> ByteStream:
-    """A connection to the proxy itself. Raises `OSError`."""
+    """Connect to the proxy itself. Raises `OSError`."""
     from refold.provider.proxy import parse_proxy, proxy_port
 
     parts = parse_proxy(proxy)
@@ -105,6 +107,7 @@ async def dial_proxy(proxy: str, environ: Mapping[str, str]) -> ByteStream:
 async def _with_tls(
     stream: ByteStream, host: str, environ: Mapping[str, str]
 ) -> ByteStream:
+    """Return `stream` with TLS. Raises `SetupFault` if the certificate is not trusted."""
     from refold.provider.trust import explain_untrusted, tls_context
 
     try:
@@ -112,7 +115,8 @@ async def _with_tls(
             stream,
             hostname=host,
             ssl_context=tls_context(environ),
-            standard_compatible=False,  # HTTP itself marks the end of a response
+            # no closing alert is required, because HTTP itself marks the end of a response
+            standard_compatible=False,
         )
     except BaseException as error:
         await anyio.aclose_forcefully(stream)
@@ -122,39 +126,43 @@ async def _with_tls(
 
 
 async def dial_directly(host: str, port: int, addresses: Sequence[str] = ()) -> ByteStream:
-    """Connect to the first of the judged `addresses` that answers. Raises `OSError`."""
-    from refold.provider.resolver import resolve  # not before a connection is made
+    """Connect to a host without a proxy, at the first of its addresses that answers.
+
+    If the caller passes no `addresses`, the host's name is resolved. Raises `OSError`.
+    """
+    from refold.provider.resolver import resolve  # not needed before a connection is made
 
     return await _connect_first(addresses or await resolve(host, port), port)
 
 
 async def _connect_first(addresses: Sequence[str], port: int) -> ByteStream:
-    """A connection to the first of these IP addresses that answers. Raises `OSError`.
+    """Connect to one of these IP addresses, preferring the first. Raises `OSError`.
 
-    The next is tried when one has failed, or has not answered for a moment (RFC 8305).
+    The next address is tried when one has failed, or has not answered for a moment (RFC 8305).
     """
     if len(addresses) == 1:
         return await anyio.connect_tcp(addresses[0], port)
     last_error: OSError = OSError("its name has no address")
     streams = list[ByteStream]()
 
-    async def connect(address: str, end: anyio.Event) -> None:
+    async def connect(address: str, failed: anyio.Event) -> None:
+        """Connect and end the other attempts, or set `failed`, which begins the next one."""
         nonlocal last_error
         try:
             streams.append(await anyio.connect_tcp(address, port))
         except OSError as error:
             last_error = error
-            end.set()
+            failed.set()
         else:
             group.cancel_scope.cancel()
 
     try:
         async with anyio.create_task_group() as group:
             for address in addresses:
-                over = anyio.Event()
-                group.start_soon(connect, address, over)
+                failed = anyio.Event()
+                group.start_soon(connect, address, failed)
                 with anyio.move_on_after(_NEXT_ADDRESS_SECONDS):
-                    await over.wait()
+                    await failed.wait()
         if not streams:
             raise last_error
         first = streams.pop(0)

@@ -1,8 +1,7 @@
-"""Reasoning efforts in the words of each wire. Tables only.
+"""Maps reasoning efforts to the words that each wire sends for them.
 
-Which model accepts which word changes by the month. So each effort has a list of words,
-best first: a wire uses the first one that the model has not refused, and none if it
-refused all.
+Which model accepts which word changes every month. So each effort has a list of words, the best
+one first; a wire sends the first word that the model has not refused, or none.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from refold.values.modes import Effort
 
-# Every word of any wire, in the order in which a refused one is replaced.
+# All words of all wires, in the order in which a refused one is replaced.
 Level: TypeAlias = Literal["max", "xhigh", "high", "medium", "none", "minimal", "low"]
 Levels: TypeAlias = Mapping[Effort, tuple[Level, ...]]
 Budgets: TypeAlias = Mapping[Effort, int]
@@ -25,7 +24,8 @@ ANTHROPIC_LEVELS: Levels = MappingProxyType(
         "max": ("max", "xhigh", "high"),
     }
 )
-# Tokens, for models that know no effort. They leave room for an answer in 32,000.
+# Budgets in tokens, for models without efforts. With an output limit of 32,000 tokens, they
+# leave room for an answer.
 ANTHROPIC_BUDGETS: Budgets = MappingProxyType(
     {"low": 2_048, "medium": 8_192, "high": 16_384, "max": 24_576}
 )
@@ -51,16 +51,17 @@ GEMINI_LEVELS: Levels = MappingProxyType(
         "max": ("xhigh", "high"),
     }
 )
-# Tokens, for the second generation. Its largest model takes more than the others.
+# Budgets in tokens, for the second generation. Its largest model accepts more than the
+# others.
 GEMINI_BUDGETS: Budgets = MappingProxyType(
     {"off": 0, "low": 2_048, "medium": 8_192, "high": 16_384, "max": 24_576}
 )
 GEMINI_PRO_BUDGETS: Budgets = MappingProxyType(
-    {**GEMINI_BUDGETS, "off": 128, "max": 32_768}  # it cannot think less
+    {**GEMINI_BUDGETS, "off": 128, "max": 32_768}  # this model cannot think less
 )
 
-# https://docs.ollama.com/capabilities/thinking: models that only think or do not,
-# and those that know levels.
+# https://docs.ollama.com/capabilities/thinking: some models only switch thinking on and
+# off, others have levels.
 OLLAMA_SWITCH: Mapping[Effort, bool] = MappingProxyType(
     {"off": False, "low": False, "medium": True, "high": True, "max": True}
 )
@@ -76,6 +77,5 @@ OLLAMA_LEVELS: Levels = MappingProxyType(
 
 
 def level(levels: Levels, effort: Effort, without: Collection[str]) -> str:
-    """The word to request; "" for none."""
-    effort_word = levels.get(effort, ())
-    return next((word for word in effort_word if word not in without), "")
+    """Return the best word for the effort that is not in `without`, or "" if there is none."""
+    return next((word for word in levels.get(effort, ()) if word not in without), "")

@@ -1,15 +1,14 @@
-"""Encodes each message for a wire once, although every request repeats the conversation.
+"""Encodes each message for a wire only once, although every request repeats the conversation.
 
-A request at step 2,000 must cost what one at step 10 costs. So each wire keeps the
-encoded messages and which objects they came from. If a conversation starts with the same
-objects, only new messages are encoded; after a rewind only the removed messages are
-dropped. Objects are compared by identity: sequence numbers would not do, because many
-sessions share a provider. Dropping the cache is always safe.
+So a request at step 2,000 costs no more than one at step 10. Each wire keeps the encoded
+messages, and the message objects from which they were made. If a conversation begins with the
+same objects, only its new messages are encoded; after a rewind the removed messages are
+dropped. Objects are compared by identity, not by sequence number, because many sessions share a
+provider. The cache can be discarded at any time.
 
-Some wires require speakers to alternate, so neighbouring messages of one speaker are
-merged: a message is encoded in `EncodedPiece`s, and neighbours with the same `head`
-share it. The joined bytes only ever grow at the end, which keeps a provider's prefix
-cache valid.
+Some wires require speakers to alternate, so neighbouring messages of one speaker are merged: a
+message is encoded as `EncodedPiece`s, and neighbours with the same `head` share it. The joined
+bytes only ever grow at the end, which keeps a provider's prefix cache valid.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,10 +23,10 @@ from refold.values.messages import Message, StoredMessage
 
 
 class EncodedPiece(Struct, frozen=True):
-    """`head + body + tail` is a whole message; several `body`s may share a `head` and a
-    `tail`.
+    """A part of an encoded message. `head + body + tail` is a complete message of the API.
 
-    A piece without a head is a whole message and shares nothing.
+    Neighbours with the same head share it, and the tail. A piece without a head is complete by
+    itself.
     """
 
     body: bytes
@@ -39,10 +38,10 @@ Encode = Callable[[Message, Pictures], Iterable[EncodedPiece]]
 
 
 class EchoOptions(Struct, frozen=True):
-    """Which parts of earlier answers a wire sends again.
+    """Selects the parts of earlier responses that a wire sends again.
 
-    `own_wire`: the name under which the thinking to send was stored; "": none is sent.
-    `mcp_servers`: the MCP servers that the provider connects to, by their names.
+    Thinking is sent if it was stored under the name `own_wire`; "" means none. Calls of MCP
+    servers by the provider are sent if the server is one of `mcp_servers`.
     """
 
     own_wire: str
@@ -50,42 +49,46 @@ class EchoOptions(Struct, frozen=True):
 
 
 class _End(Struct, frozen=True):
-    """The end of an encoded message: its offset, and the head and tail that are open."""
+    """The end of an encoded message: its offset, and the head and tail of its last piece."""
 
-    spoken: StoredMessage | None
+    message: StoredMessage | None
     offset: int
     head: bytes
     tail: bytes
 
 
 class Encoded:
+    """The encoded messages of a conversation. `join` encodes only new messages."""
+
     def __init__(self, encode: Encode) -> None:
         self._encode = encode
         self._joined = bytearray()  # without the last tail, which `join` adds
         self._ends: list[_End] = []
 
     def join(self, messages: Log[StoredMessage], pictures: Pictures = NO_PICTURES) -> bytes:
-        """All of `messages`, with commas between them.
+        """Return the encoded messages, separated by commas.
 
-        `pictures` are needed for new messages only: old ones are encoded already.
+        `pictures` need to contain only the images of new messages.
         """
         ends = self._ends
+        # Forget messages that were removed by a rewind.
         while ends and not begins_with(
-            messages, len(ends), ends[0].spoken, ends[-1].spoken
+            messages, len(ends), ends[0].message, ends[-1].message
         ):
             ends.pop()
-        end = self._ends[-1] if self._ends else _End(None, 0, b"", b"")
+        end = ends[-1] if ends else _End(None, 0, b"", b"")
         del self._joined[end.offset :]
-        for stored in messages[len(self._ends) :]:
+        for stored in messages[len(ends) :]:
             end = self._add(stored, pictures, end)
-            self._ends.append(end)
+            ends.append(end)
         return b"".join((self._joined, end.tail))
 
     def end_of(self, number: int) -> int:
-        """Where the first `number` messages end in what was joined last."""
+        """Return the offset in the last joined bytes after the first `number` messages."""
         return self._ends[number - 1].offset if number else 0
 
     def _add(self, stored: StoredMessage, pictures: Pictures, end: _End) -> _End:
+        """Append the encoded message, and return its end. Neighbours share an equal head."""
         head, tail = end.head, end.tail
         for piece in self._encode(stored.message, pictures):
             if piece.head and piece.head == head:
@@ -103,21 +106,24 @@ def begins_with(
     first: StoredMessage | None,
     last: StoredMessage | None,
 ) -> bool:
-    """Return True if the first `count` messages begin and end with these two.
+    """Whether the first `count` messages exist, and begin with `first` and end with `last`.
 
-    A conversation only grows at its end, unless a compaction or a rewind replaces it.
+    That suffices to recognize them, because a conversation grows only at its end, unless a
+    compaction or a rewind replaces it.
     """
     return count <= len(messages) and messages[count - 1] is last and messages[0] is first
 
 
 def body_with(fields: Mapping[str, Any], name: str, *encoded: bytes) -> bytes:
-    """A JSON object of `fields`, and last an array `name` of items that are already encoded.
+    """Encode a JSON object with `fields` and, at its end, an array called `name`.
 
-    Each of `encoded` has one item or several, joined with commas. A long conversation is
-    copied once here.
+    `encoded` are the encoded items of the array, joined with commas. They are copied only once,
+    because a conversation may be long.
     """
     start = msgspec.json.encode(fields)[:-1] + (b',"' if fields else b'"')
-    items = [piece for array in encoded if array for piece in (b",", array)][1:]
+    items = list[bytes]()
+    for array in filter(None, encoded):
+        items += (b",", array) if items else (array,)
     return b"".join((start, name.encode(), b'":[', *items, b"]}"))
 
 
@@ -125,16 +131,21 @@ State = TypeVar("State")
 
 
 class IncrementalFold(Generic[State]):
-    """`step` computes the next state from one more message and the state so far."""
+    """Computes a state from a growing conversation, one message at a time.
+
+    `step` returns the next state for the state so far and a message. Only new messages are
+    processed.
+    """
 
     def __init__(self, start: State, step: Callable[[State, StoredMessage], State]) -> None:
         self._start, self._step = start, step
         self._state = start
-        # The first and the last that were seen.
+        # the first and the last message that were folded
         self._known: tuple[StoredMessage, StoredMessage] | None = None
         self._length = 0
 
     def fold(self, conversation: Log[StoredMessage]) -> State:
+        """Return the state for the conversation. If messages were replaced, begin again."""
         if not self._known or not begins_with(conversation, self._length, *self._known):
             self._state, self._length = self._start, 0
         for stored in conversation[self._length :]:

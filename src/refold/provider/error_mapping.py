@@ -1,7 +1,7 @@
-"""Maps a provider's refusal, by status and wording, to one of our errors.
+"""Maps a provider's refusal to a `ProviderError`, by its status and its wording.
 
-Pure. The result is a `ProviderError` with one sentence that names the provider, quotes
-its message and says what to change. `http` reads the bytes, `retry` tries again.
+The functions are pure. The error is one sentence that names the provider, quotes its message
+and says what to change. `http` reads the bytes, and `retry` tries again.
 """
 
 import math
@@ -19,17 +19,18 @@ from refold.values.text import MIN_SECRET_CHARS, clean
 _TEMPORARY_STATUSES = frozenset(
     {408, 409, 425, 429, 500, 502, 503, 504, 520, 522, 524, 529}
 )
-_OVERLOAD_STATUSES = frozenset({429, 503, 529})  # it lasts minutes, rather than a moment
+# these last for minutes rather than moments
+_OVERLOAD_STATUSES = frozenset({429, 503, 529})
 _NEVER_TOO_LONG_STATUSES = frozenset({401, 402, 403, 404, 429})
 _BAD_REQUEST_STATUSES = frozenset({400, 422})
-# Error codes of a request that is too long: OpenAI and its relatives, llama.cpp, Anthropic,
+# Error codes for a request that is too long: OpenAI and similar APIs, llama.cpp, Anthropic,
 # Cohere and others.
 _TOO_LONG_CODE_PATTERN = (
     r"context_length_exceeded|context_window_exceeded|exceed_context_size|request_too_large"
     r"|input_too_long|prompt_too_long|input_tokens_exceeded"
     r"|contextwindowexceeded|context_overflow|tokens_limit_reached|payload_too_large"
 )
-# Where there is no code, the words: each server has its own.
+# Phrases for servers that send no code: each server has its own.
 _TOO_LONG_PATTERN = (
     r"\b(prompt|input|request|conversation|messages?)( [a-z]+)? (is|are) too (long|large)"
     r"|(prompt|input|request) too (long|large)"
@@ -46,12 +47,12 @@ _TOO_LONG_PATTERN = (
     r"|range of input length|message size \d+ exceeds|exceeds the per-batch cap"
     r"|prompt 超长|长度超限|上下文长度超"
 )
-_LARGER_THAN_LIMIT_PATTERN = r"request too large for"  # any minute
+_LARGER_THAN_LIMIT_PATTERN = r"request too large for"  # no waiting helps
 _NO_CREDIT_PATTERN = (
     r"insufficient[_ ]quota|billing_(error|hard_limit)|credit balance|payment required"
 )
 
-# Some answer 404 to an unknown model, others 400.
+# Some servers answer 404 for an unknown model, others 400.
 _NO_SUCH_MODEL_PATTERN = (
     r"model_(not_found|decommissioned)|invalid model( name| id|:|$)"
     r"|not a valid model|unknown model|not found the model|unexpected model name"
@@ -63,25 +64,25 @@ _WRONG_KEY_PATTERN = r"api_key_invalid|api key not valid"  # Google answers 400
 
 
 class Peer(Struct, frozen=True):
-    """The server, as our messages name it."""
+    """A server and its names, for error messages."""
 
-    label: str  # "Anthropic"
+    label: str  # for example "Anthropic"
     base_url: str
-    name: str = ""  # "anthropic", as in the name of a model
+    name: str = ""  # for example "anthropic", as in the name of a model
     url_env: str = ""  # the variable that changes the address
     key_env: str = ""  # the variable that holds the key
     advice: str = ""  # what else to check if it does not answer
 
 
 class StreamError(Struct, frozen=True):
-    """An error inside a response that began with a good status."""
+    """An error in the middle of a response that began with a good status."""
 
-    status: int  # what the status would have been at the beginning
+    status: int  # the status that the error would have had at the beginning
     message: str
 
 
 class ResponseStart(Struct, frozen=True):
-    """The beginning of a response, by which it is judged."""
+    """The beginning of a response, with what is needed to tell whether it is an error."""
 
     status: int
     headers: Mapping[str, str] = {}
@@ -91,18 +92,18 @@ class ResponseStart(Struct, frozen=True):
 
 
 def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
-    """The error that a response stands for."""
+    """Return the error for a response that is not a success."""
     message, code = _message_and_code(reply.body)
     wording = f"{code} {message}".lower()
     status = reply.status
     ending = f"({status}){_provider_message(message)}"
     if _is_too_long(status, code.lower(), message.lower()):
-        return TooLong(f"The conversation does not fit {_model(peer, reply)} {ending}")
+        return TooLong(f"The conversation does not fit {_model_text(peer, reply)} {ending}")
     if status == 402 or re.search(_NO_CREDIT_PATTERN, wording):
         return Refused(f"{peer.label}: not enough credit on this account {ending}")
     if status in _TEMPORARY_STATUSES or status >= 500:
         wait = retry_after(reply.headers, reply.now)
-        wait = _retry_info(reply.body) if wait is None else wait
+        wait = _retry_seconds(reply.body) if wait is None else wait
         text = f"{peer.label}: {_status_in_words(status)} {ending}"
         return Overloaded(
             text,
@@ -111,7 +112,7 @@ def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
             overload=status in _OVERLOAD_STATUSES,
         )
     if status in (401, 403) or re.search(_WRONG_KEY_PATTERN, wording):
-        return Refused(f"{peer.label} refused {_key(peer)} {ending}")
+        return Refused(f"{peer.label} refused {_access_text(peer)} {ending}")
     if status == 404:
         return Refused(_not_found(peer, reply, code, message))
     if re.search(_NO_SUCH_MODEL_PATTERN, wording):
@@ -119,23 +120,24 @@ def failure(peer: Peer, reply: ResponseStart) -> ProviderError:
     if 300 <= status < 400:
         return Refused(
             f"{peer.base_url} redirects to {reply.headers.get('location', '?')!r} ({status})"
-            f": {_address(peer)}"
+            f": {_address_advice(peer)}"
         )
     kind = BadRequest if status in _BAD_REQUEST_STATUSES else Refused
-    return kind(f"{peer.label} refused the request for {_model(peer, reply)} {ending}")
+    return kind(f"{peer.label} refused the request for {_model_text(peer, reply)} {ending}")
 
 
 def _is_too_long(status: int, code: str, message: str) -> bool:
-    """Whether the request was too long: by status, then by code, then by the message."""
+    """Whether the refusal says that the request was too long."""
     if status == 413:
         return True
-    if status == 429:  # a rate limit, unless no minute is long enough
+    # normally a rate limit, unless the request exceeds the limit of any minute
+    if status == 429:
         return bool(re.search(_LARGER_THAN_LIMIT_PATTERN, message))
     if status in _NEVER_TOO_LONG_STATUSES:
         return False
-    return bool(
-        re.search(_TOO_LONG_CODE_PATTERN, code) or re.search(_TOO_LONG_PATTERN, message)
-    )
+    if re.search(_TOO_LONG_CODE_PATTERN, code):
+        return True
+    return bool(re.search(_TOO_LONG_PATTERN, message))
 
 
 def _status_in_words(status: int) -> str:
@@ -151,7 +153,7 @@ def _status_in_words(status: int) -> str:
 
 
 def not_a_stream_error(peer: Peer, reply: ResponseStart) -> ProviderError:
-    """The error for a 200 that is not an answer of a model: a login page, a bare error."""
+    """Return the error for a response with status 200 that is a web page or an error."""
     message, _ = _message_and_code(reply.body)
     if message and b'"error"' in reply.body:
         return failure(peer, msgspec.structs.replace(reply, status=500))
@@ -159,18 +161,21 @@ def not_a_stream_error(peer: Peer, reply: ResponseStart) -> ProviderError:
     start = excerpt(reply.body[:80].decode("utf-8", "replace"))
     return Refused(
         f"{peer.base_url} answered with {kind} instead of a model's response, "
-        f"beginning {start!r}: {_address(peer)}"
+        f"beginning {start!r}: {_address_advice(peer)}"
     )
 
 
 def stream_failure(peer: Peer, trouble: StreamError, model: str) -> ProviderError:
-    """The error for a failure that was reported in the middle of a stream."""
+    """Return the error for a failure that a stream reports in the middle of a response."""
     body = msgspec.json.encode({"error": clean(trouble.message)})
     return failure(peer, ResponseStart(trouble.status, {}, body, model))
 
 
 def retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds the provider asks us to wait; None where it does not say."""
+    """Return the seconds to wait that the headers name, or None if they name none.
+
+    `now` is the time in seconds since 1970.
+    """
     try:
         if "retry-after-ms" in headers:
             wait = float(headers["retry-after-ms"]) / 1000
@@ -184,13 +189,13 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def excerpt(text: str) -> str:
-    """The beginning of `text` on one line, for use in a sentence."""
+    """Return the beginning of `text` on one line, for use in a sentence."""
     printable = (c if c.isprintable() else " " for c in clean(text[:1000]))
     return shorten(" ".join("".join(printable).split()), 300)
 
 
 def mask_secrets(text: str, secret: str) -> str:
-    """`text` without `secret`, and without anything else that looks like a key."""
+    """Return `text` without `secret`, and without anything else that looks like a key."""
     if len(secret) >= MIN_SECRET_CHARS:
         text = text.replace(secret, "[the key]")
     return re.sub(
@@ -199,19 +204,24 @@ def mask_secrets(text: str, secret: str) -> str:
 
 
 def _message_and_code(body: bytes) -> tuple[str, str]:
-    """The provider's error message, and its error code."""
+    """Return the error message in a body, and the error codes, separated by spaces.
+
+    If the body has no known form, the message is the beginning of the body, or says that it is
+    a web page.
+    """
     try:
         content: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         text = body[:200].decode("utf-8", "replace")
         return ("a web page, no API" if "<html" in text.lower() else text), ""
     match content:
-        case [{"error": {**_one}} as first, *_more]:  # Google's, asked for a stream
+        # Google's error, if a stream was requested
+        case [{"error": {}} as first, *_]:
             return _message_and_code(msgspec.json.encode(first))
         case {
             "error": {"message": str(message_text), "metadata": {"raw": str(raw)}, **more}
         }:
-            # OpenRouter: what its source has said.
+            # OpenRouter quotes the error of its source
             inner, codes = _message_and_code(raw.encode())
             return f"{message_text}: {inner}", " ".join((*_codes(more), codes))
         case {"error": {"message": str(message_text), **more}}:
@@ -227,7 +237,7 @@ def _message_and_code(body: bytes) -> tuple[str, str]:
 
 
 def _codes(error: dict[str, Any]) -> Iterator[str]:
-    """The kinds of the error: each provider has its own field for them."""
+    """Yield the codes of an error, from the fields that the various providers use."""
     for name in ("type", "code", "status"):
         if error.get(name) is not None:
             yield str(error[name])
@@ -243,8 +253,11 @@ def _codes(error: dict[str, Any]) -> Iterator[str]:
             return
 
 
-def _retry_info(body: bytes) -> float | None:
-    """How long to wait, as the body says: Google's `"retryDelay": "34.07s"`, or words."""
+def _retry_seconds(body: bytes) -> float | None:
+    """Return the seconds to wait that a body names, or None if it names none.
+
+    Google writes `"retryDelay": "34.07s"`, others "try again in 1m5s".
+    """
     if delay := re.search(rb'"retryDelay"\s*:\s*"(\d+(?:\.\d+)?)s"', body):
         return float(delay[1])
     words = re.search(rb"try again in ((?:\d+(?:\.\d+)? ?(?:ms|[hms])[a-z]* ?)+)", body)
@@ -254,34 +267,37 @@ def _retry_info(body: bytes) -> float | None:
     return sum(float(number) * _SECONDS_BY_UNIT[unit] for number, unit in parts)
 
 
-def _model(peer: Peer, reply: ResponseStart) -> str:
+def _model_text(peer: Peer, reply: ResponseStart) -> str:
+    """Return the names of the provider and the model, or only the provider's."""
     return f"{peer.label}'s {reply.model!r}" if reply.model else peer.label
 
 
-def _key(peer: Peer) -> str:
+def _access_text(peer: Peer) -> str:
     return f"the key in {peer.key_env}" if peer.key_env else "to give access"
 
 
-def _address(peer: Peer) -> str:
+def _address_advice(peer: Peer) -> str:
     return f"check {peer.url_env or 'the address'}"
 
 
 def _not_found(peer: Peer, reply: ResponseStart, code: str, message: str) -> str:
+    """Return a message about status 404, which may mean the model or the whole API."""
     if "model" in f"{code} {message}".lower() or "not_found" in code:
         return _no_such_model(peer, reply, message)
     return (
         f"There is no {peer.label} API at {peer.base_url} (404){_provider_message(message)}; "
-        f"{_address(peer)}, and the model's name {reply.model!r}"
+        f"{_address_advice(peer)}, and the model's name {reply.model!r}"
     )
 
 
 def _provider_message(message: str) -> str:
-    """The provider's message, to follow the status; "" for an empty body."""
+    """Return the provider's message after a colon, to append to a sentence, or ""."""
     words = excerpt(message)
     return f": {words}" if words else ""
 
 
 def _no_such_model(peer: Peer, reply: ResponseStart, message: str) -> str:
+    """Return the text for an unknown model, which suggests similar names, if any."""
     unknown = f"the model {reply.model!r} ({reply.status}){_provider_message(message)}"
     suggestions = _similar_models(peer.name, reply.model)
     hint = f"; did you mean {' or '.join(suggestions)}?" if suggestions else ""
@@ -289,7 +305,7 @@ def _no_such_model(peer: Peer, reply: ResponseStart, message: str) -> str:
 
 
 def _similar_models(provider: str, model: str) -> list[str]:
-    """The names of the known models whose names are most like this one, at most three."""
+    """Return up to three known models of the provider whose names are similar to this one."""
     from difflib import get_close_matches
 
     from refold.provider.known_models import by_name
@@ -297,12 +313,13 @@ def _similar_models(provider: str, model: str) -> list[str]:
 
     models = by_name(vendor_name(provider))
     spellings = get_close_matches(model.lower(), models, 12)
-    # One model has many spellings; the first is the one that is surely understood.
+    # A model has many spellings; the first one is certainly valid.
     names = dict.fromkeys(models[spelling].names[0] for spelling in spellings)
     return [name for name in names if name != model][:3]
 
 
 def _seconds_until(date: str, now: float) -> float:
+    """Return the seconds from `now` until a date in a header, or NaN if it is not a date."""
     from email.utils import parsedate_to_datetime
 
     try:

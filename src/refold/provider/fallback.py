@@ -1,9 +1,9 @@
-"""A chain of models: if one is unavailable, the next gets the same request.
+"""A provider that asks a chain of models: if one is unavailable, the next gets the request.
 
-The chain is a provider itself. It moves on only if the model is unavailable
-(`Overloaded`, `Unreachable`, or not configured), and drops what came of a response that
-failed in the middle. A refusal is an answer: no other model is asked. `retry` belongs inside
-the links, so that each has all of its retries.
+A model is unavailable if it raises `Overloaded` or `Unreachable`, or is not configured. A
+response that failed in the middle is dropped. A refusal counts as an answer, so no other model
+is asked. Each model of the chain should be wrapped in `retry` by itself, so that it has all of
+its retries.
 """
 
 import time
@@ -24,18 +24,18 @@ from refold.provider.port import (
     Retrying,
 )
 
-# Seconds for which a failed model is not tried first. A turn has many steps, and an
-# unavailable model must not cost each of them all its retries.
+# For so long, a failed model is not tried first. A turn has many steps, and an unavailable
+# model must not cost all its retries in each of them.
 REST_SECONDS = 30.0
 
 
 class Fallback:
-    """The models of `chain` (provider/model, and how to get it), in this order.
+    """Asks the models of `chain`, each a name (provider/model) and a function that connects.
 
-    After a failure a link rests for `rest_seconds`, or as long as it asked for: requests go
-    to the others at once, and to it only if they have failed, too. Then the order is the
-    old one again. A link is made when it is needed; one that cannot be made (`BadInput`,
-    for example without a key) is skipped with a notice.
+    After a failure, a model rests for `rest_seconds`, or longer if it asked for that. While it
+    rests, the other models are asked before it. Afterwards the original order applies again. A
+    model is connected when it is needed; one that cannot be connected (`BadInput`, for example
+    without a key) is skipped with a notice.
     """
 
     def __init__(
@@ -53,18 +53,21 @@ class Fallback:
         self._rest, self._clock = rest_seconds, clock
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yield the response of the first model that is available. Raises `ProviderError`."""
         failed: list[tuple[_Link, ProviderError | BadInput]] = []
         now = self._clock()
-        waiting = sorted(self._links, key=lambda link: link.rests_until > now)
-        while waiting:
-            link, *waiting = waiting
+        # Links that rest come last; the sort keeps the order of all others.
+        links_left = sorted(self._links, key=lambda link: link.rests_until > now)
+        while links_left:
+            link, *links_left = links_left
             attempt = Attempt()
             try:
                 async with aclosing(self._ask(link, request)) as deltas:
                     async for delta in deltas:
                         yield attempt.take(delta)
             except (Overloaded, Unreachable, BadInput) as error:
-                if attempt.hosted or (attempt.begun and not waiting):
+                # Calls that the provider made itself must not be repeated.
+                if attempt.hosted or (attempt.begun and not links_left):
                     raise
                 self._pause(link, error)
                 failed.append((link, error))
@@ -77,61 +80,67 @@ class Fallback:
                 raise type(error)(f"{error} ({why})") from error
             else:
                 return
-            if waiting:
-                reason = (
-                    f"{_describe_failures(failed[-1:])}: asking {waiting[0].name} instead"
-                )
+            if links_left:
+                failure = _describe_failures([failed[-1]])
+                reason = f"{failure}: asking {links_left[0].name} instead"
                 yield Retrying(0.0, reason)
         raise _join_errors(failed)
 
     async def aclose(self) -> None:
-        """Close the links that were made."""
+        """Close the connections of all models."""
         for link in self._links:
-            if isinstance(link.provider_made, Closable):
-                await link.provider_made.aclose()
+            if isinstance(link.connected, Closable):
+                await link.connected.aclose()
 
     async def _ask(self, link: "_Link", request: Request) -> AsyncGenerator[Delta, None]:
-        first = link is self._links[0]
-        link_request = (
-            request if first else replace(request, model=link.name.partition("/")[2])
-        )
+        """Yield the response of one model. `Done.by` names it unless it is the first one."""
+        is_first = link is self._links[0]
+        link_request = request
+        if not is_first:
+            _, _, model = link.name.partition("/")
+            link_request = replace(request, model=model)
         async with aclosing(link.provider().stream(link_request)) as deltas:
             async for delta in deltas:
                 if isinstance(delta, Done):
                     link.rests_until = float("-inf")
-                    if not first:
+                    if not is_first:
                         delta = replace(delta, by=delta.by or link.name)
                 yield delta
 
     def _pause(self, link: "_Link", error: ProviderError | BadInput) -> None:
-        wait = (error.retry_after or 0.0) if isinstance(error, Overloaded) else 0.0
+        """Let a model rest after an error, so that the other models are asked first."""
+        wait = 0.0
+        if isinstance(error, Overloaded) and error.retry_after is not None:
+            wait = error.retry_after
         link.rests_until = self._clock() + max(self._rest, wait)
 
 
 class _Link:
+    """A model of the chain, which is connected when it is first needed."""
+
     def __init__(self, name: str, make: Callable[[], Provider]) -> None:
-        self.name, self._make = name, make
-        self.provider_made: Provider | None = None
-        self.rests_until = float("-inf")  # by the clock of the chain
+        self.name, self._connect = name, make
+        self.connected: Provider | None = None
+        self.rests_until = float("-inf")  # on the clock of the chain
 
     def provider(self) -> Provider:
-        if self.provider_made is None:
-            self.provider_made = self._make()
-        return self.provider_made
+        if self.connected is None:
+            self.connected = self._connect()
+        return self.connected
 
 
 def _describe_failures(failed: Sequence[tuple[_Link, ProviderError | BadInput]]) -> str:
-    return "; ".join(
-        f"{link.name} {'is not available' if isinstance(error, BadInput) else 'is down'} "
-        f"({error})"
-        for link, error in failed
-    )
+    sentences = list[str]()
+    for link, error in failed:
+        state = "is not available" if isinstance(error, BadInput) else "is down"
+        sentences.append(f"{link.name} {state} ({error})")
+    return "; ".join(sentences)
 
 
 def _join_errors(
     failed: Sequence[tuple[_Link, ProviderError | BadInput]],
 ) -> ProviderError:
-    """One error for all links; it may be retried if any of them may."""
+    """Merge the errors of all models into one, which may be retried if any of them may."""
     errors = [error for _, error in failed]
     if len(errors) == 1 and isinstance(errors[0], ProviderError):
         return errors[0]

@@ -1,9 +1,9 @@
-"""Google's Gemini API, `streamGenerateContent`: requests, and the provider.
+"""A provider for Google's Gemini API, `streamGenerateContent`.
 
-`to_wire` and `message_to_wire` encode a request and are pure; `gemini_stream` parses the
-chunks of a response. `Gemini` connects the two with HTTP. Google keeps the thoughts of a
-model and sends a signature on the part that followed from one; the signature must be
-returned on that very part.
+`to_wire` and `message_to_wire` encode a request and are pure; `gemini_stream` parses the chunks
+of a response. `Gemini` connects the two with HTTP. Google does not show a model's complete
+thoughts, but sends a signature with the part that resulted from a thought; the signature must
+be returned with exactly that part.
 
 https://ai.google.dev/api/generate-content and …/gemini-api/docs/thought-signatures
 """
@@ -50,15 +50,16 @@ from refold.provider.wire_stream import Reader, deltas
 from refold.values.messages import Message, Text, Thinking, ToolCall, ToolResult
 from refold.values.text import clean
 
-# Google's placeholder for the signature of a call that its model did not make: models that
+# Google's placeholder for the signature of a call that its model did not make. Models that
 # require a signature accept it.
 MISSING_SIGNATURE = "skip_thought_signature_validator"
 
-# Which signatures are sent: the stored ones; a placeholder, too, for a call without one; or
-# only placeholders, if the stored ones belong to another account.
+# The signatures to send. "kept": the stored ones; "filled": also a placeholder for a call
+# without one; "replaced": only placeholders, because the stored ones belong to another account.
 Signing: TypeAlias = Literal["kept", "filled", "replaced"]
-# What a model may refuse: a system text; images, or only those inside results; a schema;
-# each effort, to return its thoughts, and signatures of another model.
+# Features that a model may refuse. "system": a system text; "nested":
+# images inside results; "thoughts": returning its thoughts; "signatures": signatures of another
+# model; and each effort.
 Extra: TypeAlias = (
     Literal[
         "system", "pictures", "nested", "schema", "thoughts", "signatures", "temperature"
@@ -72,7 +73,11 @@ IMAGE_TYPES = frozenset(
 
 
 class GeminiEncoding(Struct, frozen=True):
-    """How messages are encoded. `nested`: the images of a result are part of it."""
+    """How messages are encoded. `signing` selects the signatures to send.
+
+    If `nested`, the images of a result are inside the result; otherwise they follow all
+    results.
+    """
 
     signing: Signing = "kept"
     nested: bool = True
@@ -80,16 +85,19 @@ class GeminiEncoding(Struct, frozen=True):
 
 
 class NamedCall(Struct, frozen=True):
-    """The call of a result, as the API identifies it."""
+    """The name and id by which the API finds the call that a result belongs to."""
 
     name: str
-    id: str = ""  # Google's; older models give none, then the order counts
+    id: str = ""  # Google's id; older models send none, then the order counts
 
 
 def to_wire(
     request: Request, contents: bytes, without: frozenset[Extra] = frozenset()
 ) -> bytes:
-    """Encode the body of a request. `contents`: the joined output of `message_to_wire`."""
+    """Return the body of a request. `contents` is the joined output of `message_to_wire`.
+
+    `without` are the features that the model has refused.
+    """
     body: dict[str, Any] = {}
     if system := sanitize.text(request.system).strip():
         body["systemInstruction"] = {"parts": [{"text": system}]}
@@ -105,13 +113,13 @@ def to_wire(
         body["tools"] = [{"functionDeclarations": declared}]
         if request.tool_choice == "none":
             body["toolConfig"] = {"functionCallingConfig": {"mode": "NONE"}}
-    if wanted := _generation_config(request, without):
-        body["generationConfig"] = wanted
+    if config := _generation_config(request, without):
+        body["generationConfig"] = config
     return body_with(body, "contents", contents)
 
 
 def path(model: str) -> str:
-    """The path of the API for a model. Names of tuned models include their folder."""
+    """Return the API path of a model. Names of tuned models include their folder."""
     name = clean(model)
     name = name if "/" in name else f"models/{name}"
     return f"/v1beta/{quote(name)}:streamGenerateContent?alt=sse"
@@ -124,16 +132,18 @@ def message_to_wire(
     calls: Mapping[str, NamedCall],
     encoding: GeminiEncoding | None = None,
 ) -> Iterator[EncodedPiece]:
-    """A message as parts. Speakers must alternate, so neighbours share a head.
+    """Yield a message, encoded as parts.
 
-    `calls` says which call a result is of: Google pairs them by name and order,
-    and by id where it gave one.
+    Speakers must alternate, so `encoding_cache` merges neighbouring messages with the same
+    head. `calls` has the call of each result, by our call ids. Google matches the two by name
+    and order, or by id if it sent one.
     """
     encoding = encoding or GeminiEncoding()
     if message.role == "assistant":
         role, parts = b"model", [*_model_parts(message, encoding)]
-        if all("thought" in part or not part.get("text", True) for part in parts):
-            return
+        answer_parts = [part for part in parts if "thought" not in part]
+        if not any(part.get("text", True) for part in answer_parts):
+            return  # there are only thoughts and empty texts
     else:
         role, parts = b"user", [*_user_parts(message, pictures, calls, encoding.nested)]
         if not parts and message.role == "user":
@@ -144,32 +154,39 @@ def message_to_wire(
 
 
 def calls_of(message: Message, own_wire: str = WIRE_NAME) -> dict[str, NamedCall]:
-    """The calls of a message, by our ids. `own_wire`: as in `GeminiEncoding`."""
+    """Return the calls of a message by our call ids.
+
+    Ids that Google sent are read from data that was stored under the name `own_wire`.
+    """
     calls: dict[str, NamedCall] = {}
     for call in message.calls:
-        theirs = _decode_signature(call.data).id if call.wire == own_wire else ""
-        calls[call.id] = NamedCall(sanitize.name(sanitize.original_call(call).name), theirs)
+        google_id = _decode_signature(call.data).id if call.wire == own_wire else ""
+        calls[call.id] = NamedCall(
+            sanitize.name(sanitize.original_call(call).name), google_id
+        )
     return calls
 
 
 class Gemini:
-    """A model of Google."""
+    """A provider for Google's models."""
 
     def __init__(self, http: Http, own_wire: str = WIRE_NAME) -> None:
         self._http, self._own_wire = http, own_wire
-        self._called: dict[str, NamedCall] = {}  # for results that follow
+        self._called: dict[str, NamedCall] = {}  # all calls so far, for their results
         self._encoded = Encodings[GeminiEncoding](
             lambda manner: partial(self._encode, manner)
         )
         self._system_as_user = SystemAsUser()
-        self._concessions = CapabilityFallback[Extra](_REFUSAL_PATTERNS)
+        self._capabilities = CapabilityFallback[Extra](_REFUSAL_PATTERNS)
         self._images = ImageFallback()
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yield the response. Features and images that the model refuses are left out."""
         model = request.model
 
         def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            without = self._concessions.features_to_leave_out(model) | _missing_features(
+            """Send the request once. The images in `hidden` are described in words."""
+            without = self._capabilities.features_to_leave_out(model) | _missing_features(
                 model
             )
             nested = "nested" not in without
@@ -177,9 +194,9 @@ class Gemini:
             encoder = self._encoded.encoding_for(
                 encoding, shown="pictures" not in without, hidden=hidden
             )
-            asked = self._system_as_user.apply(request) if "system" in without else request
-            contents = encoder.join(asked.messages, request.pictures)
-            body = to_wire(asked, contents, without)
+            sent = self._system_as_user.apply(request) if "system" in without else request
+            contents = encoder.join(sent.messages, request.pictures)
+            body = to_wire(sent, contents, without)
             start = GeminiStreamState(own_wire=self._own_wire)
             reader = Reader(
                 Events, Chunk, start, from_wire, done_if_complete, over=b"[DONE]"
@@ -187,7 +204,7 @@ class Gemini:
             return deltas(self._http, path(model), body, request, reader)
 
         def stream_without_refused_features(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            return self._concessions.stream(
+            return self._capabilities.stream(
                 model, partial(ask, hidden), _refusable_features(request)
             )
 
@@ -220,7 +237,7 @@ _REFUSAL_PATTERNS: dict[Extra, str] = {
 
 
 def _refusable_features(request: Request) -> frozenset[Extra]:
-    """The features of this request that a refusal may be about."""
+    """Return the optional features of this request, which the model may refuse."""
     features: set[Extra] = {"signatures", "thoughts"}
     if request.temperature is not None:
         features.add("temperature")
@@ -236,7 +253,7 @@ def _refusable_features(request: Request) -> frozenset[Extra]:
 
 
 def _missing_features(model: str) -> frozenset[Extra]:
-    """The features that a model is too old for."""
+    """Return the features that this model does not have, because it is too old."""
     name = model.rpartition("/")[2]
     features: set[Extra] = set()
     if name.startswith(("gemini-1", "gemini-2", "gemma")):
@@ -247,26 +264,32 @@ def _missing_features(model: str) -> frozenset[Extra]:
 
 
 def _generation_config(request: Request, without: frozenset[Extra]) -> dict[str, Any]:
+    """Return the API's `generationConfig` for a request, without the features in `without`."""
     config: dict[str, Any] = {}
     if request.max_output:
         config["maxOutputTokens"] = request.max_output
     if "thoughts" not in without:
-        include_thoughts = request.effort != "off"  # no thoughts to return
+        # otherwise the model has no thoughts to return
+        include_thoughts = request.effort != "off"
         config["thinkingConfig"] = {
             "includeThoughts": include_thoughts,
             **_effort(request, without),
         }
     if request.temperature is not None and "temperature" not in without:
         config["temperature"] = request.temperature
-    # The second generation has either tools or a schema.
-    both = not request.tools or "nested" not in _missing_features(request.model)
-    if sanitize.has_schema(request) and both and "schema" not in without:
+    # The second generation supports either tools or a schema.
+    fits_tools = not request.tools or "nested" not in _missing_features(request.model)
+    if sanitize.has_schema(request) and fits_tools and "schema" not in without:
         config["responseMimeType"] = "application/json"
         config["responseJsonSchema"] = request.schema
     return config
 
 
 def _effort(request: Request, without: frozenset[Extra]) -> dict[str, Any]:
+    """Return the field that sets how much to think: a level, or a budget for older models.
+
+    Return {} to use the model's default.
+    """
     if not _takes_budget(request.model):
         effort_word = level(GEMINI_LEVELS, request.effort, without)
         return {"thinkingLevel": effort_word.upper()} if effort_word else {}
@@ -283,7 +306,12 @@ def _takes_budget(model: str) -> bool:
 def _user_parts(
     message: Message, pictures: Pictures, calls: Mapping[str, NamedCall], nested: bool
 ) -> Iterator[dict[str, Any]]:
-    extra_parts: list[dict[str, Any]] = []  # responses stay together
+    """Yield the results in a message, then its texts and images.
+
+    If `nested`, the images of a result are inside the result; otherwise they follow all
+    results.
+    """
+    extra_parts: list[dict[str, Any]] = []  # collected, because results must stay together
     for part in message.parts:
         if isinstance(part, ToolResult):
             call = calls.get(part.call_id, NamedCall("unnamed"))
@@ -308,10 +336,11 @@ def _to_part(content: Content) -> dict[str, Any]:
 
 
 def _model_parts(message: Message, encoding: GeminiEncoding) -> Iterator[dict[str, Any]]:
+    """Yield the texts and calls of a response, and signed thoughts, with their signatures."""
     signing, own_wire = encoding.signing, encoding.own_wire
-    nothing = ThoughtSignature()
     signature: dict[str, str] = {}  # of the text that follows
-    insists = signing != "kept"  # the first call of an answer must have one
+    # Only the first call of a response must have a signature.
+    needs_signature = signing != "kept"
     for part in message.parts:
         match part:
             case Text(text) if text.strip():
@@ -326,26 +355,31 @@ def _model_parts(message: Message, encoding: GeminiEncoding) -> Iterator[dict[st
                     signature = {}
             case ToolCall(wire=wire, data=data):
                 call = sanitize.original_call(part)
-                stored = _decode_signature(data) if wire == own_wire else nothing
-                signed = stored.thought_signature if signing != "replaced" else ""
+                is_own = wire == own_wire
+                stored = _decode_signature(data) if is_own else ThoughtSignature()
+                call_signature = "" if signing == "replaced" else stored.thought_signature
+                if needs_signature and not call_signature:
+                    call_signature = MISSING_SIGNATURE
                 yield {
                     "functionCall": {
                         **({"id": stored.id} if stored.id else {}),
                         "name": sanitize.name(call.name),
                         "args": sanitize.arguments(call.arguments),
                     },
-                    **_signature(signed or (MISSING_SIGNATURE if insists else "")),
+                    **_signature(call_signature),
                 }
-                insists = False
+                needs_signature = False
             case _:
                 continue
 
 
 def _signature(signature: str) -> dict[str, str]:
+    """Return the field for a signature, or {} if `signature` is ""."""
     return {"thoughtSignature": signature} if signature else {}
 
 
 def _decode_signature(data: Raw) -> ThoughtSignature:
+    """Decode what was stored with a call or a thought. Return an empty value if invalid."""
     try:
         return msgspec.json.decode(data, type=ThoughtSignature)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -353,7 +387,7 @@ def _decode_signature(data: Raw) -> ThoughtSignature:
 
 
 def _signing(model: str, without: frozenset[Extra]) -> Signing:
-    """Which signatures to send. Models require them from the third generation on."""
+    """Return which signatures to send. Models since the third generation require them."""
     if "signatures" in without:
         return "replaced"
     older = ("gemini-1", "gemini-2", "gemma")

@@ -1,7 +1,7 @@
-"""The Gemini API: the chunks of a response, parsed into deltas.
+"""Parses the chunks of a response of the Gemini API into deltas.
 
-Pure: the state so far and a chunk in, the next state and deltas out. `gemini` encodes
-the requests.
+The functions are pure: they get the state so far and a chunk, and return the next state and
+deltas. `gemini` encodes the requests.
 
 https://ai.google.dev/api/generate-content#v1beta.GenerateContentResponse
 """
@@ -17,12 +17,13 @@ from refold.provider.error_mapping import StreamError
 from refold.provider.port import CallDelta, Delta, Done, Stop, TextDelta, ThinkingDelta
 from refold.values.usage import Usage
 
-WIRE_NAME = "gemini"  # and the name under which Google's signatures are kept
+WIRE_NAME = "gemini"  # also the name under which Google's signatures are stored
 
 
 class ThoughtSignature(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A signature to return with a call, with a thought, or with the text after it; if none
-    follows, with an empty text.
+    """A signature that must be returned with a call, a thought or a text, and the call's id.
+
+    If it arrived after all text, it is returned with the empty `text`.
     """
 
     thought_signature: str = ""
@@ -40,15 +41,16 @@ class Chunk(Struct, frozen=True, rename="camel"):
 
 
 class GeminiStreamState(Struct, frozen=True):
-    """What the parser must know of the response so far to read the next chunk."""
+    """The state of the parser between two chunks of a response."""
 
     calls: int = 0
-    signed: bool = False  # whether the last text was signed: other text must not join it
+    # whether the last text was signed: other text must not be joined to it
+    signed: bool = False
     used: "_Usage | None" = None
     finish: str = ""
-    why: str = ""  # in the provider's words
+    why: str = ""  # the reason, in the provider's words
     model: str = ""
-    own_wire: str = WIRE_NAME  # the name under which signatures are kept for their maker
+    own_wire: str = WIRE_NAME  # the name under which this response's signatures are stored
 
 
 def from_wire(
@@ -69,9 +71,9 @@ def from_wire(
     pieces: list[Delta | StreamError] = []
     for candidate in chunk.candidates or ():
         for part in (candidate.content and candidate.content.parts) or ():
-            if part.text and part.function_call is not None:  # of some gateways
+            if part.text and part.function_call is not None:  # some gateways send both
                 pieces.append(TextDelta(part.text))
-            state, part_pieces = _part(state, part)
+            state, part_pieces = _parse_part(state, part)
             pieces += part_pieces
         if why := candidate.finish_reason:
             state = replace(state, finish=why, why=candidate.finish_message or why)
@@ -83,12 +85,15 @@ def from_wire(
 
 
 def done_if_complete(state: GeminiStreamState, marked: bool) -> Done | None:
-    """The `Done` of a response that may end here; None if it was cut off."""
-    if not (state.finish or marked):
+    """Return the `Done` of a response that may end here, or None if it was cut off.
+
+    `marked` says whether the stream's end mark has arrived.
+    """
+    if not state.finish and not marked:
         return None
-    stop = _STOP_REASONS.get(
-        state.finish, "refused" if state.finish in _REFUSAL_REASONS else "end"
-    )
+    stop = _STOP_REASONS.get(state.finish, "end")
+    if state.finish in _REFUSAL_REASONS:
+        stop = "refused"
     if stop == "end" and state.calls:
         stop = "calls"
     why = state.why if stop == "refused" else ""
@@ -155,7 +160,7 @@ _REFUSAL_REASONS = frozenset(
     }
 )
 
-# Finish reasons without a response: the status decides whether a retry may help.
+# Finish reasons without a response. The status decides whether a retry may help.
 _FAILURE_REASONS = {
     "MALFORMED_FUNCTION_CALL": (500, "the model made a call that cannot be read"),
     "MALFORMED_RESPONSE": (500, "the model's answer cannot be read"),
@@ -166,9 +171,14 @@ _FAILURE_REASONS = {
 }
 
 
-def _part(
+def _parse_part(
     state: GeminiStreamState, part: _Part
 ) -> tuple[GeminiStreamState, tuple[Delta, ...]]:
+    """Return the next state, and the deltas of a part, which is a call, a thought or text.
+
+    A signature is in the delta of the call or the thought, or in a separate delta before the
+    text.
+    """
     text, signature = part.text or "", part.thought_signature or ""
     own_wire = state.own_wire
     if (call := part.function_call) is not None:
@@ -177,49 +187,53 @@ def _part(
         signed = ThoughtSignature(signature, call.id or "")
         if signed == ThoughtSignature():
             return state, (CallDelta(*fields),)
-        return state, (CallDelta(*fields, own_wire, _raw(signed)),)
+        return state, (CallDelta(*fields, own_wire, _to_raw(signed)),)
     if part.thought:
-        signed = _raw(ThoughtSignature(signature, thought=True))
+        signed = _to_raw(ThoughtSignature(signature, thought=True))
         whole = ThinkingDelta(text, own_wire, signed) if signature else ThinkingDelta(text)
         return state, (whole,) if text or signature else ()
-    if signature and not text:  # at the end of a stream, after all text
+    if signature and not text:  # a signature at the end of a stream, after all text
         return state, (
-            ThinkingDelta("", own_wire, _raw(ThoughtSignature(signature, text=""))),
+            ThinkingDelta("", own_wire, _to_raw(ThoughtSignature(signature, text=""))),
         )
     if not text:
         return state, ()
     if signature or state.signed:
-        # Signed and unsigned text must stay apart: the delta between them holds the
+        # Signed and unsigned text must stay apart. The delta between them has the
         # signature.
-        between = ThinkingDelta("", own_wire, _raw(ThoughtSignature(signature)))
+        between = ThinkingDelta("", own_wire, _to_raw(ThoughtSignature(signature)))
         return replace(state, signed=bool(signature)), (between, TextDelta(text))
     return state, (TextDelta(text),)
 
 
-def _raw(signature: ThoughtSignature) -> Raw:
+def _to_raw(signature: ThoughtSignature) -> Raw:
     return Raw(msgspec.json.encode(signature))
 
 
 def _json(value: Any) -> str:
+    """Encode arguments as JSON, including values that our strict encoder refuses."""
     try:
         return msgspec.json.encode(value).decode()
-    except (UnicodeEncodeError, OverflowError):  # half a character, a huge number
+    except (UnicodeEncodeError, OverflowError):  # half a surrogate pair, or a huge number
         return json.dumps(value, ensure_ascii=False)
 
 
 def _usage(usage: _Usage) -> Usage:
-    read = (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0)
+    """Return the tokens as refold counts them: cached ones apart, and thoughts in `output`."""
+    prompt = (usage.prompt_token_count or 0) + (usage.tool_use_prompt_token_count or 0)
     cached = usage.cached_content_token_count or 0
     thought = usage.thoughts_token_count or 0
     return Usage(
-        fresh=max(read - cached, 0),  # theirs has all
+        fresh=max(prompt - cached, 0),  # their count includes cached tokens
         cached=cached,
-        output=(usage.candidates_token_count or 0) + thought,  # theirs leaves it out
+        # their count excludes thoughts
+        output=(usage.candidates_token_count or 0) + thought,
         reasoning=thought,
     )
 
 
 def _stream_error(error: Any) -> StreamError:
+    """Return the error with its HTTP status, or with 500 if it has no valid one."""
     match error:
         case {"message": str(message), "code": int(status)} if 400 <= status < 600:
             return StreamError(status, message)

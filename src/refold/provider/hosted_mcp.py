@@ -1,17 +1,18 @@
-"""MCP servers that a provider connects to itself: how two wires say it, and what comes back.
+"""Requests and parses the calls of MCP servers that a provider connects to itself.
 
-Anthropic's Messages API and OpenAI's Responses API take the addresses of MCP servers, call their
-tools while they answer, and put each call with its result into the answer. Both want to read
-those parts again, unchanged, with the next request; a server that is not in that request any more
-is not named to them either: its calls become words. Pure. The wires import it only for such
-servers, `app.remote_servers` says which servers these are, and `engine.calls` records the calls.
+Anthropic's Messages API and OpenAI's Responses API take the addresses of MCP servers, call
+their tools while they respond, and put each call with its result into the response. With the
+next request they want these parts back, unchanged. If that request no longer names the server,
+its earlier calls are described in words. The functions are pure. The wires import this module
+only if a request has hosted servers; `app.remote_servers` chooses them, and `engine.calls`
+records the calls.
 
 https://platform.claude.com/docs/en/agents-and-tools/mcp-connector
 https://platform.openai.com/docs/guides/tools-connectors-mcp
 
-Such a call is over when refold learns of it: no rule, mode, hook or question can stop
-it. So only the user's own file can ask for it, and servers are left out in plan mode, in
-`rules-only`, and where a rule or a hook is about their tools.
+A call is over when refold receives it, so no rule, mode, hook or question can stop it.
+Therefore only the user's own settings file can enable such servers, and they are left out in
+plan mode, in `rules-only`, and if a rule or a hook is about their tools.
 """
 
 import re
@@ -30,14 +31,18 @@ from refold.provider.port import (
 )
 
 BETA_HEADER = {"anthropic-beta": "mcp-client-2025-11-20"}
-LIST_TOOL_NAME = "list_tools"  # a failed listing of tools is shown as a call of this name
+# the name of the call that represents a failed listing of tools
+LIST_TOOL_NAME = "list_tools"
 _SERVER_KEY = "hosted"  # the key of the server's name in stored data
 _INVALID_CHARS_PATTERN = re.compile(r"[^A-Za-z0-9_-]+")
 _MAX_NAME_CHARS = 128
 
 
 def anthropic_fields(servers: Sequence[HostedServer]) -> dict[str, Any]:
-    """The request field with the servers. `anthropic_toolsets` goes among the tools."""
+    """Return the request fields that name the servers.
+
+    The request's tools must also contain the result of `anthropic_toolsets`.
+    """
     return {"mcp_servers": [_anthropic_server(server) for server in servers]}
 
 
@@ -46,28 +51,41 @@ def anthropic_toolsets(servers: Sequence[HostedServer]) -> list[dict[str, Any]]:
 
 
 def openai_tools(servers: Sequence[HostedServer]) -> list[dict[str, Any]]:
-    """The servers as tools. The user has agreed to their calls in the settings."""
+    """Return the servers as entries of the request's tools.
+
+    Their calls need no approval, because the user has agreed to them in the settings.
+    """
     return [_openai_tool(server) for server in servers]
 
 
 def restore_parts(
     data: Mapping[str, object], mcp_servers: Collection[str]
 ) -> tuple[list[dict[str, Any]], str] | None:
-    """The stored parts of a call, unchanged; or a description, if `mcp_servers` lacks its
-    server. None: `data` is not of a call.
+    """Return the stored parts of a call and "", if its server is one of `mcp_servers`.
+
+    Otherwise return no parts and a description of the call. Return None if `data` has no call.
     """
     server, items = data.get(_SERVER_KEY), data.get("items")
     if not isinstance(server, str) or not isinstance(items, list):
         return None
-    every = cast("list[object]", items)
-    blocks = [cast("dict[str, Any]", item) for item in every if isinstance(item, dict)]
-    return (blocks, "") if server in mcp_servers else ([], _describe_calls(server, blocks))
+    blocks = [
+        cast("dict[str, Any]", item)
+        for item in cast("list[object]", items)
+        if isinstance(item, dict)
+    ]
+    if server in mcp_servers:
+        return blocks, ""
+    return [], _describe_calls(server, blocks)
 
 
 def anthropic_result(
     use: Mapping[str, Any], content: Any, own_wire: str, *, failed: bool
 ) -> HostedResult:
-    """The result of a call. `use` is the block that began it, with its whole input."""
+    """Return the result of a call that the provider made. `use` is the block of that call.
+
+    `content` is the content of the result's block, and `own_wire` the name under which both
+    blocks are stored.
+    """
     result: dict[str, Any] = {
         "type": "mcp_tool_result", "tool_use_id": use["id"], "is_error": failed,
         "content": content if isinstance(content, str | list) else "",
@@ -78,19 +96,22 @@ def anthropic_result(
 
 
 def begin_openai_item(item: Mapping[str, Any]) -> tuple[Delta, ...]:
-    """The deltas at the beginning of an item: for a call, that it was made."""
+    """Return the delta that reports a call if the item is one, otherwise ()."""
     if item.get("type") != "mcp_call":
         return ()
-    return (HostedCall(*_openai_names(item, str(item.get("name") or ""))),)
+    return (HostedCall(*_id_and_name(item, str(item.get("name") or ""))),)
 
 
 def end_openai_item(item: Mapping[str, Any], own_wire: str) -> tuple[Delta, ...]:
-    """The deltas of a complete item. A list of tools is stored for the next request."""
+    """Return the deltas of an item that has arrived completely.
+
+    They store the item under the name `own_wire`, so that only the same wire sends it again.
+    """
     server, error = str(item.get("server_label") or ""), item.get("error")
     if item.get("type") == "mcp_call":
         output = item.get("output")
         failed = error is not None or item.get("status") in ("failed", "incomplete")
-        text = output if isinstance(output, str) and output else _error(error)
+        text = output if isinstance(output, str) and output else _error_text(error)
         id_, arguments = str(item.get("id") or ""), str(item.get("arguments") or "")
         return (
             HostedResult(
@@ -99,12 +120,12 @@ def end_openai_item(item: Mapping[str, Any], own_wire: str) -> tuple[Delta, ...]
         )
     if error is None:
         return (ThinkingDelta("", own_wire, _encode_items(server, [dict(item)])),)
-    id_, name = _openai_names(item, LIST_TOOL_NAME)
-    return HostedCall(id_, name), HostedResult(id_, "", _error(error), failed=True)
+    id_, name = _id_and_name(item, LIST_TOOL_NAME)
+    return HostedCall(id_, name), HostedResult(id_, "", _error_text(error), failed=True)
 
 
 def tool_name(server: str, tool: str) -> str:
-    """The name of a tool, in the form used for servers that refold connects."""
+    """Return the full name of a server's tool, as for MCP servers that refold connects to."""
     return _INVALID_CHARS_PATTERN.sub("_", f"mcp__{server}__{tool}")[:_MAX_NAME_CHARS]
 
 
@@ -125,18 +146,21 @@ def _openai_tool(server: HostedServer) -> dict[str, Any]:
     return tool
 
 
-def _openai_names(item: Mapping[str, Any], tool: str) -> tuple[str, str]:
+def _id_and_name(item: Mapping[str, Any], tool: str) -> tuple[str, str]:
+    """Return the id of an item, and the full name of a `tool` of the item's server."""
     return str(item.get("id") or ""), tool_name(str(item.get("server_label") or ""), tool)
 
 
 def _encode_items(server: str, items: list[dict[str, Any]]) -> Raw:
+    """Encode items for storage. Return null if they cannot be encoded."""
     try:
         return Raw(msgspec.json.encode({_SERVER_KEY: server, "items": items}))
-    except (UnicodeEncodeError, OverflowError):  # half a character in a result
+    except (UnicodeEncodeError, OverflowError):  # half a surrogate pair in a result
         return Raw(b"null")
 
 
 def _describe_calls(server: str, items: Sequence[Mapping[str, Any]]) -> str:
+    """Describe a stored call and its result in words, or return "" for a list of tools."""
     match items:
         case [{"type": "mcp_tool_use", **use}, {"type": "mcp_tool_result", **result}]:
             arguments = msgspec.json.encode(use.get("input")).decode()
@@ -144,10 +168,10 @@ def _describe_calls(server: str, items: Sequence[Mapping[str, Any]]) -> str:
                 server, use.get("name"), arguments, _text(result.get("content"))
             )
         case [{"type": "mcp_call", **call}]:
-            text = call.get("output") or _error(call.get("error"))
+            text = call.get("output") or _error_text(call.get("error"))
             return _describe_call(server, call.get("name"), call.get("arguments"), text)
         case _:
-            return ""  # a list of tools
+            return ""  # the item is a list of tools
 
 
 def _describe_call(server: str, tool: object, arguments: object, result: object) -> str:
@@ -156,6 +180,7 @@ def _describe_call(server: str, tool: object, arguments: object, result: object)
 
 
 def _text(content: Any) -> str:
+    """Return the texts in the content of a result, one on each line, or "" if it has none."""
     match content:
         case str():
             return content
@@ -166,6 +191,7 @@ def _text(content: Any) -> str:
 
 
 def _texts(content: list[Any]) -> Iterator[str]:
+    """Yield the text of each block that has one."""
     for block in content:
         match block:
             case {"text": str(text)}:
@@ -174,7 +200,8 @@ def _texts(content: list[Any]) -> Iterator[str]:
                 continue
 
 
-def _error(error: Any) -> str:
+def _error_text(error: Any) -> str:
+    """Return the message of an error, or "" if there is no error."""
     match error:
         case None:
             return ""

@@ -1,16 +1,14 @@
-"""The HTTP client of all requests of refold: bounds of time and size, proxies, TLS and addresses.
+"""The HTTP client for all requests of refold, with limits, proxies, TLS and checked addresses.
 
-`HttpClient` sends a request and reads the answer as it arrives; idle connections are kept for the
-next one. `http_response` reads what comes back, and is loaded when a request has been sent.
-`connect` opens connections, `resolver` judges addresses. Its callers decide what a failure
-means: `api_client` for model providers, `blocking_http` for downloads, and others in their
-packages.
+`HttpClient` sends a request and reads the response while it arrives; idle connections are kept
+for the next request. `http_response` parses responses, and is loaded after the first request
+was sent. `connect` opens connections, and `resolver` checks addresses. The callers decide what
+a failure means: `api_client` for model providers, `blocking_http` for downloads, and others in
+their packages.
 
-It is built on h11 and a socket. The usual client library adds 70 ms to every start, this
-one 10 to 20 ms, and no request needs cookies, HTTP/2 or a pool.
-
-The SDK's client, httpx2, is not used: it takes 100 ms to import, resolves names itself, and
-its pool cannot restrict the address of a connection.
+It is built on h11 and a socket. The usual client library adds 70 ms to every start and this one
+10 to 20 ms, and no request needs cookies, HTTP/2 or a pool. The SDK's client, httpx2, takes 100
+ms to import, resolves names itself, and its pool cannot restrict the address of a connection.
 """
 
 import math
@@ -46,22 +44,22 @@ from refold.values.web_address import WebAddress
 if TYPE_CHECKING:
     from refold.provider.http_response import ResponseReader
 
-_QUOTED_BYTES = 2000
-_TAIL_SECONDS = 0.02  # for the last few bytes of an answer that has already ended
+_QUOTED_BYTES = 2000  # of a response, kept to quote them in an error
+_TAIL_SECONDS = 0.02  # for the last bytes of a response that has already ended
 _PIECE_BYTES = 256 * 1024
 
 
 class Bounds(Struct, frozen=True):
-    """Limits of time, in seconds, and of size, in bytes."""
+    """Limits of a request: times in seconds, and the size of the body in bytes."""
 
     connect: float = 10.0
-    idle: float = 120.0  # for the next byte, the first one too; keep-alives count
-    whole: float = math.inf  # for all of a body
-    size: float = 64 * 1024 * 1024  # of a body, unpacked: ten times what models write
+    idle: float = 120.0  # for each next byte, including the first; keep-alives count
+    whole: float = math.inf  # for the whole body
+    size: float = 64 * 1024 * 1024  # of an unpacked body: ten times what models write
 
 
 class HttpRequest(Struct, frozen=True):
-    """A request: a POST if it has a `body`, unless `method` is set. The Host is added."""
+    """A request: a POST if it has a `body`, unless `method` is set. The Host header is added."""
 
     place: WebAddress
     headers: Sequence[tuple[str, str]] = ()
@@ -70,8 +68,10 @@ class HttpRequest(Struct, frozen=True):
 
 
 class HttpConnection:
-    """A connection to one place. `origin`: where a proxy sends the requests, if one reads
-    them. `address` is the IP address; "" if only a proxy knows it.
+    """A connection for HTTP requests to one place, directly or through a proxy.
+
+    `address` is the IP address of the place; "" if only a proxy knows it. `origin` is the URL's
+    beginning for a proxy that reads the requests; "" for any other connection.
     """
 
     def __init__(
@@ -80,11 +80,8 @@ class HttpConnection:
         origin: str = "",
         proxy_headers: Sequence[tuple[str, str]] = (),
     ) -> None:
-        self._stream, self._origin, self._proxy_headers = (
-            stream,
-            origin,
-            tuple(proxy_headers),
-        )
+        self._stream, self._origin = stream, origin
+        self._proxy_headers = tuple(proxy_headers)
         self._loop = anyio.lowlevel.current_token()
         self._request_head: tuple[str, str, Sequence[tuple[str, str]]] = ("GET", "", ())
         self._reader: ResponseReader | None = None
@@ -92,7 +89,10 @@ class HttpConnection:
         self.place, self.address = "", ""
 
     def leads_to(self, place: WebAddress, addresses: Sequence[str]) -> bool:
-        """Return True if it leads to this place, at one of these addresses if any are given."""
+        """Whether the connection leads to a place and, if any are given, to one of `addresses`.
+
+        A connection whose address is unknown counts as leading to all of them.
+        """
         at_address = not addresses or not self.address or self.address in addresses
         return at_address and self.place == place.origin
 
@@ -104,7 +104,10 @@ class HttpConnection:
         idle: float,
         method: str = "",
     ) -> None:
-        """Send a request with a body, or, without one, a GET."""
+        """Send a request. Without `method`, it is a POST if it has a body, otherwise a GET.
+
+        `idle` is the time limit in seconds for sending each piece.
+        """
         method = method or ("GET" if body is None else "POST")
         self._request_head = (
             method,
@@ -114,34 +117,34 @@ class HttpConnection:
         data = _encode_request(*self._request_head, body)
         try:
             for start in range(0, len(data), _PIECE_BYTES):
-                with anyio.move_on_after(idle) as waiting:
+                with anyio.move_on_after(idle) as limit:
                     await self._stream.send(data[start : start + _PIECE_BYTES])
-                if waiting.cancelled_caught:
+                if limit.cancelled_caught:
                     raise Stalled(f"has not accepted any of the request for {idle:g} s")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return  # the server may have responded early: `read_head` reads that
+            return  # the server may have responded early, which `read_head` detects
 
     async def read_head(self) -> ResponseStart:
         """Read the beginning of the response."""
         if self._reader is None:
-            # h11 takes long to import: the server has the request already.
+            # h11 takes long to import, so it is imported after the server has the request.
             from refold.provider.http_response import ResponseReader
 
             self._reader = ResponseReader(self._receive)
         return await self._reader.read_head(*self._request_head)
 
     def read_available(self) -> bytes:
-        """The part of the response that has arrived; empty if a wait may be needed."""
+        """Return the part of a chunked body that has arrived; b"" for any other body."""
         return self._reader.read_available() if self._reader else b""
 
     async def next_chunk(self) -> bytes:
-        """The part of the body that arrived since the last call; empty at its end."""
+        """Wait for more of the body, and return it, or b"" at the end of the body."""
         return await self._reader.next_chunk() if self._reader else b""
 
     async def check_ready(self) -> bool:
-        """Return True if it can be used for another request."""
+        """Read the rest of the response. Return whether another request can be sent."""
         if anyio.lowlevel.current_token() != self._loop or self._reader is None:
-            return False  # its event loop has ended
+            return False  # its event loop was closed
         try:
             if self._reader.has_tail:
                 with anyio.move_on_after(_TAIL_SECONDS):
@@ -158,7 +161,7 @@ class HttpConnection:
         return not self._input_poll.poll(0)  # unrequested data makes it unusable
 
     def start_next(self) -> bool:
-        """Prepare for the next response. False if the connection cannot be used again."""
+        """Prepare for the next response. Return False if the connection cannot be used again."""
         return self._reader is not None and self._reader.start_next()
 
     def remote_address(self) -> str:
@@ -169,6 +172,7 @@ class HttpConnection:
             await anyio.aclose_forcefully(self._stream)
 
     async def _receive(self) -> bytes:
+        """Return the next bytes, or b"" if the server has closed the connection."""
         try:
             return await self._stream.receive()
         except anyio.EndOfStream:
@@ -180,11 +184,13 @@ class HttpConnection:
 def _encode_request(
     method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes | None
 ) -> bytes:
-    """Encode a request. Raises `BadInput` for text that would change its structure."""
-    length = () if body is None else (("content-length", str(len(body))),)
-    lines = [f"{name}: {value}" for name, value in (*headers, *length)]
+    """Encode a request. Raises `BadInput` if a text contains line breaks or the like."""
+    lines = [f"{name}: {value}" for name, value in headers]
+    if body is not None:
+        lines.append(f"content-length: {len(body)}")
     names, text = [name for name, _ in headers], "".join([target, *lines])
-    if " " in "".join([target, *names]) or not (text.isascii() and text.isprintable()):
+    is_plain = text.isascii() and text.isprintable()
+    if not is_plain or " " in "".join([target, *names]):
         raise BadInput(
             f"{target!r} cannot be asked for: it, or a header, holds a character that "
             "HTTP does not allow"
@@ -194,7 +200,11 @@ def _encode_request(
 
 
 class HttpResponse:
-    """A response, read as it arrives. Call `mark_complete` when only its end is left."""
+    """A response, which is read while it arrives.
+
+    Call `mark_complete` after the last part that is needed. `aclose` then keeps the connection,
+    even if the response was not read to its end.
+    """
 
     def __init__(
         self,
@@ -209,14 +219,14 @@ class HttpResponse:
         self._until = anyio.current_time() + bounds.whole
         self._unpacker = Unpacker(reply.headers.get("content-encoding", ""))
         self._read, self._peeked = 0, b""
-        self.reply = reply  # its `body` holds the beginning, to quote
+        self.reply = reply  # its `body` is the beginning, for quotes
         self.whole = False
 
     def mark_complete(self) -> None:
         self.whole = True
 
     async def read(self) -> bytes:
-        """The next piece, unpacked; empty at the end. Raises `Broken`."""
+        """Return the next piece of the body, unpacked, or b"" at its end. Raises `Broken`."""
         if chunk := self._peeked:
             self._peeked = b""
             return chunk
@@ -233,32 +243,34 @@ class HttpResponse:
         return b""
 
     async def peek(self) -> bytes:
-        """The next piece, which `read` returns again."""
+        """Return the next piece of the body. The next `read` returns it again."""
         self._peeked = await self.read()
         return self._peeked
 
     async def content(self, limit: int) -> tuple[bytes, bool]:
-        """The first `limit` bytes, and whether that is all."""
+        """Read the body. Return its first `limit` bytes, and whether that is all of it."""
         content = bytearray()
         while len(content) <= limit and (chunk := await self.read()):
             content += chunk
         return bytes(content[:limit]), len(content) <= limit
 
     async def aclose(self) -> None:
-        """Keep the connection if the whole response was read, else close it."""
+        """Keep the connection for later if the whole response was read, otherwise close it."""
         await self._client.release(self._connection, keep=self.whole)
 
     async def _read_chunk(self) -> bytes:
-        if arrived := self._connection.read_available():  # usually with the head
+        """Return the next piece, still packed, or b"" at the end. Raises `Broken`."""
+        if arrived := self._connection.read_available():  # it usually arrives with the head
             return arrived
-        idle, left = self._bounds.idle, self._until - anyio.current_time()
-        with anyio.move_on_after(min(idle, left)):
+        idle, seconds_left = self._bounds.idle, self._until - anyio.current_time()
+        with anyio.move_on_after(min(idle, seconds_left)):
             return await self._connection.next_chunk()
-        if left < idle:
+        if seconds_left < idle:
             raise Stalled(f"did not complete its response within {self._bounds.whole:g} s")
         raise Stalled(f"has sent nothing for {idle:g} s")
 
     def _remember(self, chunk: bytes) -> None:
+        """Store the beginning of the body, so that an error can quote it."""
         if len(self.reply.body) < _QUOTED_BYTES:
             self.reply = replace(self.reply, body=(self.reply.body + chunk)[:_QUOTED_BYTES])
 
@@ -266,9 +278,10 @@ class HttpResponse:
 async def connect_http(
     place: WebAddress, environ: Mapping[str, str], *, addresses: Sequence[str] = ()
 ) -> HttpConnection:
-    """A connection for HTTP requests to a place, as `dial` makes it. Raises `OSError`.
+    """Open a connection for HTTP requests to a place. Raises `OSError`, as `dial` does.
 
-    Without TLS, an HTTP proxy reads the requests: most open no tunnel to such a port.
+    A request without TLS is sent to an HTTP proxy itself, because most proxies open no tunnel
+    for it.
     """
     proxy = proxy_of(place, environ)
     if place.tls or not proxy.startswith("http"):
@@ -285,7 +298,7 @@ async def connect_http(
 
 
 class HttpClient:
-    """Sends requests, and keeps up to `keep` connections for the next ones. Safe to share."""
+    """Sends requests, also concurrently. Up to `keep` idle connections are kept."""
 
     def __init__(
         self, environ: Mapping[str, str], bounds: Bounds | None = None, *, keep: int = 0
@@ -297,8 +310,9 @@ class HttpClient:
     async def open(
         self, request: HttpRequest, judge: Judge | None = None, bounds: Bounds | None = None
     ) -> HttpResponse:
-        """Send the request to an address that `judge` permits. The response must be closed.
-        Raises `Broken`, `AddressRefused`, and what `judge` raises.
+        """Send a request to an address that `judge` permits. The caller closes the response.
+
+        Raises `Broken`, `AddressRefused`, and the errors of `judge`.
         """
         bounds = bounds or self.bounds
         place = request.place
@@ -311,12 +325,15 @@ class HttpClient:
             with anyio.move_on_after(bounds.idle):
                 return HttpResponse(self, connection, await connection.read_head(), bounds)
             raise Stalled(f"has sent nothing for {bounds.idle:g} s")
-        except BaseException:  # cancellation, too: nothing else closes the connection
+        # also on cancellation, because nothing else closes the connection
+        except BaseException:
             await connection.aclose()
             raise
 
     async def addresses(self, place: WebAddress, judge: Judge) -> Sequence[str]:
-        """The addresses that `judge` permits; none if only a proxy resolves the name."""
+        """Return the addresses that `judge` permits, or () if only a proxy can resolve the
+        host.
+        """
         try:
             return await judge(place)
         except AddressRefused:
@@ -327,6 +344,7 @@ class HttpClient:
             return ()
 
     async def release(self, connection: HttpConnection, *, keep: bool) -> None:
+        """Keep a connection for later if `keep` and there is room, otherwise close it."""
         if keep and len(self._idle_connections) < self._keep:
             self._idle_connections.append(connection)
         else:
@@ -340,6 +358,7 @@ class HttpClient:
     async def _connect(
         self, place: WebAddress, judge: Judge | None, bounds: Bounds
     ) -> HttpConnection:
+        """Return an idle or a new connection to a place. Raises `Unconnected`."""
         try:
             with anyio.fail_after(bounds.connect):
                 addresses = await self.addresses(place, judge) if judge else ()
@@ -359,6 +378,7 @@ class HttpClient:
     async def _take_idle(
         self, place: WebAddress, addresses: Sequence[str]
     ) -> HttpConnection | None:
+        """Return an idle connection to the place that can be used again, or None."""
         while connections := [
             connection
             for connection in self._idle_connections
@@ -373,7 +393,7 @@ class HttpClient:
 
 
 def connection_failure(error: Exception) -> str:
-    """The reason for a failed connection, as text after a colon."""
+    """Return the reason for a failed connection, to be written after a colon."""
     root: BaseException = error
     while not isinstance(root, SetupFault | ProxyFault):
         if (cause := root.__cause__ or root.__context__) is None:

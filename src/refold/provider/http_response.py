@@ -1,7 +1,8 @@
-"""Reads what comes back on a connection: how a response begins, and its body as it arrives.
+"""Parses HTTP responses: the head, and the body while it arrives.
 
-`http` sends requests, and loads this when the first has been sent: no request waits for h11 then,
-which large clients use inside and which needs a tenth of their import time.
+`http` sends requests, and loads this module after it has sent the first one, so that no request
+waits for the import of h11. Large clients use h11, too; its import takes a tenth of the time of
+theirs.
 """
 
 import re
@@ -14,39 +15,46 @@ from refold.provider.connect import Broken
 from refold.provider.error_mapping import ResponseStart
 
 _CHUNK_SIZE_PATTERN = re.compile(rb"([0-9a-fA-F]{1,16})[ \t]*(?:;.*)?")
-# The headers that h11 needs of a request. It would check all others again each time.
+# The request headers that h11 needs. It would check all others again each time.
 _PROTOCOL_HEADERS = ("host", "connection", "upgrade", "expect")
 _LIST_HEADERS = ("link", "www-authenticate")
 _MAX_LINE_BYTES = 64 * 1024
-_MAX_UNPACKED_BYTES = 1024 * 1024  # that are unpacked in one go
+_MAX_UNPACKED_BYTES = 1024 * 1024  # limit for unpacking at once
 _GZIP_OR_ZLIB_BITS = zlib.MAX_WBITS | 32
-_RAW_DEFLATE_BITS = -zlib.MAX_WBITS  # what some servers mean by "deflate"
+_RAW_DEFLATE_BITS = -zlib.MAX_WBITS  # the format that some servers call "deflate"
 
 
 class ResponseReader:
-    """Reads responses. `receive` returns new bytes, or b"" at the end of the connection."""
+    """Reads the responses of one connection, one after the other.
+
+    `receive` returns new bytes, or b"" when the connection was closed.
+    """
 
     def __init__(self, receive: Callable[[], Awaitable[bytes]]) -> None:
         self._receive = receive
         self._http = _new_cycle()
-        self._body: ChunkedBody | None = None  # of the current response, if it is chunked
-        self._begun = False
+        # the body of the current response, if it is chunked
+        self._body: ChunkedBody | None = None
+        self._begun = False  # whether the head of the response has arrived
         # The event that `next_chunk` read after the pieces that it joined.
         self._next: h11.Event | Broken | None = None
 
     async def read_head(
         self, method: str, target: str, headers: Sequence[tuple[str, str]]
     ) -> ResponseStart:
-        """Read the beginning of the response to this request, which was sent."""
+        """Read the head of the response to the request that was sent last.
+
+        The arguments describe the request, because the format of a response depends on it.
+        """
         # The response depends on the head of the request, not on its body.
         protocol_headers = [
-            header for header in headers if header[0].lower() in _PROTOCOL_HEADERS
+            (name, value) for name, value in headers if name.lower() in _PROTOCOL_HEADERS
         ]
         self._http.send(h11.Request(method=method, target=target, headers=protocol_headers))
         self._http.send(h11.EndOfMessage())
         self._begun, self._next, self._body = False, None, None
         while True:
-            event = await self._event()
+            event = await self._next_event()
             if isinstance(event, h11.Response):
                 self._begun = True
                 answer_headers = _headers(event)
@@ -57,19 +65,20 @@ class ResponseReader:
                 raise Broken("hung up without an answer")
 
     def read_available(self) -> bytes:
-        """The part of a chunked body that has arrived."""
+        """Return the part of a chunked body that has arrived; b"" for any other body."""
         return self._body.content() if self._body else b""
 
     async def next_chunk(self) -> bytes:
-        """The part of the body that arrived since the last call; empty at its end."""
+        """Wait for more of the body, and return it, or b"" at the end of the body."""
         if self._body:
-            return await self._content(self._body)
-        while isinstance(event := await self._event(), h11.Data):
+            return await self._next_content(self._body)
+        while isinstance(event := await self._next_event(), h11.Data):
             if event.data:
                 return b"".join([event.data, *self._next_pieces()])
         return b""
 
-    async def _content(self, body: "ChunkedBody") -> bytes:
+    async def _next_content(self, body: "ChunkedBody") -> bytes:
+        """Return the next content of a chunked body, or b"" at its end. Raises `Broken`."""
         while not (content := body.content()) and not body.over:
             if body.wrong:
                 raise Broken(f"broke off in the middle of its answer ({body.wrong})")
@@ -79,7 +88,10 @@ class ResponseReader:
         return content
 
     def _next_pieces(self) -> Iterator[bytes]:
-        """Pieces that arrived with the last one: some servers send one for each word."""
+        """Yield the pieces that have arrived together with the piece that was just read.
+
+        The caller joins them, because some servers send a piece for each word.
+        """
         try:
             while isinstance(event := self._http.next_event(), h11.Data):
                 yield event.data
@@ -90,7 +102,7 @@ class ResponseReader:
                 self._next = event
 
     def start_next(self) -> bool:
-        """Prepare for the next response. False if the connection cannot be used again."""
+        """Prepare for the next response. Return False if the connection cannot be used again."""
         if self._body is None:
             try:
                 self._http.start_next_cycle()
@@ -104,12 +116,16 @@ class ResponseReader:
 
     @property
     def has_tail(self) -> bool:
-        """Return True if more of the response has to be read."""
+        """Whether the end of the body has not been read yet."""
         if self._body:
             return not self._body.over
         return self._http.their_state is h11.SEND_BODY
 
-    async def _event(self) -> h11.Event | type[h11.PAUSED] | type[h11.NEED_DATA]:
+    async def _next_event(self) -> h11.Event | type[h11.PAUSED] | type[h11.NEED_DATA]:
+        """Return the next event: one that was read ahead, or the one that arrives next.
+
+        Raises `Broken`.
+        """
         if (pending := self._next) is not None:
             self._next = None
             if isinstance(pending, Broken):
@@ -132,7 +148,10 @@ class ResponseReader:
 
 
 def _headers(response: h11.Response) -> dict[str, str]:
-    """The headers. The last of repeated ones counts, unless the header is a list."""
+    """Return the headers of a response by name.
+
+    Repeated headers that are lists are joined; of any others, the last one counts.
+    """
     headers = dict[str, str]()
     for name, value in (
         (n.decode("ascii"), v.decode("latin-1")) for n, v in response.headers
@@ -147,29 +166,29 @@ def _new_cycle() -> h11.Connection:
 
 
 class ChunkedBody:
-    """A body in chunks (RFC 9112, 7.1): `add` what arrived, ask for its `content`.
+    """Decodes a body in chunks (RFC 9112, 7.1): `add` received bytes, then take the `content`.
 
-    h11 would make an event of each chunk, and many servers send one for each word. `wrong`
-    says what did not match the format; what arrived before it is content all the same.
+    h11 would create an event for each chunk, and many servers send one for each word. `wrong`
+    describes an error in the format. The content before an error is returned nevertheless.
     """
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._left = 0  # bytes of the chunk that is read
-        self._closes = False  # whether the line end after the chunk comes next
-        self._last = False  # whether the empty chunk, the last one, has arrived
+        self._left = 0  # bytes left in the current chunk
+        self._closes = False  # whether the line end after the chunk is expected
+        self._last = False  # whether the empty last chunk has arrived
         self.over, self.wrong = False, ""
 
     @property
     def ends_cleanly(self) -> bool:
-        """Return True if it is over and nothing follows it."""
+        """Whether the body is complete and no further bytes have arrived after it."""
         return self.over and not self._data
 
     def add(self, data: bytes) -> None:
         self._data += data
 
     def content(self) -> bytes:
-        """The content that is complete by now and was not returned yet."""
+        """Return the decoded content that was not returned before."""
         data, offset, pieces = self._data, 0, list[bytes]()
         while not self.over and not self.wrong:
             if self._left:
@@ -188,9 +207,8 @@ class ChunkedBody:
                     break
             end = data.find(b"\r\n", offset)
             if end < 0:
-                self.wrong = (
-                    "a line never ends" if len(data) - offset > _MAX_LINE_BYTES else ""
-                )
+                if len(data) - offset > _MAX_LINE_BYTES:
+                    self.wrong = "a line never ends"
                 break
             self._parse_line(data[offset:end])
             offset = end + 2
@@ -198,7 +216,9 @@ class ChunkedBody:
         return b"".join(pieces)
 
     def _parse_line(self, line: bytes) -> None:
-        """The size of a chunk, or, behind the last, a field or the empty line."""
+        """Parse a line: the size of a chunk, or after the last chunk a trailer or an empty
+        line.
+        """
         if self._last:
             self.over = not line
         elif size := _CHUNK_SIZE_PATTERN.fullmatch(line):
@@ -209,18 +229,18 @@ class ChunkedBody:
 
 
 class Unpacker:
-    """Unpacks a body in pieces that are not large: a few bytes may expand to gigabytes.
+    """Decompresses a body in pieces of limited size: a few bytes may expand to gigabytes.
 
-    We ask for plain bytes; some proxies pack them all the same.
+    refold asks for uncompressed bytes, but some proxies compress them nevertheless.
     """
 
     def __init__(self, encoding: str) -> None:
         self._encoding, self._begun = encoding.strip().lower(), False
         self._zlib = zlib.decompressobj(_GZIP_OR_ZLIB_BITS) if self._encoding else None
-        self.rest = b""  # packed bytes that come before any new ones
+        self.rest = b""  # packed bytes to process before any new ones
 
     def unpack(self, data: bytes) -> bytes:
-        """Unpack `data` up to a maximum size; `rest` is what is left. Raises `Broken`."""
+        """Decompress `data` up to a maximum size, and store the rest. Raises `Broken`."""
         if self._zlib is None or self._encoding == "identity":
             return data
         if self._encoding not in ("gzip", "x-gzip", "deflate"):

@@ -1,9 +1,10 @@
-"""Repeat a request without the image that a provider has just refused.
+"""Repeats a request without the images that a provider refuses.
 
 Images are checked before they are sent (`tools.images`), but no check knows every provider's
-rules. An image that a model has accepted once is never suspected. Of the others, each is left
-out in turn, the newest first, until the request is accepted; so all others stay. An image that
-is left out is described in words, as are the oldest if there are too many for a request. `capability_fallback` does the same for features.
+rules. An image that a model has accepted once is not suspected. Each other image is left out in
+turn, the newest first, until the request is accepted; only then all of them are left out
+together. An image that is left out is described in words; so are the oldest images if all
+together are too large for one request. `capability_fallback` leaves out features.
 """
 
 import re
@@ -15,15 +16,17 @@ from refold.provider.images import IMAGE_REFUSAL_PATTERN
 from refold.provider.port import Delta, Request, Retrying, is_response_part
 from refold.values.messages import Image, ToolResult
 
-_MAX_SINGLE_TRIES = 4  # if more images are new, all of these are left out at once
-_MAX_REQUEST_BYTES = 20_000_000  # of images; in base64 below what providers take
-_MAX_REFUSED_IMAGES = 2  # images refused, and none accepted: the model takes none
-Hidden = frozenset[str]
+_MAX_SINGLE_TRIES = 4  # if more images are new, all of them are left out at once
+# of images; encoded as base64, this is below the limits of providers
+_MAX_REQUEST_BYTES = 20_000_000
+# after this many refusals without an accepted image, the model is assumed to take none
+_MAX_REFUSED_IMAGES = 2
+Hidden = frozenset[str]  # the blobs of images that are left out
 _NO_IMAGES: Hidden = frozenset()
 
 
 class ImageFallback:
-    """Which images each model has refused, by the names of their blobs."""
+    """Remembers the images that each model has refused and accepted, by names of blobs."""
 
     def __init__(self) -> None:
         self._refused: dict[str, Hidden] = {}
@@ -32,7 +35,10 @@ class ImageFallback:
     async def stream(
         self, request: Request, ask: Callable[[Hidden], AsyncGenerator[Delta, None]]
     ) -> AsyncGenerator[Delta, None]:
-        """Yield the response from `ask`, which gets the names of images to leave out."""
+        """Yield the response of `ask`, which gets the names of the images to leave out.
+
+        After a refusal of an image, `ask` is called again with other images to leave out.
+        """
         tries, over_limit = self._tries(request), _images_over_limit(request)
         hidden = next(tries)
         refusal: Refused | Overloaded | None = None
@@ -62,26 +68,26 @@ class ImageFallback:
                 return
 
     def _tries(self, request: Request) -> Iterator[Hidden]:
-        """The images to leave out of the first request, and after each refusal."""
+        """Yield the sets of images to leave out: at first, and after each further refusal."""
         model, images = request.model, frozenset(request.pictures)
         refused = self._refused.get(model, _NO_IMAGES) & images
         accepted = self._accepted.get(model, _NO_IMAGES)
-        if (
-            len(self._refused.get(model, _NO_IMAGES)) >= _MAX_REFUSED_IMAGES
-            and not accepted
-        ):
-            refused = images
+        refused_count = len(self._refused.get(model, _NO_IMAGES))
+        if refused_count >= _MAX_REFUSED_IMAGES and not accepted:
+            refused = images  # the model seems to take no images
         yield refused
-        new = [name for name in reversed(_order(request)) if name not in refused | accepted]
-        if 1 < len(new) <= _MAX_SINGLE_TRIES:
-            for name in new:
+        known = refused | accepted
+        new_images = [name for name in reversed(_sent_images(request)) if name not in known]
+        if 1 < len(new_images) <= _MAX_SINGLE_TRIES:
+            for name in new_images:
                 yield refused | {name}
-        if new:
-            yield refused.union(new)
-        if refused.union(new) != images:
+        if new_images:
+            yield refused.union(new_images)
+        if refused.union(new_images) != images:
             yield images
 
     def _learn(self, request: Request, hidden: Hidden, over_limit: Hidden) -> None:
+        """Record that the model has refused the images in `hidden` and accepted the others."""
         if not request.pictures:
             return
         model = request.model
@@ -94,10 +100,11 @@ class ImageFallback:
     def _notice(
         self, request: Request, hidden: Hidden, refusal: Refused | Overloaded
     ) -> Retrying:
-        new = hidden - self._refused.get(request.model, _NO_IMAGES)
-        names = [name for blob, name in _images(request) if blob in new]
+        """Return a notice about images in `hidden` that the model had not refused before."""
+        newly_refused = hidden - self._refused.get(request.model, _NO_IMAGES)
+        names = [name for blob, name in _images(request) if blob in newly_refused]
         names_text = ", ".join(dict.fromkeys(names))
-        count_text = "image" if len(new) == 1 else "images"
+        count_text = "image" if len(newly_refused) == 1 else "images"
         return Retrying(
             0.0,
             f"{request.model} refused the {count_text} {names_text}, described in words instead: {refusal}",
@@ -105,7 +112,7 @@ class ImageFallback:
 
 
 def _is_about_an_image(refusal: Refused | Overloaded) -> bool:
-    """Whether the refusal may be about one of the images, not about image support."""
+    """Whether a refusal may be about one image, and does not say that the model takes none."""
     if isinstance(refusal, Overloaded) and "(500)" not in str(refusal):
         return False
     if isinstance(refusal, TooLong | ToolRefused):
@@ -115,24 +122,24 @@ def _is_about_an_image(refusal: Refused | Overloaded) -> bool:
 
 
 def _images_over_limit(request: Request) -> Hidden:
-    """The oldest images, if all together are too large for one request."""
+    """Return the oldest images that exceed the size of one request, or an empty set."""
     if sum(map(len, request.pictures.values())) <= _MAX_REQUEST_BYTES:
         return _NO_IMAGES
-    left, over_limit = _MAX_REQUEST_BYTES, set[str]()
-    for name in dict.fromkeys(reversed(_order(request))):
-        left -= len(request.pictures[name])
-        if left < 0:
+    bytes_left, over_limit = _MAX_REQUEST_BYTES, set[str]()
+    for name in dict.fromkeys(reversed(_sent_images(request))):  # the newest first
+        bytes_left -= len(request.pictures[name])
+        if bytes_left < 0:
             over_limit.add(name)
     return frozenset(over_limit)
 
 
-def _order(request: Request) -> Sequence[str]:
-    """The images that are sent, as they come in the conversation."""
+def _sent_images(request: Request) -> Sequence[str]:
+    """Return the names of the blobs of the images to send, in the order of the conversation."""
     return [name for name, _ in _images(request) if name in request.pictures]
 
 
 def _images(request: Request) -> Iterator[tuple[str, str]]:
-    """Blob and name of each image of the conversation."""
+    """Yield the name of the blob and the file name of each image in the conversation."""
     for stored in request.messages:
         for part in stored.message.parts:
             images = part.images if isinstance(part, ToolResult) else (part,)

@@ -1,8 +1,8 @@
-"""The images of a message as a wire takes them: bytes, or a description instead.
+"""Prepares the images of a message for a wire, as bytes or as a description in words.
 
-An image is described in words if its bytes are missing or the wire does not accept its
-type. Each wire encodes images itself; `capability_fallback` drops all of them for a model that
-takes none, and `image_fallback` those that a model refused.
+An image is described if its bytes are missing or if the wire does not accept its type. Each
+wire encodes images itself. `capability_fallback` leaves out all images for a model that takes
+none, and `image_fallback` single images that a model has refused.
 """
 
 from base64 import b64encode
@@ -17,7 +17,7 @@ from refold.provider.port import NO_PICTURES, Pictures
 from refold.values.messages import Image, Message, Part, Text, ToolResult
 
 Manner = TypeVar("Manner")
-# How servers refuse images for a model that accepts none.
+# Matches refusals of servers whose model takes no images.
 NO_IMAGES_PATTERN = (
     r"(image|picture|vision|multi-?modal)\b.{0,60}\b(not (support|enabled|available|allowed)"
     r"|unsupported|only supported|mmproj)"
@@ -32,7 +32,7 @@ IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 
 
 class EncodedImage(Struct, frozen=True):
-    """An image as it is sent."""
+    """An image in the form in which it is sent."""
 
     kind: str
     data: str  # base64
@@ -48,7 +48,10 @@ Content: TypeAlias = str | EncodedImage
 def texts_and_images(
     parts: Iterable[Part], pictures: Pictures, kinds: Collection[str] = IMAGE_TYPES
 ) -> list[Content]:
-    """The texts and images among `parts`, in their order."""
+    """Return the texts and images among `parts` in their order, and omit all other parts.
+
+    An image that is not in `pictures`, or whose type is not among `kinds`, becomes a text.
+    """
     content: list[Content] = []
     for part in parts:
         match part:
@@ -64,7 +67,11 @@ def texts_and_images(
 def result_content(
     part: ToolResult, pictures: Pictures, kinds: Collection[str] = IMAGE_TYPES
 ) -> tuple[str, list[EncodedImage]]:
-    """The text of a result, with descriptions of hidden images, and its other images."""
+    """Return the text of a result, and its images.
+
+    An image that is not in `pictures`, or whose type is not among `kinds`, is described in the
+    text.
+    """
     images = [_encode_image(image, pictures, kinds) for image in part.images]
     descriptions = (image for image in images if isinstance(image, str))
     text = "\n\n".join(filter(None, (sanitize.text(part.text), *descriptions)))
@@ -72,17 +79,17 @@ def result_content(
 
 
 def join_texts(contents: Iterable[Content]) -> str:
-    """The texts, joined by blank lines."""
+    """Join the texts among `contents` with blank lines, and omit images."""
     return "\n\n".join(content for content in contents if isinstance(content, str))
 
 
 def without_images(encode: Encode) -> Encode:
-    """`encode` for a model that takes no images: it gets a description of them."""
+    """Wrap an encoder so that it describes all images in words."""
     return lambda message, _: encode(message, NO_PICTURES)
 
 
 def without_hidden(encode: Encode, hidden: frozenset[str]) -> Encode:
-    """`encode` with a description instead of each image in `hidden`."""
+    """Wrap an encoder so that it describes the images in `hidden` in words."""
 
     def encode_rest(message: Message, pictures: Pictures) -> Iterable[EncodedPiece]:
         return encode(message, {k: v for k, v in pictures.items() if k not in hidden})
@@ -91,10 +98,10 @@ def without_hidden(encode: Encode, hidden: frozenset[str]) -> Encode:
 
 
 class Encodings(Generic[Manner]):
-    """Encoded conversations by manner (of the wire), and by whether images are shown.
+    """Caches encoded conversations: one for each manner of encoding, with and without images.
 
-    `encode` returns the encoder for a manner. `hidden` names images that are left out; if
-    others are, the conversation is encoded again.
+    `encode` returns the encoder for a manner. If the set of `hidden` images changes, a
+    conversation is encoded again.
     """
 
     def __init__(self, encode: Callable[[Manner], Encode]) -> None:
@@ -104,6 +111,7 @@ class Encodings(Generic[Manner]):
     def encoding_for(
         self, manner: Manner, *, shown: bool, hidden: frozenset[str] = frozenset()
     ) -> Encoded:
+        """Return the cached conversation. If not `shown`, words describe all images."""
         encoded = self._encoded.get((manner, shown))
         if encoded is None or encoded[0] != hidden:
             encode = self._encode(manner)
@@ -114,7 +122,8 @@ class Encodings(Generic[Manner]):
 
 
 def _encode_image(image: Image, pictures: Pictures, kinds: Collection[str]) -> Content:
+    """Return the encoded image, or a text in its place if it cannot be shown."""
     if image.media_type in kinds and (data := pictures.get(image.blob)):
         return EncodedImage(image.media_type, b64encode(data).decode())
-    called = sanitize.text(image.name).strip() or image.media_type
-    return f"[image {called}, which cannot be shown here]"
+    label = sanitize.text(image.name).strip() or image.media_type
+    return f"[image {label}, which cannot be shown here]"

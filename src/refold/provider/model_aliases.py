@@ -1,7 +1,7 @@
-"""Short names of models, such as `sonnet`: each means the newest model of a family. Pure.
+"""Resolves aliases such as `sonnet` to the newest model of a family. Pure.
 
-`app.models` knows the providers, and which of them have a key. `known_models` lists what a
-provider sells.
+`app.models` knows the providers, and for which of them there is a key. `known_models` lists the
+models of each provider.
 """
 
 import re
@@ -20,8 +20,9 @@ _FAMILY_PATTERNS: Mapping[str, str] = {
     "flash": r"gemini-(\d{1,2})(?:\.(\d{1,2}))?-flash",
     "flash-lite": r"gemini-(\d{1,2})(?:\.(\d{1,2}))?-flash-lite",
 }
-# The providers whose known models are searched, and the form of names that their API
-# accepts: the list has further spellings, and models that a seller offers by another API.
+# The providers whose known models are searched, each with the form of names that its API
+# accepts. The list has other spellings, too, and models that a seller offers by another
+# API.
 _NAME_PATTERNS: Mapping[str, str] = {
     "anthropic": r"claude-[a-z]+-[\d-]+",
     "openai": r"gpt-[^/]+",
@@ -31,9 +32,10 @@ _NAME_PATTERNS: Mapping[str, str] = {
 
 
 def newest_model(alias: str, provider: str, models: Iterable[str] = ()) -> str:
-    """The newest model of a family that this provider has; "" if it has none.
+    """Return the newest model of the family `alias` that a provider has.
 
-    `models` are further models that the provider reported.
+    `models` are models that the provider reported, in addition to the known ones. Return "" if
+    there is no such family or model.
     """
     pattern = _FAMILY_PATTERNS.get(alias.lower())
     if pattern is None:
@@ -45,6 +47,7 @@ def newest_model(alias: str, provider: str, models: Iterable[str] = ()) -> str:
         for name in model.names
         if re.fullmatch(_NAME_PATTERNS[vendor], name)
     )
+    # Of equal versions, the shortest name is best.
     candidates = [
         (_version(match), -len(name), name)
         for name in (*known, *models)
@@ -55,17 +58,17 @@ def newest_model(alias: str, provider: str, models: Iterable[str] = ()) -> str:
 
 
 def model_names(provider: str) -> Iterator[str]:
-    """The listed models of this provider, by names that its API accepts; new ones first."""
+    """Yield the known models of a provider, the newest first, by names that its API accepts."""
     vendor = vendor_name(provider)
     spelling = _NAME_PATTERNS.get(vendor, "")
     names = list[str]()
     for model in seller(vendor).models if spelling else ():
         names += [name for name in model.names if re.fullmatch(spelling, name)][:1]
-    return iter(sorted(names, key=_numbers, reverse=True))
+    return iter(sorted(names, key=_version_numbers, reverse=True))
 
 
-def _numbers(name: str) -> list[int]:
-    """The numbers of a version; one with more digits is a date."""
+def _version_numbers(name: str) -> list[int]:
+    """Return the version in a name: its numbers of one or two digits. Dates are longer."""
     return [int(number) for number in re.findall(r"(?<!\d)\d{1,2}(?!\d)", name)]
 
 

@@ -1,8 +1,8 @@
-"""A model's context window and prices, by one rule for sessions and reports.
+"""Determines a model's context window and prices, by one rule for sessions and reports.
 
-Settings come first, then what the provider itself reported, then the list of known
-models. Provider reports are cached in files; a missing or broken file is not an error,
-because the provider can be asked again. `model_list` asks.
+The settings come first, then what the provider has reported, then the list of known models.
+What providers report is cached in files. A missing or broken file is not an error, because the
+provider can be asked again. `model_list` asks.
 """
 
 import os
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class ListedModel(Struct, frozen=True, omit_defaults=True):
-    """A model, and what its provider reports about it."""
+    """A model with the context window and prices that its provider reports."""
 
     name: str
     window: int = 0  # tokens; 0: not reported
@@ -42,17 +42,19 @@ class ListedModel(Struct, frozen=True, omit_defaults=True):
 
 
 class StoredModelList(Struct, frozen=True):
-    """A stored list of models."""
+    """The models that a provider has reported, as they are stored in a file."""
 
     at: float  # seconds since 1970
-    address: str  # of the provider that reported it
+    address: str  # the address of the provider that reported it
     models: tuple[ListedModel, ...]
 
 
 class ModelFigures:
-    """`overrides` are settings for single models, `windows` for all models of a provider.
+    """The context windows and prices of models.
 
-    Lists of providers are stored in `directory`. Each is read when first needed.
+    `overrides` are the user's settings for single models, and `windows` the windows that the
+    user has set for all models of a provider. `directory` has the stored lists of providers; a
+    list is read when it is first needed.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class ModelFigures:
     def window(
         self, spec: "ProviderSpec | CommandSpec | PluginProvider", model: str
     ) -> int:
-        """The context window of the model in tokens; 0: unknown."""
+        """Return the context window of a model in tokens, or 0 if unknown."""
         own = override(spec.name, model, self._overrides)
         tokens = (own.window if own else 0) or self._windows.get(spec.name, 0)
         if tokens:
@@ -89,7 +91,7 @@ class ModelFigures:
         model: str,
         now: float | None = None,
     ) -> Rates | None:
-        """The model's prices at `now`, in seconds since 1970; None: unknown."""
+        """Return the prices of a model at `now`, in seconds since 1970, or None if unknown."""
         is_local, listed = False, self._find_listed(spec, model)
         if isinstance(spec, ProviderSpec):
             address = self.address(spec)
@@ -100,32 +102,32 @@ class ModelFigures:
         )
 
     def rates_here(self, model: str) -> Rates | None:
-        """The prices of an embedded model: zero, because it runs here."""
+        """Return an embedded model's prices, which are 0 unless the settings say otherwise."""
         return rates("local", model, self._overrides, is_local=True)
 
     def get_list(self, spec: ProviderSpec) -> StoredModelList | None:
-        """The stored list of the provider, if it came from its current address."""
+        """Return the stored list of a provider, or None if its address has reported none."""
         if spec.name not in self._listed:
-            self._keep(spec, load_list(self._directory, spec.name, self.address(spec)))
+            self._set_list(spec, load_list(self._directory, spec.name, self.address(spec)))
         return self._listed[spec.name]
 
     def learn(
         self, spec: ProviderSpec, models: tuple[ListedModel, ...], now: float
     ) -> StoredModelList:
-        """Use this list from now on, and store it for the next start."""
+        """Use these models of a provider from now on, and store them for the next start."""
         listed = StoredModelList(now, self.address(spec), models)
-        self._keep(spec, listed)
+        self._set_list(spec, listed)
         store_list(self._directory, spec.name, listed)
         return listed
 
     def address(self, spec: ProviderSpec) -> str:
-        """The address of the provider; "" if it is not set."""
+        """Return the address of a provider, or "" if it is not set or invalid."""
         try:
             return catalog.address(spec, self._environ)
         except BadInput:
             return ""
 
-    def _keep(self, spec: ProviderSpec, model_list: StoredModelList | None) -> None:
+    def _set_list(self, spec: ProviderSpec, model_list: StoredModelList | None) -> None:
         models = model_list.models if model_list else ()
         self._listed[spec.name] = model_list
         self._by_name[spec.name] = {model.name: model for model in models}
@@ -133,19 +135,20 @@ class ModelFigures:
     def _find_listed(
         self, spec: "ProviderSpec | CommandSpec | PluginProvider", model: str
     ) -> ListedModel | None:
+        """Return what the list of the provider says about the model, or None."""
         if not isinstance(spec, ProviderSpec):
             return None
-        self.get_list(spec)
+        self.get_list(spec)  # fills `_by_name`
         return self._by_name[spec.name].get(model)
 
 
 def directory_in(state: Path) -> Path:
-    """The directory for lists, in refold's state directory."""
+    """Return the directory for stored lists, below refold's state directory."""
     return state / "models"
 
 
 def load_list(directory: Path, name: str, address: str) -> StoredModelList | None:
-    """The list that the provider at this address reported last."""
+    """Read the stored list of a provider, or return None if there is none from this address."""
     try:
         stored = msgspec.json.decode(
             _file(directory, name).read_bytes(), type=StoredModelList
@@ -156,7 +159,7 @@ def load_list(directory: Path, name: str, address: str) -> StoredModelList | Non
 
 
 def store_list(directory: Path, name: str, model_list: StoredModelList) -> None:
-    """Store a list for the next start, completely or not at all. A failure to store is ignored."""
+    """Store a list for the next start, completely or not at all. Errors are ignored."""
     file = _file(directory, name)
     temporary = file.with_suffix(f".{os.getpid()}.new")
     with suppress(OSError):

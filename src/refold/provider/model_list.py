@@ -1,8 +1,8 @@
-"""Asks a provider for its models.
+"""Asks a provider which models it has.
 
-The parsers are pure: the bytes of a page in, its models and the address of the next page
-out. `model_figures` caches the result, `known_models` has what is known without asking,
-`prices` computes costs.
+The parsers are pure: they convert the bytes of a page to models and the address of the next
+page. `model_figures` caches the result, `known_models` lists models that are known without
+asking, and `prices` computes costs.
 """
 
 import re
@@ -26,7 +26,7 @@ from refold.provider.wire_stream import count
 _MAX_PAGES = 50  # a server with more pages repeats itself
 _MAX_CONCURRENT_REQUESTS = 4  # to one Ollama server
 _MAX_NAME_CHARS = 200
-# Names of models that do not write text, where a list says nothing else about them.
+# Names of models that do not write text, for lists that do not report it.
 _NOT_TEXT_PATTERN = (
     r"embed|whisper|moderation|dall-e|transcri|rerank|(?:^|[-/])(?:tts|stt|sora|ocr|image"
     r"|audio|realtime|voice|live|veo|imagen|lyria)(?:[-.\d]|$)"
@@ -42,7 +42,7 @@ Parser: TypeAlias = Callable[[Any], Page]
 
 
 def has_list(spec: ProviderSpec) -> bool:
-    """Return True if the provider has a list of models. A command line has none."""
+    """Whether the provider can be asked for its models. A command line cannot."""
     return spec.wire in _FIRST_PAGES
 
 
@@ -54,13 +54,14 @@ async def list_models(
     connecting: float = 5.0,
     idle: float = 20.0,
 ) -> tuple[ListedModel, ...]:
-    """Ask a provider for its models, by name. Raises `ProviderError`, and `BadInput`
-    without a key or an address.
+    """Ask a provider for its models. Return them sorted by name.
+
+    Raises `ProviderError`; and `BadInput` without a key or an address.
     """
     http = server(spec, environ, key=key, connecting=connecting, idle=idle)
     try:
         path, parse = _FIRST_PAGES[spec.wire]
-        models = {model.name: model async for model in _pages(http, path, parse)}
+        models = {model.name: model async for model in _list_all(http, path, parse)}
         if spec.wire == "ollama":
             models = await _with_windows(http, tuple(models))
     finally:
@@ -69,8 +70,9 @@ async def list_models(
 
 
 def from_anthropic(page: Any) -> Page:
+    """Return the models of a page that are not retired, and the next page's path or ""."""
     models: list[ListedModel] = []
-    for model in _models(page, "data"):
+    for model in _entries(page, "data"):
         if model.get("lifecycle") != "retired":
             models.append(ListedModel(model["id"], count(model.get("max_input_tokens"))))
     match page:
@@ -81,11 +83,12 @@ def from_anthropic(page: Any) -> Page:
 
 
 def from_gemini(page: Any) -> Page:
+    """Return the models of a page that write text, and the next page's path or ""."""
     models = tuple(
         ListedModel(
             model["name"].removeprefix("models/"), count(model.get("inputTokenLimit"))
         )
-        for model in _models(page, "models", "name")
+        for model in _entries(page, "models", "name")
         if "generateContent" in (model.get("supportedGenerationMethods") or ())
         and not re.search(_NOT_TEXT_PATTERN, model["name"])
     )
@@ -97,10 +100,10 @@ def from_gemini(page: Any) -> Page:
 
 
 def from_openai(page: Any) -> Page:
-    """OpenAI's list, and those of compatible servers, which may report more."""
+    """Parse a page of OpenAI's list, or of a compatible server's, which may report more."""
     models = tuple(
-        ListedModel(model["id"], _window(model), _steps(model.get("pricing")))
-        for model in _models(page, "data")
+        ListedModel(model["id"], _window(model), _price_tiers(model.get("pricing")))
+        for model in _entries(page, "data")
         if _writes_text(model)
     )
     match page:
@@ -113,7 +116,7 @@ def from_openai(page: Any) -> Page:
 
 def from_ollama(page: Any) -> Page:
     return Page(
-        tuple(ListedModel(model["name"]) for model in _models(page, "models", "name"))
+        tuple(ListedModel(model["name"]) for model in _entries(page, "models", "name"))
     )
 
 
@@ -128,7 +131,10 @@ _FIRST_PAGES: dict[str, tuple[str, Parser]] = {
 }
 
 
-async def _pages(http: Http, path: str, parse: Parser) -> AsyncGenerator[ListedModel, None]:
+async def _list_all(
+    http: Http, path: str, parse: Parser
+) -> AsyncGenerator[ListedModel, None]:
+    """Yield the models on all pages of a list that begins at `path`. Raises `Refused`."""
     paths: set[str] = set()
     while path and path not in paths and len(paths) < _MAX_PAGES:
         paths.add(path)
@@ -147,15 +153,19 @@ async def _pages(http: Http, path: str, parse: Parser) -> AsyncGenerator[ListedM
 
 
 async def _with_windows(http: Http, names: tuple[str, ...]) -> dict[str, ListedModel]:
-    """Ask for each model alone: Ollama's list has no context windows."""
+    """Ask Ollama for the context window of each model, which its list does not contain.
+
+    Models that do not write text are left out.
+    """
     models = {name: ListedModel(name) for name in names}
     limit = anyio.CapacityLimiter(_MAX_CONCURRENT_REQUESTS)
 
     async def ask(name: str) -> None:
+        """Add the window to a model in `models`, or remove the model if it writes no text."""
         from refold.provider.ollama import model_of
 
         async with limit:
-            with suppress(ProviderError):  # then the window stays unknown
+            with suppress(ProviderError):  # after an error the window stays unknown
                 body = msgspec.json.encode({"model": name})
                 async with http.post("/api/show", body, model=name) as answer:
                     shown = bytearray()
@@ -173,25 +183,29 @@ async def _with_windows(http: Http, names: tuple[str, ...]) -> dict[str, ListedM
     return models
 
 
-def _models(page: Any, key: str, name: str = "id") -> Iterator[dict[str, Any]]:
-    """The entries with a usable name. Raises `ValueError` if there is no list."""
+def _entries(page: Any, key: str, name: str = "id") -> Iterator[dict[str, Any]]:
+    """Yield the models in the list `key` of a page whose field `name` is usable.
+
+    Raises `ValueError` if there is no list.
+    """
     match page:
         case {**fields} if not fields or key in fields:
-            listed: Any = fields.get(key) or []  # Gemini leaves out what is empty
+            listed: Any = fields.get(key) or []  # Gemini omits empty fields
         case _:
             listed = None
     if not isinstance(listed, list):
         raise ValueError("no list")
     for model in cast("list[Any]", listed):
         match model:
-            case {**fields} if isinstance(called := fields.get(name), str):
-                if 0 < len(called) <= _MAX_NAME_CHARS:
+            case {**fields} if isinstance(value := fields.get(name), str):
+                if 0 < len(value) <= _MAX_NAME_CHARS:
                     yield fields
             case _:
                 continue
 
 
 def _window(model: dict[str, Any]) -> int:
+    """Return the context window that a server reports, in tokens, or 0 if it reports none."""
     meta: dict[str, Any] = model["meta"] if isinstance(model.get("meta"), dict) else {}
     values: tuple[Any, ...] = (
         model.get("context_length"),  # OpenRouter
@@ -204,6 +218,7 @@ def _window(model: dict[str, Any]) -> int:
 
 
 def _writes_text(model: dict[str, Any]) -> bool:
+    """Whether a model writes text, as its server reports or its name suggests."""
     match model:
         case {"active": False} | {"capabilities": {"completion_chat": False}}:
             return False
@@ -215,23 +230,27 @@ def _writes_text(model: dict[str, Any]) -> bool:
             return not re.search(_NOT_TEXT_PATTERN, model["id"])
 
 
-def _steps(pricing: Any) -> tuple[PriceTier, ...]:
-    """OpenRouter's prices: dollars per token, as strings; a negative price varies."""
+def _price_tiers(pricing: Any) -> tuple[PriceTier, ...]:
+    """Return the prices that OpenRouter reports, or () if they are not known or not usable.
+
+    A price is not usable if it varies (it is then negative), or if each request has a price,
+    too. OpenRouter writes dollars per token, as strings.
+    """
     match pricing:
         case {"prompt": str(_), "completion": str(_)}:
             names = ("prompt", "completion", "input_cache_read", "input_cache_write")
         case _:
             return ()
     try:
-        a_call = float(pricing.get("request") or 0)
+        price_per_call = float(pricing.get("request") or 0)
         prices = [float(pricing[n]) if pricing.get(n) else None for n in names]
     except (TypeError, ValueError):
         return ()
-    # A negative price, or none, is unknown.
+    # A negative or missing price is unknown.
     known_prices = (
         round(p * 1e6, 6) if p is not None and 0 <= p < 1 else None for p in prices
     )
     read, written, *cache = known_prices
-    if read is None or written is None or a_call:
+    if read is None or written is None or price_per_call:
         return ()
     return (PriceTier(0, read, written, *cache),)

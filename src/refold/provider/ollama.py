@@ -1,9 +1,9 @@
-"""Ollama's own API, `/api/chat`: JSON lines, with whole calls that have no ids.
+"""A provider for Ollama's own API, `/api/chat`, which sends JSON lines.
 
-`to_wire` and `message_to_wire` encode a request, `from_wire` parses a line of a
-response, `model_of` the description of a model; all are pure. `Ollama` connects them
-with HTTP. It asks for a model's context window once and sets it in every request:
-otherwise the server silently cuts each conversation at a few thousand tokens.
+`to_wire` and `message_to_wire` encode a request, `from_wire` parses a line of a response, and
+`model_of` the description of a model; all are pure. `Ollama` connects them with HTTP. It asks
+for a model's context window once and sets it in every request: otherwise the server silently
+cuts each conversation after a few thousand tokens.
 
 https://docs.ollama.com/api
 """
@@ -50,21 +50,24 @@ from refold.values.messages import Message, ToolResult
 from refold.values.text import clean
 from refold.values.usage import Usage
 
-DEFAULT_WINDOW_TOKENS = 8192  # if the server does not report the model's own
+DEFAULT_WINDOW_TOKENS = 8192  # used if the server does not report the model's own
 IMAGE_TYPES = frozenset({"image/png", "image/jpeg", "image/webp"})
 
-# What a model may refuse.
+# Features that a model may refuse.
 Extra: TypeAlias = Literal["pictures", "schema", "think"]
 
 
 class OllamaModel(Struct, frozen=True):
+    """What an Ollama server reports about a model."""
+
     window: int = 0  # tokens; 0: not reported
     # "completion", "tools", "vision", "thinking" …; None: not reported
     abilities: frozenset[str] | None = None
-    levels: frozenset[str] = frozenset()  # of thinking, if there are more than on and off
+    # levels of thinking, if it has more than on and off
+    levels: frozenset[str] = frozenset()
 
     def can(self, ability: str) -> bool:
-        """Return True unless the server lists its abilities without this one."""
+        """Whether the model has an ability; True also if the server reports no abilities."""
         return self.abilities is None or ability in self.abilities
 
 
@@ -75,7 +78,11 @@ def to_wire(
     model: OllamaModel | None = None,
     without: frozenset[Extra] = frozenset(),
 ) -> bytes:
-    """Encode the body of a request. `messages`: the joined output of `message_to_wire`."""
+    """Return the body of a request. `messages` is the joined output of `message_to_wire`.
+
+    `window` is the context window to set; `without` are the features that the model has
+    refused.
+    """
     system_message = b""
     if system := sanitize.text(request.system).strip():
         system_message = msgspec.json.encode({"role": "system", "content": system})
@@ -89,11 +96,12 @@ def to_wire(
         "stream": True,
         "options": options,
     }
-    # There is no tool choice: a model that may not call is shown no tools.
+    # The API has no tool choice, so a model that may not call gets no tools.
     if request.tools and request.tool_choice != "none":
         body["tools"] = functions(request.tools)
     elif sanitize.has_schema(request) and "schema" not in without:
-        body["format"] = request.schema  # it applies to all output, so no call is possible
+        # it applies to all output, so no call would be possible
+        body["format"] = request.schema
     if "think" not in without:
         body |= _think(request, model or OllamaModel())
     return body_with(body, "messages", system_message, messages)
@@ -102,7 +110,10 @@ def to_wire(
 def message_to_wire(
     message: Message, pictures: Pictures = NO_PICTURES, *, names: Mapping[str, str]
 ) -> Iterator[EncodedPiece]:
-    """Encode a message, or one for each result in it. `names`: tools by call id."""
+    """Yield a message, encoded as one message of the API for each result and one for the rest.
+
+    `names` maps the ids of calls to the names of their tools.
+    """
     for part in message.parts:
         if isinstance(part, ToolResult):
             text, images = result_content(part, pictures, IMAGE_TYPES)
@@ -115,7 +126,7 @@ def message_to_wire(
     if message.role == "assistant":
         calls: list[dict[str, Any]] = [
             {
-                "id": call.id,  # newer servers pair by it, older ones by order
+                "id": call.id,  # newer servers pair by id, older ones by order
                 "function": {
                     "name": sanitize.name(call.name),
                     "arguments": sanitize.arguments(call.arguments),
@@ -134,7 +145,7 @@ def message_to_wire(
 
 
 class AnswerLine(Struct, frozen=True):
-    """A line of a response."""
+    """A JSON line of a response."""
 
     message: "_Message | None" = None
     done: bool = False
@@ -152,7 +163,7 @@ class OllamaStreamState(Struct, frozen=True):
 def from_wire(
     state: OllamaStreamState, part: AnswerLine
 ) -> tuple[OllamaStreamState, tuple[Delta | StreamError, ...]]:
-    """Return the next state and the deltas of a line."""
+    """Return the next state, and the deltas of a line."""
     if part.error:
         return state, (StreamError(500, part.error),)
     pieces: list[Delta | StreamError] = []
@@ -164,7 +175,7 @@ def from_wire(
     for call in message.tool_calls or ():
         pieces.append(_call_delta(state.calls, call))
         state = replace(state, calls=state.calls + 1)
-    if part.done or part.done_reason:  # some servers leave out the first
+    if part.done or part.done_reason:  # some servers send only the second field
         usage = Usage(fresh=part.prompt_eval_count or 0, output=part.eval_count or 0)
         stop = "length" if part.done_reason == "length" else "end"
         if stop == "end" and state.calls:
@@ -174,27 +185,36 @@ def from_wire(
 
 
 class Ollama:
-    """Models of an Ollama server. `window` overrides the window that it reports."""
+    """A provider for the models of an Ollama server.
+
+    `window` is the context window in tokens to use instead of that which the server reports; 0:
+    none.
+    """
 
     def __init__(self, http: Http, *, window: int = 0) -> None:
         self._http, self._window = http, window
         self._models: dict[str, OllamaModel] = {}
-        self._names: dict[str, str] = {}  # call id to tool, for results that follow
+        self._names: dict[str, str] = {}  # maps call ids to tools, for results that follow
         self._encoded = Encodings[None](lambda _: self._encode)
-        self._concessions = CapabilityFallback[Extra](_REFUSAL_PATTERNS)
+        self._capabilities = CapabilityFallback[Extra](_REFUSAL_PATTERNS)
         self._images = ImageFallback()
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yield the response. Raises `Refused` for tools that the model does not support."""
         name = request.model
-        need = request.tools or request.effort or request.pictures or not self._window
-        model = await self._model(name) if need else OllamaModel()
+        model = OllamaModel()
+        needs_abilities = request.tools or request.effort or request.pictures
+        if needs_abilities or not self._window:
+            model = await self._model(name)
         if request.tools and not model.can("tools"):
-            # The server would refuse them, too. The caller then writes calls as text.
+            # The server would refuse tools, too. After this error, the caller writes calls
+            # as text.
             raise Refused(f"{self._http.peer.label}'s {name!r} does not support tools")
         window = self._window or model.window or DEFAULT_WINDOW_TOKENS
 
         def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            without = self._concessions.features_to_leave_out(name)
+            """Send the request once. The images in `hidden` are described in words."""
+            without = self._capabilities.features_to_leave_out(name)
             shown = model.can("vision") and "pictures" not in without
             encoded = self._encoded.encoding_for(None, shown=shown, hidden=hidden)
             messages = encoded.join(request.messages, request.pictures)
@@ -205,7 +225,7 @@ class Ollama:
             return deltas(self._http, "/api/chat", body, request, reader)
 
         def stream_without_refused_features(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            return self._concessions.stream(
+            return self._capabilities.stream(
                 name, partial(ask, hidden), _refusable_features(request)
             )
 
@@ -216,14 +236,20 @@ class Ollama:
                 yield delta
 
     async def window(self, model: str) -> int:
-        """The context window that the server reports for the model. Requested once."""
-        return self._window or (await self._model(model)).window or DEFAULT_WINDOW_TOKENS
+        """Return the context window in tokens: as set, as reported, or else a default."""
+        if self._window:
+            return self._window
+        description = await self._model(model)
+        return description.window or DEFAULT_WINDOW_TOKENS
 
     async def aclose(self) -> None:
         await self._http.aclose()
 
     async def _model(self, name: str) -> OllamaModel:
-        """The server's description of a model. Requested once."""
+        """Return the server's description of a model, which is requested only once.
+
+        It is empty if the server cannot describe models.
+        """
         if name not in self._models:
             body = msgspec.json.encode({"model": clean(name)})
             try:
@@ -254,7 +280,7 @@ _REFUSAL_PATTERNS: dict[Extra, str] = {
 
 
 def _refusable_features(request: Request) -> frozenset[Extra]:
-    """The features of this request that a refusal may be about."""
+    """Return the optional features of this request, which the model may refuse."""
     features: set[Extra] = {"pictures"} if request.pictures else set()
     if request.effort:
         features.add("think")
@@ -264,15 +290,15 @@ def _refusable_features(request: Request) -> frozenset[Extra]:
 
 
 def _think(request: Request, model: OllamaModel) -> dict[str, Any]:
-    """Whether to think, or how hard: models differ in the value that they accept."""
+    """Return the field that requests thinking, with a value for this model; {} for none."""
     if not request.effort or not model.can("thinking"):
         return {}
     levels = model.levels
-    if not levels and "gpt-oss" in request.model:  # from an older server
+    if not levels and "gpt-oss" in request.model:  # an older server
         levels = frozenset({"low", "medium", "high"})
     if levels:
-        unknown = {word for row in OLLAMA_LEVELS.values() for word in row} - levels
-        effort_word = level(OLLAMA_LEVELS, request.effort, unknown)
+        all_words = set[str]().union(*OLLAMA_LEVELS.values())
+        effort_word = level(OLLAMA_LEVELS, request.effort, all_words - levels)
         return {"think": effort_word} if effort_word else {}
     return {"think": OLLAMA_SWITCH[request.effort]}
 
@@ -303,15 +329,16 @@ def _piece(message: dict[str, Any]) -> EncodedPiece:
 
 
 def _call_delta(index: int, call: _Call) -> CallDelta:
+    """Return a complete call as one delta. `index` is its number in the response."""
     function = call.function or _Function()
-    written = bytes(function.arguments)
-    if written.startswith(b'"'):  # some templates give the object as a string
-        written = msgspec.json.decode(written, type=str).encode()
-    return CallDelta(index, written.decode(), call.id or "", function.name)
+    arguments = bytes(function.arguments)
+    if arguments.startswith(b'"'):  # some templates send the object as a string
+        arguments = msgspec.json.decode(arguments, type=str).encode()
+    return CallDelta(index, arguments.decode(), call.id or "", function.name)
 
 
 def model_of(body: bytes) -> OllamaModel:
-    """Read the description of a model that `/api/show` returns."""
+    """Parse a response of `/api/show`. Return an empty description for any other body."""
     try:
         description = msgspec.json.decode(body, type=_ModelDescription)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -336,7 +363,10 @@ class _ModelDescription(Struct, frozen=True):
 
 
 def _window(description: _ModelDescription) -> int:
-    """The context window: `num_ctx` if the author set it, else that of the training."""
+    """Return the context window in tokens that the server reports, or 0.
+
+    It is `num_ctx` if the author of the model set that, otherwise the length used in training.
+    """
     for line in (description.parameters or "").splitlines():
         match line.split():
             case ["num_ctx", number] if number.isdecimal():

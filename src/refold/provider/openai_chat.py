@@ -1,8 +1,8 @@
-"""OpenAI's Chat Completions API, and the many servers compatible with it.
+"""A provider for OpenAI's Chat Completions API, and the many servers compatible with it.
 
-`to_wire` and `message_to_wire` encode a request and are pure; `openai_chat_stream`
-parses the chunks of a response. `OpenAIChat` connects the two with HTTP. `Quirks` has
-what differs between servers.
+`to_wire` and `message_to_wire` encode a request and are pure; `openai_chat_stream` parses the
+chunks of a response. `OpenAIChat` connects the two with HTTP. `Quirks` lists the differences
+between servers.
 
 https://platform.openai.com/docs/api-reference/chat
 """
@@ -19,7 +19,7 @@ from refold.provider import sanitize
 from refold.provider.api_client import Http
 from refold.provider.capability_fallback import CapabilityFallback
 from refold.provider.efforts import OPENAI_LEVELS, Level, level
-from refold.provider.encoding_cache import EncodedPiece, IncrementalFold, body_with
+from refold.provider.encoding_cache import Encode, EncodedPiece, IncrementalFold, body_with
 from refold.provider.image_fallback import Hidden, ImageFallback
 from refold.provider.images import (
     NO_IMAGES_PATTERN,
@@ -48,12 +48,13 @@ from refold.values.text import clean
 DEFAULT_QUIRKS = Quirks(output_limit="max_completion_tokens")
 BRIDGE_TEXT = "(read)"  # the text of a bridge message
 
-# What a model or a server may refuse.
+# Features that a model or a server may refuse.
 Extra: TypeAlias = (
     Literal["system", "pictures", "schema", "cache", "kept", "temperature"]
     | Level
-    # and how it wants the rest: no usage, short ids, the thinking of calls, a response
-    # between a result and a user's message, the other name of the limit
+    # Variants that a server may require. "usage": no usage in streams; "ids": short ids;
+    # "back": the thinking of calls is sent back; "bridge": a response between a result and a
+    # user's message; "limit": the other name of the output limit.
     | Literal["usage", "ids", "back", "bridge", "limit"]
 )
 
@@ -64,13 +65,16 @@ def to_wire(
     quirks: Quirks = DEFAULT_QUIRKS,
     without: frozenset[Extra] = frozenset(),
 ) -> bytes:
-    """Encode the body of a request. `messages`: the joined output of `message_to_wire`."""
+    """Return the body of a request. `messages` is the joined output of `message_to_wire`.
+
+    `without` are the features that the model has refused.
+    """
     system_message = b""
     if system := sanitize.text(request.system).strip():
         system_message = msgspec.json.encode({"role": "system", "content": system})
     body: dict[str, Any] = {"model": clean(request.model), "stream": quirks.stream}
     if quirks.stream and "usage" not in without:
-        body["stream_options"] = {"include_usage": True}  # otherwise it is not reported
+        body["stream_options"] = {"include_usage": True}  # otherwise usage is not reported
     if quirks.costs:
         body["usage"] = {"include": True}
     if request.max_output:
@@ -80,13 +84,13 @@ def to_wire(
         body["tool_choice"] = request.tool_choice
     effort_word = level(OPENAI_LEVELS, request.effort, without)
     if effort_word and quirks.effort_in:
-        nested = quirks.effort_in == "reasoning"
-        body[quirks.effort_in] = {"effort": effort_word} if nested else effort_word
+        is_object = quirks.effort_in == "reasoning"
+        body[quirks.effort_in] = {"effort": effort_word} if is_object else effort_word
     if request.temperature is not None and "temperature" not in without:
         body["temperature"] = request.temperature
     if _asks_for_schema(request, quirks) and "schema" not in without:
-        wanted = {"name": "answer", "schema": request.schema, "strict": False}
-        body["response_format"] = {"type": "json_schema", "json_schema": wanted}
+        json_schema = {"name": "answer", "schema": request.schema, "strict": False}
+        body["response_format"] = {"type": "json_schema", "json_schema": json_schema}
     if request.session and quirks.cache_key and "cache" not in without:
         body["prompt_cache_key"] = sanitize.cache_key(request)
     return body_with(body, "messages", system_message, messages)
@@ -99,11 +103,11 @@ def message_to_wire(
     quirks: Quirks = DEFAULT_QUIRKS,
     with_details: bool = True,
 ) -> Iterator[EncodedPiece]:
-    """Encode a message as one or, if it holds results, as one for each of them.
+    """Yield a message, encoded as one message of the API for each result and one for the rest.
 
-    `with_details`: with the reasoning that only its own server can read.
+    If `with_details`, it includes the reasoning that only the server which sent it can read.
     """
-    yield from _results(message, pictures, quirks)
+    yield from _result_pieces(message, pictures, quirks)
     contents = texts_and_images(message.parts, pictures)
     if message.role == "assistant":
         yield from _answer_pieces(message, join_texts(contents), quirks, with_details)
@@ -114,29 +118,29 @@ def message_to_wire(
 
 
 class OpenAIChat:
-    """GPT, and nearly every other server, through its older protocol."""
+    """A provider for GPT models and nearly all other servers, with OpenAI's older protocol."""
 
     def __init__(self, http: Http, quirks: Quirks = DEFAULT_QUIRKS) -> None:
         bridge = StoredMessage(0, Message("assistant", (Text(BRIDGE_TEXT),)))
         self._http, self._quirks = http, quirks
-        self._encoded = Encodings[tuple[bool, Quirks]](
-            lambda how: partial(message_to_wire, with_details=how[0], quirks=how[1])
-        )
+        self._encoded = Encodings[tuple[bool, Quirks]](_encoder)
         self._bridge_fold = IncrementalFold(
             _BridgeState(Log()), partial(_add_bridge, bridge)
         )
         self._system_as_user = SystemAsUser()
-        self._concessions = CapabilityFallback[Extra](_REFUSAL_PATTERNS)
+        self._capabilities = CapabilityFallback[Extra](_REFUSAL_PATTERNS)
         self._images = ImageFallback()
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yield the response. Features and images that the model refuses are left out."""
         model = request.model
 
         def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            without = self._concessions.features_to_leave_out(model)
+            """Send the request once. The images in `hidden` are described in words."""
+            without = self._capabilities.features_to_leave_out(model)
             quirks = _adapt_quirks(self._quirks, without)
-            asked = self._system_as_user.apply(request) if "system" in without else request
-            conversation = asked.messages
+            sent = self._system_as_user.apply(request) if "system" in without else request
+            conversation = sent.messages
             if quirks.bridged:
                 conversation = self._bridge_fold.fold(conversation).conversation
             encoder = self._encoded.encoding_for(
@@ -145,7 +149,7 @@ class OpenAIChat:
                 hidden=hidden,
             )
             messages = encoder.join(conversation, request.pictures)
-            body = to_wire(asked, messages, quirks, without)
+            body = to_wire(sent, messages, quirks, without)
             splitter = Events if quirks.stream else WholeBody
             start = ChatStreamState(own_wire=quirks.details)
             reader = Reader(
@@ -164,12 +168,18 @@ class OpenAIChat:
             bridged = self._bridge_fold.fold(request.messages).conversation
             if not self._quirks.bridged and len(bridged) > len(request.messages):
                 features = _BRIDGE_FEATURE | features
-            return self._concessions.stream(model, partial(ask, hidden), features)
+            return self._capabilities.stream(model, partial(ask, hidden), features)
 
         return self._images.stream(request, stream_without_refused_features)
 
     async def aclose(self) -> None:
         await self._http.aclose()
+
+
+def _encoder(manner: tuple[bool, Quirks]) -> Encode:
+    """Return an encoder of messages. `manner` is `with_details` and the server's quirks."""
+    with_details, quirks = manner
+    return partial(message_to_wire, with_details=with_details, quirks=quirks)
 
 
 _REFUSAL_PATTERNS: dict[Extra, str] = {
@@ -198,7 +208,7 @@ _BRIDGE_FEATURE: frozenset[Extra] = frozenset(("bridge",))
 
 
 def _adapt_quirks(quirks: Quirks, without: frozenset[Extra]) -> Quirks:
-    """Adapt the quirks to what the server has refused."""
+    """Return the quirks, changed so that requests avoid what the server has refused."""
     if "ids" in without:
         quirks = replace(quirks, short_ids=True)
     if "back" in without:
@@ -206,19 +216,16 @@ def _adapt_quirks(quirks: Quirks, without: frozenset[Extra]) -> Quirks:
     if "bridge" in without:
         quirks = replace(quirks, bridged=True)
     if "limit" in without:
-        names = {"max_tokens": "max_completion_tokens"}
-        other = names.get(quirks.output_limit, "max_tokens")
-        quirks = replace(quirks, output_limit=other)
+        is_older_name = quirks.output_limit == "max_tokens"
+        new_name = "max_completion_tokens" if is_older_name else "max_tokens"
+        quirks = replace(quirks, output_limit=new_name)
     return quirks
 
 
 def _refusable_features(request: Request, quirks: Quirks) -> frozenset[Extra]:
-    """The features of this request that a refusal may be about."""
-    features: set[Extra] = {*OPENAI_LEVELS.get(request.effort, ())}
-    features |= {"ids"} if not quirks.short_ids else set()
-    features |= {"back"} if not quirks.thinking_back else set()
-    features |= {"usage"} if quirks.stream else set()
-    features |= {"limit"} if request.max_output else set()
+    """Return the optional features of this request, which the model may refuse."""
+    features = _refusable_variants(request, quirks)
+    features |= {*OPENAI_LEVELS.get(request.effort, ())}
     if request.temperature is not None:
         features.add("temperature")
     if request.system.strip():
@@ -234,27 +241,48 @@ def _refusable_features(request: Request, quirks: Quirks) -> frozenset[Extra]:
     return frozenset(features)
 
 
+def _refusable_variants(request: Request, quirks: Quirks) -> set[Extra]:
+    """Return the forms of a request, such as short ids, that it does not use yet."""
+    variants = set[Extra]()
+    if not quirks.short_ids:
+        variants.add("ids")
+    if not quirks.thinking_back:
+        variants.add("back")
+    if quirks.stream:
+        variants.add("usage")
+    if request.max_output:
+        variants.add("limit")
+    return variants
+
+
 def _asks_for_schema(request: Request, quirks: Quirks) -> bool:
-    """Whether to request the schema. Several servers apply it to every token: no call is
-    possible then.
+    """Whether the request should contain the schema of its answer.
+
+    If the response may be a call, most servers get no schema, because some apply it to every
+    token, so that no call would be possible.
     """
-    calls = request.tools and request.tool_choice != "none"
-    return sanitize.has_schema(request) and (quirks.schema_beside_tools or not calls)
+    if not sanitize.has_schema(request):
+        return False
+    may_call = request.tools and request.tool_choice != "none"
+    return quirks.schema_beside_tools or not may_call
 
 
-def _results(
+def _result_pieces(
     message: Message, pictures: Pictures, quirks: Quirks
 ) -> Iterator[EncodedPiece]:
-    """A result contains only text. Its images follow all results in a user message."""
-    name = _short_id if quirks.short_ids else str
+    """Yield the encoded results of a message, which contain only text.
+
+    Their images follow in a user message.
+    """
+    to_id = _short_id if quirks.short_ids else str
     shown: list[Content] = []
     for part in message.parts:
         if isinstance(part, ToolResult):
             text, images = result_content(part, pictures)
-            answered = {"role": "tool", "tool_call_id": name(part.call_id)}
+            answered = {"role": "tool", "tool_call_id": to_id(part.call_id)}
             yield _piece({**answered, "content": text})
             if images:
-                shown += [f"[shown by {name(part.call_id)}]", *images]
+                shown += [f"[shown by {to_id(part.call_id)}]", *images]
     if shown and quirks.bridged:
         yield _piece({"role": "assistant", "content": BRIDGE_TEXT})
     if shown:
@@ -264,11 +292,13 @@ def _results(
 def _answer_pieces(
     message: Message, text: str, quirks: Quirks, with_details: bool
 ) -> Iterator[EncodedPiece]:
-    name = _short_id if quirks.short_ids else str
-    # Our own ids: the provider's may be missing, repeated, or from another wire.
+    """Yield an encoded response with its calls; nothing if it has neither calls nor text."""
+    to_id = _short_id if quirks.short_ids else str
+    # Our own ids are sent, because the provider's may be missing, repeated, or from another
+    # wire.
     calls: list[dict[str, Any]] = [
         {
-            "id": name(call.id),
+            "id": to_id(call.id),
             "type": "function",
             "function": {
                 "name": sanitize.name(call.name),
@@ -277,7 +307,7 @@ def _answer_pieces(
         }
         for call in map(sanitize.original_call, message.calls)
     ]
-    if not (calls or text):
+    if not calls and not text:
         return
     answer: dict[str, Any] = {"role": "assistant", "content": text or None}
     if calls and quirks.thinking_back:
@@ -294,39 +324,51 @@ def _to_content(content: Content) -> dict[str, Any]:
 
 
 class _BridgeState(Struct, frozen=True):
-    """A conversation with the bridge message between a result and a user's message."""
+    """A conversation in which bridges are inserted.
+
+    A bridge is a response between a result and a user's message, where some servers require
+    one.
+    """
 
     conversation: Log[StoredMessage]
-    waiting: bool = False  # for a response to the last results
+    unanswered: bool = False  # whether no response to the last results has followed yet
 
 
 def _add_bridge(
     bridge: StoredMessage, state: _BridgeState, stored: StoredMessage
 ) -> _BridgeState:
-    message, conversation, waiting = stored.message, state.conversation, state.waiting
-    if waiting and message.role == "user":
+    """Return the conversation with the message `stored` added.
+
+    If a user's message follows results, the bridge is added before it.
+    """
+    message, conversation, unanswered = stored.message, state.conversation, state.unanswered
+    if unanswered and message.role == "user":
         conversation = conversation.plus(bridge)
     if message.role != "assistant":
-        waiting = message.role == "tool"
-    elif waiting:  # an empty response is not sent
-        waiting = not (message.calls or sanitize.words(message))
-    return _BridgeState(conversation.plus(stored), waiting)
+        unanswered = message.role == "tool"
+    elif unanswered:  # an empty response does not count, because it is not sent
+        unanswered = not (message.calls or sanitize.words(message))
+    return _BridgeState(conversation.plus(stored), unanswered)
 
 
 def _short_id(id_: str) -> str:
+    """Return an id of nine letters and digits for a call id, as some servers require."""
     from hashlib import blake2s
 
     return blake2s(id_.encode("utf-8", "replace")).hexdigest()[:9]
 
 
 def _own_thinking(message: Message) -> str:
-    """The thinking that this wire received. Other wires' thinking is encrypted for them."""
+    """Return the thinking of a response that may be sent to any server.
+
+    Thinking that one wire stored is left out, because it may be encrypted.
+    """
     texts = (p.text for p in message.parts if isinstance(p, Thinking) and not p.wire)
     return "\n\n".join(map(sanitize.text, texts))
 
 
 def _details(message: Message, quirks: Quirks) -> list[Raw]:
-    """The reasoning details that came from this server."""
+    """Return the reasoning details in a message that this server sent, or []."""
     details: list[Raw] = []
     for part in message.parts:
         if quirks.details and isinstance(part, Thinking) and part.wire == quirks.details:

@@ -1,8 +1,8 @@
-"""OpenAI's Chat API: the chunks of a response, parsed into deltas.
+"""Parses the chunks of a response of OpenAI's Chat API into deltas.
 
-Pure: the state so far and a chunk in, the next state and deltas out. A server that does
-not stream sends one chunk. OpenRouter's `reasoning_details` are assembled here, too.
-`openai_chat` encodes the requests.
+The functions are pure: they get the state so far and a chunk, and return the next state and
+deltas. A server that does not stream sends one chunk. OpenRouter's `reasoning_details` are
+assembled here, too. `openai_chat` encodes the requests.
 
 https://platform.openai.com/docs/api-reference/chat-streaming
 """
@@ -33,16 +33,16 @@ class Chunk(Struct, frozen=True):
 
 
 class ChatStreamState(Struct, frozen=True):
-    """What the parser must know of the response so far to read the next chunk."""
+    """The state of the parser between two chunks of a response."""
 
-    calls: "tuple[_Known, ...]" = ()
+    calls: "tuple[_BegunCall, ...]" = ()
     used: "_Usage | None" = None
-    counted: bool = False  # whether the final usage has arrived, and nothing since
+    counted: bool = False  # whether the final usage has arrived, and nothing after it
     begun: bool = False  # whether a part of the response has arrived
     finish: str = ""
     refused: bool = False
     model: str = ""
-    own_wire: str = ""  # the wire that needs its reasoning back; "": none
+    own_wire: str = ""  # the name of the wire that needs its reasoning back; "": none
     details: Log[dict[str, Any]] = msgspec.field(default_factory=Log[dict[str, Any]])
 
 
@@ -80,16 +80,18 @@ def from_wire(
 
 
 def done_if_complete(state: ChatStreamState, marked: bool) -> Done | None:
-    """The end of a response, if it may end here: usage comes after its text.
+    """Return the `Done` of a response that may end here, or None if it was cut off.
 
-    `[DONE]` or the last usage is an end, too: several servers send no finish reason.
+    Several servers send no finish reason. So usage counts as an end, too, and so does `[DONE]`;
+    `marked` says whether that has arrived.
     """
-    if not (state.finish or marked or state.counted):
+    is_complete = state.finish or marked or state.counted
+    if not is_complete:
         return None
     stop = _STOP_REASONS.get(state.finish, "end")
     why = state.finish if stop == "refused" else ""
     if state.refused:
-        stop = "refused"  # its text is the reason
+        stop = "refused"  # the response's text is the reason
     elif state.calls and stop == "end":  # several servers say "stop" after calls
         stop = "calls"
     used = state.used or _Usage()
@@ -98,7 +100,7 @@ def done_if_complete(state: ChatStreamState, marked: bool) -> Done | None:
 
 class _Function(Struct, frozen=True):
     name: str | None = None
-    arguments: str | dict[str, Any] | None = None  # several send the object itself
+    arguments: str | dict[str, Any] | None = None  # several servers send an object instead
 
 
 class _Call(Struct, frozen=True):
@@ -108,7 +110,7 @@ class _Call(Struct, frozen=True):
 
 
 class _ContentPart(Struct, frozen=True):
-    """A part of the content from Mistral's thinking models."""
+    """A part of the text from one of Mistral's thinking models."""
 
     text: str | None = None
     thinking: "list[_ContentPart] | str | None" = None
@@ -142,10 +144,10 @@ class _Usage(Struct, frozen=True):
     cost_details: Any = None
 
 
-class _Known(Struct, frozen=True):
-    """A call that has begun: the server's index and id of it."""
+class _BegunCall(Struct, frozen=True):
+    """A call that has begun, with the server's index and id for it."""
 
-    theirs: int
+    server_index: int
     id: str
     named: bool = True
 
@@ -160,11 +162,12 @@ _STOP_REASONS: dict[str, Stop] = {
 
 
 def _failure_reason(choice: _Choice) -> str:
-    """The failure that the finish reason reports, or ""."""
+    """Return the failure that the finish reason reports, in words, or "" if it reports none."""
     reason = choice.finish_reason or ""
     if reason == "error":  # a gateway reports that its source failed
         return "the model's own server failed"
-    if reason == "abort":  # vLLM, SGLang and LMDeploy, when shut down or overloaded
+    # vLLM, SGLang and LMDeploy report this when they are shut down or overloaded
+    if reason == "abort":
         return "the model's server stopped in the middle"
     for why in (reason, choice.native_finish_reason or ""):
         if why.upper().endswith(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL")):
@@ -175,7 +178,9 @@ def _failure_reason(choice: _Choice) -> str:
 def _read_choice(
     state: ChatStreamState, choice: _Choice
 ) -> tuple[ChatStreamState, list[Delta | StreamError]]:
-    whole = None if state.begun else choice.message  # some repeat all of it at the end
+    """Return the next state, and the deltas of a choice."""
+    # some servers repeat the whole message at the end
+    whole = None if state.begun else choice.message
     delta = choice.delta or whole or _Delta()
     if not state.begun and (delta.content or delta.tool_calls):
         state = replace(state, begun=True)
@@ -194,21 +199,23 @@ def _read_choice(
         pieces += map(_part_to_delta, content)
     if delta.refusal and not state.refused:
         state = replace(state, refused=True)
-    for place, call in enumerate(_calls(delta)):
-        if choice.message and call.index is None:  # whole calls need not be counted
-            call = replace(call, index=place)
+    for index, call in enumerate(_calls(delta)):
+        if choice.message and call.index is None:  # complete calls need no index
+            call = replace(call, index=index)
         state, piece = _add_call_piece(state, call)
         pieces.append(piece)
     return state, pieces
 
 
 def _calls(delta: _Delta) -> Sequence[_Call]:
+    """Return the pieces of calls in a delta, also from an old field for a single call."""
     if delta.function_call and not delta.tool_calls:
         return (_Call(0, function=delta.function_call),)
     return delta.tool_calls or ()
 
 
 def _part_to_delta(part: _ContentPart) -> Delta:
+    """Return the thinking of a part, which is a text or a list of texts, or else its text."""
     if isinstance(part.thinking, str):
         return ThinkingDelta(part.thinking)
     if part.thinking:
@@ -219,30 +226,33 @@ def _part_to_delta(part: _ContentPart) -> Delta:
 def _add_call_piece(
     state: ChatStreamState, call: _Call
 ) -> tuple[ChatStreamState, CallDelta]:
-    """A piece of a call, with our index.
+    """Return the next state, and the delta for a piece of a call, with our index for the call.
 
-    Most servers count calls from 0; some give every call the same index or none at all, and
-    then only a new id with a name shows that this is another call. Some give each piece an id
-    of its own, or let the name end in a mark of the model's format.
+    Most servers count calls from 0. Some give every call the same index or none at all, and
+    then only a new id with a name shows that another call begins. Some give each piece another
+    id, or append a mark of the model's format to the name.
     """
     function = call.function or _Function()
     arguments = _arguments_text(function.arguments)
     name = (function.name or "").partition("<|")[0].strip()
-    known, server_index, id_ = state.calls, call.index, call.id or ""
+    begun, server_index, id_ = state.calls, call.index, call.id or ""
     if server_index is None:
-        server_index = known[-1].theirs if known else 0
-    for index in range(len(known) - 1, -1, -1):
-        if known[index].theirs == server_index:
-            if name and id_ and known[index].id and known[index].id != id_:
-                break
-            if known[index].named or not name:
-                return state, CallDelta(index, arguments)
-            # Several send the arguments first.
-            known_call = replace(known[index], named=True)
-            calls = (*known[:index], known_call, *known[index + 1 :])
-            return replace(state, calls=calls), CallDelta(index, arguments, name=name)
-    calls = (*known, _Known(server_index, id_, bool(name)))
-    return replace(state, calls=calls), CallDelta(len(known), arguments, id_, name)
+        server_index = begun[-1].server_index if begun else 0
+    for index in reversed(range(len(begun))):
+        begun_call = begun[index]
+        if begun_call.server_index != server_index:
+            continue
+        has_other_id = id_ and begun_call.id and begun_call.id != id_
+        if name and has_other_id:
+            break  # another call begins
+        if begun_call.named or not name:
+            return state, CallDelta(index, arguments)
+        # Several servers send the arguments before the name.
+        named_call = replace(begun_call, named=True)
+        calls = (*begun[:index], named_call, *begun[index + 1 :])
+        return replace(state, calls=calls), CallDelta(index, arguments, name=name)
+    calls = (*begun, _BegunCall(server_index, id_, bool(name)))
+    return replace(state, calls=calls), CallDelta(len(begun), arguments, id_, name)
 
 
 def _arguments_text(arguments: str | dict[str, Any] | None) -> str:
@@ -262,6 +272,7 @@ def _usage(usage: _Usage) -> Usage:
 
 
 def _cost(usage: _Usage) -> float | None:
+    """Return the cost in US dollars that a server reports, or None if it reports none."""
     if isinstance(usage.cost, bool) or not isinstance(usage.cost, int | float):
         return None
     match usage.cost_details:
@@ -272,6 +283,7 @@ def _cost(usage: _Usage) -> float | None:
 
 
 def _stream_error(error: Any) -> StreamError:
+    """Return an error, with the status that the server names or that its words suggest."""
     match error:
         case {"message": str(message), "code": int() | str() as code} if re.fullmatch(
             "[45][0-9][0-9]", str(code)
@@ -279,48 +291,55 @@ def _stream_error(error: Any) -> StreamError:
             return StreamError(int(code), message)
         case {"message": str(message), **more}:
             kind = f"{more.get('type')} {more.get('code')}".lower()
+            if "rate_limit" in kind:
+                return StreamError(429, message)
             refused = "invalid" in kind or "context_length" in kind
-            status = 429 if "rate_limit" in kind else 400 if refused else 500
-            return StreamError(status, message)
+            return StreamError(400 if refused else 500, message)
         case _:
             return StreamError(500, error if isinstance(error, str) else str(error))
 
 
-# The fields of a block that grow with each piece. Others are sent once, or repeated.
+# Fields of a block that grow with each piece. Others are sent once, or repeated.
 _GROWING_FIELDS = ("text", "summary")
 
 
 def reasoning_text(details: Iterable[dict[str, Any]]) -> str:
-    """The readable texts among the details."""
+    """Return the readable text in reasoning details, joined."""
     words = (detail.get(name) for detail in details for name in _GROWING_FIELDS)
     return "".join(word for word in words if isinstance(word, str))
 
 
 def join_details(pieces: Iterable[dict[str, Any]]) -> Raw | None:
-    """The details in the form to send back; None if they cannot be encoded."""
+    """Join the pieces of reasoning details to the JSON that must be sent back.
+
+    Return None if it cannot be encoded.
+    """
     blocks: list[_Block] = []
     for piece in pieces:
-        if not (blocks and blocks[-1].continues_with(piece)):
+        if not blocks or not blocks[-1].continues_with(piece):
             blocks.append(_Block())
         blocks[-1].add(piece)
     try:
         return Raw(msgspec.json.encode([block.to_dict() for block in blocks]))
-    except (UnicodeEncodeError, OverflowError):  # half a character, a huge number
+    except (UnicodeEncodeError, OverflowError):  # half a surrogate pair, or a huge number
         return None
 
 
 class _Block:
+    """One block of reasoning details, to which pieces are added as they arrive."""
+
     def __init__(self) -> None:
         self._fields: dict[str, Any] = {}
         self._grown: dict[str, list[str]] = {}
 
     def continues_with(self, piece: dict[str, Any]) -> bool:
         """Whether a piece continues this block: same type and index, and not encrypted."""
-        sealed = piece.get("type") == "reasoning.encrypted"
-        same = (self._fields.get(name) == piece.get(name) for name in ("type", "index"))
-        return not sealed and all(same)
+        if piece.get("type") == "reasoning.encrypted":
+            return False
+        return all(self._fields.get(name) == piece.get(name) for name in ("type", "index"))
 
     def add(self, piece: dict[str, Any]) -> None:
+        """Add a piece. Growing texts are joined; other values, unless None, are replaced."""
         for name, value in piece.items():
             if name in _GROWING_FIELDS and isinstance(value, str):
                 self._fields.setdefault(name, "")

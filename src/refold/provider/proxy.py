@@ -1,12 +1,12 @@
-"""Which proxy a request goes through, and connections through it.
+"""Chooses the proxy for a request, and connects through it.
 
-The variables are those of curl. A proxy resolves names itself, and may know other ones than
-this machine, so it is the proxy that has to refuse addresses. `connect` opens connections
-without one.
+The environment variables are those of curl. A proxy resolves names itself, and may know other
+names than this machine, so only the proxy can refuse addresses. `connect` opens connections
+without a proxy.
 
-Every client uses this one reading of the variables: downloads, web tools and MCP transports
-had different rules. Requests without TLS are sent to an HTTP proxy as whole URLs, because
-most proxies open no tunnels for them.
+All clients use this module, so that downloads, web tools and MCP transports follow the same
+rules. Requests without TLS are sent to an HTTP proxy with the complete URL, because most
+proxies open no tunnels for them.
 """
 
 import base64
@@ -24,9 +24,9 @@ _MAX_HEAD_BYTES = 65536
 
 
 def proxy_for(host: str, port: int, environ: Mapping[str, str], *, tls: bool) -> str:
-    """The proxy the environment names for a place; "" to go there directly.
+    """Return the URL of the proxy for a host, or "" for a direct connection.
 
-    Raises `SetupFault` for one that cannot be used.
+    Raises `SetupFault` if the proxy cannot be used.
     """
     if _is_exempt(host, port, _variable_value("no_proxy", environ)):
         return ""
@@ -36,14 +36,16 @@ def proxy_for(host: str, port: int, environ: Mapping[str, str], *, tls: bool) ->
 
 
 def parse_proxy(proxy: str) -> SplitResult:
-    """The parts of a proxy's address. Raises `SetupFault`."""
+    """Parse the URL of a proxy. Raises `SetupFault` if it is invalid."""
     parts = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
     try:
-        usable = parts.scheme in _DEFAULT_PORTS and parts.hostname and (parts.port or True)
+        _ = parts.port  # raises `ValueError` if it is invalid
+        usable = parts.scheme in _DEFAULT_PORTS and bool(parts.hostname)
     except ValueError:
         usable = False
     if not usable:
-        shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"  # without a password
+        # the address without a password
+        shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         raise SetupFault(
             f"the proxy {shown!r} cannot be used: give an address that begins with http://, "
             "https:// or socks5://, in HTTPS_PROXY, HTTP_PROXY or ALL_PROXY"
@@ -56,7 +58,7 @@ def proxy_port(parts: SplitResult) -> int:
 
 
 def proxy_headers(parts: SplitResult) -> tuple[tuple[str, str], ...]:
-    """The headers that authenticate a request at an HTTP proxy."""
+    """Return the headers that authenticate a request at an HTTP proxy, or ()."""
     if not parts.username:
         return ()
     user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
@@ -65,44 +67,49 @@ def proxy_headers(parts: SplitResult) -> tuple[tuple[str, str], ...]:
 
 
 async def open_tunnel(stream: ByteStream, parts: SplitResult, host: str, port: int) -> None:
-    """Let the proxy, to which `stream` leads, connect it to a place. Raises `ProxyFault`."""
-    opening = _open_socks if parts.scheme.startswith("socks") else _connect
+    """Ask the proxy to which `stream` leads to connect to a host. Raises `ProxyFault`."""
+    opening = _open_socks if parts.scheme.startswith("socks") else _open_http
     try:
         await opening(stream, parts, host, port)
     except (anyio.EndOfStream, anyio.BrokenResourceError) as error:
         raise ProxyFault(f"the proxy {parts.hostname} hung up") from error
 
 
-async def _connect(stream: ByteStream, parts: SplitResult, host: str, port: int) -> None:
-    """A tunnel of an HTTP proxy (RFC 9110, CONNECT)."""
-    target = f"{f'[{host}]' if ':' in host else host}:{port}"
+async def _open_http(stream: ByteStream, parts: SplitResult, host: str, port: int) -> None:
+    """Ask an HTTP proxy for a tunnel to a host (RFC 9110, CONNECT)."""
+    target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     headers = (("host", target), *proxy_headers(parts))
     lines = (f"CONNECT {target} HTTP/1.1", *(f"{n}: {v}" for n, v in headers), "", "")
     await stream.send("\r\n".join(lines).encode())
     answer = b""
-    # Not byte by byte: the other end sends nothing more before we do.
+    # Reading large pieces is safe, because the other end sends nothing more before we do.
     while b"\r\n\r\n" not in answer and len(answer) < _MAX_HEAD_BYTES:
         answer += await stream.receive()
-    status = answer.split(b"\r\n")[0].decode("latin-1")
-    if status.split(" ")[1:2] == ["407"]:
+    status_line = answer.split(b"\r\n")[0].decode("latin-1")
+    _, _, status_and_reason = status_line.partition(" ")
+    status, _, _ = status_and_reason.partition(" ")
+    if status == "407":
         raise ProxyFault(
             f"the proxy {parts.hostname} wants a name and a password that it takes: give "
             "them in its address, as http://NAME:PASSWORD@HOST:PORT"
         )
-    if status.split(" ")[1:2] != ["200"]:
-        raise ProxyFault(f"the proxy {parts.hostname} answered {status!r}")
+    if status != "200":
+        raise ProxyFault(f"the proxy {parts.hostname} answered {status_line!r}")
 
 
 async def _open_socks(stream: ByteStream, parts: SplitResult, host: str, port: int) -> None:
+    """Log in to a SOCKS 5 proxy, and ask it to connect to a host (RFC 1928)."""
     from socksio import exceptions, socks5
 
-    protocol: Any = socks5.SOCKS5Connection()  # its methods have no types for callers
+    # its methods have no type annotations for callers
+    protocol: Any = socks5.SOCKS5Connection()
     user = unquote(parts.username or "").encode()
     password = unquote(parts.password or "").encode()
     method = socks5.SOCKS5AuthMethod
     ways = [method.USERNAME_PASSWORD] if user else [method.NO_AUTH_REQUIRED]
 
-    async def answer(size: int) -> bytes:
+    async def receive(size: int) -> bytes:
+        """Return exactly `size` bytes."""
         data = b""
         while len(data) < size:
             data += await stream.receive(size - len(data))
@@ -111,13 +118,13 @@ async def _open_socks(stream: ByteStream, parts: SplitResult, host: str, port: i
     try:
         protocol.send(socks5.SOCKS5AuthMethodsRequest(ways))
         await stream.send(protocol.data_to_send())
-        reply = protocol.receive_data(await answer(2))
+        reply = protocol.receive_data(await receive(2))
         if not (isinstance(reply, socks5.SOCKS5AuthReply) and reply.method in ways):
             raise ProxyFault(f"the proxy {parts.hostname} wants another way to log in")
         if user:
             protocol.send(socks5.SOCKS5UsernamePasswordRequest(user, password))
             await stream.send(protocol.data_to_send())
-            login = protocol.receive_data(await answer(2))
+            login = protocol.receive_data(await receive(2))
             if not (
                 isinstance(login, socks5.SOCKS5UsernamePasswordReply) and login.success
             ):
@@ -125,9 +132,12 @@ async def _open_socks(stream: ByteStream, parts: SplitResult, host: str, port: i
         command = socks5.SOCKS5Command.CONNECT
         protocol.send(socks5.SOCKS5CommandRequest.from_address(command, (host, port)))
         await stream.send(protocol.data_to_send())
-        head = await answer(5)
-        remaining_bytes = {1: 3, 3: head[4], 4: 15}.get(head[3], 0) + 2
-        opened = protocol.receive_data(head + await answer(remaining_bytes))
+        head = await receive(5)  # with the first byte of the address
+        # The rest of an IPv4 address, a name (whose first byte is its length) or an IPv6 address.
+        address_bytes = {1: 3, 3: head[4], 4: 15}.get(head[3], 0)
+        opened = protocol.receive_data(
+            head + await receive(address_bytes + 2)
+        )  # and the port
     except exceptions.SOCKSError as error:
         raise ProxyFault(f"the proxy {parts.hostname} does not speak SOCKS 5") from error
     if not isinstance(opened, socks5.SOCKS5Reply):
@@ -138,22 +148,30 @@ async def _open_socks(stream: ByteStream, parts: SplitResult, host: str, port: i
 
 
 def _variable_value(name: str, environ: Mapping[str, str]) -> str:
-    """The value of a variable, in lower case or else in upper case."""
+    """Return the value of a variable with this lower-case name, or else of its upper-case name.
+
+    Return "" if neither is set.
+    """
     if name in environ:
         return environ[name].strip()
-    # A web server passes the header `Proxy` of a request to its programs as HTTP_PROXY.
+    # A web server passes the request header `Proxy` to its programs as HTTP_PROXY.
     if name == "http_proxy" and "REQUEST_METHOD" in environ:
         return ""
     return environ.get(name.upper(), "").strip()
 
 
 def _is_exempt(host: str, port: int, rules: str) -> bool:
-    """Whether a rule covers the host: domain, address or network (with a port), or `*`."""
+    """Whether one of the rules in `no_proxy` covers a host and port.
+
+    A rule is `*`, or a domain, address or network, which may have a port.
+    """
     for word in rules.replace(",", " ").split():
         if word == "*":
             return True
-        rule, colon, number = word.rpartition(":")
-        if not (colon and number.isdecimal() and (":" not in rule or rule.endswith("]"))):
+        rule, _, number = word.rpartition(":")
+        # Without brackets, the last part of an IPv6 address is not a port.
+        may_have_port = ":" not in rule or rule.endswith("]")
+        if not number.isdecimal() or not may_have_port or ":" not in word:
             rule, number = word, ""
         if number and int(number) != port:
             continue
@@ -166,7 +184,8 @@ def _is_exempt(host: str, port: int, rules: str) -> bool:
 
 
 def _is_in_network(host: str, network: str) -> bool:
-    import ipaddress  # takes time to load, and few users write one
+    """Whether an address is in a network. False if either is not a valid one."""
+    import ipaddress  # the import takes time, and few users write a network
 
     try:
         return ipaddress.ip_address(host) in ipaddress.ip_network(network, strict=False)

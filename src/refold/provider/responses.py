@@ -1,9 +1,9 @@
-"""OpenAI's Responses API, and the servers compatible with it.
+"""A provider for OpenAI's Responses API, and the servers compatible with it.
 
 `to_wire` and `message_to_wire` encode a request and are pure; `responses_stream` parses the
-events of a response. `OpenAIResponses` connects the two with HTTP. The server stores
-nothing: each request has the whole conversation, with encrypted reasoning items that are
-returned unchanged.
+events of a response. `OpenAIResponses` connects the two with HTTP. The server stores nothing:
+each request has the whole conversation, with encrypted reasoning items that are returned
+unchanged.
 
 https://platform.openai.com/docs/api-reference/responses
 """
@@ -46,9 +46,9 @@ from refold.provider.wire_stream import Reader, deltas
 from refold.values.messages import Message, Text, Thinking, ToolCall, ToolResult
 from refold.values.text import clean
 
-# What a model or an account may refuse: images, a schema, a cache key, each effort,
-# summaries of its reasoning, encrypted reasoning, reasoning encrypted for another account,
-# and MCP servers.
+# Features that a model or an account may refuse. "cache": a cache key;
+# "summary": summaries of its reasoning; "encrypted": encrypted reasoning; "kept": reasoning
+# encrypted for another account; "hosted": MCP servers; and each effort.
 Extra: TypeAlias = (
     Literal[
         "pictures",
@@ -67,7 +67,10 @@ Extra: TypeAlias = (
 def to_wire(
     request: Request, items: bytes, without: frozenset[Extra] = frozenset()
 ) -> bytes:
-    """Encode the body of a request. `items`: the joined output of `message_to_wire`."""
+    """Return the body of a request. `items` is the joined output of `message_to_wire`.
+
+    `without` are the features that the model has refused.
+    """
     body: dict[str, Any] = {
         "model": clean(request.model),
         "stream": True,
@@ -82,8 +85,8 @@ def to_wire(
     if request.session and "cache" not in without:
         body["prompt_cache_key"] = sanitize.cache_key(request)
     if sanitize.has_schema(request) and "schema" not in without:
-        wanted = {"name": "answer", "schema": request.schema, "strict": False}
-        body["text"] = {"format": {"type": "json_schema", **wanted}}
+        json_schema = {"name": "answer", "schema": request.schema, "strict": False}
+        body["text"] = {"format": {"type": "json_schema", **json_schema}}
     if system := sanitize.text(request.system).strip():
         body["instructions"] = system
     if request.max_output:
@@ -94,7 +97,7 @@ def to_wire(
             "name": t.name,
             "description": t.description,
             "parameters": t.parameters,
-            "strict": False,  # strict is the default, and refuses most schemas
+            "strict": False,  # strict is the default, and rejects most schemas
         }
         for t in request.tools
     ]
@@ -108,7 +111,8 @@ def to_wire(
     return body_with(body, "input", items)
 
 
-_OWN_ECHO = EchoOptions(WIRE_NAME)  # reasoning is that of this wire, and no server is named
+# Reasoning is sent back to this wire, and no MCP server is named.
+_OWN_ECHO = EchoOptions(WIRE_NAME)
 
 
 def message_to_wire(
@@ -117,7 +121,7 @@ def message_to_wire(
     *,
     echo: EchoOptions = _OWN_ECHO,
 ) -> Iterator[EncodedPiece]:
-    """Encode a message as items."""
+    """Yield a message, encoded as items. `echo` selects the reasoning that is sent again."""
     if message.role == "assistant":
         items = [*_assistant_items(message, echo)]
         while items and items[-1]["type"] == "reasoning":
@@ -129,6 +133,7 @@ def message_to_wire(
 
 
 def _reasoning(request: Request, without: frozenset[Extra]) -> dict[str, str]:
+    """Return the options for reasoning, without those in `without`; {} if there are none."""
     fields: dict[str, str] = {}
     if "summary" not in without:
         fields["summary"] = "auto"  # otherwise reasoning is not returned
@@ -138,6 +143,7 @@ def _reasoning(request: Request, without: frozenset[Extra]) -> dict[str, str]:
 
 
 def _user_items(message: Message, pictures: Pictures) -> Iterator[dict[str, Any]]:
+    """Yield the results in a message, then its text and images as one item."""
     for part in message.parts:
         if isinstance(part, ToolResult):
             text, images = result_content(part, pictures)
@@ -162,7 +168,11 @@ def _to_content(content: Content) -> dict[str, str]:
 
 
 def _assistant_items(message: Message, echo: EchoOptions) -> Iterator[dict[str, Any]]:
-    phase: dict[str, Any] = {}  # of the text that follows
+    """Yield the texts, the calls and the reasoning of a response in their order.
+
+    Reasoning that another wire stored is left out.
+    """
+    phase: dict[str, Any] = {}  # the phase of the text that follows
     for part in message.parts:
         match part:
             case Text(text) if text.strip():
@@ -183,7 +193,8 @@ def _assistant_items(message: Message, echo: EchoOptions) -> Iterator[dict[str, 
                         continue
             case ToolCall(id_):
                 call = sanitize.original_call(part)
-                # Our own id: the provider's may be missing, repeated, or from another wire.
+                # Our own id is sent, because the provider's may be missing, repeated, or
+                # from another wire.
                 yield {
                     "type": "function_call",
                     "call_id": id_,
@@ -197,6 +208,10 @@ def _assistant_items(message: Message, echo: EchoOptions) -> Iterator[dict[str, 
 def _hosted_items(
     data: dict[str, Any], mcp_servers: tuple[str, ...]
 ) -> Iterator[dict[str, Any]]:
+    """Yield the items of a stored call of an MCP tool that the provider called itself.
+
+    If the call's server is not in `mcp_servers`, yield a description of the call instead.
+    """
     from refold.provider.hosted_mcp import restore_parts
 
     items, words = restore_parts(data, mcp_servers) or ([], "")
@@ -206,6 +221,7 @@ def _hosted_items(
 
 
 def _decode_stored(data: Raw) -> Any:
+    """Decode a stored value. Return None if it is not JSON."""
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -213,7 +229,7 @@ def _decode_stored(data: Raw) -> Any:
 
 
 class OpenAIResponses:
-    """GPT, and compatible servers, through its newer protocol."""
+    """A provider for GPT models and compatible servers, with OpenAI's newer protocol."""
 
     def __init__(
         self, http: Http, own_wire: str = WIRE_NAME, *, hosts_mcp: bool = False
@@ -222,16 +238,18 @@ class OpenAIResponses:
         self._encoded = Encodings[EchoOptions](
             lambda manner: partial(message_to_wire, echo=manner)
         )
-        self._concessions = CapabilityFallback[Extra](_REFUSAL_PATTERNS)
+        self._capabilities = CapabilityFallback[Extra](_REFUSAL_PATTERNS)
         self._images = ImageFallback()
 
     def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yield the response. Features and images that the model refuses are left out."""
         model = request.model
         if request.hosted and not self._hosts_mcp:
             request = replace(request, hosted=())
 
         def ask(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            without = self._concessions.features_to_leave_out(model)
+            """Send the request once. The images in `hidden` are described in words."""
+            without = self._capabilities.features_to_leave_out(model)
             own_wire = "" if "kept" in without else self._own_wire
             hosted = () if "hosted" in without else request.hosted
             echo = EchoOptions(own_wire, tuple(server.name for server in hosted))
@@ -256,7 +274,7 @@ class OpenAIResponses:
             return deltas(self._http, "/responses", body, request, reader)
 
         def stream_without_refused_features(hidden: Hidden) -> AsyncGenerator[Delta, None]:
-            return self._concessions.stream(
+            return self._capabilities.stream(
                 model, partial(ask, hidden), _refusable_features(request)
             )
 
@@ -286,7 +304,7 @@ _REFUSAL_PATTERNS: dict[Extra, str] = {
 
 
 def _refusable_features(request: Request) -> frozenset[Extra]:
-    """The features of this request that a refusal may be about."""
+    """Return the optional features of this request, which the model may refuse."""
     features: set[Extra] = {
         "kept",
         "encrypted",

@@ -1,7 +1,7 @@
-"""OpenAI's Responses API: the events of a response, parsed into deltas.
+"""Parses the events of a response of OpenAI's Responses API into deltas.
 
-Pure: the state so far and an event in, the next state and deltas out. `responses` encodes
-the requests.
+The functions are pure: they get the state so far and an event, and return the next state and
+deltas. `responses` encodes the requests.
 
 https://platform.openai.com/docs/api-reference/responses-streaming
 """
@@ -19,11 +19,11 @@ from refold.provider.port import CallDelta, Delta, Done, Stop, TextDelta, Thinki
 from refold.provider.wire_stream import openai_usage
 from refold.values.usage import Usage
 
-WIRE_NAME = "openai-responses"  # and the name under which OpenAI's reasoning is kept
+WIRE_NAME = "openai-responses"  # also the name under which OpenAI's reasoning is stored
 
 
 class Event(Struct, frozen=True):
-    """Any event of the stream; fields that a type lacks keep their defaults."""
+    """An event of the stream. Fields that do not exist in its type keep their defaults."""
 
     type: str
     delta: str | None = None
@@ -54,39 +54,39 @@ class _Response(Struct, frozen=True):
     usage: _Usage | None = None
 
 
-class _Known(Struct, frozen=True):
-    """A call that has begun: the server's index and id of it."""
+class _BegunCall(Struct, frozen=True):
+    """A call that has begun, with the server's index and id for it."""
 
-    theirs: int | None
+    output_index: int | None
     item: str
-    fed: bool = False  # whether its arguments have begun to arrive
+    received: bool = False  # whether its arguments have begun to arrive
 
 
 class ResponsesStreamState(Struct, frozen=True):
-    """What the parser must know of the response so far to read the next event."""
+    """The state of the parser between two events of a response."""
 
-    calls: "tuple[_Known, ...]" = ()
+    calls: "tuple[_BegunCall, ...]" = ()
     begun: bool = False  # whether any item has begun
-    fed: bool = False  # whether the open item has received text
-    open_items: int = 0  # that have begun and not ended
+    received: bool = False  # whether the open item has received text
+    open_items: int = 0  # the number of items that have begun and not ended
     refused: bool = False
-    own_wire: str = WIRE_NAME  # the name under which reasoning is kept for its maker
-    mcp_servers: tuple[str, ...] = ()  # the MCP servers that it was asked to connect to
+    own_wire: str = WIRE_NAME  # the name under which this response's reasoning is stored
+    mcp_servers: tuple[str, ...] = ()  # the MCP servers that the request named
 
 
 def from_wire(
     state: ResponsesStreamState, event: Event
 ) -> tuple[ResponsesStreamState, tuple[Delta | StreamError, ...]]:
-    """Return the next state and the deltas of an event. Unknown events have none."""
+    """Return the next state, and the deltas of an event. An unknown event has no deltas."""
     match event.type:
         case "response.output_text.delta":
-            return _mark_fed(state), (TextDelta(event.delta or ""),)
+            return _mark_received(state), (TextDelta(event.delta or ""),)
         case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-            return _mark_fed(state), (ThinkingDelta(event.delta or ""),)
+            return _mark_received(state), (ThinkingDelta(event.delta or ""),)
         case "response.reasoning_summary_part.added" if event.summary_index:
             return state, (ThinkingDelta("\n\n"),)
         case "response.refusal.delta":
-            refused = replace(_mark_fed(state), refused=True)
+            refused = replace(_mark_received(state), refused=True)
             return refused, (TextDelta(event.delta or ""),)
         case "response.function_call_arguments.delta":
             return _add_arguments(state, event, event.delta)
@@ -97,15 +97,21 @@ def from_wire(
 
 
 def done_if_complete(state: ResponsesStreamState, marked: bool) -> Done | None:
-    """The `Done` of a response that ends with `[DONE]` alone, if all items are complete."""
-    if not (marked and state.begun) or state.open_items:
+    """Return the `Done` of a response that only `[DONE]` ends, if all its items are complete.
+
+    Return None otherwise. `marked` says whether `[DONE]` has arrived.
+    """
+    if not marked or not state.begun or state.open_items:
         return None
     stop: Stop = "calls" if state.calls else "end"
     return Done(stop="refused" if state.refused else stop)
 
 
 def events_of_body(body: bytes) -> list[bytes]:
-    """The events of a response that was not streamed."""
+    """Convert the body of a response that was not streamed to events.
+
+    Return [] for JSON that is not a response, and `[body]` for text that is not JSON.
+    """
     try:
         content: Any = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -156,19 +162,22 @@ _STATUS_BY_ERROR = {
 def _handle_boundary(
     state: ResponsesStreamState, event: Event
 ) -> tuple[ResponsesStreamState, tuple[Delta | StreamError, ...]]:
-    """Handle the beginning and end of items, and the end of the response."""
+    """Return the next state and the deltas at the start or end of an item or the response.
+
+    An unknown event has no deltas.
+    """
     match event.type:
         case "response.output_item.added":
             open_items = state.open_items + 1
-            began = replace(state, begun=True, fed=False, open_items=open_items)
+            began = replace(state, begun=True, received=False, open_items=open_items)
             return _begin_item(began, event)
         case "response.output_item.done":
-            left = max(state.open_items - 1, 0)
-            return _end_item(replace(state, open_items=left), event)
+            open_items = max(state.open_items - 1, 0)
+            return _end_item(replace(state, open_items=open_items), event)
         case "response.completed" | "response.incomplete" | "response.failed":
             ended = event.response or _Response()
             return _finish(state, ended, event.type.removeprefix("response."))
-        case "response.done":  # from some gateways, as in OpenAI's Realtime API
+        case "response.done":  # some gateways send this, as in OpenAI's Realtime API
             ended = event.response or _Response()
             return _finish(state, ended, ended.status or "completed")
         case "error":
@@ -178,13 +187,17 @@ def _handle_boundary(
             return state, ()
 
 
-def _mark_fed(state: ResponsesStreamState) -> ResponsesStreamState:
-    return state if state.fed else replace(state, begun=True, fed=True)
+def _mark_received(state: ResponsesStreamState) -> ResponsesStreamState:
+    return state if state.received else replace(state, begun=True, received=True)
 
 
 def _begin_item(
     state: ResponsesStreamState, event: Event
 ) -> tuple[ResponsesStreamState, tuple[Delta, ...]]:
+    """Return the next state and the delta at the start of a call, or of a message's phase.
+
+    The start of any other item has no deltas.
+    """
     match event.item:
         case {"type": "mcp_call", "server_label": server} as stored_item if (
             server in state.mcp_servers
@@ -193,12 +206,14 @@ def _begin_item(
 
             return state, begin_openai_item(cast("dict[str, Any]", stored_item))
         case {"type": "function_call", **item}:
-            known = _Known(event.output_index, str(item.get("id") or item.get("call_id")))
+            known = _BegunCall(
+                event.output_index, str(item.get("id") or item.get("call_id"))
+            )
             call_id, name = str(item.get("call_id") or ""), str(item.get("name") or "")
             began = CallDelta(len(state.calls), "", call_id, name)
             return replace(state, calls=(*state.calls, known)), (began,)
         case {"type": "message", "phase": str(phase)}:
-            # Commentary or final answer: the model needs the phase back.
+            # Commentary or final answer: the model needs its phase back.
             data = Raw(msgspec.json.encode({"phase": phase}))
             return state, (ThinkingDelta("", state.own_wire, data),)
         case _:
@@ -208,12 +223,20 @@ def _begin_item(
 def _add_arguments(
     state: ResponsesStreamState, event: Event, piece: str | None
 ) -> tuple[ResponsesStreamState, tuple[Delta, ...]]:
+    """Return the next state, and the delta for a piece of a call's arguments.
+
+    There is no delta if the piece is empty or the call has not begun.
+    """
     index = _call_index(state, event.output_index, event.item_id)
     if index is None or not piece:
         return state, ()
     known = state.calls[index]
-    if not known.fed:
-        calls = (*state.calls[:index], replace(known, fed=True), *state.calls[index + 1 :])
+    if not known.received:
+        calls = (
+            *state.calls[:index],
+            replace(known, received=True),
+            *state.calls[index + 1 :],
+        )
         state = replace(state, calls=calls)
     return state, (CallDelta(index, piece),)
 
@@ -221,9 +244,9 @@ def _add_arguments(
 def _add_whole_arguments(
     state: ResponsesStreamState, event: Event
 ) -> tuple[ResponsesStreamState, tuple[Delta, ...]]:
-    """The arguments at once, from a server that did not send them in pieces."""
+    """Return the next state, and a delta for arguments that did not arrive in pieces."""
     index = _call_index(state, event.output_index, event.item_id)
-    if index is None or state.calls[index].fed:
+    if index is None or state.calls[index].received:
         return state, ()
     return _add_arguments(state, event, event.arguments)
 
@@ -231,8 +254,8 @@ def _add_whole_arguments(
 def _end_item(
     state: ResponsesStreamState, event: Event
 ) -> tuple[ResponsesStreamState, tuple[Delta, ...]]:
-    """The complete item: the parts that did not arrive in pieces are returned now."""
-    fed, state = state.fed, replace(state, begun=True, fed=False)
+    """Return the state after an item, and deltas for parts that did not arrive in pieces."""
+    received, state = state.received, replace(state, begun=True, received=False)
     match event.item:
         case {"type": "function_call", **item}:
             began: tuple[Delta, ...] = ()
@@ -240,10 +263,11 @@ def _end_item(
             index = _call_index(state, event.output_index, server_id)
             if index is None:
                 state, began = _begin_item(state, event)
-            elif state.calls[index].fed:
+            elif state.calls[index].received:
                 return state, ()
-            pointed = replace(event, item_id=server_id)
-            state, whole = _add_arguments(state, pointed, str(item.get("arguments") or ""))
+            event = replace(event, item_id=server_id)
+            arguments = str(item.get("arguments") or "")
+            state, whole = _add_arguments(state, event, arguments)
             return state, (*began, *whole)
         case {
             "type": "mcp_call" | "mcp_list_tools",
@@ -256,12 +280,12 @@ def _end_item(
             )
         case {"type": "reasoning"} as stored_item:
             item = cast("dict[str, Any]", stored_item)
-            text = "" if fed else "\n\n".join(_texts(item))
+            text = "" if received else "\n\n".join(_texts(item))
             if item.get("encrypted_content") or item.get("content"):
                 whole = ThinkingDelta(text, state.own_wire, Raw(_json(item)))
                 return state, (whole,)
             return state, (ThinkingDelta(text),) if text else ()
-        case {"type": "message"} as stored_item if not fed:
+        case {"type": "message"} as stored_item if not received:
             item = cast("dict[str, Any]", stored_item)
             refused = any("refusal" in part for part in item.get("content") or ())
             state = replace(state, refused=state.refused or refused)
@@ -273,8 +297,12 @@ def _end_item(
 def _finish(
     state: ResponsesStreamState, response: _Response, kind: str
 ) -> tuple[ResponsesStreamState, tuple[Delta | StreamError, ...]]:
+    """Return the last state, and the deltas at the end of a response: `Done` or an error.
+
+    `kind` is the status in the event's name, which counts if the response has no status.
+    """
     pieces: list[Delta | StreamError] = []
-    if not state.begun:  # some servers stream nothing but the end
+    if not state.begun:  # some servers stream only the end
         for index, item in enumerate(response.output or ()):
             event = Event("", item=item, output_index=index)
             state, item_pieces = _end_item(state, event)
@@ -298,23 +326,32 @@ def _finish(
 def _call_index(
     state: ResponsesStreamState, output_index: int | None, item: str | None
 ) -> int | None:
-    """The index of a call in `calls`: by the server's index, or else by its id."""
+    """Return the index in `state.calls` of a call, or None if the call has not begun.
+
+    It is found by the server's index, or if there is none by its id, `item`.
+    """
     for index, known in enumerate(state.calls):
-        if known.theirs == output_index if output_index is not None else known.item == item:
+        if output_index is None:
+            is_same = known.item == item
+        else:
+            is_same = known.output_index == output_index
+        if is_same:
             return index
     return None
 
 
 def _texts(item: dict[str, Any]) -> Iterable[str]:
+    """Yield the texts in an item: its summary, its content and its refusal."""
     for part in [*(item.get("summary") or ()), *(item.get("content") or ())]:
         if text := part.get("text") or part.get("refusal"):
             yield text
 
 
 def _json(item: dict[str, Any]) -> bytes:
+    """Encode a reasoning item as JSON, without its summary if that cannot be encoded."""
     try:
         return msgspec.json.encode(item)
-    except (UnicodeEncodeError, OverflowError):  # half a character in a summary
+    except (UnicodeEncodeError, OverflowError):  # half a surrogate pair in a summary
         return msgspec.json.encode({**item, "summary": []})
 
 
@@ -329,12 +366,12 @@ def _usage(usage: _Usage | None) -> Usage:
 
 
 def _stream_error(error: Any) -> StreamError:
+    """Return the error with the status for its code, or else the likely one, 400 or 500."""
     match error:
         case {"message": str(message), **more}:
             code = str(more.get("code") or more.get("type") or "")
         case _:
             return StreamError(500, str(error))
-    status = _STATUS_BY_ERROR.get(
-        code, 400 if re.search(_CLIENT_ERROR_PATTERN, code) else 500
-    )
+    likely_status = 400 if re.search(_CLIENT_ERROR_PATTERN, code) else 500
+    status = _STATUS_BY_ERROR.get(code, likely_status)
     return StreamError(status, f"{code}: {message}" if code else message)

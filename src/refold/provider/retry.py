@@ -1,15 +1,15 @@
-"""A provider that retries after a temporary failure, with exponential backoff.
+"""A provider that repeats requests after a temporary failure, with exponential backoff.
 
-It wraps a provider and is one. It retries only what may pass by itself (`Overloaded`,
-`Unreachable`). A response that fails in the middle is dropped (`Dropped`) before the request
-is repeated, unless the provider has called tools of its own in it. `fallback` asks other
-models.
+It wraps another provider. It retries only errors that may pass by themselves (`Overloaded`,
+`Unreachable`). After a response that failed in the middle, it yields `Dropped` before it
+repeats the request; it does not repeat it if the provider has already called tools itself.
+`fallback` asks other models.
 
-The engine records the drop and its cost before it takes the next delta, so no second
-request follows in silence. Overloads last for minutes and get three times as many attempts. So
-does a network that is lost: the provider has answered before, and nothing of this response came.
-A wrong address fails sooner.
-A partial answer is not continued by a prefilled message: half a call cannot be continued.
+The engine records the drop and its cost before it takes the next delta, so each further request
+is announced. Overloads last for minutes, so there are three times as many attempts; the same
+applies if the network is lost, that is if the provider has answered before and nothing of this
+response has arrived. A wrong address fails sooner. A partial answer is not continued by a
+prefilled message, because half a call cannot be continued.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -32,10 +32,10 @@ from refold.values.log_level import WriteLog, discard_line
 
 
 class Backoff(Struct, frozen=True):
-    """How often and how long to wait, in seconds.
+    """The number of retries, and the time in seconds to wait before each.
 
-    Full jitter: a random part of a ceiling that doubles, so that many clients that failed
-    together do not retry together.
+    With full jitter, the wait is a random part of a ceiling that doubles, so that many clients
+    that failed together do not retry together.
     https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
     """
 
@@ -43,43 +43,50 @@ class Backoff(Struct, frozen=True):
     first: float = 1.0  # the first ceiling
     least: float = 0.1
     longest: float = 60.0  # if a provider asks for more, its error is reported instead
-    first_overloaded: float = 4.0  # the first ceiling after an overload without a time
-    first_limited: float = 8.0  # the first ceiling after a rate limit without a time
-    longest_overloaded: float = 60.0  # ceiling after both
-    fallback: bool = False  # another model is asked next, so a lost network gets no more
-    endless: bool = False  # an overload is waited for until the caller's own limit
+    first_overloaded: float = 4.0  # the first ceiling after an overload that names no time
+    first_limited: float = 8.0  # the first ceiling after a rate limit that names no time
+    longest_overloaded: float = 60.0  # the highest ceiling after both
+    # another model is asked next, so a lost network gets no extra attempts
+    fallback: bool = False
+    endless: bool = False  # an overload is retried until the caller's own limit
 
     def attempts(self, *, overload: bool, lost: bool = False) -> int:
-        """The number of attempts, the first one included; 0: they are not limited.
+        """Return the number of attempts, including the first; 0 means no limit.
 
-        `lost`: a provider that has answered before cannot be reached.
+        `overload` says that the provider is overloaded, and `lost` that it has answered before
+        but can no longer be reached.
         """
         if overload and self.endless:
             return 0
-        return 1 + self.retries * (3 if overload or (lost and not self.fallback) else 1)
+        lasts_long = overload or (lost and not self.fallback)
+        return 1 + self.retries * (3 if lasts_long else 1)
 
     def wait_seconds(self, retry: int, wanted_seconds: float, dice: float) -> float:
-        """Seconds before retry number `retry`, from 0: the provider's wait plus our own.
-        With a small wait from the provider alone, all retries would be spent at once.
+        """Return the seconds to wait before retry number `retry`, which counts from 0.
+
+        The result is the wait that the provider asks for plus a random one. The first alone may
+        be so short that all retries would be spent at once. `dice` is a random number from 0 to
+        1.
         """
-        return wanted_seconds + max(
-            self.least, dice * min(self.first * 2**retry, self.longest)
-        )
+        ceiling = min(self.first * 2**retry, self.longest)
+        return wanted_seconds + max(self.least, dice * ceiling)
 
     def overload_wait_seconds(self, retry: int, dice: float, *, limited: bool) -> float:
-        """Seconds to wait after an overload or a rate limit that names no time.
+        """Return the seconds to wait after an overload, or after a rate limit if `limited`.
 
-        At least half of the ceiling: both last for minutes, so a short wait would spend a
-        retry for nothing.
+        This is for a provider that asks for no certain wait. The result is at least half of the
+        ceiling: both conditions last for minutes, so an early retry would be wasted.
         """
         first = self.first_limited if limited else self.first_overloaded
-        return (0.5 + dice / 2) * min(
-            first * 2**retry, self.longest_overloaded, self.longest
-        )
+        ceiling = min(first * 2**retry, self.longest_overloaded, self.longest)
+        return (0.5 + dice / 2) * ceiling
 
 
 class RetryingProvider:
-    """`inner`, with retries while it is busy. Tests can replace `sleep` and `dice`."""
+    """Wraps `inner`, and repeats a request after a temporary failure.
+
+    Tests can replace `sleep` and `dice`, a source of random numbers.
+    """
 
     def __init__(
         self,
@@ -91,15 +98,14 @@ class RetryingProvider:
         write_log: WriteLog = discard_line,
     ) -> None:
         self.inner, self._backoff = inner, backoff or Backoff()
-        self._sleep, self._dice, self._write_log = (
-            sleep,
-            dice or _random_fraction,
-            write_log,
-        )
-        self._answered = False
+        self._sleep, self._dice = sleep, dice or _random_fraction
+        self._write_log = write_log
+        self._answered = False  # whether the provider has completed a response
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        retries = {True: 0, False: 0}  # after overloads, and after other failures
+        """Yield the response of the first attempt that succeeds. Raises `ProviderError`."""
+        # number of retries after overloads (True), and after other failures
+        retries = {True: 0, False: 0}
         while True:
             attempt = Attempt()
             try:
@@ -115,7 +121,9 @@ class RetryingProvider:
                 )
                 retry = retries[overload]
                 attempts = self._backoff.attempts(overload=overload, lost=lost)
-                if attempt.hosted or (attempts and retry + 1 >= attempts):
+                has_tried_all = attempts > 0 and retry + 1 >= attempts
+                # Calls that the provider made itself must not be repeated.
+                if attempt.hosted or has_tried_all:
                     self._write_log("error", f"{request.model}: {error}", request.session)
                     raise
                 failure, wait = error, self._wait_seconds(retry, error)
@@ -138,9 +146,13 @@ class RetryingProvider:
             await self.inner.aclose()
 
     def _wait_seconds(self, retry: int, error: Overloaded | Unreachable) -> float:
-        wanted_seconds = (
-            (error.retry_after or 0.0) if isinstance(error, Overloaded) else 0.0
-        )
+        """Return the seconds to wait before the next attempt.
+
+        Raises `Overloaded` if the provider asks for more than the longest wait.
+        """
+        wanted_seconds = 0.0
+        if isinstance(error, Overloaded) and error.retry_after is not None:
+            wanted_seconds = error.retry_after
         if wanted_seconds > self._backoff.longest:
             raise Overloaded(
                 f"{error}; it asks for a wait of {_format_seconds(wanted_seconds)}, and refold waits "

@@ -1,8 +1,8 @@
-"""Makes a conversation valid for providers, whatever models and tools have put in it.
+"""Makes any conversation valid for providers, whatever texts models and tools have produced.
 
-Providers refuse a whole conversation for one lone surrogate, one name with a space, one
-call whose arguments are not a JSON object, or a system message that the model's template
-has no place for. So every text, name and argument passes through here on its way into a
+Providers refuse a whole conversation because of one lone surrogate, one name with a space, one
+call whose arguments are not a JSON object, or a system message that the model's template does
+not support. So every text, name and argument passes through this module before it gets into a
 request. The journal keeps the original.
 """
 
@@ -23,26 +23,27 @@ from refold.values.tools import ToolSpec
 
 
 def text(text: str) -> str:
-    """`text` without what a strict JSON parser refuses."""
+    """Return `text` without the characters that a strict JSON parser rejects."""
     return clean(text).replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def words(message: Message) -> tuple[str, ...]:
-    """The texts of a message that are not blank: some providers refuse blank ones."""
+    """Return the texts of a message, without blank ones, which some providers refuse."""
     return tuple(
         text(p.text) for p in message.parts if isinstance(p, Text) and p.text.strip()
     )
 
 
 def name(label: str) -> str:
-    """A tool's name in a form that every provider accepts. Models may invent any name."""
+    """Convert a tool's name, which a model may have invented, to one that providers accept."""
     return re.sub(r"[^a-zA-Z0-9_-]", "_", label)[:64] or "unnamed"
 
 
 def arguments(raw: Raw) -> Raw:
-    """A call's arguments as a JSON object.
+    """Return the arguments of a call as a JSON object.
 
-    Anything else is wrapped in one, so that the model sees what it wrote.
+    Arguments that are not an object are put into one as text, so that the model sees what it
+    wrote.
     """
     written = bytes(raw)
     try:
@@ -51,7 +52,7 @@ def arguments(raw: Raw) -> Raw:
             return raw
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
-    import json  # few models write what msgspec refuses
+    import json  # few models write what msgspec rejects
 
     try:
         value = _clean_value(json.loads(written or b"{}"))
@@ -64,7 +65,7 @@ def arguments(raw: Raw) -> Raw:
 
 
 def original_call(call: ToolCall) -> ToolCall:
-    """The call as the model made it: of the tool by which it requested this one."""
+    """Return a call as the model made it, before it was translated to another tool."""
     if not call.via:
         return call
     call_fields = {"name": text(call.name), "arguments": arguments(call.arguments)}
@@ -72,18 +73,20 @@ def original_call(call: ToolCall) -> ToolCall:
 
 
 def has_schema(request: Request) -> bool:
-    """Return True if the request has a schema for its answer."""
+    """Whether the request has a schema for its answer."""
     return bytes(request.schema) not in (b"", b"null")
 
 
 def cache_key(request: Request) -> str:
-    """The value by which a provider recognizes that requests belong together: at most 64
-    characters.
+    """Return a key of at most 64 characters that is the same for all requests of a session.
+
+    A provider uses it to find its cache.
     """
     return text(request.session)[:64]
 
 
 def _clean_value(value: Any) -> Any:
+    """Return a JSON value without texts and numbers that strict JSON encoders refuse."""
     match value:
         case str():
             return text(value)
@@ -101,7 +104,7 @@ def _clean_value(value: Any) -> Any:
 
 
 def functions(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
-    """Tools in the form of OpenAI's Chat API and similar ones."""
+    """Return tool definitions in the form of OpenAI's Chat API and similar ones."""
     return [
         {
             "type": "function",
@@ -115,8 +118,8 @@ def functions(tools: Iterable[ToolSpec]) -> list[dict[str, Any]]:
     ]
 
 
-# Gemma's template, wherever it runs · OpenAI, Bedrock · Google · Mistral's templates,
-# of which the later ones complain of other things in nearly the same words.
+# Errors of Gemma's template, of OpenAI and Bedrock, of Google, and of Mistral's templates, whose
+# later versions use nearly the same words for other errors.
 NO_SYSTEM_PATTERN = (
     r"system (role|message|prompt)s? (is |are )?(not supported|unsupported)"
     r"|does(n['’]t| not) support (the )?['\"]?(system|developer)\b"
@@ -127,7 +130,7 @@ NO_SYSTEM_PATTERN = (
 
 
 class SystemAsUser:
-    """Puts the system text before the conversation.
+    """Moves the system text into the first message, for models without system messages.
 
     It caches its last result, because wires recognize encoded messages by identity.
     """
@@ -137,7 +140,7 @@ class SystemAsUser:
         self._first_message = StoredMessage(0, Message("user", ()))
 
     def apply(self, request: Request) -> Request:
-        """The same request without a system text of its own."""
+        """Return the request with its system text at the start of the first user message."""
         messages, system = request.messages, request.system.strip()
         first = messages[0] if messages and messages[0].message.role == "user" else None
         known, known_system = self._key
@@ -146,9 +149,7 @@ class SystemAsUser:
         if known is not first or known_system != system:
             parts = first.message.parts if first else ()
             message = Message("user", (Text(system), *parts))
-            self._key, self._first_message = (
-                (first, system),
-                StoredMessage(first.seq if first else 0, message),
-            )
+            self._key = first, system
+            self._first_message = StoredMessage(first.seq if first else 0, message)
         rest = messages[1:] if first else messages
         return replace(request, messages=Log([self._first_message, *rest]), system="")

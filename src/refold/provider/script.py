@@ -1,6 +1,6 @@
-"""A model whose responses are in a file: `--script`. Requests are not compared.
+"""A provider whose responses are in a file, for the flag `--script`. Requests are not compared.
 
-`cassette_format` reads the file, `cassette` replays one whose requests are compared.
+`cassette_format` reads the file; `cassette` replays a file and compares requests.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -29,7 +29,7 @@ from refold.values.usage import Usage
 
 
 class Reply(Struct, frozen=True):
-    """One response: thinking, text, and calls (a tool's name, JSON arguments)."""
+    """One response: thinking, text, and calls, each a tool's name and JSON arguments."""
 
     text: str = ""
     calls: tuple[tuple[str, str], ...] = ()
@@ -40,10 +40,10 @@ class Reply(Struct, frozen=True):
 
 
 class Script:
-    """Answers with the responses of `file`, in order, at their pace.
+    """A provider that yields the responses in `file`, in order and at their pace.
 
-    Responses `for` another conversation are chosen by the progress of that conversation.
-    Raises `BadInput` if the file cannot be read.
+    A response `for` a conversation is chosen by the number of earlier responses in it; any
+    other by the number of earlier requests. Raises `BadInput` if the file cannot be read.
     """
 
     def __init__(self, file: Path) -> None:
@@ -57,7 +57,7 @@ class Script:
         if request.trace:
             yield RequestSent("script", _as_json(request))
         if response is None:
-            raise self._is_over(request)
+            raise self._end_error(request)
         async with aclosing(play(response, step, self._name(request))) as pieces:
             async for delta in pieces:
                 if request.trace:
@@ -65,27 +65,37 @@ class Script:
                 yield delta
 
     def _next_response(self, request: Request) -> tuple[Response | None, int]:
-        """The response to this request, if there is one, and its number in its conversation."""
+        """Return the response to a request, or None if there are no further responses.
+
+        The second value is the index of the response in its conversation.
+        """
         conversation = self._conversation(request)
-        step = response_count(request) if conversation else self._requests
-        self._requests += not conversation
+        if conversation:
+            step = response_count(request)
+        else:
+            step = self._requests
+            self._requests += 1
         responses = self._by_conversation[conversation]
         return (responses[step] if step < len(responses) else None), step
 
     def _conversation(self, request: Request) -> str:
+        """Return the longest `for` with which the conversation begins, or "" for none."""
         return max(filter(first_words(request).startswith, self._by_conversation), key=len)
 
     def _name(self, request: Request) -> str:
         conversation = self._conversation(request)
         return f"the script {conversation!r}" if conversation else "the script"
 
-    def _is_over(self, request: Request) -> ProviderError:
+    def _end_error(self, request: Request) -> ProviderError:
         lines = self._by_conversation[self._conversation(request)]
         return ProviderError(f"{self._name(request)} has only {lines_in(lines)}")
 
 
 async def play(response: Response, step: int, name: str) -> AsyncGenerator[Delta, None]:
-    """`response`, the one after `step` others, at its pace. `name` is for errors."""
+    """Yield the deltas of a response at its pace.
+
+    `step` is the number of responses before it, and `name` names the script in errors.
+    """
     due = anyio.current_time()
     for delta in _pieces(response, step):
         await anyio.lowlevel.checkpoint()
@@ -105,6 +115,7 @@ def lines_in(lines: Sequence[object]) -> str:
 
 
 def _pieces(response: Response, step: int) -> Sequence[Delta]:
+    """Return the recorded or written deltas. Written ones lack `Done` if an error follows."""
     if response.deltas is not None:
         return response.deltas
     calls = tuple((call.tool, bytes(call.arguments).decode()) for call in response.calls)
@@ -113,7 +124,10 @@ def _pieces(response: Response, step: int) -> Sequence[Delta]:
 
 
 def deltas(reply: Reply, step: int) -> list[Delta]:
-    """`reply` as it would arrive, one character at a time."""
+    """Return the deltas of a response, one for each character, as a model would send them.
+
+    `step` is the number of responses before it.
+    """
     pieces: list[Delta] = [ThinkingDelta(c) for c in reply.thinking]
     pieces += [TextDelta(c) for c in reply.text]
     for n, (name, arguments) in enumerate(reply.calls):
@@ -126,7 +140,7 @@ def deltas(reply: Reply, step: int) -> list[Delta]:
 
 
 def _as_json(request: Request) -> bytes:
-    """Return the request as JSON for the request log: a script sends no request."""
+    """Return the request as JSON for the request log, because a script sends no request."""
     return msgspec.json.encode(
         {
             "model": request.model,
@@ -138,12 +152,12 @@ def _as_json(request: Request) -> bytes:
 
 
 def first_words(request: Request) -> str:
-    """The first message of the conversation of this request."""
+    """Return the first text of the conversation, or "" if it has none."""
     messages = request.messages
     parts = messages[0].message.parts if messages else ()
     return next((part.text for part in parts if isinstance(part, Text)), "")
 
 
 def response_count(request: Request) -> int:
-    """The number of responses in the conversation."""
+    """Return the number of responses of the model in the conversation."""
     return sum(stored.message.role == "assistant" for stored in request.messages)

@@ -1,8 +1,8 @@
-"""Splits a byte stream into lines, server-sent events, or one whole body.
+"""Splits a byte stream into lines, into server-sent events, or into one complete body.
 
-Follows the WHATWG rules: a line ends with CR, LF or both, an event with an empty line,
-and lines that start with a colon only keep the connection alive. Each wire parses its
-own events.
+It follows the WHATWG rules: a line ends with CR, LF or both, an event ends with an empty line,
+and lines that start with a colon only keep the connection alive. Each wire parses its own
+events.
 """
 
 from collections.abc import Callable
@@ -10,22 +10,23 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Raw
 
-_MAX_EVENT_BYTES = 64 * 1024 * 1024  # of one line or event; no model sends more
+_MAX_EVENT_BYTES = 64 * 1024 * 1024  # the length of one line or event; no model sends more
 _JSON_STARTS = (b"{", b"[")  # no line of an event stream begins like this
 
 
 class LineTooLong(ValueError):
-    """A line is too long for the protocol."""
+    """Raised if a line or an event is longer than the limit."""
 
 
 class Lines:
-    """Complete lines, without their ends. An incomplete line is kept until it ends."""
+    """Splits bytes into lines, without their ends. A line is returned when it is complete."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
         self._after_cr = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
+        """Add bytes. Return the lines that they complete, without their line ends."""
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]
             self._after_cr = False
@@ -44,17 +45,16 @@ class Lines:
         return whole
 
     def end(self) -> list[bytes]:
-        """The text after the last line end."""
+        """Return the text after the last line end as a line, or [] if there is none."""
         return [bytes(self._rest)] if self._rest else []
 
 
 class Events:
-    """Splits a stream into events, and returns the data of complete ones. A last event
-    without its empty line counts if it is complete JSON or ends the stream: some servers
-    omit that line.
+    """Splits a stream into server-sent events, and returns the data of each complete event.
 
-    A body that begins as JSON is not an event stream: the server did not stream. `of_body`
-    makes events of it.
+    Some servers omit the empty line after the last event, so its data also counts if it is
+    complete JSON. If the body begins as JSON, the server did not stream; `of_body` converts the
+    body to events.
     """
 
     def __init__(self, of_body: "Callable[[bytes], list[bytes]] | None" = None) -> None:
@@ -64,6 +64,7 @@ class Events:
         self._body: WholeBody | None = None
 
     def feed(self, chunk: bytes) -> list[bytes]:
+        """Add a chunk of the stream. Return the data of the events that it completes."""
         if self._body is not None:
             return self._body.feed(chunk)
         events: list[bytes] = []
@@ -78,31 +79,34 @@ class Events:
                     self._body.feed(line + b"\n")
                     continue
             if not line:
-                events += self._event()
+                events += self._take_event()
             elif line.startswith(b"data:"):
-                if self._data and _is_whole(self._data[-1]):
-                    events += self._event()  # some servers leave out the line between
+                if self._data and _is_complete(self._data[-1]):
+                    # some servers omit the empty line between events
+                    events += self._take_event()
                 self._data.append(line[6:] if line[5:6] == b" " else line[5:])
             elif line == b"data":
                 self._data.append(b"")
         return events
 
     def end(self) -> list[bytes]:
+        """Return the data of the last events, or of all if the stream is one body of JSON."""
         events = self.feed(b"\n" if any(self._lines.end()) else b"")
         if self._body is not None:
             return [event for body in self._body.end() for event in self._of_body(body)]
-        return [*events, *(last for last in self._event() if _is_whole(last))]
+        return [*events, *(last for last in self._take_event() if _is_complete(last))]
 
-    def _event(self) -> list[bytes]:
-        """The data of the event received so far; none: the event only keeps the connection
-        alive.
-        """
+    def _take_event(self) -> list[bytes]:
+        """Return the data of the event that ends here, or [] if it has none."""
         data, self._data = b"\n".join(self._data), []
         return [data] if data.strip() else []
 
 
 def json_values(body: bytes) -> list[bytes]:
-    """A body as events: one value, the items of an array, or one value on each line."""
+    """Split a body into JSON values: one value, the items of an array, or a value per line.
+
+    If the body is not JSON, return it unchanged.
+    """
     for text in (body, b"[" + b",".join(filter(None, body.splitlines())) + b"]"):
         try:
             if text.lstrip().startswith(b"["):
@@ -114,7 +118,8 @@ def json_values(body: bytes) -> list[bytes]:
     return [body]  # the reader reports the error
 
 
-def _is_whole(data: bytes) -> bool:
+def _is_complete(data: bytes) -> bool:
+    """Whether the data of an event is JSON or [DONE], and so is not cut off."""
     try:
         msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -123,12 +128,13 @@ def _is_whole(data: bytes) -> bool:
 
 
 class WholeBody:
-    """The whole body as one event, from a server that does not stream."""
+    """Collects the complete body of a server that does not stream, as one event."""
 
     def __init__(self) -> None:
         self._all = bytearray()
 
     def feed(self, chunk: bytes) -> list[bytes]:
+        """Add bytes, and return [], because only `end` returns the body."""
         self._all += chunk
         if len(self._all) > _MAX_EVENT_BYTES:
             raise LineTooLong

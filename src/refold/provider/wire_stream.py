@@ -1,16 +1,16 @@
-"""Turns the bytes of a response into deltas: the part that all wires share.
+"""Converts the bytes of a response to deltas: the part that all wires share.
 
-It splits the bytes, decodes each event, calls the wire's `step`, and insists on a proper
-end. A wire brings the splitter, the type of its events and the pure step. Token counts
-as providers report them are read here, too.
+It splits the bytes, decodes each event, calls the wire's `step`, and requires a proper end. A
+wire provides the splitter, the type of its events and the pure step. The token counts of
+providers are read here, too.
 
 With `Request.trace`, the body of the request and each received chunk are deltas, too. A
-callback or a logger would be a second port for every wrapper to pass on. Headers hold
-keys, and are never reported.
+callback or a logger instead would be a second interface that every wrapper must pass on.
+Headers contain keys, and are never reported.
 
-A proper end is a reason of any name, `[DONE]`, or the usage that comes last: gateways end
-streams in their own ways. A stream that closes without one is not complete, because half an
-answer of a server that was stopped looks the same.
+A proper end is a finish reason of any name, `[DONE]`, or the usage that comes last: gateways
+end streams in different ways. A stream that closes without one is incomplete, because the
+response of a server that was stopped in the middle looks the same.
 """
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
@@ -53,6 +53,8 @@ Event = TypeVar("Event")
 
 
 class Splitter(Protocol):
+    """Splits a response. `feed` returns the events that a chunk completes, `end` the rest."""
+
     def feed(self, chunk: bytes) -> list[bytes]: ...
 
     def end(self) -> list[bytes]: ...
@@ -61,10 +63,10 @@ class Splitter(Protocol):
 class Reader(Struct, Generic[State, Event], frozen=True):
     """How a wire reads a response.
 
-    `step` is pure: the state so far and an event in, the next state and deltas out.
-    `ending` is called when nothing more arrives, with whether the event `over` came: it
-    returns the `Done`, or None if the response was cut off. `think_tags`: the text may begin
-    with thinking between tags.
+    `step` is pure: it gets the state so far and an event, and returns the next state and
+    deltas. `ending` is called when nothing more arrives. It gets the state, and whether the
+    event `over` has arrived, and returns the `Done`, or None if the response was cut off.
+    `think_tags` says that the text may begin with thinking between tags.
     """
 
     splitter: Callable[[], Splitter]
@@ -73,7 +75,8 @@ class Reader(Struct, Generic[State, Event], frozen=True):
     step: Callable[[State, Event], tuple[State, tuple[Delta | StreamError, ...]]]
     ending: Callable[[State, bool], Done | None] = lambda _, __: None
     over: bytes = b""  # the event that marks the end, which is not JSON
-    types: frozenset[str] = frozenset()  # what events there are, where they have types
+    # the known event types, for a wire whose events have types
+    types: frozenset[str] = frozenset()
     think_tags: bool = False
 
 
@@ -84,9 +87,9 @@ async def deltas(
     request: Request,
     reader: Reader[State, Event],
 ) -> AsyncGenerator[Delta, None]:
-    """Send `body`, which encodes the request, and yield the response piece by piece up to its `Done`.
+    """Send a request with this `body`, and yield the deltas of its response up to its `Done`.
 
-    With `Request.trace` the bytes are reported, too, as they are sent and received.
+    With `request.trace`, the sent and received bytes are yielded, too.
     """
     model, trace = request.model, request.trace
     if trace:
@@ -113,12 +116,13 @@ async def deltas(
 
 
 def _with_tool(error: ProviderError, request: Request) -> ProviderError:
-    """The error, with the tool that it is about."""
-    if not (isinstance(error, BadRequest) and request.tools):
+    """Return `ToolRefused` if an error is about a tool, otherwise the error itself."""
+    if not isinstance(error, BadRequest) or not request.tools:
         return error
     from refold.provider.tool_refusals import refused_tool
 
-    if not (name := refused_tool(error, request.tools)):
+    name = refused_tool(error, request.tools)
+    if not name:
         return error
     refusal = ToolRefused(str(error))
     refusal.answer, refusal.tool = error.answer, name
@@ -126,13 +130,16 @@ def _with_tool(error: ProviderError, request: Request) -> ProviderError:
 
 
 def _think_tags() -> "ThinkTags":
-    from refold.provider.think_tags import ThinkTags  # some wires have none
+    from refold.provider.think_tags import ThinkTags  # some wires have no tags
 
     return ThinkTags()
 
 
 async def _next_chunk(answer: HttpResponse, state: "StreamState[Any, Any]") -> bytes:
-    """Read a chunk; empty also if the connection breaks after a complete response."""
+    """Return the next chunk, or b"" at the end of the response.
+
+    A connection that breaks after the last necessary event counts as an end.
+    """
     try:
         return await answer.read()
     except Broken:
@@ -142,7 +149,7 @@ async def _next_chunk(answer: HttpResponse, state: "StreamState[Any, Any]") -> b
 
 
 def _join_texts(pieces: Iterable[Delta]) -> Iterator[Delta]:
-    """Join adjacent texts of one read: each delta passes through every wrapper."""
+    """Join adjacent texts, so that fewer deltas pass through every wrapper."""
     texts: list[str] = []
     try:
         for delta in pieces:
@@ -153,7 +160,7 @@ def _join_texts(pieces: Iterable[Delta]) -> Iterator[Delta]:
                 yield TextDelta("".join(texts))
                 texts = []
             yield delta
-    except ProviderError:  # what came before the failure is passed on first
+    except ProviderError:  # the deltas before the failure are passed on first
         if texts:
             yield TextDelta("".join(texts))
         raise
@@ -162,7 +169,7 @@ def _join_texts(pieces: Iterable[Delta]) -> Iterator[Delta]:
 
 
 class StreamState(Generic[State, Event]):
-    """One response while it is received: chunks in, deltas out, until it is `over`."""
+    """Converts the chunks of a response to deltas, until it is `over`."""
 
     def __init__(self, reader: Reader[State, Event], peer: Peer, model: str) -> None:
         self._reader, self._peer, self._model = reader, peer, model
@@ -177,21 +184,22 @@ class StreamState(Generic[State, Event]):
 
     @property
     def can_end(self) -> bool:
-        """Whether there was an end marker, even if more may come."""
+        """Whether the response is complete, even if more may follow."""
         return self._reader.ending(self._state, False) is not None
 
     def feed(self, chunk: bytes) -> Iterator[Delta]:
-        """Yield the deltas of a chunk; an empty chunk is the end."""
+        """Yield the deltas of a chunk. An empty chunk is the end of the stream."""
         decode, step, over = self._decoder.decode, self._reader.step, self._reader.over
         join, marked = self._halves.join, False
         for data in _split(self._splitter, chunk, self._peer):
             if over and data.strip() == over:
                 self.over = marked = True
                 break
-            try:  # not in a function of its own: every piece of every answer is here
+            # not a separate function, because every piece of every response passes here
+            try:
                 event = decode(data)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                event = self._decode_odd(data, error)
+                event = self._decode_leniently(data, error)
                 if event is None:
                     continue
             self._state, pieces = step(self._state, event)
@@ -212,8 +220,10 @@ class StreamState(Generic[State, Event]):
             self.done = True
             yield done
 
-    def _decode_odd(self, data: bytes, error: Exception) -> Event | None:
-        return _decode_odd(self._decoder.type, data, self._peer, self._reader.types, error)
+    def _decode_leniently(self, data: bytes, error: Exception) -> Event | None:
+        return _decode_leniently(
+            self._decoder.type, data, self._peer, self._reader.types, error
+        )
 
 
 _TEXT_DELTAS = (TextDelta, ThinkingDelta)
@@ -226,16 +236,18 @@ class SurrogateJoiner:
         self._half = ""
 
     def join(self, delta: Delta) -> Delta:
-        # Every piece of every answer comes through here.
+        """Return the delta, without half a character at its end, which the next one gets."""
+        # Every piece of every response passes here.
         if isinstance(delta, _TEXT_DELTAS):
             if not self._half and delta.text.isascii():
                 return delta
-            return replace(delta, text=self._whole(delta.text))
+            return replace(delta, text=self._join_halves(delta.text))
         if isinstance(delta, CallDelta) and (self._half or not delta.arguments.isascii()):
-            return replace(delta, arguments=self._whole(delta.arguments))
+            return replace(delta, arguments=self._join_halves(delta.arguments))
         return delta
 
-    def _whole(self, text: str) -> str:
+    def _join_halves(self, text: str) -> str:
+        """Return the held half and the text; half a character at the end is held."""
         text, self._half = self._half + text, ""
         if text and "\ud800" <= text[-1] <= "\udbff":
             text, self._half = text[:-1], text[-1]
@@ -243,18 +255,22 @@ class SurrogateJoiner:
 
 
 def _split(splitter: Splitter, chunk: bytes, peer: Peer) -> list[bytes]:
+    """Return the events that `chunk` completes. An empty chunk is the end of the stream."""
     try:
         return splitter.feed(chunk) if chunk else splitter.end()
     except LineTooLong as error:
         raise Unreachable(f"{peer.label} sent a line that never ends") from error
 
 
-def _decode_odd(
+def _decode_leniently(
     kind: type[Event], data: bytes, peer: Peer, types: frozenset[str], error: Exception
 ) -> Event | None:
-    """The error for an event that could not be decoded; None for an unknown type."""
+    """Decode an event that msgspec has refused. Return None if it should be skipped.
+
+    Raises `Unreachable` if it cannot be decoded.
+    """
     try:
-        import json  # half a character is valid JSON to everybody but msgspec
+        import json  # unlike other parsers, msgspec rejects half a surrogate pair
 
         content: Any = json.loads(data.decode("utf-8", "replace"))
         match content:
@@ -266,7 +282,7 @@ def _decode_odd(
                 try:
                     return msgspec.convert(content, kind)
                 except msgspec.ValidationError:
-                    # Some write numbers as text.
+                    # Some servers write numbers as text.
                     return msgspec.convert(without_counts(content), kind, strict=False)
     except (ValueError, RecursionError):
         start = excerpt(data[:80].decode("utf-8", "replace"))
@@ -278,6 +294,7 @@ def _decode_odd(
 def _cut_off_error(
     peer: Peer, answer: HttpResponse, *, nothing_came: bool
 ) -> ProviderError:
+    """Return the error for a response without a proper end."""
     kind = answer.reply.headers.get("content-type", "")
     if nothing_came and "json" in kind and answer.reply.body:
         return not_a_stream_error(peer, answer.reply)
@@ -292,12 +309,12 @@ _COUNT_FIELDS = frozenset({"usage", "usageMetadata", "prompt_eval_count", "eval_
 
 
 def count(value: Any) -> int:
-    """`value` as a number of tokens; 0 if it is none."""
+    """Return `value` if it is a number of tokens, otherwise 0."""
     return value if type(value) is int and value > 0 else 0
 
 
 def without_counts(event: Any) -> Any:
-    """An event of a response without its counts, to decode it if they are unreadable."""
+    """Return an event without its token counts, so that invalid counts do not matter."""
     match event:
         case dict():
             items = cast("dict[str, Any]", event).items()
@@ -313,10 +330,10 @@ def openai_usage(
     of_written: Mapping[str, Any] | None,
     hits: int | None = None,
 ) -> Usage:
-    """The usage as both of OpenAI's APIs count it: cached tokens are a part of `input_tokens`.
+    """Return the usage for counts of OpenAI's APIs: `input_tokens` includes cached tokens.
 
-    `of_read` and `of_written` are the details of the two. `hits` is the number of tokens
-    read from a cache, if a server reports it beside the details.
+    `of_read` and `of_written` are the details of input and output. `hits` is the number of
+    tokens read from a cache, from servers that report it outside of the details.
     """
     of_read, of_written = of_read or {}, of_written or {}
     cached = count(of_read.get("cached_tokens")) or count(hits)

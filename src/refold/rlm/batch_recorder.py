@@ -1,7 +1,7 @@
-"""Record events of many concurrent tasks in batches.
+"""Records the events of many concurrent tasks in batches.
 
-Otherwise hundreds of answers that arrive together would wait for the disk one by one.
-Each task still decides on a view that contains the events before its own.
+Otherwise hundreds of answers that arrive together would wait for the disk one by one. Each task
+decides on its events after it has seen all events before them.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,19 +19,23 @@ from refold.values.messages import Image, ToolCall
 MakeEvents = Callable[[View], Sequence[Event]]
 
 
-# A larger batch would wake all waiting tasks at once, and they would return together.
+# A larger batch would wake all waiting tasks at once, and they would return at the same
+# time.
 _MAX_BATCH = 8
 
 
 class _Append(Struct, eq=False):
     make_events: MakeEvents
     done: bool = False
-    said: bool = False
+    has_events: bool = False
     failed: Exception | None = None
 
 
 class BatchRecorder:
-    """Implements the engine's `Record`, for one `by`; it never waits for a sync."""
+    """A recorder (the engine's `Record`) that writes events of one author in batches.
+
+    It never waits for the disk to sync.
+    """
 
     def __init__(self, record: Record, author: str) -> None:
         self._record, self._author = record, author
@@ -53,17 +57,22 @@ class BatchRecorder:
     async def append_if(
         self, make_events: MakeEvents, *, kept: bool = False, author: str = ""
     ) -> bool:
-        mine = _Append(make_events)
-        self._waiting.append(mine)
-        # Shielded, as in a recorder: record paid answers even if the turn is cancelled.
+        """Record the events that `make_events` returns for the view, together with others.
+
+        Return whether there were any. The events are recorded even if the caller is cancelled.
+        """
+        own = _Append(make_events)
+        self._waiting.append(own)
+        # Shielded, as in a recorder: a paid answer is recorded even if the turn is
+        # cancelled.
         with anyio.CancelScope(shield=True):
             async with self._writing:
-                while not mine.done:
+                while not own.done:
                     await self._write()
         await anyio.lowlevel.checkpoint()
-        if mine.failed is not None:
-            raise mine.failed
-        return mine.said
+        if own.failed is not None:
+            raise own.failed
+        return own.has_events
 
     async def wait_for_event(self, after: int) -> None:
         await self._record.wait_for_event(after)
@@ -87,26 +96,31 @@ class BatchRecorder:
         return self._record.unmask(call)
 
     async def _write(self) -> None:
+        """Record the events of the waiting tasks, or store the error for each of them."""
         batch, self._waiting = self._waiting[:_MAX_BATCH], self._waiting[_MAX_BATCH:]
         failed: Exception | None = None
         try:
             await self._record.append_if(
                 lambda view: _events_of(batch, view), author=self._author
             )
-        except Exception as error:  # a disk error, which each task gets
+        except Exception as error:  # a disk error, which is passed to each task
             failed = error
         finally:
-            for wish in batch:
-                wish.done, wish.failed = True, failed
+            for append in batch:
+                append.done, append.failed = True, failed
 
 
 def _events_of(batch: Sequence[_Append], view: View) -> Sequence[Event]:
+    """Return the events of all tasks in a batch.
+
+    Each task decides on a view that contains the events of the tasks before it.
+    """
     all_events: list[Event] = []
-    for wish in batch:
-        events = wish.make_events(view)
-        wish.said = bool(events)
+    for append in batch:
+        events = append.make_events(view)
+        append.has_events = bool(events)
         all_events += events
-        if wish is not batch[-1]:
+        if append is not batch[-1]:
             for event in events:
                 view = apply(view, Entry(view.seq + 1, event, at=view.turn.now))
     return all_events

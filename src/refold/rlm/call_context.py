@@ -1,7 +1,7 @@
 """The context of one call of the tool `python`, for the calls that its code makes.
 
-Code that runs again after a crash makes the same calls in the same order. A call that has a
-result in the journal gets that result, so nothing is paid for twice.
+Code that runs again after a crash makes the same calls in the same order. If the journal has
+the result of a call, the code gets that result, so nothing is paid for twice.
 """
 
 from collections import Counter
@@ -20,26 +20,26 @@ from refold.values.messages import ToolCall, ToolResult
 
 
 class Journal(Record, Protocol):
-    """A recorder whose entries can be read back."""
+    """A recorder whose journal can also be read."""
 
     async def entries(self) -> Sequence[Entry]:
-        """All entries of the journal, oldest first."""
+        """Return all entries of the journal, oldest first."""
         ...
 
 
 class ModelReply(Struct, frozen=True):
-    """The answer of a model, or the name of the blob that contains it."""
+    """The answer of a model: its text, or the name of the blob that contains the whole text."""
 
     text: str
     whole: str = ""
 
     async def read(self, record: Record) -> str:
-        """Read the answer. Raises `JournalError` if the blob is missing."""
+        """Return the whole answer. Raises `JournalError` if its blob is missing."""
         return (await record.get(self.whole)).decode() if self.whole else self.text
 
 
 class NestedCall(Struct, frozen=True):
-    """A tool call made by code. `result` is None until it ends."""
+    """A tool call made by code. `result` is None until the call has ended."""
 
     event: NestedCallMade
     result: ToolResult | None = None
@@ -49,7 +49,11 @@ EMPTY_MAPPING: Mapping[tuple[str, int], Any] = MappingProxyType({})
 
 
 class CallContext:
-    """`before` is the snapshot of variables before the call, `parts` are its parts."""
+    """The context of one call of `python`, with what the journal has about earlier runs of it.
+
+    `before` is the name of the snapshot of all variables before the call, and `parts` are the
+    names of the blobs for its large variables.
+    """
 
     def __init__(
         self,
@@ -63,52 +67,59 @@ class CallContext:
             conversation.variables,
             conversation.variable_parts,
         )
-        self._answers, self._made = answers, recorded_calls
-        self._many = Counter[str]()
-        self._number = len(recorded_calls)
+        self._answers, self._recorded_calls = answers, recorded_calls
+        self._calls_by_key = Counter[str]()
+        self._last_number = len(recorded_calls)
 
     def next_number(self, key: str) -> int:
-        """How many calls with this `key` came before. The first gets 0."""
-        self._many[key] += 1
-        return self._many[key] - 1
+        """Return how many calls with this `key` were made before, and count one more."""
+        self._calls_by_key[key] += 1
+        return self._calls_by_key[key] - 1
 
     def answer_from_journal(self, key: str, n: int) -> ModelReply | None:
-        """The model's answer that was recorded before a crash, or None."""
+        """Return the answer that was recorded before a crash, or None if there is none.
+
+        `key` is the key of the question, and `n` the number of equal questions before it.
+        """
         return self._answers.get((key, n))
 
     def next_call(self, key: str, name: str, arguments: Raw) -> NestedCall:
-        """The next tool call of the code: a new one, or one recorded before a crash."""
+        """Return the next tool call of the code: a new one, or one recorded before a crash."""
         n = self.next_number(key)
-        if (key, n) in self._made:
-            return self._made[key, n]
-        self._number += 1
-        call = ToolCall(f"{self.call_id}.{self._number}", name, arguments)
+        if (key, n) in self._recorded_calls:
+            return self._recorded_calls[key, n]
+        self._last_number += 1
+        call = ToolCall(f"{self.call_id}.{self._last_number}", name, arguments)
         return NestedCall(NestedCallMade(call, self.call_id, key, n))
 
 
 async def call_context(call_id: str, record: Journal) -> CallContext:
-    """The context of a call that starts now, or that a crashed process had started."""
+    """Return the context of the call `call_id`, which begins now or began before a crash."""
     view = record.view
     call = view.conversation.call(call_id)
+    # Entries after `since` were recorded by this process.
     if call is None or not call.started or call.started > record.since:
         return CallContext(call_id, view.conversation)
     entries = await record.entries()
-    began = fold(entry for entry in entries if entry.seq <= call.started)
-    since = (entry for entry in entries if entry.seq > call.started)
+    view_at_start = fold(entry for entry in entries if entry.seq <= call.started)
+    later_entries = (entry for entry in entries if entry.seq > call.started)
     answers = {
         (asked.key, asked.n): ModelReply(reply.text, reply.full_blob)
-        for asked, reply in successful_leaves(since)
+        for asked, reply in successful_leaves(later_entries)
         if asked.call_id == call_id
     }
     return CallContext(
-        call_id, began.conversation, answers, _calls_in_journal(entries, call_id)
+        call_id, view_at_start.conversation, answers, _calls_in_journal(entries, call_id)
     )
 
 
 def _calls_in_journal(
     entries: Iterable[Entry], within: str
 ) -> Mapping[tuple[str, int], NestedCall]:
-    """The calls that the code of this call has made, each with its result, if it has one."""
+    """Return the tool calls that the code of the call `within` has made, by key and number.
+
+    A call that has ended has its result.
+    """
     calls: dict[str, NestedCallMade] = {}
     ends: dict[str, ToolResult] = {}
     for entry in entries:
@@ -119,11 +130,13 @@ def _calls_in_journal(
                 ends[id_] = ToolResult(id_, text, outcome != "done")
             case _:
                 pass
-    return {(m.key, m.n): NestedCall(m, ends.get(id_)) for id_, m in calls.items()}
+    return {
+        (made.key, made.n): NestedCall(made, ends.get(id_)) for id_, made in calls.items()
+    }
 
 
 def successful_leaves(entries: Iterable[Entry]) -> list[tuple[Reserved, Settled]]:
-    """The questions of code that were answered successfully, in the order of the answers."""
+    """Return the questions of code that were answered, each with its answer, in this order."""
     asked: dict[int, Reserved] = {}
     pairs: list[tuple[Reserved, Settled]] = []
     for entry in entries:

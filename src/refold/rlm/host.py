@@ -1,7 +1,7 @@
-"""The host's side of the functions that code can call, for one call of the tool `python`.
+"""Implements the functions that code can call, for one call of the tool `python`.
 
-`leaves` asks models, the port `Subagents` starts subagents; tools go through the seam, with its
-rules and permission questions.
+`leaf_calls` asks models, and the interface `Subagents` starts subagents. Tools are called
+through the seam, with its rules and permission questions.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from refold.errors import BadInput, RefoldError, ToolFailed
 from refold.journal.state.fold import budget_of, budget_used
 from refold.rlm.call_context import CallContext, Journal
 from refold.rlm.initial_variables import InitialVariables
-from refold.rlm.leaves import (
+from refold.rlm.leaf_calls import (
     LeafFailed,
     Leaves,
     ModelQuestion,
@@ -43,7 +43,10 @@ class VariableSource(Protocol):
     """Reads the variables of other sessions."""
 
     async def find_variables(self, text: str) -> OtherVariables:
-        """The variables of ID, or of ID@3 (after its third turn). Raises `BadInput`."""
+        """Return the variables of a session, named as ID or as ID@3 (after its third turn).
+
+        Raises `BadInput`.
+        """
         ...
 
 
@@ -51,17 +54,17 @@ class Subagents(Protocol):
     """Starts subagents for code."""
 
     async def start(
-        self, call_id: str, key: str, n: int, task: str, begins: InitialVariables
+        self, call_id: str, key: str, n: int, task: str, initial_variables: InitialVariables
     ) -> Report:
-        """Run a subagent for the code of a call. Raises `ToolFailed`.
+        """Run a subagent for the code of a call, and return its report. Raises `ToolFailed`.
 
-        The same call, key and n are always the same subagent.
+        The same `call_id`, `key` and `n` always mean the same subagent.
         """
         ...
 
 
 class HostContext(Struct, frozen=True):
-    """What the functions of a session use. `depth` is the number of sessions above this one."""
+    """What the functions of a session need. `depth` is the number of sessions above it."""
 
     record: Journal
     world: Callable[[], World]
@@ -69,15 +72,16 @@ class HostContext(Struct, frozen=True):
     steps: int
     leaves: Leaves
     children: anyio.CapacityLimiter
-    below: Subagents | None = None
+    subagents: Subagents | None = None
     snapshots: VariableSource | None = None
     depth: int = 0
 
 
 def tool_functions(world: World) -> Mapping[str, tuple[str, ...]]:
-    """The tools that code can call, with their parameters. None hides a primitive.
+    """Return the tools that code can call, by name, with the names of their parameters.
 
-    Tools that only change the session are left out: the model calls them itself.
+    A tool with the name of a built-in function like `lm` is left out. So is a tool that only
+    changes the session, except `task`: the model calls it itself.
     """
     return {
         tool.name: tool.parameters
@@ -88,13 +92,16 @@ def tool_functions(world: World) -> Mapping[str, tuple[str, ...]]:
 
 
 class HostFunctions:
-    """Handles each call that code makes; several may run at once."""
+    """Handles the calls of functions that code makes. Several calls may run at once."""
 
     def __init__(
-        self, means: HostContext, within: CallContext, progress: Callable[[str], None]
+        self,
+        host_context: HostContext,
+        within: CallContext,
+        progress: Callable[[str], None],
     ):
-        self._means, self._within, self._progress = means, within, progress
-        self._own: Mapping[str, Callable[..., Awaitable[object]]] = {
+        self._context, self._within, self._progress = host_context, within, progress
+        self._primitives: Mapping[str, Callable[..., Awaitable[object]]] = {
             "lm": self._lm,
             "map_lm": self._map_lm,
             "rlm": self._rlm,
@@ -104,51 +111,59 @@ class HostFunctions:
         }
 
     async def __call__(self, name: str, arguments: Mapping[str, object]) -> object:
-        own = self._own.get(name)
-        if own is None:
+        """Call a built-in function or a tool. Raises `HostFailed` with a text for the code."""
+        primitive = self._primitives.get(name)
+        if primitive is None:
             return await self._call_tool(name, arguments)
-        _check(name, arguments)
+        _check_arguments(name, arguments)
         try:
-            return await own(**arguments)
+            return await primitive(**arguments)
         except HostFailed:
             raise
         except RefoldError as error:
             raise HostFailed(f"{name}: {error}") from error
 
     async def _lm(self, input: object, query: object, schema: object = None) -> object:
-        asked = parse_question(input, query, schema)
-        return _answer_value(await self._means.leaves.ask(asked, self._within), asked)
+        question = parse_question(input, query, schema)
+        answer = await self._context.leaves.ask(question, self._within)
+        return _answer_value(answer, question)
 
     async def _map_lm(self, inputs: object, query: object, schema: object = None) -> object:
+        """Return the answer for each input, or {FAILED_SLOT: reason} in its place."""
         items = self._check_items("map_lm", inputs)
-        first = parse_question(None, query, None)
+        checked_query = parse_question(None, query, None).query  # the same for all items
         shape = None if schema is None else parse_schema(schema)
-        asked = [ModelQuestion(to_text(item), first.query) for item in items]
+        questions = [ModelQuestion(to_text(item), checked_query) for item in items]
         if shape is not None:
-            asked = [with_shape(leaf, shape) for leaf in asked]
-        answers = await self._means.leaves.ask_all(asked, self._within)
-        return [
-            {FAILED_SLOT: str(answer)}
-            if isinstance(answer, LeafFailed)
-            else _answer_value(answer, leaf)
-            for answer, leaf in zip(answers, asked, strict=True)
-        ]
+            questions = [with_shape(question, shape) for question in questions]
+        answers = await self._context.leaves.ask_all(questions, self._within)
+        results: list[object] = []
+        for answer, question in zip(answers, questions, strict=True):
+            if isinstance(answer, LeafFailed):
+                results.append({FAILED_SLOT: str(answer)})
+            else:
+                results.append(_answer_value(answer, question))
+        return results
 
     async def _rlm(self, task: object, context: object = None) -> object:
+        """Return the result of a subagent. It gets `context`, unless None, as a variable."""
         values = {} if context is None else {"context": context}
-        return await self._run_child("rlm", task, InitialVariables(values), _text(values))
+        return await self._run_child(
+            "rlm", task, InitialVariables(values), _json_text(values)
+        )
 
     async def _map_rlm(self, tasks: object, shared: object = None) -> object:
+        """Return a subagent's result for each task, or {FAILED_SLOT: reason} in its place."""
         items = self._check_items("map_rlm", tasks)
         values = {} if shared is None else {"shared": shared}
-        # Once: it may be large.
-        begins, values_text = (InitialVariables(values), _text(values))
+        # Done once for all subagents, because the values may be large.
+        initial_variables, values_text = (InitialVariables(values), _json_text(values))
         results: list[object] = [None] * len(items)
 
         async def fill(slot: int) -> None:
             try:
                 results[slot] = await self._run_child(
-                    "map_rlm", items[slot], begins, values_text
+                    "map_rlm", items[slot], initial_variables, values_text
                 )
             except HostFailed as error:
                 results[slot] = {FAILED_SLOT: str(error)}
@@ -161,73 +176,92 @@ class HostFunctions:
     async def _attach_rlm(
         self, session: object, task: object, turn: object = None
     ) -> object:
-        snapshots = self._means.snapshots
+        """Return a subagent's result. It gets the variables of `session` after `turn`.
+
+        If `turn` is None, it gets those after the last turn.
+        """
+        snapshots = self._context.snapshots
         if not isinstance(session, str) or not isinstance(turn, int | None):
-            raise BadInput("session is the id of one, and turn a number")
+            raise BadInput(
+                "session must be the id of a session, and turn its number from 1"
+            )
         if snapshots is None:
             raise BadInput("there are no other sessions here")
         after = "" if turn is None else f"@{turn}"
-        # Checked now, before any work begins.
+        # Checked before any work begins.
         attached_id = (await snapshots.find_variables(f"{session}{after}")).session
-        begins = InitialVariables(attached=f"{attached_id}{after}")
-        return await self._run_child("attach_rlm", task, begins, _text({}))
+        initial_variables = InitialVariables(attached=f"{attached_id}{after}")
+        return await self._run_child("attach_rlm", task, initial_variables, _json_text({}))
 
     async def _run_child(
-        self, name: str, task: object, begins: InitialVariables, values_text: str
+        self, name: str, task: object, initial_variables: InitialVariables, values_text: str
     ) -> object:
-        """Run a subagent. `values_text` has its initial values as text."""
-        below, deepest = self._means.below, self._means.code_limits.depth
+        """Run a subagent, and return the value of its answer. Raises `HostFailed`.
+
+        `name` is the function that the code called. `values_text` identifies the initial
+        values, as a part of the key of the call.
+        """
+        subagents, deepest = self._context.subagents, self._context.code_limits.depth
         if not isinstance(task, str) or not task.strip():
             raise HostFailed(f"{name}: a task is a text that says what to find out")
-        if below is None or self._means.depth >= deepest:
+        if subagents is None or self._context.depth >= deepest:
             raise HostFailed(
                 f"{name} goes no deeper than {deepest} here: use lm or map_lm, or do it in "
                 "this Python"
             )
-        key = key_of("rlm", task, values_text, begins.attached)
+        key = key_of("rlm", task, values_text, initial_variables.attached)
         n = self._within.next_number(key)
-        async with self._means.children:
+        async with self._context.children:
             try:
-                report = await below.start(self._within.call_id, key, n, task, begins)
+                report = await subagents.start(
+                    self._within.call_id, key, n, task, initial_variables
+                )
             except ToolFailed as error:
                 raise HostFailed(str(error)) from error
         return _report_value(report)
 
     async def _budget(self) -> object:
-        """The part of the budget that is left, for code; null means no limit."""
+        """Return what is left of each limit by its name; None for a limit that is not set."""
         view, world, code_limits = (
-            self._means.record.view,
-            self._means.world(),
-            self._means.code_limits,
+            self._context.record.view,
+            self._context.world(),
+            self._context.code_limits,
         )
-        have, usage = budget_of(view, world.budget), budget_used(view)
+        budget, used = budget_of(view, world.budget), budget_used(view)
         return {
-            "dollars": _remaining(have.dollars, usage.dollars),
-            "tokens": _remaining(have.tokens, usage.tokens),
-            "calls": _remaining(have.calls, usage.calls),
-            "seconds": _remaining(have.seconds, usage.seconds),
-            "steps": _remaining(self._means.steps or None, view.turn.steps),
-            "depth": max(0, code_limits.depth - self._means.depth),
+            "dollars": _left_of_limit(budget.dollars, used.dollars),
+            "tokens": _left_of_limit(budget.tokens, used.tokens),
+            "calls": _left_of_limit(budget.calls, used.calls),
+            "seconds": _left_of_limit(budget.seconds, used.seconds),
+            "steps": _left_of_limit(self._context.steps or None, view.turn.steps),
+            "depth": max(0, code_limits.depth - self._context.depth),
             "fan_out": code_limits.fan_out,
             "at_once": code_limits.at_once,
         }
 
     async def _call_tool(self, name: str, arguments: Mapping[str, object]) -> object:
-        world = self._means.world()
+        """Call a tool, and return the text of its result. Raises `HostFailed`.
+
+        If the result was recorded before a crash, the tool is not called again.
+        """
+        world = self._context.world()
         if name not in tool_functions(world):
             raise HostFailed(f"there is no function {name!r}")
         encoded = msgspec.json.encode(arguments)
         key = key_of("tool", name, encoded.decode())
         call = self._within.next_call(key, name, Raw(encoded))
-        result = call.result or await call_within(
-            call.event, world, self._means.record, run_with_file_locks
-        )
+        result = call.result  # recorded before a crash
+        if result is None:
+            result = await call_within(
+                call.event, world, self._context.record, run_with_file_locks
+            )
         if result.failed:
             raise HostFailed(result.text)
         return result.text
 
     def _check_items(self, name: str, argument: object) -> Sequence[object]:
-        limit = self._means.code_limits.fan_out
+        """Return `argument` if it is a list of allowed length. Raises `HostFailed`."""
+        limit = self._context.code_limits.fan_out
         if not isinstance(argument, list | tuple):
             raise HostFailed(f"{name} takes a list, not {type(argument).__name__}")
         items = cast("Sequence[object]", argument)
@@ -239,11 +273,12 @@ class HostFunctions:
         return items
 
 
-def _text(values: Mapping[str, object]) -> str:
+def _json_text(values: Mapping[str, object]) -> str:
     return msgspec.json.encode(values).decode(errors="replace")
 
 
-def _check(name: str, arguments: Mapping[str, object]) -> None:
+def _check_arguments(name: str, arguments: Mapping[str, object]) -> None:
+    """Raise `HostFailed` if `arguments` do not fit the parameters of the function `name`."""
     parameters, needed = PRIMITIVE_SIGNATURES[name]
     for parameter in arguments:
         if parameter not in parameters:
@@ -256,21 +291,28 @@ def _check(name: str, arguments: Mapping[str, object]) -> None:
 
 
 def _answer_value(answer: str, question: ModelQuestion) -> object:
+    """Return the answer as text, or as the JSON value in it if the question has a schema."""
     return answer if question.shape is None else value_in(answer)
 
 
 def _report_value(report: Report) -> object:
-    """The argument of FINAL in a subagent, or the text of its answer."""
+    """Return the value that a subagent gave to FINAL, or the text of its answer.
+
+    Raises `HostFailed` if the subagent failed.
+    """
     if report.status != "done":
-        had = f"; it had come to: {report.text[:1_000]}" if report.text else ""
-        raise HostFailed(f"{report.child} is {report.status}: {report.reason}{had}")
+        partial_text = f"; it had come to: {report.text[:1_000]}" if report.text else ""
+        raise HostFailed(
+            f"{report.child} is {report.status}: {report.reason}{partial_text}"
+        )
     if not report.as_json:
         return report.text
     try:
         return msgspec.json.decode(report.text)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return report.text  # no longer JSON after masking a key
+        return report.text  # not JSON any longer, because a key was masked
 
 
-def _remaining(have: float | None, elapsed: float) -> float | None:
-    return None if have is None else max(0, round(have - elapsed, 6))
+def _left_of_limit(limit: float | None, used: float) -> float | None:
+    """Return how much of a limit is not used, or None if there is no limit."""
+    return None if limit is None else max(0, round(limit - used, 6))

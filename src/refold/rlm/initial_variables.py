@@ -1,7 +1,7 @@
-"""The variables that the Python of a session begins with: values, files, another session's.
+"""The initial variables of a session's Python: values, files, another session's variables.
 
-They are recorded in the journal before code uses them, so a session that is resumed after a
-crash has them, and the files that were read can be looked up. `repl` puts them into a process.
+They are recorded in the journal before code uses them. So a session that is resumed after a
+crash has them, and the journal shows which files were read. `repl` sets them in a process.
 """
 
 from collections.abc import Mapping
@@ -15,16 +15,17 @@ from refold.journal.events.child_events import VariableInjected
 if TYPE_CHECKING:
     from refold.rlm.call_context import Journal
 
-Files: TypeAlias = tuple[tuple[str, str], ...]  # real paths, and the sha256 of each
-MAX_NAMED_FILES = 2_000  # named in the event itself; longer lists are a blob
+Files: TypeAlias = tuple[tuple[str, str], ...]  # the real path and the sha256 of each file
+MAX_NAMED_FILES = 2_000  # in the event itself; a longer list is stored as a blob
 
 
 class InitialVariables(Struct, frozen=True):
-    """What the Python of a session begins with.
+    """The initial variables of a session's Python.
 
-    `values` are variables, as JSON values, until `inject` has recorded them; `files` are the files that a variable was read from, in
-    the order of its texts. Variables of the session `attached`, as ID or ID@3 (after its third
-    turn), are restored before them.
+    `values` maps names to JSON values, until `inject` has recorded them. `files` maps the name
+    of a variable to the files from which it was read, in the order of their texts. `attached`
+    names another session, as ID or ID@3 (after its third turn); its variables are restored
+    before `values` are set.
     """
 
     values: dict[str, object] = {}
@@ -32,20 +33,22 @@ class InitialVariables(Struct, frozen=True):
     files: Mapping[str, Files] = {}
 
 
-async def inject(begins: InitialVariables, record: "Journal") -> None:
-    """Record each variable once: initial variables never change afterwards.
+async def inject(initial_variables: InitialVariables, record: "Journal") -> None:
+    """Record each initial variable that is not in the journal yet.
 
-    A value that is recorded is removed from `begins`: large material is not held in memory, too.
+    Its value is then removed from `initial_variables`, so that it is not in memory twice.
     """
-    for name in list(begins.values):
+    for name in list(initial_variables.values):
         if name not in dict(record.view.account.injected):
-            blob = await record.put_bytes(msgspec.json.encode(begins.values[name]))
-            files = begins.files.get(name, ())
-            listed = ""
+            blob = await record.put_bytes(
+                msgspec.json.encode(initial_variables.values[name])
+            )
+            files = initial_variables.files.get(name, ())
+            list_blob = ""
             if len(files) > MAX_NAMED_FILES:
-                listed, files = await record.put_bytes(msgspec.json.encode(files)), ()
-            await record(VariableInjected(name, blob, files, listed), author="code")
-        begins.values.pop(name, None)
+                list_blob, files = await record.put_bytes(msgspec.json.encode(files)), ()
+            await record(VariableInjected(name, blob, files, list_blob), author="code")
+        initial_variables.values.pop(name, None)
 
 
 def files_in(blob: bytes) -> Files:

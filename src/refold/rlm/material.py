@@ -1,11 +1,12 @@
-"""The files and folders that a question is about, as a Python value and as a prompt.
+"""Reads the files and folders that a question is about, as a Python value and as a prompt.
 
-One text is a string; several are a dictionary from path to text; larger material is a list
-of paths. Files that are not text, that git ignores or that may contain secrets are left
-out of folders, and reported. A flat prompt contains all of the material, a recursive one only
-describes the variable that holds it.
+A single file becomes a text, and several become a dictionary from path to text; material that
+is too large becomes a list of paths. Files in folders are left out and reported if they are not
+text, if git ignores them or if they may contain secrets. A flat prompt contains all of the
+material; a recursive prompt only describes the variable that contains it.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
@@ -23,9 +24,9 @@ from refold.values.path_names import below, relative_name
 from refold.values.printable_names import escape_name
 from refold.values.text import clean
 
-MAX_VALUE_BYTES = 200 * 1024 * 1024  # more is listed as paths
+MAX_VALUE_BYTES = 200 * 1024 * 1024  # larger material is listed as paths
 _BYTES_PER_TOKEN = 4
-_MAX_NAMED_FILES = 5  # of those left out
+_MAX_NAMED_FILES = 5  # files named in a message about omitted files
 
 Value = str | dict[str, str] | list[str]
 VARIABLE_NAME = "context"
@@ -33,22 +34,25 @@ _SHOWN_CHARS = 200
 
 
 class Material(Struct, frozen=True):
-    """`value` is None if there is none. `left_out` are sentences for the user."""
+    """The material of a question. `value` is None if the question has no material.
+
+    `left_out` are sentences for the user about files that were left out.
+    """
 
     value: Value | None = None
     files: int = 0
     size: int = 0  # bytes
     left_out: tuple[str, ...] = ()
-    read: Files = ()  # real paths, and the sha256 of each, in the order of the texts
+    read: Files = ()  # the real path and the sha256 of each file, in the order of the texts
 
     @property
     def tokens(self) -> int:
-        """An estimate, also for material that is only listed."""
-        return -(-self.size // _BYTES_PER_TOKEN)
+        """An estimate of the number of tokens, also in files that are only listed."""
+        return math.ceil(self.size / _BYTES_PER_TOKEN)
 
     @property
     def description(self) -> str:
-        """The description that a model reads instead of the material."""
+        """A description for a model that does not get the material; "" without material."""
         match self.value:
             case None:
                 return ""
@@ -73,40 +77,45 @@ def read_material(
     why_unreadable: Callable[[str], str],
     max_bytes: int = MAX_VALUE_BYTES,
 ) -> Material:
-    """Read files and folders. Raises `BadInput` for those that cannot be read.
+    """Read the files and folders that `names` lists, relative to `directory`.
 
-    `why_unreadable` returns why the file at an absolute path may not be read, or "".
+    `why_unreadable` returns why the file at an absolute path may not be read, or "". Material
+    of more than `max_bytes` is only listed. Raises `BadInput` for a name that cannot be read.
     """
     if not names:
         return Material()
-    gathering = _MaterialReader(directory, why_unreadable)
+    reader = _MaterialReader(directory, why_unreadable)
     for name in names:
-        gathering.add(name)
-    return gathering.to_material(max_bytes)
+        reader.add(name)
+    return reader.to_material(max_bytes)
 
 
 class _MaterialReader:
+    """Collects the files that are named directly or as folders, then reads them."""
+
     def __init__(self, directory: str, why_unreadable: Callable[[str], str]) -> None:
         self._directory, self._why_unreadable = directory, why_unreadable
-        self._files = dict[str, int]()  # real path and size
-        self._only = False  # a single file was named
-        self._read = list[tuple[str, str]]()
-        self._odd, self._secret = list[str](), list[str]()
+        self._files = dict[str, int]()  # real path and size of each file
+        self._is_one_file = False  # True if a single file was named
+        self._file_hashes = list[tuple[str, str]]()
+        self._no_text, self._protected = list[str](), list[str]()
 
     def add(self, name: str) -> None:
+        """Add a file, or the files in a folder. Raises `BadInput`."""
         real = os.path.realpath(os.path.join(self._directory, os.path.expanduser(name)))
         if os.path.isdir(real):
             for path in sorted(walk(real, _no_cancellation)):
-                self._add(path)
+                self._add_from_folder(path)
             return
         if not os.path.lexists(real):
             raise BadInput(f"--context {name!r}: there is no such file or folder")
         if reason := self._why_unreadable(real):
             raise BadInput(f"--context {name!r} is not read: {reason}")
-        self._only = not self._files
+        self._is_one_file = not self._files  # another file or folder changes that
         self._files[real] = _file_bytes(real)
 
     def to_material(self, max_bytes: int) -> Material:
+        """Return one text, texts by path, or only paths if the files exceed `max_bytes`."""
         size = sum(self._files.values())
         if size > max_bytes:
             paths = [self._key(path) for path in self._files]
@@ -118,44 +127,48 @@ class _MaterialReader:
         if not texts:
             raise BadInput("--context names nothing that can be read as text")
         size = sum(len(text.encode(errors="replace")) for text in texts.values())
-        is_single = self._only and len(self._files) == 1
-        value: Value = next(iter(texts.values())) if is_single else texts
+        value: Value = next(iter(texts.values())) if self._is_one_file else texts
         return Material(
-            value, len(texts), size, tuple(self._omission_notes()), tuple(self._read)
+            value, len(texts), size, tuple(self._omission_notes()), tuple(self._file_hashes)
         )
 
-    def _add(self, path: str) -> None:
+    def _add_from_folder(self, path: str) -> None:
+        """Add a file of a folder, or note that it is left out because it is protected."""
         if path in self._files:
             return
         if is_protected(path, Facts(), writes=False) or self._why_unreadable(path):
-            self._secret.append(path)
+            self._protected.append(path)
         else:
             self._files[path] = _file_bytes(path)
-            self._only = False
+            self._is_one_file = False
 
     def _text(self, path: str) -> str | None:
+        """Return the text of a file, or None if it cannot be read or is not text.
+
+        If it is the only file, raise `BadInput` instead of returning None.
+        """
         files = DiskFiles(os.path.dirname(path))
         try:
             content = files.read(Real(path), MAX_VALUE_BYTES)
         except ToolFailed as error:
-            if self._only:
+            if self._is_one_file:
                 raise BadInput(f"--context: {str(error).rstrip('.')}") from error
-            self._odd.append(path)
+            self._no_text.append(path)
             return None
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError:
-            text = "\0"
-        if "\0" in text:
-            if self._only:
+            text = None
+        if text is None or "\0" in text:
+            if self._is_one_file:
                 raise BadInput(f"--context {self._display_path(path)!r} is not UTF-8 text")
-            self._odd.append(path)
+            self._no_text.append(path)
             return None
-        self._read.append((escape_name(path), sha256(content).hexdigest()))
+        self._file_hashes.append((escape_name(path), sha256(content).hexdigest()))
         return text
 
     def _key(self, path: str) -> str:
-        """The path as a key for code: escaped if it is not valid Unicode."""
+        """Return a path as code sees it, escaped if it is not valid Unicode."""
         name = self._display_path(path)
         return name if clean(name) == name else escape_name(name)
 
@@ -165,21 +178,23 @@ class _MaterialReader:
         )
 
     def _omission_notes(self) -> Iterator[str]:
-        for paths, why in ((self._odd, "no text"), (self._secret, "may contain secrets")):
+        """Yield sentences for the user about the files that were left out."""
+        for paths, why in (
+            (self._no_text, "no text"),
+            (self._protected, "may contain secrets"),
+        ):
             if paths:
                 named = ", ".join(
                     escape_name(self._display_path(path))
                     for path in paths[:_MAX_NAMED_FILES]
                 )
-                rest = (
-                    f" and {len(paths) - _MAX_NAMED_FILES} more"
-                    if len(paths) > _MAX_NAMED_FILES
-                    else ""
-                )
-                yield f"left out of the material ({why}): {named}{rest}"
+                if len(paths) > _MAX_NAMED_FILES:
+                    named += f" and {len(paths) - _MAX_NAMED_FILES} more"
+                yield f"left out of the material ({why}): {named}"
 
 
 def _file_bytes(path: str) -> int:
+    """Return the size of a file, or 0 if it cannot be read."""
     try:
         return os.stat(path, follow_symlinks=False).st_size
     except OSError:
@@ -187,16 +202,16 @@ def _file_bytes(path: str) -> int:
 
 
 def _no_cancellation() -> None:
-    """Do nothing: the walk has no cancellation; only the end of the program stops it."""
+    """Do nothing. It is called to check for a cancellation, which cannot happen here."""
 
 
 def flat_prompt() -> str:
-    """The system prompt of a flat call."""
+    """Return the system prompt of a flat call."""
     return Path(__file__).with_name("flat.md").read_text(encoding="utf-8").strip()
 
 
 def flat_text(question: str, content: Material) -> str:
-    """The whole material, then the question."""
+    """Return a prompt with the whole material, followed by the question."""
     match content.value:
         case str() as text:
             parts = [_quote_excerpt(text)]
@@ -208,35 +223,36 @@ def flat_text(question: str, content: Material) -> str:
 
 
 def recursive_text(question: str, content: Material, *, shown: bool = False) -> str:
-    """The question and the material's variable; with `shown` also its beginning."""
+    """Return a prompt with the question and a description of the variable with the material.
+
+    If `shown`, the prompt also shows the beginning of the material.
+    """
     if content.value is None:
         return question
     about = f"The material is in the variable `{VARIABLE_NAME}`: {content.description}."
-    return "\n\n".join(
-        (question, about, *([_beginning_text(content.value)] if shown else []))
-    )
+    texts = [question, about]
+    if shown:
+        texts.append(_beginning_text(content.value))
+    return "\n\n".join(texts)
 
 
 def _beginning_text(value: Value) -> str:
-    """Show how to loop over the value, and how it begins, so that the model need not look."""
+    """Return text on how the value begins and how to loop over it."""
     match value:
         case str():
-            begins, way = (
-                repr(value[:_SHOWN_CHARS]),
-                f"for line in {VARIABLE_NAME}.splitlines():",
-            )
+            beginning = repr(value[:_SHOWN_CHARS])
+            loop = f"for line in {VARIABLE_NAME}.splitlines():"
         case dict():
             path, text = next(iter(value.items()))
-            begins, way = (
-                f"{path!r}: {text[:_SHOWN_CHARS]!r}",
-                f"for path, text in {VARIABLE_NAME}.items():",
-            )
+            beginning = f"{path!r}: {text[:_SHOWN_CHARS]!r}"
+            loop = f"for path, text in {VARIABLE_NAME}.items():"
         case list():
-            begins, way = repr(value[0]), f"for path in {VARIABLE_NAME}:"
-    return f"Go through it with `{way}`. It begins: {begins}"
+            beginning, loop = repr(value[0]), f"for path in {VARIABLE_NAME}:"
+    return f"Go through it with `{loop}`. It begins: {beginning}"
 
 
 def _quote_excerpt(text: str, path: str = "") -> str:
+    """Return a text in a tag, which the text itself cannot close."""
     inside = text.replace("</material", "<\\/material")
     name = path.replace('"', "'")
     about = f' path="{name}"' if path else ""

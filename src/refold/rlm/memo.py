@@ -1,7 +1,7 @@
-"""A cache of answers to questions of code, so that the same question is not paid for twice.
+"""Caches the answers to questions of code, so that an equal question is not paid for again.
 
-It is off by default: a model may give two answers to the same question, and sometimes that
-is the purpose. The key contains everything that makes two questions equal.
+The cache is off by default: a model may give two answers to the same question, and sometimes
+that is intended. The key of a question contains everything that makes two questions equal.
 """
 
 from pathlib import Path
@@ -17,27 +17,31 @@ Kind: TypeAlias = Literal["off", "session", "project"]
 
 
 class Memo(Protocol):
-    """`model` is provider/model; `key` is the key of a question."""
+    """A cache of answers by `model` (provider/model) and `key` (of the question).
+
+    `get` returns None if it has no answer.
+    """
 
     async def get(self, model: str, key: str) -> ModelReply | None: ...
     async def put(self, model: str, key: str, answer: ModelReply) -> None: ...
 
 
 class SessionMemo:
-    """The answers in the journal of this session."""
+    """A cache that consists of the answers in the journal of this session."""
 
     def __init__(self, record: Journal) -> None:
         self._record = record
         self._known = dict[tuple[str, str], ModelReply]()
-        self._reading, self._read = anyio.Lock(), False
+        self._lock, self._has_read_journal = anyio.Lock(), False
 
     async def get(self, model: str, key: str) -> ModelReply | None:
-        async with self._reading:
-            if not self._read:
+        """Return the known answer, or None. The first call reads the journal."""
+        async with self._lock:
+            if not self._has_read_journal:
                 for asked, reply in successful_leaves(await self._record.entries()):
-                    known = ModelReply(reply.text, reply.full_blob)
-                    self._known.setdefault((asked.model, asked.key), known)
-                self._read = True
+                    answer = ModelReply(reply.text, reply.full_blob)
+                    self._known.setdefault((asked.model, asked.key), answer)
+                self._has_read_journal = True
         return self._known.get((model, key))
 
     async def put(self, model: str, key: str, answer: ModelReply) -> None:
@@ -45,14 +49,17 @@ class SessionMemo:
 
 
 class ProjectMemo:
-    """A cache with a file for each answer. A lost file only costs money, so nothing waits
-    for the disk.
+    """A cache with a file for each answer, for all sessions of a project.
+
+    It does not wait for the disk, because a lost file only means that a question is paid for
+    again.
     """
 
     def __init__(self, directory: Path, record: Journal) -> None:
         self._directory, self._record = directory, record
 
     async def get(self, model: str, key: str) -> ModelReply | None:
+        """Return the stored answer, or None if there is none or it cannot be read."""
         path = self._path(model, key)
         try:
             return ModelReply(
@@ -74,4 +81,4 @@ def _write(path: Path, text: str) -> None:
     try:
         write(path, text)
     except (OSError, UnicodeEncodeError):
-        return  # it is asked again, then
+        return  # the question is then asked again

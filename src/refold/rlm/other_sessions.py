@@ -1,14 +1,15 @@
-"""The sessions that code can reach: subagents that it starts, and sessions it takes variables from.
+"""Other sessions for code: subagents that it starts, and sessions whose variables it reads.
 
-`agents.children` opens a subagent, limits it and finds it again after a crash. The variables
-of another session are read from its journal and never written.
+`agents.children` opens a subagent, limits it and finds it again after a crash. The variables of
+another session are read from its journal and never written.
 """
 
 from collections.abc import Sequence
 
 import anyio
 
-from refold.agents.children import Children, ChildRequest, CodeInputs
+from refold.agents.child import ChildRequest
+from refold.agents.children import Children, CodeInputs
 from refold.errors import BadInput, JournalError
 from refold.journal.events import codec
 from refold.journal.events.kinds import Imported
@@ -23,32 +24,35 @@ AGENT_NAME = "rlm"
 
 
 class CodeSubagents:
-    """Implements `Subagents`: each uses the agent `rlm` and has its own Python."""
+    """Implements `Subagents`. Each subagent uses the agent `rlm` and has its own Python."""
 
     def __init__(self, children: Children) -> None:
         self._children = children
 
     async def start(
-        self, call_id: str, key: str, n: int, task: str, begins: InitialVariables
+        self, call_id: str, key: str, n: int, task: str, initial_variables: InitialVariables
     ) -> Report:
         request = ChildRequest(
-            call_id, TaskRequest(AGENT_NAME, task), key, n, begins.attached
+            call_id, TaskRequest(AGENT_NAME, task), key, n, initial_variables.attached
         )
-        end = await self._children.run_request(request, CodeInputs(context=begins.values))
+        end = await self._children.run_request(
+            request, CodeInputs(context=initial_variables.values)
+        )
         return Report(end.child, end.status, end.text, end.reason, as_json=end.as_json)
 
 
 class OtherSessions:
-    """Reads variables of other sessions. `current` is this session's id.
+    """Reads the variables of other sessions for the session `current`, an id.
 
-    "child-2" is its subagent. Only sessions of the same tree or `directory` can be read.
+    "child-2" means the second subagent of that session. Only sessions of the same tree, or of
+    the same working directory, can be read.
     """
 
     def __init__(self, index: SessionIndex, current: str, directory: str) -> None:
         self._home, self._current, self._directory = index, current, directory
 
     async def find_variables(self, text: str) -> OtherVariables:
-        """The variables of ID, or of ID@TURN. Raises `BadInput`."""
+        """Return the variables of a session, named as ID or as ID@TURN. Raises `BadInput`."""
         name, _, turn = text.partition("@")
         if name.startswith("child-"):
             name = f"{self._current}/{name}"
@@ -66,7 +70,7 @@ class OtherSessions:
             raise BadInput(f"the session {session.id} cannot be read: {error}") from error
 
     def _check_near(self, id_: str, view: View) -> None:
-        """Raise `BadInput` for a session of another directory and another tree."""
+        """Raise `BadInput` if a session is neither of this tree nor of this directory."""
         same_tree = id_.partition("/")[0] == self._current.partition("/")[0]
         if not same_tree and view.session.directory != self._directory:
             raise BadInput(
@@ -76,13 +80,18 @@ class OtherSessions:
 
 
 def _view_after_turn(lines: Sequence[bytes], turn: str, name: str) -> View:
-    """The state after all turns, or after `turn`."""
-    entries = whole = [entry for entry, _ in codec.decode(lines)]
+    """Return a session's state after `turn`, or its last state if `turn` is "".
+
+    `name` names the session in errors. Raises `BadInput` if there is no such turn, or if the
+    state has no variables.
+    """
+    all_entries = [entry for entry, _ in codec.decode(lines)]
+    entries = all_entries
     if turn:
         if not turn.isdecimal():
             raise BadInput(f"{name}: {turn!r} is not the number of a turn, from 1")
         entries = entries[: end_of_turn(entries, int(turn), name)]
-    if any(isinstance(e.event, Imported) for e in whole[len(entries) :]):
+    if any(isinstance(e.event, Imported) for e in all_entries[len(entries) :]):
         raise BadInput(f"{name} was imported after its turn {turn}, without its variables")
     view = fold(entries)
     if not view.conversation.variables:

@@ -1,7 +1,7 @@
-"""The process of a worker, and the frames that are exchanged with it over a socket.
+"""Runs the process of a worker, and exchanges frames with it over a socket.
 
-A frame is two lengths, a JSON object and bytes. Code in the worker may have found its socket,
-so lengths are checked before anything is read, and only messages of the types below are
+A frame consists of two lengths, a JSON object and bytes. Code in the worker may have found the
+socket, so lengths are checked before anything is read, and only messages of the types below are
 accepted. `worker` decides what is sent and handles the messages.
 """
 
@@ -29,23 +29,23 @@ from refold.rlm.worker_port import Engine, WorkerLost
 from refold.values.tools import Confinement
 
 FRAME_HEADER = struct.Struct("!II")
-MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # of one message from the worker
-MAX_BLOB_BYTES = 264 * 1024 * 1024  # of a snapshot, with its index and its parts
-_MAX_LENGTH = 1 << 32  # of the length fields
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024  # one message from the worker
+MAX_BLOB_BYTES = 264 * 1024 * 1024  # a snapshot, with its index and its parts
+_MAX_LENGTH = 1 << 32  # the limit of the length fields
 _CHUNK_BYTES = 256 * 1024
 
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 CLOSED_REASON = "The Python worker was closed."
 
 _START_SECONDS = 30.0  # enough on a busy machine
-_END_SECONDS = 3.0  # of waiting for the exit code, or for the last messages
+_END_SECONDS = 3.0  # for the exit code, or for the last messages
 _MAX_PROCESSES = 128
-_MAX_GLANCES = 20
-# glibc reserves 64 to 128 MiB of addresses for each memory pool, and makes up to eight
-# pools per core: on a large machine these alone would exceed the memory limit of the code.
-_FEW_POOLS = "MALLOC_ARENA_MAX=2"
+_CHECKS_PER_COUNT = 20
+# glibc reserves 64 to 128 MiB of addresses for each memory pool, and creates up to eight
+# pools per core. On a large machine these alone would exceed the memory limit of the code.
+_POOL_LIMIT = "MALLOC_ARENA_MAX=2"
 _MAX_ERROR_CHARS = 300
-_MAX_WAITING_MESSAGES = 10_000  # to the worker
+_MAX_WAITING_MESSAGES = 10_000  # queued for the worker
 _BROKEN_CODE = 71  # the exit code of a worker that lost its connection
 _SOURCE_ROOT = Path(__file__).parents[2]
 _WORKER_CODE = (
@@ -56,11 +56,11 @@ _ENGINE_MODULES: Mapping[Engine, str] = {"cpython": "main", "monty": "monty"}
 
 
 class ConnectionClosed(WorkerLost):
-    """The other end of the connection is closed: most likely the process has exited."""
+    """Raised if the worker has closed the socket, most likely because it has exited."""
 
 
 class Ready(Struct, frozen=True, tag_field="t", tag="ready", forbid_unknown_fields=True):
-    """The worker accepts requests."""
+    """The worker is ready for requests."""
 
 
 class HostCall(Struct, frozen=True, tag_field="t", tag="call", forbid_unknown_fields=True):
@@ -78,20 +78,26 @@ class Printed(
 
 
 class Finaled(Struct, frozen=True, tag_field="t", tag="final", forbid_unknown_fields=True):
-    """FINAL was called. `value` is JSON, `text` what the cell had printed before."""
+    """Code has called FINAL. `value` is the argument as JSON.
+
+    `text` is what the cell had printed before.
+    """
 
     value: str
     text: str
 
 
 class Part(Struct, frozen=True, tag_field="t", tag="part", forbid_unknown_fields=True):
-    """One part of a snapshot, as the bytes of the frame."""
+    """A part of a snapshot. The frame's blob has its bytes."""
 
     name: str
 
 
 class Done(Struct, frozen=True, tag_field="t", tag="done", forbid_unknown_fields=True):
-    """The response to a request, with the fields of its kind."""
+    """The response to a request. Fields that do not belong to the kind of request are not set.
+
+    `kept` has variables, each with its type; `lost` has variables, each with a reason.
+    """
 
     id: int
     text: str = ""
@@ -105,14 +111,14 @@ FromWorker: TypeAlias = Ready | HostCall | Printed | Finaled | Part | Done
 
 
 class OutgoingFrame(NamedTuple):
-    """A frame for the worker. The blob stays apart: material is not copied to be sent."""
+    """An encoded frame for the worker. The blob is separate, so that it need not be copied."""
 
     head: bytes  # the lengths and the message
     blob: bytes
 
 
 def make_frame(message: Mapping[str, object], blob: bytes = b"") -> OutgoingFrame:
-    """Encode a message. Raises `ValueError` if the frame is too long."""
+    """Encode a message and its blob as a frame. Raises `ValueError` if it is too long."""
     body = msgspec.json.encode(message)
     if max(len(body), len(blob)) >= _MAX_LENGTH:
         raise ValueError("a value for the Python worker has more than 4 GB")
@@ -120,16 +126,20 @@ def make_frame(message: Mapping[str, object], blob: bytes = b"") -> OutgoingFram
 
 
 class Frames:
-    """The host's end of the socket. One task reads and one writes. All methods raise `WorkerLost`."""
+    """Reads and writes frames at the host's end of the socket. All methods raise `WorkerLost`.
+
+    One task reads, and one writes.
+    """
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
         self._end = end
         self._read = bytearray()
-        self.longest_blob = 0  # that is accepted: a blob comes only on request
+        self.longest_blob = 0  # the longest accepted blob: a blob comes only on request
         self._decode = msgspec.json.Decoder(FromWorker).decode
 
     async def read(self) -> tuple[FromWorker, bytes]:
+        """Return the next message and its blob, which may be empty."""
         size, blob = FRAME_HEADER.unpack(await self._read_exactly(FRAME_HEADER.size))
         if size > MAX_MESSAGE_BYTES or blob > self.longest_blob:
             raise WorkerLost(
@@ -149,6 +159,7 @@ class Frames:
             await self._write_all(memoryview(piece))
 
     async def _write_all(self, view: memoryview) -> None:
+        """Send all bytes. Raises `ConnectionClosed`."""
         while view:
             try:
                 view = view[self._end.send(view[:_CHUNK_BYTES]) :]
@@ -160,6 +171,7 @@ class Frames:
                 ) from error
 
     async def _read_exactly(self, count: int) -> bytearray:
+        """Return the next `count` bytes. Raises `ConnectionClosed`."""
         while len(self._read) < count:
             try:
                 piece = self._end.recv(_CHUNK_BYTES)
@@ -167,7 +179,7 @@ class Frames:
                 await anyio.wait_readable(self._end)
                 continue
             except OSError:
-                piece = b""
+                piece = b""  # as if it was closed
             if not piece:
                 raise ConnectionClosed("The Python worker has closed its connection.")
             self._read += piece
@@ -179,9 +191,10 @@ class Frames:
 
 
 class Process:
-    """The process in the sandbox, with a socket as its standard input.
+    """The process in the sandbox, whose standard input is a socket.
 
-    `on_message` gets its messages, `on_use` its CPU time; `why` is the reason for its end.
+    `on_message` gets its messages, and `on_use` its CPU time. `why` is the reason why it ended,
+    or "" while it runs.
     """
 
     def __init__(
@@ -194,7 +207,7 @@ class Process:
     ) -> None:
         self._code = _WORKER_CODE.format(module=_ENGINE_MODULES[engine])
         self._group, self._on_message, self._on_end = group, on_message, on_end
-        self._used = on_use
+        self._on_use = on_use
         self._ends = socket.socketpair()
         self.frames = Frames(self._ends[0])
         self._outgoing, self._to_send = anyio.create_memory_object_stream[OutgoingFrame](
@@ -211,7 +224,10 @@ class Process:
     async def begin(
         self, commands: Commands, cwd: str, memory: int, orders: Mapping[str, object]
     ) -> None:
-        """Start the process. Raises `WorkerLost` if it does not start."""
+        """Start the process, and send it `orders`. Raises `WorkerLost` if it does not start.
+
+        `memory` is its limit in bytes.
+        """
         self._group.start_soon(self._run, commands, cwd, memory)
         self._group.start_soon(self._receive_all)
         self._group.start_soon(self._send_all)
@@ -225,13 +241,14 @@ class Process:
         self.check()
 
     def check(self) -> None:
+        """Raise `WorkerLost` if the process was lost."""
         if self.why:
             raise WorkerLost(self.why)
 
     def send(self, message: Mapping[str, object], blob: bytes = b"") -> None:
-        """Send a message; returns at once.
+        """Queue a message for sending. If the process has exited, do nothing.
 
-        Messages to a process that has exited are dropped.
+        If too many messages wait, kill the process, because it does not read them.
         """
         if self.why:
             return
@@ -243,7 +260,7 @@ class Process:
             self._outgoing.send_nowait(make_frame(message, blob))
 
     def end(self, reason: str) -> None:
-        """Kill the process group. The first reason is kept."""
+        """Kill the process group for this reason, unless it was killed before."""
         if not self.why:
             self.why = reason
             self._scope.cancel()
@@ -251,20 +268,21 @@ class Process:
             self._on_end()
 
     def close(self) -> None:
-        """Release the sockets once no task of the process runs any more."""
+        """Close the sockets. Call this when no task of the process runs any longer."""
         self._outgoing.close()
         self._to_send.close()
         for end in self._ends:
             end.close()
 
     async def _run(self, commands: Commands, cwd: str, memory: int) -> None:
+        """Run the program until it exits. Then call `end` with the reason."""
         extras = CommandExtras(
             stdin=self._ends[1].fileno(),
-            # Code should get a MemoryError before the process is killed.
+            # Code should get a MemoryError before the kernel kills the process.
             limits=Limits(
                 processes=_MAX_PROCESSES,
                 memory=memory * 5 // 4,
-                checks_per_count=_MAX_GLANCES,
+                checks_per_count=_CHECKS_PER_COUNT,
             ),
             seen=tuple(
                 dict.fromkeys(
@@ -277,13 +295,13 @@ class Process:
                 )
             ),
             own_tmp=True,
-            used=self._used,
+            used=self._on_use,
         )
         words = [sys.executable, "-I", "-B", "-X", "utf8", "-c", self._code]
         with self._scope:
             try:
                 finished = await commands.run(
-                    f"{_FEW_POOLS} exec {shlex.join(words)}",
+                    f"{_POOL_LIMIT} exec {shlex.join(words)}",
                     cwd=cwd, seconds=None, confines=Confinement(), extras=extras,
                 )  # fmt: skip
                 self._end_reason = _end_reason(finished)
@@ -294,11 +312,12 @@ class Process:
                 self._ends[1].close()
         try:
             with anyio.move_on_after(_END_SECONDS):
-                await self._disconnected.wait()  # its last messages still count
+                await self._disconnected.wait()  # its last messages must still be handled
         finally:
             self.end(self._end_reason or CLOSED_REASON)
 
     async def _receive_all(self) -> None:
+        """Pass messages on until the connection closes. Then call `end` with the reason."""
         try:
             while True:
                 message, blob = await self.frames.read()
@@ -322,16 +341,17 @@ class Process:
                 await self.frames.write(frame)
                 del frame  # its blob may be large, and the next frame may come much later
         except ConnectionClosed:
-            pass  # the reading task reports it
+            pass  # the reading task reports the error
 
 
 def _cloudpickle_directories() -> tuple[str, ...]:
-    """The directories from which the worker imports cloudpickle."""
+    """Return the directory from which the worker can import cloudpickle, or () without one."""
     spec = find_spec("cloudpickle")
     return (str(Path(spec.origin).parents[1]),) if spec and spec.origin else ()
 
 
 def _end_reason(finished: Finished) -> str:
+    """Return a sentence for the model on why the process exited."""
     if finished.stopped:
         return f"The Python worker was killed: {finished.stopped}."
     code = finished.code or 0

@@ -1,4 +1,4 @@
-"""A limit of model calls per minute for each provider: a call above it waits."""
+"""Limits the model calls per minute to each provider, by letting further calls wait."""
 
 from collections import defaultdict, deque
 
@@ -8,20 +8,20 @@ _MINUTE_SECONDS = 60.0
 
 
 class RateLimit:
-    """A limit for all code that calls models; 0 means no limit."""
+    """The number of calls per minute to each provider that all code may make; 0: any number."""
 
     def __init__(self, per_minute: int = 0) -> None:
-        self._most = per_minute
-        self._times = defaultdict[str, deque[float]](deque)  # by provider
+        self._per_minute = per_minute
+        self._times = defaultdict[str, deque[float]](deque)  # times of calls, by provider
 
     async def wait(self, model: str) -> None:
-        """Wait until `model`, as provider/model, may be called; the call is counted at once."""
+        """Wait until `model` (provider/model) may be called, and count the call."""
         times = self._times[model.partition("/")[0]]
-        while self._most:
+        while self._per_minute:
             now = anyio.current_time()
             while times and times[0] <= now - _MINUTE_SECONDS:
                 times.popleft()
-            if len(times) < self._most:
+            if len(times) < self._per_minute:
                 times.append(now)
                 return
             await anyio.sleep(times[0] + _MINUTE_SECONDS - now)

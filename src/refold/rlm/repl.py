@@ -1,9 +1,9 @@
-"""The Python of one session, behind the tool `python`: cells in, an observation out.
+"""The Python of one session, behind the tool `python`: runs cells and returns an observation.
 
-The variables that belong to the conversation are those of the snapshot in the view. If the
-process holds others (after a rewind, a crash or an interrupt), it is discarded, and a fresh
-one is given that snapshot. So the process is only a copy, and may be lost. Before the first
-snapshot it is given the initial variables of the session.
+The snapshot in the session's view has the variables at this point of the conversation. If the
+process holds other variables (after a rewind, a crash or an interrupt), it is discarded, and a
+new process gets that snapshot. So the process only holds a copy, and may be lost. A session
+without a snapshot begins with its initial variables.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +26,7 @@ from refold.rlm.host import (
     tool_functions,
 )
 from refold.rlm.initial_variables import InitialVariables, inject
-from refold.rlm.leaves import Leaves
+from refold.rlm.leaf_calls import Leaves
 from refold.rlm.memo import Memo
 from refold.rlm.rate_limit import RateLimit
 from refold.rlm.worker_port import (
@@ -42,7 +42,7 @@ from refold.tools.python_tool import PythonResult
 from refold.values.control import Final
 from refold.values.json_check import Schema
 
-_MAX_NAMES = 40  # in one note
+_MAX_NAMES = 40  # of variables, in one note
 NOT_RUN = "not run"
 GONE_TEXT = "Python was stopped: {why}. The variables are as before this call."
 UNKEPT_TEXT = (
@@ -54,24 +54,28 @@ REFUSED_TEXT = "FINAL was refused, its value does not match the schema: {problem
 
 
 class ReplLimits(Struct, frozen=True, kw_only=True):
-    """Limits of a session's Python, its initial variables, and what it may reach.
+    """The limits of a session's Python, its initial variables, and its dependencies.
 
-    `rate` is shared by all callers of the same models. `memo` None: no answer is cached.
+    `rate` is shared by all callers of the same models. If `memo` is None, no answer is cached.
     """
 
     code_limits: CodeLimits
-    steps: int = 0  # model steps of a turn, as code sees them
+    steps: int = 0  # model steps of a turn, as reported to code
     memory: int = 2 * 1024**3  # bytes
     rate: RateLimit
     memo: Memo | None = None
-    below: Subagents | None = None
+    subagents: Subagents | None = None
     snapshots: VariableSource | None = None
-    begins: InitialVariables = InitialVariables()
+    initial_variables: InitialVariables = InitialVariables()
     depth: int = 0  # the number of sessions above this one
 
 
 class Repl:
-    """Implements the port `tools.python_tool.Repl`. It runs only while the context of the keeper is open."""
+    """The Python of one session; implements `tools.python_tool.Repl`.
+
+    It runs cells only while a turn runs, that is within `WorkerKeeper.background`; otherwise it
+    raises `ToolFailed`.
+    """
 
     def __init__(
         self,
@@ -83,35 +87,42 @@ class Repl:
         self._record, self._world, self._repl_limits = record, world, limits
         code_limits, self._keeper = limits.code_limits, keeper
         self._limits = WorkerLimits(code_limits.cell, limits.memory)
-        self._means = HostContext(
+        self._context = HostContext(
             record,
             world,
             code_limits,
             limits.steps,
             Leaves(record, world, code_limits, limits.rate, limits.memo),
             anyio.CapacityLimiter(code_limits.at_once),
-            limits.below,
+            limits.subagents,
             limits.snapshots,
             limits.depth,
         )
-        self._one = anyio.Lock()
-        self._holds: str | None = None  # the snapshot that the process is a copy of
-        self._known: set[str] = set()  # parts of variables that the disk has
-        self._cut = False  # a call was interrupted in the middle
-        self._reported: frozenset[tuple[str, str]] = frozenset()
+        self._call_lock = anyio.Lock()
+        self._held_snapshot: str | None = (
+            None  # the snapshot that the process has a copy of
+        )
+        self._stored_parts: set[str] = set()  # names of parts that are blobs of the session
+        self._was_interrupted = False  # True while a call runs, and if one was interrupted
+        self._reported_losses: frozenset[tuple[str, str]] = frozenset()
 
     async def run(
         self, call_id: str, cells: Sequence[str], progress: Callable[[str], None]
     ) -> PythonResult:
-        async with self._one:
+        """Run cells until one fails or calls FINAL, and store the variables.
+
+        Raises `ToolFailed` with the observations if a cell failed, or if Python did not start.
+        """
+        async with self._call_lock:
             context = await call_context(call_id, self._record)
             try:
                 worker, notes = await self._prepare_worker(context)
             except (WorkerLost, BadInput, JournalError) as error:
                 raise ToolFailed(f"Python could not be started: {error}") from error
-            self._holds, self._cut = None, True
+            # Both stay like this if the call is cancelled or the process is lost.
+            self._held_snapshot, self._was_interrupted = None, True
             run = _Run(len(cells), self._world().prompt.schema)
-            host = HostFunctions(self._means, context, progress)
+            host = HostFunctions(self._context, context, progress)
             try:
                 for cell in cells:
                     if run.is_over:
@@ -122,16 +133,16 @@ class Repl:
                 run.add_loss(GONE_TEXT.format(why=error))
             except JournalError as error:  # a full disk must not lose the answer
                 run.add_loss(UNKEPT_TEXT.format(why=error))
-            self._cut = False
+            self._was_interrupted = False
             return run.result(notes)
 
     async def _prepare_worker(self, context: CallContext) -> tuple[Worker, list[str]]:
-        """A process with the variables that the call begins with, and notes for the model."""
-        if self._keeper.has_worker and self._holds == context.before:
+        """Return a process with the variables from before the call, and notes for the model."""
+        if self._keeper.has_worker and self._held_snapshot == context.before:
             return await self._worker(), []
         await self._keeper.discard()
         worker = await self._worker()
-        notes = [CUT_TEXT] if self._cut else []
+        notes = [CUT_TEXT] if self._was_interrupted else []
         if context.before:
             worker, restore_notes = await self._restore(
                 worker, context.before, context.parts
@@ -145,20 +156,24 @@ class Repl:
     async def _initialize(
         self, worker: Worker, notes: list[str]
     ) -> tuple[Worker, list[str]]:
-        """Give a fresh process the initial variables: there is no snapshot yet."""
-        record, begins, snapshots = (
+        """Give a new process the initial variables, because there is no snapshot yet.
+
+        Return the process, which may be another one, and `notes` with further notes for the
+        model.
+        """
+        record, initial_variables, snapshots = (
             self._record,
-            self._repl_limits.begins,
+            self._repl_limits.initial_variables,
             self._repl_limits.snapshots,
         )
-        if begins.attached and snapshots is not None:
-            variables = await snapshots.find_variables(begins.attached)
+        if initial_variables.attached and snapshots is not None:
+            variables = await snapshots.find_variables(initial_variables.attached)
             blob, parts = await self._copy_variables(variables)
             worker, restore_notes = await self._restore(
                 worker, blob, parts, variables.session
             )
             notes = notes + restore_notes
-        await inject(begins, record)
+        await inject(initial_variables, record)
         for name, blob in record.view.account.injected:
             await worker.set_variable(name, blob, await record.get(blob))
         return worker, notes
@@ -166,7 +181,10 @@ class Repl:
     async def _copy_variables(
         self, variables: OtherVariables
     ) -> tuple[str, tuple[str, ...]]:
-        """Copy another session's variables into our blobs, except for missing parts."""
+        """Copy another session's variables to blobs of this session, except missing parts.
+
+        Return the name of the blob with the index, and the names of the parts.
+        """
         parts = list[str]()
         for name in variables.parts:
             with suppress(JournalError):
@@ -176,8 +194,12 @@ class Repl:
     async def _restore(
         self, worker: Worker, blob: str, parts: Sequence[str], source: str = ""
     ) -> tuple[Worker, list[str]]:
-        """Restore a snapshot. If that ends the process, use a fresh, empty one."""
-        self._known.clear()
+        """Restore a snapshot, and return the process and notes for the model.
+
+        If the process exits meanwhile or the snapshot cannot be read, return a new process
+        without variables. `source` is another session that the variables are from, or "".
+        """
+        self._stored_parts.clear()
         try:
             index = await self._record.get(blob)
             report = await worker.restore(index, parts, self._read_part)
@@ -195,18 +217,21 @@ class Repl:
 
     async def _read_part(self, name: str) -> bytes:
         part = await self._record.get(name)
-        self._known.add(name)
+        self._stored_parts.add(name)
         return part
 
     async def _store_variables(self, context: CallContext, worker: Worker) -> list[str]:
-        """After each call, store all variables as blobs; equal variables are the same blobs."""
+        """Store all variables as blobs after a call, and return notes for the model.
+
+        A note lists the variables that could not be stored, without those of earlier notes.
+        """
         record = self._record
-        handed = (blob for _, blob in record.view.account.injected)
-        variables, report = await worker.persist(self._known.union(handed))
+        injected_blobs = (blob for _, blob in record.view.account.injected)
+        variables, report = await worker.persist(self._stored_parts.union(injected_blobs))
         for name, part in variables.new.items():
             if await record.put_bytes(part) != name:
                 raise WorkerLost(MISNAMED_TEXT)
-        self._known = set(variables.parts)
+        self._stored_parts = set(variables.parts)
         blob = await record.put_bytes(variables.index)
         if blob != record.view.conversation.variables:
             parts, lost = variables.parts, report.lost
@@ -214,17 +239,17 @@ class Repl:
                 VariablesSaved(context.call_id, blob, report.kept, lost, parts),
                 author="code",
             )
-        self._holds = blob
-        new = [pair for pair in report.lost if pair not in self._reported]
-        self._reported = frozenset(report.lost)
-        return [f"Not kept for later: {_loss_reasons(new)}"] if new else []
+        self._held_snapshot = blob
+        new_losses = [loss for loss in report.lost if loss not in self._reported_losses]
+        self._reported_losses = frozenset(report.lost)
+        return [f"Not kept for later: {_loss_reasons(new_losses)}"] if new_losses else []
 
 
 class _Run:
-    """The cells of one call, while they run, and their results."""
+    """The results of the cells of one call, while the call runs."""
 
     def __init__(self, count: int, schema: Raw) -> None:
-        self._many, self._schema = count, schema
+        self._cell_count, self._schema = count, schema
         self._texts: list[str] = []
         self._failed = False
         self._final: Final | None = None
@@ -235,6 +260,7 @@ class _Run:
         return self._failed or self._final is not None
 
     def add(self, cell: Cell) -> None:
+        """Add the result of a cell. A FINAL that violates the schema is a failure."""
         self._seconds += cell.seconds
         self._failed, text = cell.failed, cell.text.rstrip()
         if cell.final is not None:
@@ -247,49 +273,60 @@ class _Run:
         self._texts.append(text or ("FINAL" if self._final else "(nothing was printed)"))
 
     def add_loss(self, reason: str) -> None:
-        """Record that the process exited, or that the disk failed."""
+        """Add the reason for which the process or the variables were lost."""
         if self._final is None:
             self._failed = True
         self._texts.append(reason)
 
     def result(self, notes: Sequence[str]) -> PythonResult:
-        """The result for the model. Raises `ToolFailed`, with the same text, if a cell failed."""
+        """Return the text for the model, and the answer if FINAL was called.
+
+        Raises `ToolFailed` with the text if a cell failed.
+        """
         texts = self._texts
-        if self._many > 1:
-            left = [NOT_RUN] * (self._many - len(texts))
-            texts = [f"[{n}] {text}" for n, text in enumerate((*texts, *left), start=1)]
+        if self._cell_count > 1:
+            texts = texts + [NOT_RUN] * (self._cell_count - len(texts))
+            texts = [f"[{n}] {text}" for n, text in enumerate(texts, start=1)]
         text = "\n".join((*notes, *texts))
         if self._failed:
             raise ToolFailed(text)
-        cells = "1 cell" if self._many == 1 else f"{self._many} cells"
+        cells = "1 cell" if self._cell_count == 1 else f"{self._cell_count} cells"
         return PythonResult(text, self._final, f"{cells}, {self._seconds:.1f} s")
 
 
 def _loss_reasons(losses: Sequence[tuple[str, str]]) -> str:
-    rest = f"; and {len(losses) - _MAX_NAMES} more" if len(losses) > _MAX_NAMES else ""
-    return "; ".join(f"{name} ({why})" for name, why in losses[:_MAX_NAMES]) + rest
+    """Return text about lost variables, each of which is a name and a reason."""
+    texts = [f"{name} ({why})" for name, why in losses[:_MAX_NAMES]]
+    if len(losses) > _MAX_NAMES:
+        texts.append(f"and {len(losses) - _MAX_NAMES} more")
+    return "; ".join(texts)
 
 
 def _names_text(names: Iterable[str]) -> str:
+    """Return the first names with commas and the number of the others, or "none"."""
     all_names = list(names)
-    rest = f" and {len(all_names) - _MAX_NAMES} more" if len(all_names) > _MAX_NAMES else ""
-    return (", ".join(all_names[:_MAX_NAMES]) or "none") + rest
+    text = ", ".join(all_names[:_MAX_NAMES]) or "none"
+    if len(all_names) > _MAX_NAMES:
+        text += f" and {len(all_names) - _MAX_NAMES} more"
+    return text
 
 
 def parse_final(raw: Raw, schema: Raw) -> tuple[Final, str]:
-    """The argument of FINAL as the answer of the turn, and how it violates the schema, or "".
+    """Return the argument of FINAL as an answer, and how it violates the schema, or "".
 
-    A string is the answer as it is, anything else its JSON. If there is a schema, a string may be
-    the JSON of a value, or the value itself.
+    Without a schema, a string is the answer itself, and any other value is answered as JSON.
+    With a schema, a string may be the value itself, or JSON of it.
     """
     value: object = msgspec.json.decode(raw)
     written = bytes(raw).decode()
-    ways = (value, written) if isinstance(value, str) else (written,)
     if bytes(schema) in (b"", b"null"):
-        return Final(ways[0], as_json=not isinstance(value, str)), ""
-    known = Schema(schema)
-    problems = [known.problem(way) for way in ways]
-    for way, problem in zip(ways, problems, strict=True):
+        if isinstance(value, str):
+            return Final(value, as_json=False), ""
+        return Final(written, as_json=True), ""
+    candidates = (value, written) if isinstance(value, str) else (written,)
+    validator = Schema(schema)
+    problems = [validator.problem(candidate) for candidate in candidates]
+    for candidate, problem in zip(candidates, problems, strict=True):
         if not problem:
-            return Final(way, as_json=True), ""
-    return Final(ways[-1], as_json=True), problems[-1]
+            return Final(candidate, as_json=True), ""
+    return Final(candidates[-1], as_json=True), problems[-1]

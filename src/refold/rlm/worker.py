@@ -1,7 +1,8 @@
-"""The host's side of a worker: sends requests, measures time, answers calls.
+"""The host's side of a worker: sends requests, measures time, answers calls of the code.
 
-It implements `port.Workers`. `worker_side/` runs in the process, and `process` starts and
-connects it; `host` implements the functions that code calls, and `repl` stores the snapshots.
+It implements `worker_port.Workers`. The package `worker_side` runs in the process, and
+`process` starts and connects it. `host` implements the functions that code calls, and `repl`
+stores the snapshots.
 """
 
 import time
@@ -41,16 +42,16 @@ from refold.rlm.worker_port import (
 from refold.rlm.worker_side.signatures import PRIMITIVE_SIGNATURES
 
 _GRACE_SECONDS = 2.0  # for interrupted code to stop
-_MAX_WAITING_CALLS = 1_000  # concurrent calls of one cell
-_MAX_CALLS = 100_000  # of one cell
-# The last two: of one variable.
+_MAX_WAITING_CALLS = 1_000  # at the same time, by one cell
+_MAX_CALLS = 100_000  # by one cell
+# The limits of characters apply to the name, and to the type or the reason, of each variable.
 _MAX_VARIABLES, _MAX_NAME_CHARS, _MAX_ABOUT_CHARS = 10_000, 200, 500
-_SLACK_CHARS = 500  # by which an observation may exceed its limit
+_SLACK_CHARS = 500  # an observation may exceed its limit by this much
 _MIN_WAIT_SECONDS = 0.01  # between checks of the clock
 
 
 class PythonWorkers:
-    """`cwd` is the working directory of the code, which `engine` runs."""
+    """Starts workers. `cwd` is the code's working directory, `engine` its interpreter."""
 
     def __init__(self, commands: Commands, cwd: str, engine: Engine = "cpython") -> None:
         self._commands, self._cwd = commands, cwd
@@ -65,6 +66,7 @@ class PythonWorkers:
     async def _open(
         self, limits: WorkerLimits, functions: Mapping[str, tuple[str, ...]]
     ) -> AsyncGenerator[Worker]:
+        """Yield a running worker. Errors in the block are raised without an exception group."""
         worker: PythonWorker | None = None
         try:
             async with anyio.create_task_group() as group:
@@ -83,7 +85,7 @@ class PythonWorkers:
 
 
 class PythonWorker:
-    """One process. Its methods wait for each other."""
+    """One worker process. It handles one request at a time, and further requests wait."""
 
     def __init__(
         self,
@@ -96,13 +98,13 @@ class PythonWorker:
             group, self._on_message, self._on_end, self._count_time, engine
         )
         self._limits, self._group, self._functions = limits, group, frozenset(functions)
-        self._turn = anyio.Lock()
+        self._lock = anyio.Lock()
         self._request = _Request(0)
-        self._request.over.set()
+        self._request.over.set()  # there is no request to wait for
         self._cell: _Cell | None = None
 
     async def run(self, cell: str, host: Host, progress: Callable[[str], None]) -> Cell:
-        async with self._turn:
+        async with self._lock:
             await self._wait_until_idle()
             request = self._send_request({"t": "run", "cell": cell})
             running = _Cell(host, progress)
@@ -114,7 +116,7 @@ class PythonWorker:
             return self._result(running, request)
 
     async def _stop_leftover_code(self, cell: "_Cell", request: "_Request") -> None:
-        """Stop code that still runs after a result or a cancellation."""
+        """Stop the code of a cell that still runs after FINAL or a cancellation."""
         if request.over.is_set():
             return
         if cell.final is not None:
@@ -129,8 +131,9 @@ class PythonWorker:
     async def persist(
         self, stored_names: Collection[str]
     ) -> tuple[Variables, VariableReport]:
-        wanted = {"t": "persist", "known": list(stored_names)}
-        request = await self._send_and_wait(wanted, longest=MAX_BLOB_BYTES)
+        """Return all variables without the bytes of parts in `stored_names`, and a report."""
+        message = {"t": "persist", "known": list(stored_names)}
+        request = await self._send_and_wait(message, longest=MAX_BLOB_BYTES)
         names = request.done.parts
         # The worker must not get other blobs of the session by naming them.
         if any(name not in request.parts and name not in stored_names for name in names):
@@ -141,6 +144,7 @@ class PythonWorker:
     async def restore(
         self, index: bytes, parts: Collection[str], read: ReadPart
     ) -> VariableReport:
+        """Send the worker its parts and then the index. Return its report."""
         for name in parts:
             try:
                 part = await read(name)
@@ -155,12 +159,17 @@ class PythonWorker:
     async def _send_and_wait(
         self, message: Mapping[str, object], blob: bytes = b"", longest: int = 0
     ) -> "_Request":
-        async with self._turn:
+        """Send a request about variables, wait, and return the request with its response.
+
+        `longest` is the maximum size of all blobs that the worker may send back. Raises
+        `WorkerLost`.
+        """
+        async with self._lock:
             await self._wait_until_idle()
             self.process.frames.longest_blob = longest
             request = self._send_request(message, blob)
             try:
-                # Pickling may run code of the variables, so time is limited.
+                # Pickling may run code of the variables, so its time is limited.
                 with anyio.move_on_after(self._limits.seconds):
                     await request.over.wait()
             finally:
@@ -175,28 +184,30 @@ class PythonWorker:
             return request
 
     def _send_request(self, message: Mapping[str, object], blob: bytes = b"") -> "_Request":
+        """Send a message with a new number. The returned request gets the response."""
         self.process.check()
         self._request = _Request(self._request.id + 1)
         self.process.send({**message, "id": self._request.id}, blob)
         return self._request
 
     async def _wait_until_idle(self) -> None:
-        """Wait for code that was interrupted and has not ended yet."""
+        """Wait for the end of code that was interrupted before."""
         await self._request.over.wait()
         self.process.check()
 
     async def _wait_for_result(self, cell: "_Cell", request: "_Request") -> None:
-        """Wait for a result or the end of the process; stop a cell that runs too long."""
+        """Wait for the end of a cell or of the process. Stop a cell that takes too long."""
         try:
             async with anyio.create_task_group() as calls:
                 cell.calls, self._cell = calls, cell
                 while not cell.over.is_set() and not request.over.is_set():
-                    left = self._limits.seconds - cell.computing_seconds
-                    if left <= 0:
+                    seconds_left = self._limits.seconds - cell.computing_seconds
+                    if seconds_left <= 0:
                         why = f"the cell ran over {self._limits.seconds:g} s"
                         await self._stop(request, why)
                         break
-                    with anyio.move_on_after(max(_MIN_WAIT_SECONDS, left)):
+                    # Meanwhile the clock may stop, so it is then read again.
+                    with anyio.move_on_after(max(_MIN_WAIT_SECONDS, seconds_left)):
                         await cell.over.wait()
                 self._cell = None
                 calls.cancel_scope.cancel()
@@ -204,6 +215,7 @@ class PythonWorker:
             raise first(several) from None
 
     def _result(self, cell: "_Cell", request: "_Request") -> Cell:
+        """Return the result of the cell. FINAL counts even if the process has exited."""
         seconds = cell.computing_seconds
         if cell.final is not None:
             return Cell(self._shorten(cell.text), final=cell.final, seconds=seconds)
@@ -211,10 +223,11 @@ class PythonWorker:
         return Cell(self._shorten(request.done.text), request.done.failed, seconds=seconds)
 
     def _shorten(self, text: str) -> str:
-        """Cut text if code bypassed the limit of the worker."""
+        """Cut text that exceeds the limit, because code has bypassed the worker's own limit."""
         return text[: self._limits.output + _SLACK_CHARS]
 
     async def _stop(self, request: "_Request", reason: str) -> None:
+        """Interrupt the code of a request, and kill the process if the code does not end."""
         self.process.send({"t": "interrupt", "why": reason})
         with anyio.move_on_after(_GRACE_SECONDS):
             await request.over.wait()
@@ -233,6 +246,7 @@ class PythonWorker:
             self._cell.over.set()
 
     def _on_message(self, message: FromWorker, blob: bytes) -> None:
+        """Handle a message of the worker: a response, a part, a call or printed text."""
         cell = self._cell
         match message:
             case Done(id=number) if number == self._request.id:
@@ -250,17 +264,24 @@ class PythonWorker:
             case Finaled(value, text) if cell and cell.final is None:
                 cell.finish(_check_json(value), text)
             case _:
-                pass  # from a thread of a cell that has ended
+                pass  # sent by a thread of a cell that has ended
 
     def _add_part(self, name: str, part: bytes) -> None:
-        """Store a part. The sum of all parts is limited to the size of one snapshot."""
+        """Store a part of the variables that the current request asked for.
+
+        Unexpected parts are ignored. The limit on the size of a blob applies to all parts
+        together.
+        """
         request = self._request
-        if request.over.is_set() or not part or len(request.parts) >= _MAX_VARIABLES:
+        if request.over.is_set() or not part:
+            return
+        if len(request.parts) >= _MAX_VARIABLES:
             return
         self.process.frames.longest_blob -= len(part)
         request.parts[name] = part
 
     def _start_call(self, call: HostCall, cell: "_Cell | None") -> None:
+        """Start a call of a host function in the background, or refuse it."""
         if cell is None or cell.calls is None or cell.over.is_set():
             self._refuse(call, f"{call.name} was called when no cell ran.")
         elif call.name not in self._functions:
@@ -276,17 +297,18 @@ class PythonWorker:
             cell.calls.start_soon(self._answer, call, cell)
 
     async def _answer(self, call: HostCall, cell: "_Cell") -> None:
-        answered = False
+        """Run the host's function that code has called, and reply, even if it is cancelled."""
+        is_answered = False
         try:
             value = await cell.host(call.name, call.arguments)
             self.process.send({"t": "reply", "call": call.call, "value": value})
-            answered = True
+            is_answered = True
         except HostFailed as failed:
             self._refuse(call, str(failed))
-            answered = True
+            is_answered = True
         finally:
             cell.count_waiting(-1)
-            if not answered:
+            if not is_answered:
                 self._refuse(call, f"{call.name} was stopped.")
 
     def _refuse(self, call: HostCall, reason: str) -> None:
@@ -305,9 +327,9 @@ class _Request:
 
 
 class _Cell:
-    """A running cell. Its clock stops while it only waits for the host.
+    """A running cell, and a clock that stops while the cell only waits for the host.
 
-    If one thread waits and another computes, the computed seconds count.
+    If one thread waits for the host while another computes, the clock counts CPU seconds.
     """
 
     def __init__(self, host: Host, progress: Callable[[str], None]) -> None:
@@ -317,27 +339,40 @@ class _Cell:
         self.final: Raw | None = None
         self.text = ""
         self.waiting = self.called = 0
-        self._spent, self._since = 0.0, time.monotonic()
-        self._counted, self._looked = 0.0, self._since
-        self._at_look: float | None = None  # seconds computed until then
+        self._earlier_seconds, self._resumed_at = 0.0, time.monotonic()
+        self._seconds_at_update, self._updated_at = 0.0, self._resumed_at
+        self._cpu_at_update: float | None = None  # None before the first update
 
     @property
     def computing_seconds(self) -> float:
-        running = 0.0 if self.waiting else time.monotonic() - self._since
-        return self._spent + running
+        running = 0.0 if self.waiting else time.monotonic() - self._resumed_at
+        return self._earlier_seconds + running
 
     def count_waiting(self, change: int) -> None:
-        self._spent, self._since = self.computing_seconds, time.monotonic()
+        """Stop or start the clock, because a call of the host begins (1) or ends (-1)."""
+        self._earlier_seconds, self._resumed_at = self.computing_seconds, time.monotonic()
         self.waiting += change
-        self.called += change > 0
+        if change > 0:
+            self.called += change
 
     def update_clock(self, seconds: float) -> None:
-        """Update the clock. `seconds` is the CPU time of the process so far."""
-        now, spent, before = time.monotonic(), self.computing_seconds, self._at_look
-        elapsed, counted = now - self._looked, spent - self._counted
-        if before is not None:  # parallel threads count once
-            self._spent += max(0.0, min(seconds - before, elapsed) - counted)
-        self._looked, self._counted, self._at_look = now, self.computing_seconds, seconds
+        """Add the CPU time that the clock has missed.
+
+        The clock stops while one thread waits for the host, although another one may compute.
+        `seconds` is the CPU time of the process so far.
+        """
+        now = time.monotonic()
+        if self._cpu_at_update is not None:
+            elapsed = now - self._updated_at
+            counted = self.computing_seconds - self._seconds_at_update
+            # Parallel threads do not count twice.
+            used = min(seconds - self._cpu_at_update, elapsed)
+            self._earlier_seconds += max(0.0, used - counted)
+        self._updated_at, self._seconds_at_update, self._cpu_at_update = (
+            now,
+            self.computing_seconds,
+            seconds,
+        )
 
     def finish(self, final: Raw, text: str) -> None:
         self.final, self.text = final, text
@@ -345,6 +380,7 @@ class _Cell:
 
 
 def _limit_pairs(pairs: Pairs) -> Pairs:
+    """Limit the list of variables that a worker reports: its length, and that of each text."""
     return tuple(
         (name[:_MAX_NAME_CHARS], about[:_MAX_ABOUT_CHARS])
         for name, about in pairs[:_MAX_VARIABLES]
@@ -352,7 +388,7 @@ def _limit_pairs(pairs: Pairs) -> Pairs:
 
 
 def _check_json(value: str) -> Raw:
-    """Validate that `value` is JSON."""
+    """Return `value` as JSON. Raises `WorkerLost` if it is not JSON."""
     try:
         return Raw(msgspec.json.encode(msgspec.json.decode(value)))
     except (msgspec.DecodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""The worker that runs cells, as the host sees it, and the keeper that reuses it between calls.
+"""The interfaces of a worker, which runs cells, and a keeper that reuses it between calls.
 
 The worker process holds variables and knows nothing of sessions; the host knows the session and
 runs no code. Values are passed as JSON. `worker` starts the process.
@@ -14,49 +14,51 @@ from msgspec import Raw, Struct
 
 from refold.errors import RefoldError, ToolFailed
 
-# What runs the code: the Python that refold runs on, or Monty, an interpreter of its own.
+# The interpreter of the code: the Python that runs refold, or Monty, a separate
+# implementation.
 Engine: TypeAlias = Literal["cpython", "monty"]
 
 
 class HostFailed(RefoldError):
-    """A function of the host failed; its caller gets an exception with this message."""
+    """Raised if a function of the host failed. The code gets an exception with this message."""
 
 
 class WorkerLost(RefoldError):
-    """The process has exited: killed, out of memory or out of time.
+    """Raised if the process exited: it was killed, ran out of memory or took too long.
 
     Its variables are lost, too.
     """
 
 
 # Takes the name of a function and its arguments by name. Returns a JSON value, or raises
-# `HostFailed`. Several calls may run at once.
+# `HostFailed`. Several calls may run at the same time.
 Host: TypeAlias = Callable[[str, Mapping[str, object]], Awaitable[object]]
 
 
 class Cell(Struct, frozen=True):
     """The result of a cell. `text` is the observation: what it printed, its value, its error.
 
-    `final` is the argument of FINAL, as JSON; JSON null is a value, None means no call of FINAL.
+    `final` is the argument of FINAL as JSON; None means that FINAL was not called.
     """
 
     text: str
     failed: bool = False
     final: Raw | None = None
-    seconds: float = 0.0  # without those in which it waited for the host
+    seconds: float = 0.0  # excludes time in which the cell waited for the host
 
 
 class VariableReport(Struct, frozen=True):
-    """Names and types of the variables that were kept, and the lost ones with the reason."""
+    """The variables that were kept, with their types, and the lost ones, with reasons."""
 
     kept: tuple[tuple[str, str], ...] = ()
     lost: tuple[tuple[str, str], ...] = ()
 
 
 class Variables(Struct, frozen=True):
-    """All variables as bytes: small ones in `index`, each large one as a part of its own.
+    """All variables as bytes: small ones in `index`, each large one as a separate part.
 
-    Parts are named by their sha256. `new` has the parts that the caller did not know.
+    `parts` are the names of the parts, which are their sha256. `new` has the bytes of the parts
+    that the caller did not have.
     """
 
     index: bytes
@@ -64,12 +66,12 @@ class Variables(Struct, frozen=True):
     new: Mapping[str, bytes] = {}
 
 
-# Gives a part by its name, or raises `JournalError`.
+# Returns a part by its name, or raises `JournalError`.
 ReadPart: TypeAlias = Callable[[str], Awaitable[bytes]]
 
 
 class OtherVariables(Struct, frozen=True):
-    """The variables of another session, and a function that reads their parts."""
+    """The variables of another session. `read` returns the bytes of a part by its name."""
 
     session: str
     index: bytes
@@ -80,11 +82,11 @@ class OtherVariables(Struct, frozen=True):
 class Worker(Protocol):
     """A process with variables. All methods raise `WorkerLost` if it has ended.
 
-    `run` runs one cell; `functions` are the names of the host's functions that code may
-    call besides the primitives. `set_variable` sets a variable to a value in JSON, which becomes the
-    part of that name. `persist` returns all variables as bytes that only `restore` in
-    another worker can read, without the parts that are `known`; `restore` replaces all
-    variables. `list_variables` returns the variables with their types.
+    `run` runs one cell; `host` is called for each call of a host function by the code.
+    `set_variable` sets a variable to a JSON value, which the host stores as the part named
+    `part`. `persist` returns all variables as bytes that only `restore` of another worker can
+    read, without the bytes of parts in `stored_names`. `restore` replaces all variables.
+    `list_variables` returns the names of the variables with their types.
     """
 
     async def run(self, cell: str, host: Host, progress: Callable[[str], None]) -> Cell: ...
@@ -99,15 +101,15 @@ class Worker(Protocol):
 
 
 class WorkerLimits(Struct, frozen=True):
-    seconds: float = 120.0  # of one cell, not counting waits for the host
+    seconds: float = 120.0  # for one cell, excluding waits for the host
     memory: int = 2 * 1024**3  # bytes
-    output: int = 10_000  # characters of one observation
+    output: int = 10_000  # characters in one observation
 
 
 class Workers(Protocol):
-    """Make workers. Leaving the context ends the process and all that it started.
+    """Starts a worker in an `async with` block, which kills it and its children at the end.
 
-    `functions` are functions of the host by name, with their parameters; code passes them by name
+    `functions` maps each function of the host to its parameters; code passes arguments by name
     or in this order.
     """
 
@@ -118,12 +120,12 @@ class Workers(Protocol):
 
 class _RunningWorker(Struct):
     worker: Worker
-    end: anyio.Event
-    gone: anyio.Event
+    end_requested: anyio.Event
+    ended: anyio.Event
 
 
 class WorkerKeeper:
-    """Holds the worker of a session while a turn runs."""
+    """Keeps the worker process of a session running between calls, while a turn runs."""
 
     def __init__(self, workers: Workers) -> None:
         self._workers = workers
@@ -132,7 +134,7 @@ class WorkerKeeper:
 
     @asynccontextmanager
     async def background(self) -> AsyncGenerator[None, None]:
-        """While this context is open there may be a worker; leaving it ends the process."""
+        """Allow a worker within this block. At its end the process is killed."""
         async with anyio.create_task_group() as group:
             self._group = group
             try:
@@ -140,7 +142,7 @@ class WorkerKeeper:
             finally:
                 self._group = None
                 if self._running is not None:
-                    self._running.end.set()
+                    self._running.end_requested.set()
                 self._running = None
 
     @property
@@ -150,7 +152,10 @@ class WorkerKeeper:
     async def worker(
         self, limits: WorkerLimits, functions: Mapping[str, tuple[str, ...]]
     ) -> Worker:
-        """The running worker, or a fresh one with these limits and functions."""
+        """Return the running worker, or start one with these limits and functions.
+
+        Raises `ToolFailed` outside of `background`.
+        """
         running = self._running
         if running is None:
             if self._group is None:
@@ -162,11 +167,11 @@ class WorkerKeeper:
         return running.worker
 
     async def discard(self) -> None:
-        """End the process, if there is one."""
+        """Kill the process, if there is one."""
         running, self._running = self._running, None
         if running is not None:
-            running.end.set()
-            await running.gone.wait()
+            running.end_requested.set()
+            await running.ended.wait()
 
     async def _keep_worker(
         self,
@@ -175,10 +180,11 @@ class WorkerKeeper:
         *,
         task_status: TaskStatus[_RunningWorker],
     ) -> None:
-        end, gone = anyio.Event(), anyio.Event()
+        """Run a worker until its end is requested."""
+        end_requested, ended = anyio.Event(), anyio.Event()
         try:
             async with self._workers(limits, functions) as worker:
-                task_status.started(_RunningWorker(worker, end, gone))
-                await end.wait()
+                task_status.started(_RunningWorker(worker, end_requested, ended))
+                await end_requested.wait()
         finally:
-            gone.set()
+            ended.set()

@@ -1,8 +1,13 @@
-"""Decides who may use the server, by tokens derived from a secret in the user's file.
+"""Decides who may use the server, by tokens that are derived from a secret in a file of the
+user.
 
-A program sends the bearer token. A browser trades a launch token, valid once, for a cookie.
-All of them are signed with the secret, so every server with that secret accepts them, also
-after a restart; `revoke_all` ends all of them. `guard` checks requests.
+A program sends the bearer token. A browser exchanges a launch token, which is valid once,
+for a cookie. Every server that has the secret accepts these tokens and cookies, also after
+a restart. `revoke_all` invalidates them. `guard` checks requests with them.
+
+For each used launch token an empty file lies beside the secret, so no server with the
+secret accepts the token again. Otherwise links in the history of a browser would stay
+valid. A list of used tokens in one file would need a lock.
 """
 
 import base64
@@ -21,24 +26,31 @@ from refold.safe_open import create_complete_file
 
 LAUNCH_SECONDS = 15 * 60.0  # for which a link can be used
 COOKIE_SECONDS = 30 * 24 * 3600
-PAGE_PERSON = "page"  # the person of a page whose link named no one
+PAGE_PERSON = "page"  # the person of a page whose link named no person
 _SECRET_BYTES = 32
-_USED_LINKS = "used-links"  # beside the secret: an empty file for each, until it is too old
+# A directory beside the secret, with an empty file for each used link until that expires.
+_USED_LINKS = "used-links"
 
 
 class Access:
-    """Launch tokens and cookies that are derived from one secret of 32 random bytes.
-    `used_file` is the directory of used launch tokens.
+    """Makes and checks the tokens and cookies that are derived from one secret of 32 random
+    bytes.
+
+    `used_links` is the directory with an empty file for each used launch token.
     """
 
-    def __init__(self, secret: bytes, used_file: Path) -> None:
-        self._secret, self._used = secret, used_file
+    def __init__(self, secret: bytes, used_links: Path) -> None:
+        self._secret, self._used_links = secret, used_links
         self.bearer = self._derive("bearer")
-        # Cookies are not bound to a port: each home of refold has a cookie name of its own.
+        # Cookies are not bound to a port, so each home of refold has a cookie name of its
+        # own.
         self.cookie_name = f"refold-{self._derive('cookie name')[:12]}"
 
     def new_launch(self, person: str = "") -> str:
-        """Return a token that is valid once, for some minutes, for a link for `person`."""
+        """Return a launch token for a link to a page, valid once and for some minutes.
+
+        The page acts for `person`; "" names no person.
+        """
         expires = int(time.time() + LAUNCH_SECONDS)
         body = f"{expires}.{secrets.token_urlsafe(12)}{_encode_name(person)}"
         return f"{body}.{self._derive(f'launch {body}')[:32]}"
@@ -49,11 +61,12 @@ class Access:
         expected = self._derive(f"launch {body}")[:32]
         if not hmac.compare_digest(seal.encode(), expected.encode()):
             return ""
-        if int(body.partition(".")[0]) < time.time() or not self._mark_used(body):
+        expires, _, *name = body.split(".")  # `name` has the name of the person, or nothing
+        if int(expires) < time.time() or not self._mark_used(body):
             return ""
-        name = "".join(f".{part}" for part in body.split(".")[2:])
-        body = f"{int(time.time())}.{secrets.token_urlsafe(16)}{name}"
-        return f"{body}.{self._derive(f'cookie {body}')}"
+        now, random = int(time.time()), secrets.token_urlsafe(16)
+        cookie = ".".join((str(now), random, *name))
+        return f"{cookie}.{self._derive(f'cookie {cookie}')}"
 
     @property
     def landing(self) -> Collection[str]:
@@ -69,37 +82,46 @@ class Access:
         return hmac.compare_digest(token.encode(), self.bearer.encode())
 
     def has_cookie(self, value: str) -> bool:
+        """Whether the cookie is signed with our secret and has not expired."""
         body, _, seal = value.rpartition(".")
         if not hmac.compare_digest(seal.encode(), self._derive(f"cookie {body}").encode()):
             return False
-        began = body.partition(".")[0]
+        began, _, _ = body.partition(".")
         return began.isdecimal() and 0 <= time.time() - int(began) < COOKIE_SECONDS
 
     def person(self, cookie: str) -> str:
-        """Return the person of a valid cookie; `PAGE_PERSON` if its link named no one."""
-        parts = cookie.split(".")[2:-1]
-        return base64.urlsafe_b64decode(parts[0]).decode() if parts else PAGE_PERSON
+        """Return the person of a valid cookie; `PAGE_PERSON` if its link named no
+        person.
+        """
+        _began, _random, *name, _seal = cookie.split(".")
+        return base64.urlsafe_b64decode(name[0]).decode() if name else PAGE_PERSON
 
     def _mark_used(self, body: str) -> bool:
-        """Mark a token as used. False if it already was, by any server."""
-        self._used.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for old in self._used.iterdir():
-            expires = old.name.partition(".")[0]
+        """Mark a launch token as used. Return False if this or another server has marked it
+        before.
+        """
+        self._used_links.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for old in self._used_links.iterdir():
+            expires, _, _ = old.name.partition(".")
             if expires.isdecimal() and int(expires) < time.time():
                 old.unlink(missing_ok=True)
         try:
-            name = ".".join(body.split(".")[:2])
-            (self._used / name).touch(mode=0o600, exist_ok=False)
+            expires, random, *_ = body.split(".")
+            (self._used_links / f"{expires}.{random}").touch(mode=0o600, exist_ok=False)
         except FileExistsError:
             return False
         return True
 
     def _derive(self, purpose: str) -> str:
+        """Return 64 hex digits that are computed from the secret and `purpose`."""
         return hmac.new(self._secret, purpose.encode(), hashlib.sha256).hexdigest()
 
 
 def _encode_name(person: str) -> str:
-    """Return the encoded name that ends a token. Raises `BadInput` for an invalid name."""
+    """Return the end of a token that names a person: "." and the encoded name; "" for no name.
+
+    Raises `BadInput` for an invalid name.
+    """
     if len(person) > MAX_NAME_CHARS or not person.isprintable() or person != person.strip():
         raise BadInput(
             f"{person[:MAX_NAME_CHARS]!r} is not a name: give at most {MAX_NAME_CHARS} "
@@ -109,9 +131,9 @@ def _encode_name(person: str) -> str:
 
 
 def load_access(file: Path) -> Access:
-    """Return the access whose secret is in this file, which is created if missing.
+    """Return an `Access` with the secret in this file, which is created if it is missing.
 
-    Raises `RefoldError` for a file that others could read or that holds no secret.
+    Raises `RefoldError` for a file that other users could read or that has no secret.
     """
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileExistsError):
@@ -120,11 +142,15 @@ def load_access(file: Path) -> Access:
 
 
 def revoke_all(file: Path) -> None:
-    """Revoke every cookie and the bearer token: the next start creates another secret."""
+    """Delete the secret, and with it the validity of the bearer token and of every cookie.
+
+    The next start of a server creates another secret.
+    """
     file.unlink(missing_ok=True)
 
 
 def _read(file: Path) -> bytes:
+    """Return the secret in a file. Raises `RefoldError` as `load_access` does."""
     number = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
     with os.fdopen(number, "rb") as stream:
         status = os.fstat(stream.fileno())

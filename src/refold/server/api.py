@@ -1,10 +1,12 @@
-"""How routes are added: msgspec bytes out, one shape for every problem, and OpenAPI.
+"""Adds REST routes to a FastAPI application, and describes them in its OpenAPI document.
 
-FastAPI routes and checks paths and queries; bodies are decoded and encoded by msgspec, and
-their schemas are put into the OpenAPI from the same types. The routes are in `rest`,
-`files` and `app`.
+FastAPI finds the route of a request, and checks paths and queries. msgspec decodes and
+encodes bodies, and makes their schemas from the same types. The body of every error
+response is a `Problem`. The routes themselves are in `app`, `rest`, `files` and other
+modules.
 """
 
+import errno
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from http import HTTPStatus
@@ -17,7 +19,7 @@ from msgspec import Struct
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 
-from refold.errors import BadInput, RefoldError, reason_of
+from refold.errors import SYSTEM_ERROR_ADVICE, BadInput, RefoldError, reason_of
 from refold.server.guard import Rejected
 from refold.values.json_check import find_repeated_key
 
@@ -31,6 +33,8 @@ _STATUS_OF_ERROR = {
     "NotThere": 404, "Protected": 403, "Held": 409, "BadInput": 400, "NoModel": 400,
     "FileExists": 428, "OtherContent": 412,
 }  # fmt: skip
+# Errors of the system that pass by themselves, or that its owner can fix.
+_SHORTAGES = {errno.EMFILE, errno.ENOSPC, errno.EDQUOT}
 
 
 class Problem(Struct, frozen=True):
@@ -47,37 +51,40 @@ class MediaTypes(Struct, frozen=True):
 
 
 class NotThere(BadInput):
-    """The resource that a path names does not exist."""
+    """Raised if the resource that a path names does not exist."""
 
 
 class _SessionId(StringConvertor):
-    """The path converter for the id of a session, or of a subagent: ID/child-1, also with
-    the slash as %2F.
+    """Recognizes the id of a session or of a subagent in a path.
+
+    The id of a subagent is ID/child-1; the slash may be written as %2F.
     """
 
     regex = r"[^/]+(?:/child-[0-9]+)*"
 
 
 class Api:
-    """Adds routes to an application, and describes them in its OpenAPI.
+    """Adds routes to an application, and describes them in its OpenAPI document.
 
-    In a path, `{id_:session}` is the id of a conversation or of a subagent.
+    In a path, `{id_:session}` stands for the id of a conversation or of a subagent.
     """
 
     def __init__(self, app: FastAPI) -> None:
         register_url_convertor("session", _SessionId())
         self._app = app
         self._kinds: list[Any] = [Problem]
-        for kind in (RefoldError, Rejected, HTTPException, RequestValidationError):
+        for kind in (RefoldError, OSError, Rejected, HTTPException, RequestValidationError):
             app.add_exception_handler(kind, to_error_response)
+        # FastAPI calls `app.openapi`: its own method is replaced, and called by the new one.
         self._plain, vars(app)["openapi"] = app.openapi, self.openapi
 
     def route(
         self, method: str, path: str, kind: Any, *, status: int = 200, body: Any = None
     ) -> Callable[[Route], Route]:
-        """Return a decorator that adds a route. Its responses have a body of the type `kind`.
+        """Return a decorator that adds a route, whose success has this `status`.
 
-        `kind` is a type, a union, `MediaTypes`, or None for no body.
+        `kind` is the type of the response's body: a type, a union, `MediaTypes`, or None
+        for no body. `body` describes the request's body like this, or is a media type.
         """
 
         def add(endpoint: Route) -> Route:
@@ -103,7 +110,7 @@ class Api:
         return add
 
     def openapi(self) -> dict[str, Any]:
-        """The OpenAPI document of all routes."""
+        """Return the OpenAPI document of all routes."""
         if self._app.openapi_schema is None:
             document = self._plain()
             _, schemas = msgspec.json.schema_components(
@@ -117,6 +124,10 @@ class Api:
         return self._app.openapi_schema
 
     def _content(self, kind: Any) -> dict[str, Any]:
+        """Return the `content` of a body in OpenAPI.
+
+        `kind` is a type, a tuple of types, a media type, or `MediaTypes`.
+        """
         if isinstance(kind, str | MediaTypes):
             media = (kind,) if isinstance(kind, str) else kind.names
             schema = {"schema": {"type": "string", "format": "binary"}}
@@ -134,6 +145,7 @@ class Api:
 
 @cache  # each route has the schema of a problem fourteen times
 def _schema(kind: Any) -> dict[str, Any]:
+    """Return the JSON Schema of a type."""
     (result,), _ = msgspec.json.schema_components(
         (kind,), schema_hook=_any_schema, ref_template=_SCHEMA_REFERENCE
     )
@@ -161,7 +173,10 @@ async def read_body(request: Request, kind: type[T]) -> T:
 
 
 def find_or_404(find: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call `find`. Its `BadInput` is raised as `NotThere`: the path names no resource."""
+    """Return the result of `find`, which looks for the resource that a path names.
+
+    Raises `NotThere` if `find` raises `BadInput`.
+    """
     try:
         return find(*args, **kwargs)
     except BadInput as error:
@@ -169,23 +184,29 @@ def find_or_404(find: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 async def to_error_response(request: Request, error: Exception) -> Response:
-    """An exception handler for FastAPI."""
+    """Return the response to an exception. FastAPI calls it as an exception handler."""
     return error_response(error)
 
 
 def error_response(error: Exception) -> Response:
-    """Return any error, of refold or of FastAPI, as a response with a `Problem`."""
+    """Return the response to an error of refold or FastAPI, with a `Problem` as its body.
+
+    Any other exception is raised again.
+    """
     name, reason, headers = type(error).__name__, str(error), None
     match error:
         case Rejected():
             status, reason = error.status, error.reason
         case RefoldError():
             status = _STATUS_OF_ERROR.get(name, 503)
+        case OSError(errno=number) if number in _SHORTAGES:
+            status, reason = 503, f"{error.strerror}; {SYSTEM_ERROR_ADVICE[number]}"
         case HTTPException():
             status, reason, headers = error.status_code, str(error.detail), error.headers
         case RequestValidationError():
-            wrong = error.errors()[0]
-            status, reason = 422, f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg']}"
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"]))
+            status, reason = 422, f"{field}: {first['msg']}"
         case _:
             raise error
     response = json_response(Problem(name, reason), status)
@@ -194,6 +215,10 @@ def error_response(error: Exception) -> Response:
 
 
 def _any_schema(kind: type) -> dict[str, Any]:
+    """Return the schema of `object`, which msgspec does not know: any JSON.
+
+    Raises `NotImplementedError` for another type.
+    """
     if kind is object:
         return {"description": "any JSON"}
     raise NotImplementedError(kind)

@@ -1,7 +1,8 @@
-"""The ASGI application: the guard, and behind it pages, REST and WebSocket.
+"""Builds the ASGI application of the server: pages, REST and WebSockets, behind the guard.
 
-This module puts them together. `guard` decides who is let in; REST is in `rest` and `files`,
-the WebSocket in `websocket`, calls of webhooks in `hooks`, and the socket in `listening`.
+`guard` decides which requests are accepted. The routes are in other modules: for REST in
+`rest` and `files`, for the WebSockets in `websocket`, and for webhooks in `webhook_routes`.
+`listening` has the socket.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,6 @@ from refold.server.files import add_files
 from refold.server.folder_settings import add_folder_settings
 from refold.server.folders import add_folders
 from refold.server.guard import App, Guard, Names, Rejected
-from refold.server.hooks import HOOKS_PREFIX, add_hooks
 from refold.server.listening import ListenOptions, listen, names_of, serve_until_signal
 from refold.server.model_settings import add_models
 from refold.server.page_files import PAGE_FILES, PUBLIC_FILES, PageFiles
@@ -39,6 +39,7 @@ from refold.server.terminals import (
     add_terminals,
     check_not_shared,
 )
+from refold.server.webhook_routes import HOOKS_PREFIX, add_hooks
 from refold.server.websocket import add_websocket
 
 _LOGIN_PATHS = ("/login.js", "/api/login")
@@ -49,14 +50,14 @@ class Login(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Launched(Struct, frozen=True):
-    """`launch` is a token that is valid once: open a page as `/#launch=…`."""
+    """A new link. `launch` is a token that is valid once: open a page as `/#launch=…`."""
 
     launch: str
 
 
 class Health(Struct, frozen=True):
     version: str
-    conversations: int  # that are open here
+    conversations: int  # number of conversations that this server has open
 
 
 def application(
@@ -67,8 +68,12 @@ def application(
     webhooks: Webhooks | None = None,
     terminals: Terminals | None = None,
 ) -> App:
-    """Return the application of the server, without a socket."""
-    safe = setup.tls or not setup.beyond_loopback  # what is sent cannot be read on its way
+    """Return the ASGI application of the server; `serve` also listens.
+
+    Without `webhooks` or `terminals`, their routes are missing.
+    """
+    # Whether no other machine can read requests on their way.
+    safe = setup.tls or not setup.beyond_loopback
     app = FastAPI(title="refold", version=__version__, docs_url=None, redoc_url=None)
     api = Api(app)
     add_routes(api, host, access, tls=setup.tls, safe=safe)
@@ -83,7 +88,11 @@ def application(
 
 
 def add_routes(api: Api, host: Host, access: Access, *, tls: bool, safe: bool) -> None:
-    """Add the routes that every server has. `safe`: no request can be read on its way."""
+    """Add the routes that every server has.
+
+    `tls` says that browsers use https, and `safe` that no other machine can read requests
+    on their way.
+    """
     _add_access(api, host, access, tls=tls)
     add_rest(api, host)
     add_commands(api, host)
@@ -99,12 +108,12 @@ def add_routes(api: Api, host: Host, access: Access, *, tls: bool, safe: bool) -
 def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
     @api.route("GET", "/api/health", Health)
     async def health() -> Response:  # pyright: ignore[reportUnusedFunction] - a route
-        """The version of the server, and the number of its open conversations."""
+        """Return the version of the server, and the number of its open conversations."""
         return json_response(Health(__version__, len(host.conversations)))
 
     @api.route("POST", "/api/login", None, status=204, body=Login)
     async def login(request: Request) -> Response:  # pyright: ignore[reportUnusedFunction]
-        """Trade a launch token for a cookie. A token is good once."""
+        """Exchange a launch token for a cookie. A token is valid once."""
         body = await read_body(request, Login)
         cookie = access.redeem(body.launch)
         if not cookie:
@@ -121,18 +130,22 @@ def _add_access(api: Api, host: Host, access: Access, *, tls: bool) -> None:
 
     @api.route("POST", "/api/launches", Launched, status=201)
     async def launch(person: str = "") -> Response:  # pyright: ignore[reportUnusedFunction]
-        """A token for a link to a page, for another browser or device.
+        """Return a token for a link to a page, for another browser or device.
 
         A program says for which person it is; a page makes links for its own person only.
         """
         acting = acting_person()
-        name = person if not acting else "" if acting == PAGE_PERSON else acting
-        return json_response(Launched(access.new_launch(name)), 201)
+        if acting == PAGE_PERSON:
+            person = ""
+        elif acting:
+            person = acting
+        return json_response(Launched(access.new_launch(person)), 201)
 
 
 def _add_pages(app: FastAPI, access: Access, pages: PageFiles) -> None:
-    """Add the routes of the pages. A browser without a cookie gets the page that trades a
-    launch token for one.
+    """Add the routes of the pages.
+
+    A browser without a cookie gets the page that exchanges a launch token for one.
     """
     package_files = files("refold.server")
 
@@ -160,9 +173,10 @@ async def serve(
     webhooks: Webhooks | None = None,
     terminals: Terminals | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `ready` is called with the address once the server listens.
+    """Serve until SIGINT or SIGTERM.
 
-    Without `webhooks` no webhook of a schedule is served; without `terminals` there are none.
+    `ready` is called with the server's address once it listens. Without `webhooks` or
+    `terminals`, their routes are missing.
     """
     if terminals is not None:
         check_not_shared(setup, TERMINAL_PERMISSION)
@@ -177,8 +191,9 @@ async def serve(
 
 
 async def _read_list_ahead(host: Host) -> None:
-    """Index the sessions, and import the modules of the list, while the user opens the
-    page.
+    """Prepare the list of sessions while the user opens the page.
+
+    It indexes the sessions, and imports the modules that make the list.
     """
-    with suppress(RefoldError, OSError):  # a list that is asked for reports it
+    with suppress(RefoldError, OSError):  # a page that reads the list gets the error
         await to_thread.run_sync(host.stored.newest, 1)

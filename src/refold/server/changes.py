@@ -1,7 +1,8 @@
-"""The changes of a conversation's workspace over REST, for a review.
+"""Serves the changes of files in a conversation's workspace over REST, for a review.
 
-They are compared with the start of the session, another event, or a commit. Files are undone by the
-order `rewind` with `only`. What a rule keeps from being read is left out, as in `files`.
+The files are compared with their state at the start of the session, before another event,
+or in a commit. The order `rewind` with `only` undoes the changes of single files. Files
+that a rule hides are left out, as in `files`.
 """
 
 from collections.abc import Iterable
@@ -29,7 +30,10 @@ _Paths = Annotated[list[str], Query(max_length=MAX_PATHS, alias="path")]
 
 
 class ChangedFile(Struct, frozen=True):
-    """`path` is relative to the workspace if it is inside it. Binary files have no lines: null.
+    """A changed file.
+
+    `path` is relative to the workspace if it is inside it. Binary files have no line
+    counts: null.
 
     A rewind of this file to before `event` undoes the change; 0: it is compared with a commit.
     """
@@ -42,7 +46,7 @@ class ChangedFile(Struct, frozen=True):
 
 
 class ChangedLines(Struct, frozen=True):
-    """A unified diff without its header lines; "" where only the mode or bytes differ."""
+    """A unified diff without its header lines; "" if only the mode or bytes differ."""
 
     path: str
     text: str
@@ -50,58 +54,54 @@ class ChangedLines(Struct, frozen=True):
 
 
 # pyright: reportUnusedFunction=false
-# Each function below is a route: it is called by FastAPI.
+# FastAPI calls each function below as a route.
 def add_changes(api: Api, host: Host) -> None:
     @api.route("GET", f"{_CONVERSATION_PATH}/changes", list[ChangedFile])
     async def list_changes(id_: str, event: _Event = 1, commit: _Hash = "") -> Response:
-        """The files that have changed since the session began, an event, or a commit.
+        """List the files that have changed since the session began, an event, or a commit.
 
-        Each has counts of lines. A file that the user uploaded since is compared with what was
-        uploaded. The order `rewind` with `only` restores single files.
+        Each has counts of lines. A file that the user uploaded since is compared with the
+        uploaded content. The order `rewind` with `only` restores single files.
         """
         chat = await open_conversation(host, id_)
         since = Since(event, commit)
         changes = await chat.session.workspace.changes(since)
+        # A rewind of an uploaded file to this event restores the uploaded content.
         points = chat.session.workspace.upload_points(since)
         start = 0 if commit else event
-        return json_response(
-            await to_thread.run_sync(
-                lambda: [
-                    ChangedFile(
-                        name,
-                        change.kind,
-                        change.added,
-                        change.removed,
-                        points.get(change.path, start),
-                    )
-                    for name, change in _readable_changes(chat, changes)
-                ]
+        readable = await to_thread.run_sync(_readable_changes, chat, changes)
+        changed_files = [
+            ChangedFile(
+                name,
+                change.kind,
+                change.added,
+                change.removed,
+                points.get(change.path, start),
             )
-        )
+            for name, change in readable
+        ]
+        return json_response(changed_files)
 
     @api.route("GET", f"{_CONVERSATION_PATH}/changes/lines", list[ChangedLines])
     async def list_lines(
         id_: str, paths: _Paths, event: _Event = 1, commit: _Hash = ""
     ) -> Response:
-        """The changed lines of these files, up to 100, each as a diff."""
+        """Return the changed lines of these files, up to 100, each as a diff."""
         chat = await open_conversation(host, id_)
-        if strange := next((path for path in paths if "\0" in path), None):
-            raise NotThere(f"there is no file {strange!r} in this workspace")
+        for path in paths:
+            if "\0" in path:
+                raise NotThere(f"there is no file {path!r} in this workspace")
         diffs = await chat.session.workspace.diff(Since(event, commit), paths)
-        return json_response(
-            await to_thread.run_sync(
-                lambda: [
-                    ChangedLines(
-                        name, diff.text[:MAX_DIFF_CHARS], len(diff.text) > MAX_DIFF_CHARS
-                    )
-                    for name, diff in _readable_changes(chat, diffs)
-                ]
-            )
-        )
+        readable = await to_thread.run_sync(_readable_changes, chat, diffs)
+        changed_lines = [
+            ChangedLines(name, diff.text[:MAX_DIFF_CHARS], len(diff.text) > MAX_DIFF_CHARS)
+            for name, diff in readable
+        ]
+        return json_response(changed_lines)
 
     @api.route("GET", f"{_CONVERSATION_PATH}/commits", list[Commit])
     async def list_commits(id_: str) -> Response:
-        """The newest commits of the workspace's repository."""
+        """Return the newest commits of the workspace's repository."""
         chat = await open_conversation(host, id_)
         return json_response(await chat.session.workspace.commits())
 
@@ -109,7 +109,10 @@ def add_changes(api: Api, host: Host) -> None:
 def _readable_changes(
     chat: Conversation, changes: Iterable[Changed]
 ) -> list[tuple[str, Changed]]:
-    """Return the changes of files that may be read, each with the name of its file."""
+    """Return the changes of files that may be read, each with the name of its file.
+
+    The name is relative to the workspace if the file is inside it.
+    """
     workspace = chat.session.workspace
     files, directory = workspace.files, workspace.root
     return [
@@ -120,4 +123,7 @@ def _readable_changes(
 
 
 def _printable(name: str) -> str:
+    """Return the name with `?` for each byte that is not a character, so that JSON can
+    encode it.
+    """
     return name.encode(errors="replace").decode()

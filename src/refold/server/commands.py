@@ -1,7 +1,8 @@
-"""Slash commands over REST: the table, completions, and what a command shows.
+"""Serves slash commands over REST: lists, completes and runs them.
 
-A command that asks is run once more with the answer: it asks before it changes anything, and an
-answer counts only for the question that it was given to. Commands are in `refold.commands`.
+If a command asks a question, the page sends the command again with the answer, and the
+command runs again from its beginning. It asks before it changes anything. An answer is used
+only for the question to which it was given. The commands are in `refold.commands`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,13 +32,15 @@ from refold.views.styled import Line
 _UNAVAILABLE_COMMANDS = ("terminal", "files")
 MAX_ITEMS = 200  # of a list to pick from
 MAX_COMPLETIONS = 50
-_MAX_LISTED_DIRECTORIES = 4  # whose files are kept for completions
+_MAX_LISTED_DIRECTORIES = 4  # directories whose file names are cached for completions
 Row = dict[str, Any]
-Pieces = Sequence[tuple[str, str]]  # style and text
+Pieces = Sequence[tuple[str, str]]  # (style, text)
 
 
 class GivenAnswer(Struct, frozen=True, forbid_unknown_fields=True):
-    """The answer to the question with this title: a key, a text, or the id of an item; "": none."""
+    """The answer to the question with this title: a key, a text, or the id of an item; "":
+    none.
+    """
 
     question: str
     answer: str
@@ -45,7 +48,10 @@ class GivenAnswer(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TypedCommand(Struct, frozen=True, forbid_unknown_fields=True):
-    """`room`: how many characters a row may have. `answers`: those to its questions so far."""
+    """A command.
+
+    `room` is the number of characters in a row, `answers` are those given so far.
+    """
 
     text: str
     room: Annotated[int, Meta(ge=20, le=400)] = 100
@@ -60,7 +66,11 @@ class ShownDocument(Struct, frozen=True, omit_defaults=True):
 
 
 class ListItem(Struct, frozen=True, omit_defaults=True):
-    """`groups`: the values of the dial for which the item is listed; none: for each."""
+    """An item.
+
+    `groups` are the values of the dial for which it is listed; if empty, it is always
+    listed.
+    """
 
     id: str
     row: Pieces
@@ -74,8 +84,11 @@ class ListDial(Struct, frozen=True):
 
 
 class CommandQuestion(Struct, frozen=True, omit_defaults=True):
-    """`keys`: one of them is the answer. `items`: one is picked; `selected` first. Else a text,
-    which starts as `text`.
+    """A question.
+
+    `keys`: one of them is the answer. `items`: one is picked, `selected` at first.
+
+    Without both, the answer is a text, which starts as `text`.
     """
 
     title: str
@@ -115,9 +128,10 @@ def add_commands(api: Api, host: Host) -> None:
 def _add_table(api: Api, host: Host) -> None:
     @api.route("GET", f"{CONVERSATION_PATH}/commands", list[Row])
     async def list_commands_of(id_: str) -> Response:  # pyright: ignore[reportUnusedFunction]
-        """The commands that can be typed in it, with templates, skills and prompts.
+        """List the commands of a conversation, with templates, skills and prompts.
 
-        Each has `name`, `usage` and `description`; those of refold have `aliases` and `group`, too.
+        Each has `name`, `usage` and `description`; those of refold have `aliases` and
+        `group`, too.
         """
         chat = await open_conversation(host, id_)
         named = await to_thread.run_sync(list_commands, chat.session, _UNAVAILABLE_COMMANDS)
@@ -130,12 +144,12 @@ def _add_table(api: Api, host: Host) -> None:
 
     @api.route("GET", "/api/commands", list[Row])
     async def of_all() -> Response:  # pyright: ignore[reportUnusedFunction]
-        """The commands of a new conversation in the directory of the server."""
+        """List the commands of a new conversation in the directory of the server."""
         return json_response([*_table(), *await host.offers("commands")])
 
     @api.route("GET", "/api/commands/{name}", Row)
     async def get_command(name: str) -> Response:  # pyright: ignore[reportUnusedFunction]
-        """One command; for an unknown name, a `problem` with the nearest one."""
+        """Return one command; for an unknown name, a `problem` with the nearest one."""
         if (command := find(name.lower())) is not None:
             return json_response(_row(command))
         commands = await host.offers("commands")
@@ -148,7 +162,7 @@ def _add_table(api: Api, host: Host) -> None:
 
 
 def _add_completions(api: Api, host: Host) -> None:
-    @lru_cache(_MAX_LISTED_DIRECTORIES)  # a list is searched at each key
+    @lru_cache(_MAX_LISTED_DIRECTORIES)  # each key press searches the same list
     def files_of(directory: str) -> WorkspaceFiles:
         return WorkspaceFiles(lambda: directory)
 
@@ -160,7 +174,7 @@ def _add_completions(api: Api, host: Host) -> None:
         )
         return _completion_rows(completer(before))
 
-    def complete_anew(before: str) -> Sequence[Row]:
+    def complete_without_conversation(before: str) -> Sequence[Row]:
         directory = str(host.paths.directory)
         completer = completer_of((), {}, lambda: directory, files_of(directory).find)
         return _completion_rows(completer(before))
@@ -169,7 +183,7 @@ def _add_completions(api: Api, host: Host) -> None:
     async def completions(  # pyright: ignore[reportUnusedFunction]
         id_: str, before: Annotated[str, Query(max_length=2000)]
     ) -> Response:
-        """What may follow this text: names, arguments, files."""
+        """Return what may follow this text: names, arguments, files."""
         chat = await open_conversation(host, id_)
         return json_response(await to_thread.run_sync(complete, chat, before))
 
@@ -177,11 +191,14 @@ def _add_completions(api: Api, host: Host) -> None:
     async def completions_of_all(  # pyright: ignore[reportUnusedFunction]
         before: Annotated[str, Query(max_length=2000)],
     ) -> Response:
-        """Files after "@", for a new conversation in the directory of the server."""
-        return json_response(await to_thread.run_sync(complete_anew, before))
+        """Return files after "@", for a new conversation in the directory of the server."""
+        return json_response(
+            await to_thread.run_sync(complete_without_conversation, before)
+        )
 
 
 def _table() -> Iterable[Mapping[str, object]]:
+    """Return a description of each command of refold itself that a page can run."""
     return (_row(entry) for entry in commands() if entry.needs not in _UNAVAILABLE_COMMANDS)
 
 
@@ -198,22 +215,27 @@ def _completion_rows(entries: Iterable[CompletionItem]) -> Sequence[Row]:
 
 
 async def _run(context: "_PageContext", text: str) -> CommandOutput:
+    """Run a command until it ends, or until it asks a question to which the request has no
+    answer.
+    """
     question = None
     try:
         await run_hosted_command(context, text)
     except _Unanswered as asked:
         question = asked.question
-    shown = [
-        ShownDocument(markdown=document.text)
-        if isinstance(document, Markdown)
-        else ShownDocument(row=_to_pieces(document))
-        for document in context.documents
-    ]
+    shown = list[ShownDocument]()
+    for document in context.documents:
+        if isinstance(document, Markdown):
+            shown.append(ShownDocument(markdown=document.text))
+        else:
+            shown.append(ShownDocument(row=_to_pieces(document)))
     return CommandOutput(context.session.id, shown, question)
 
 
 class _Unanswered(Exception):
-    """Raised by a question that has no answer yet, which ends the command."""
+    """Raised when a command asks a question to which the request has no answer; ends the
+    command.
+    """
 
     def __init__(self, question: CommandQuestion) -> None:
         super().__init__(question.title)
@@ -221,6 +243,8 @@ class _Unanswered(Exception):
 
 
 class _PageContext(HostedContext):
+    """Runs a command for a page, with the answers that came in its request."""
+
     lacks = _UNAVAILABLE_COMMANDS
 
     def __init__(self, host: Host, chat: Conversation, typed: TypedCommand) -> None:
@@ -228,28 +252,36 @@ class _PageContext(HostedContext):
         self._answers = list(typed.answers)
 
     async def ask(self, prompt: str, keys: str = "", text: str = "") -> str:
-        return self._next_answer(CommandQuestion(prompt, keys, text)).answer
+        return self._take_answer(CommandQuestion(prompt, keys, text)).answer
 
     async def pick(
         self, picker: Picker, search: Search | None = None, on_move: OnMove | None = None
     ) -> Picker | None:
+        """Ask the page to pick an item of a list; None if the user picked none, or the list
+        has changed.
+        """
         width, dial = self.look.width, picker.dial
         items = [
             ListItem(choice.id, _to_pieces(choice.row(width)), choice.groups)
             for choice in picker.choices[:MAX_ITEMS]
         ]
-        answer = self._next_answer(
+        answer = self._take_answer(
             CommandQuestion(
                 picker.title, items=items, selected=picker.selection.id if picker.selection else "",
                 dial=ListDial(dial.label, dial.values, dial.value) if dial else None,
             )
         )  # fmt: skip
         picked = with_selection(picker, answer.answer, answer.dial)
-        selection = picked.selection
-        return picked if selection and selection.id == answer.answer else None
+        if picked.selection is None or picked.selection.id != answer.answer:
+            return None  # the user picked nothing, or the list has changed
+        return picked
 
-    def _next_answer(self, question: CommandQuestion) -> GivenAnswer:
-        """Return the next of the answers, if it belongs to this question."""
+    def _take_answer(self, question: CommandQuestion) -> GivenAnswer:
+        """Return the next of the answers that came with the command.
+
+        Raises `_Unanswered` if none is left, or if it answers another question. The page
+        then shows `question`.
+        """
         answer = self._answers.pop(0) if self._answers else None
         if answer is None or answer.question != question.title:
             raise _Unanswered(question)
@@ -257,4 +289,5 @@ class _PageContext(HostedContext):
 
 
 def _to_pieces(row: Line) -> Pieces:
+    """Return a row as pairs of style and text. A style that has no name becomes "plain"."""
     return [(style if isinstance(style, str) else "plain", text) for style, text in row]

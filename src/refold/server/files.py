@@ -1,12 +1,14 @@
-"""Files of a conversation's workspace: listed, downloaded, uploaded.
+"""Serves the files of a conversation's workspace over REST: lists, downloads, uploads.
 
-Everything goes through the file module of `place`, as the tools do: no link leads out, and
-what a rule keeps from being read is not there. A download is always an attachment that no
-browser runs or shows on our origin; what a page shows of a file is in `previews`.
+Files are accessed as by tools, through `place`: no symbolic link leads out of the
+workspace, and a file that a rule hides seems not to exist. A download is always an
+attachment, so no browser runs or shows it on our origin. `previews` serves what pages show
+of a file.
 """
 
 import hashlib
 import os
+import re
 from typing import Annotated
 from urllib.parse import quote
 
@@ -42,19 +44,19 @@ class Uploaded(Struct, frozen=True):
 
 
 # pyright: reportUnusedFunction=false
-# Each function below is a route: it is called by FastAPI.
+# FastAPI calls each function below as a route.
 def add_files(api: Api, host: Host) -> None:
     @api.route("GET", _FILES_PATH, list[WorkspaceFile])
     async def list_directory(
         id_: str, path: Annotated[str, Query(max_length=4096)] = ""
     ) -> Response:
-        """A directory of the workspace, without what may not be read."""
+        """List a directory of the workspace, without files that may not be read."""
         chat = await open_conversation(host, id_)
         return json_response(await to_thread.run_sync(_entries, chat, path))
 
     @api.route("GET", f"{_FILES_PATH}/{{path:path}}", _BINARY_TYPE)
     async def download(id_: str, path: str) -> Response:
-        """A file of the workspace, as an attachment."""
+        """Return a file of the workspace, as an attachment."""
         chat = await open_conversation(host, id_)
         data = await to_thread.run_sync(read_file, chat, path)
         headers = {**_attachment(path), "etag": _etag(data)}
@@ -70,18 +72,19 @@ def add_files(api: Api, host: Host) -> None:
         rename: Annotated[bool, Query(description=_RENAME_ADVICE)] = False,
         if_match: Annotated[str, Header(max_length=200, description=_IF_MATCH)] = "",
     ) -> Response:
-        """Put a file into the workspace, whole or not at all, with checkpoints around it.
+        """Write a file into the workspace, completely or not at all, with checkpoints
+        around it.
 
-        If a file is there, the response is 428, unless `If-Match` has its ETag or `*`; 412 if it
-        has changed. With `rename` both stay, and the response has the new name. Protected files,
-        and those that a rule forbids to write, are 403.
+        If a file with this name exists, the response is 428, unless `If-Match` has its ETag
+        or `*`; 412 if it has changed. With `rename` both stay, and the response has the new
+        name. Protected files, and those that a rule forbids to write, are 403.
         """
         chat = await open_conversation(host, id_)
         data = await request.body()
         await to_thread.run_sync(_find_path, chat, path)
-        wanted = Upload(path, data, _digest(if_match), rename)
+        upload_request = Upload(path, data, _digest(if_match), rename)
         try:
-            path = await chat.session.workspace.upload(wanted)
+            path = await chat.session.workspace.upload(upload_request)
         except (FileExists, OtherContent, Protected):
             raise
         except BadInput as error:
@@ -91,23 +94,31 @@ def add_files(api: Api, host: Host) -> None:
 
 
 def _find_path(chat: Conversation, path: str) -> tuple[Files, Real]:
-    """Return the files of the workspace, and the real path that `path` names."""
-    parts = path.split("/")
-    wrong = ("", ".", "..") if path else ()
-    if "\\" in path or "\0" in path or any(part in wrong for part in parts):
+    """Return access to the workspace's files, and the real path of `path`.
+
+    "" is the workspace itself. Raises `NotThere` if the path leads out of the workspace, or
+    if a rule hides the file.
+    """
+    has_empty_or_dots = path != "" and not {"", ".", ".."}.isdisjoint(path.split("/"))
+    if has_empty_or_dots or "\\" in path or "\0" in path:
         raise NotThere(f"there is no file {path!r} in this workspace")
     files = chat.session.workspace.files.only(())
     try:
         real = files.real(path or ".")
-        hidden = files.outside(real) is not None or files.why_unreadable(real)
-    except ToolFailed:
-        hidden, real = "it leads elsewhere", None
-    if hidden or real is None:
+        is_hidden = files.outside(real) is not None or bool(files.why_unreadable(real))
+    except ToolFailed as error:  # the path leads out of the workspace
+        raise NotThere(f"there is no file {path!r} in this workspace") from error
+    if is_hidden:
         raise NotThere(f"there is no file {path!r} in this workspace")
     return files, real
 
 
 def _entries(chat: Conversation, path: str) -> list[WorkspaceFile]:
+    """Return the entries of a directory. In a name, `?` replaces each byte that is not a
+    character.
+
+    Raises `NotThere` if `path` is not a directory.
+    """
     files, real = _find_path(chat, path)
     if files.kind(real) != "directory":
         raise NotThere(f"there is no directory {path!r} in this workspace")
@@ -124,7 +135,7 @@ def _entries(chat: Conversation, path: str) -> list[WorkspaceFile]:
 
 
 def read_file(chat: Conversation, path: str) -> bytes:
-    """Return a file of the workspace. Raises `NotThere`."""
+    """Return the content of a file. Raises `NotThere` if it cannot be read."""
     files, real = _find_path(chat, path)
     try:
         return files.read(real)
@@ -137,16 +148,20 @@ def _etag(data: bytes) -> str:
 
 
 def _digest(if_match: str) -> str:
-    """Return the SHA-256 of `If-Match`, or "*"; "" for none."""
+    """Return the value of the header `If-Match` without quotes: a SHA-256 or "*".
+
+    Return "" if the header is empty.
+    """
     return if_match.strip().removeprefix("W/").strip('"')
 
 
 def _attachment(path: str) -> dict[str, str]:
-    """Return an RFC 6266 header: a name that every browser reads, and the exact one."""
-    name = path.rpartition("/")[2]
-    ascii_name = "".join(
-        c if c.isascii() and (c.isalnum() or c in "._- ") else "_" for c in name
-    )
+    """Return the headers that make a browser save a file instead of showing it.
+
+    They have the name twice, as in RFC 6266: in ASCII for old browsers, and exactly.
+    """
+    _, _, name = path.rpartition("/")
+    ascii_name = re.sub(r"[^A-Za-z0-9._ -]", "_", name)
     exact = quote(name, safe="", errors="replace")
     return {
         "content-disposition": f"attachment; filename=\"{ascii_name}\"; filename*=UTF-8''{exact}",

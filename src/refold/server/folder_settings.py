@@ -1,7 +1,8 @@
-"""REST of what counts in a folder: rules, MCP servers, skills, agents, notes and schedules.
+"""Serves the settings of a folder over REST: rules, MCP servers, skills, agents, notes,
+schedules.
 
-`folder` is a directory of the machine of the server. A change counts for new conversations, and for
-open ones once they are at rest; a rule counts at once.
+`folder` is a directory on the server's machine. A changed rule applies at once. Any other
+change applies to new conversations, and to open ones once nothing runs in them.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,13 +34,13 @@ _ScheduleId = Annotated[int, Path(ge=1, le=10**9)]
 
 
 class RemovedServer(Struct, frozen=True):
-    """`left` is the directory with what the server stored, or ""."""
+    """`left` is the directory with data that the server stored, or ""."""
 
     left: str
 
 
 class SeenDifferences(Struct, frozen=True, forbid_unknown_fields=True):
-    """The differences of the blocked tools, as they were shown to the user."""
+    """How blocked tools differ from accepted ones, as it was shown to the user."""
 
     differences: Sequence[str]
 
@@ -57,7 +58,7 @@ class Confirmation(Struct, frozen=True):
 
 
 # pyright: reportUnusedFunction=false
-# Each function below is a route: it is called by FastAPI.
+# FastAPI calls each function below as a route.
 def add_folder_settings(api: Api, host: Host) -> None:
     _add_rules(api, host)
     _add_servers(api, host)
@@ -69,14 +70,14 @@ def add_folder_settings(api: Api, host: Host) -> None:
 def _add_rules(api: Api, host: Host) -> None:
     @api.route("GET", f"{SETTINGS_PATH}/rules", RuleList)
     async def list_rules(folder: Folder = "") -> Response:
-        """The permission rules that count in a folder, and where each is set."""
+        """List the permission rules that apply in a folder, and where each is set."""
         return json_response(
-            await _run_in_folder(host, folder, lambda s: rules.list_rules(s.app))
+            await _run_in_folder(host, folder, lambda launch: rules.list_rules(launch.app))
         )
 
     @api.route("POST", f"{SETTINGS_PATH}/rules", RuleList, body=ChangedRule)
     async def change_rule(request: Request, folder: Folder = "") -> Response:
-        """Add, change or remove a rule. It counts at once, in running turns, too.
+        """Add, change or remove a rule. It applies at once, in running turns, too.
 
         With the place `user`, a deny or ask rule is added for all folders.
         """
@@ -85,17 +86,19 @@ def _add_rules(api: Api, host: Host) -> None:
         async with host.start_in(folder) as launch:
             await to_thread.run_sync(rules.change_rule, launch.app, change, running)
         return json_response(
-            await _run_in_folder(host, folder, lambda s: rules.list_rules(s.app))
+            await _run_in_folder(host, folder, lambda launch: rules.list_rules(launch.app))
         )
 
     @api.route("PUT", f"{SETTINGS_PATH}/mode", RuleList, body=WantedMode)
     async def choose_mode(request: Request, folder: Folder = "") -> Response:
         """Make a permission mode, other than bypass, the default of new conversations."""
         wanted = await read_body(request, WantedMode)
-        await _run_in_folder(host, folder, lambda s: rules.choose_mode(s.app, wanted.mode))
+        await _run_in_folder(
+            host, folder, lambda launch: rules.choose_mode(launch.app, wanted.mode)
+        )
         host.reload_settings()
         return json_response(
-            await _run_in_folder(host, folder, lambda s: rules.list_rules(s.app))
+            await _run_in_folder(host, folder, lambda launch: rules.list_rules(launch.app))
         )
 
 
@@ -104,7 +107,7 @@ def _add_servers(api: Api, host: Host) -> None:
 
     @api.route("GET", path, ServerList)
     async def list_servers(folder: Folder = "") -> Response:
-        """The MCP servers that count in a folder. Starts none."""
+        """List the MCP servers that apply in a folder, without starting any."""
         live = [
             status
             for chat in host.conversations
@@ -113,13 +116,15 @@ def _add_servers(api: Api, host: Host) -> None:
         ]
         return json_response(
             await _run_in_folder(
-                host, folder, lambda s: mcp_servers.list_servers(s.app, live)
+                host, folder, lambda launch: mcp_servers.list_servers(launch.app, live)
             )
         )
 
     @api.route("POST", path, ServerList, status=201, body=NewServer)
     async def add_server(request: Request) -> Response:
-        """Add a server to the user's own file, as `refold mcp add` does; starts nothing."""
+        """Add a server to the user's own file, as `refold mcp add` does, without
+        starting it.
+        """
         server = await read_body(request, NewServer)
 
         def add(launch: Launch) -> ServerList:
@@ -132,7 +137,9 @@ def _add_servers(api: Api, host: Host) -> None:
 
     @api.route("DELETE", f"{path}/{{name}}", RemovedServer)
     async def remove_server(name: str, data: bool = False) -> Response:
-        """Remove a server from the user's own file; with `data`, what it stored, too."""
+        """Remove a server from the user's own file; with `data`, also the data that it
+        stored.
+        """
 
         def remove(launch: Launch) -> str:
             return find_or_404(mcp_servers.remove_own, launch.app, name, data=data)
@@ -148,7 +155,7 @@ def _add_servers(api: Api, host: Host) -> None:
 
     @api.route("POST", f"{path}/{{name}}/accept", ServerRow, body=SeenDifferences)
     async def accept(request: Request, name: str, folder: Folder = "") -> Response:
-        """Accept the changed tools of a server, if they are those that were shown."""
+        """Accept the changed tools of a server, if they equal those that were shown."""
         shown = await read_body(request, SeenDifferences)
         row = await _run_in_folder(host, folder, _connection_test(name, shown.differences))
         host.reload_settings()
@@ -158,24 +165,32 @@ def _add_servers(api: Api, host: Host) -> None:
 def _connection_test(
     name: str, accept: Sequence[str] | None = None
 ) -> Callable[[Launch], ServerRow]:
-    def try_it(launch: Launch) -> ServerRow:
+    """Return a function that tests the MCP server `name` by `mcp_servers.try_server`.
+
+    `accept` is passed on to it. The function raises `NotThere` if the folder has no such
+    server.
+    """
+
+    def try_server(launch: Launch) -> ServerRow:
         find_or_404(mcp_servers.find_here, launch.app, name)
         return mcp_servers.try_server(launch.app, name, accept)
 
-    return try_it
+    return try_server
 
 
 def _add_knowledge(api: Api, host: Host) -> None:
     @api.route("GET", f"{SETTINGS_PATH}/skills", SkillList)
     async def list_skills(folder: Folder = "") -> Response:
-        """The skills that count in a folder, and what is wrong with others."""
+        """List the skills that apply in a folder, and the errors of invalid ones."""
         return json_response(
-            await _run_in_folder(host, folder, lambda s: knowledge.list_skills(s.app))
+            await _run_in_folder(
+                host, folder, lambda launch: knowledge.list_skills(launch.app)
+            )
         )
 
     @api.route("GET", f"{SETTINGS_PATH}/skills/{{name}}", SkillText)
     async def read_skill(name: str, folder: Folder = "") -> Response:
-        """A skill as the model reads it."""
+        """Return a skill as the model reads it."""
 
         def read(launch: Launch) -> SkillText:
             return find_or_404(knowledge.read_skill, launch.app, name)
@@ -184,18 +199,22 @@ def _add_knowledge(api: Api, host: Host) -> None:
 
     @api.route("GET", f"{SETTINGS_PATH}/agents", AgentList)
     async def list_agents(folder: Folder = "") -> Response:
-        """The agents that count in a folder, and what is wrong with others."""
+        """List the agents that apply in a folder, and the errors of invalid ones."""
         return json_response(
-            await _run_in_folder(host, folder, lambda s: knowledge.list_agents(s.app))
+            await _run_in_folder(
+                host, folder, lambda launch: knowledge.list_agents(launch.app)
+            )
         )
 
 
 def _add_notes(api: Api, host: Host) -> None:
     @api.route("GET", f"{SETTINGS_PATH}/notes", NoteList)
     async def list_notes(folder: Folder = "") -> Response:
-        """The notes that conversations in a folder get."""
+        """List the notes that conversations in a folder get."""
         return json_response(
-            await _run_in_folder(host, folder, lambda s: knowledge.list_notes(s.app))
+            await _run_in_folder(
+                host, folder, lambda launch: knowledge.list_notes(launch.app)
+            )
         )
 
     @api.route("PUT", f"{SETTINGS_PATH}/memory", NoteList, body=WantedMemory)
@@ -203,11 +222,15 @@ def _add_notes(api: Api, host: Host) -> None:
         """Switch memory on or off for all later conversations."""
         wanted = await read_body(request, WantedMemory)
         await _run_in_folder(
-            host, folder, lambda s: knowledge.switch_memory(s.app, enabled=wanted.on)
+            host,
+            folder,
+            lambda launch: knowledge.switch_memory(launch.app, enabled=wanted.on),
         )
         host.reload_settings()
         return json_response(
-            await _run_in_folder(host, folder, lambda s: knowledge.list_notes(s.app))
+            await _run_in_folder(
+                host, folder, lambda launch: knowledge.list_notes(launch.app)
+            )
         )
 
     @api.route("POST", f"{SETTINGS_PATH}/notes", Confirmation, status=201, body=NewNote)
@@ -215,7 +238,7 @@ def _add_notes(api: Api, host: Host) -> None:
         """Store a note."""
         note = await read_body(request, NewNote)
         text = await _run_in_folder(
-            host, folder, lambda s: knowledge.add_note(s.app, note.text)
+            host, folder, lambda launch: knowledge.add_note(launch.app, note.text)
         )
         return json_response(Confirmation(text), 201)
 
@@ -237,9 +260,11 @@ def _add_schedules(api: Api, host: Host) -> None:
 
     @api.route("GET", path, list[ScheduleRow])
     async def list_schedules() -> Response:
-        """The schedules that run again, in every folder."""
+        """List the schedules that run again, in every folder."""
         return json_response(
-            await _run_in_folder(host, "", lambda s: schedules.list_schedules(s.app))
+            await _run_in_folder(
+                host, "", lambda launch: schedules.list_schedules(launch.app)
+            )
         )
 
     @api.route("POST", path, ScheduleRow, status=201, body=ScheduleRequest)
@@ -247,7 +272,7 @@ def _add_schedules(api: Api, host: Host) -> None:
         """Add a schedule with the rights of a folder, as `refold schedule add` does."""
         wanted = await read_body(request, ScheduleRequest)
         row = await _run_in_folder(
-            host, folder, lambda s: schedules.add_schedule(s.app, wanted)
+            host, folder, lambda launch: schedules.add_schedule(launch.app, wanted)
         )
         return json_response(row, 201)
 
@@ -265,6 +290,9 @@ def _add_schedules(api: Api, host: Host) -> None:
 
 
 async def _run_in_folder(host: Host, folder: str, function: Callable[[Launch], T]) -> T:
-    """Run `function` in a thread, with a start in the folder. Raises `BadInput` for another path."""
+    """Call `function` in a thread with a `Launch` for this folder, and return its result.
+
+    Raises `BadInput` if `folder` is not a directory, or may not be used.
+    """
     async with host.start_in(folder) as launch:
         return await to_thread.run_sync(function, launch)

@@ -1,10 +1,12 @@
-"""Checks every request before its route, for HTTP and WebSocket: only our own clients pass.
+"""Checks each HTTP request and WebSocket handshake, so that only our own clients reach a route.
 
-In this order: one Host that is ours, an Origin that is ours if a browser sends one, a
-token, a content type that no form can send, a body of bounded size. For a signed request
-everything but the token is checked, and its route checks the signature. The guard also puts
-the headers on every response that keep a page from loading or running foreign content.
-`access` decides which tokens are valid.
+The guard accepts a request if the Host header names this server, if no page of another site
+sent it, if its token or cookie is valid, if an HTML form could not have sent its content
+type, and if its body is not too large. Public paths need no token. A webhook has a
+signature in place of a token, which its route checks.
+
+The guard also adds headers to each response that keep pages from loading or running foreign
+content. `access` checks the tokens and cookies.
 """
 
 from collections.abc import (
@@ -30,11 +32,11 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-MAX_JSON_BYTES = 1024 * 1024  # bytes of a body
+MAX_JSON_BYTES = 1024 * 1024  # of a body
 MAX_UPLOAD_BYTES = 10 * 1024 * 1024
-MAX_SIGNED_BYTES = 64 * 1024  # bytes, from any sender
+MAX_SIGNED_BYTES = 64 * 1024  # of a signed body, which any sender may send
 _NO_TOKEN = "no token: open the link that was printed, or, as a program, send the token"
-_OWN_SITE = ("same-origin", "none")  # none: typed, or from a bookmark
+_OWN_SITE = ("same-origin", "none")  # none: the address was typed, or is a bookmark
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _ALLOWED_METHODS = _SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 _JSON_TYPES = frozenset({"application/json", "application/json; charset=utf-8",
@@ -66,49 +68,56 @@ class Rejected(Exception):
 
 
 class Names(Struct, frozen=True):
-    """The names of the server: `hosts` as in a Host header."""
+    """The names of the server: `hosts` as in a Host header, `origins` as in an Origin
+    header.
+    """
 
     hosts: frozenset[str]
     origins: frozenset[str]
 
     @staticmethod
     def of(names: Iterable[str], port: int, *, tls: bool) -> "Names":
-        """Return the names for these hosts at this port."""
-        scheme, usual = ("https", 443) if tls else ("http", 80)
+        """Return the names of a server with these host names at this port."""
+        scheme, default_port = ("https", 443) if tls else ("http", 80)
         hosts = {f"{name}:{port}" for name in names}
-        if port == usual:
+        if port == default_port:
             hosts |= set(names)
         return Names(frozenset(hosts), frozenset(f"{scheme}://{host}" for host in hosts))
 
 
 class CallerAccess(Protocol):
-    """Decides who may use the server. It may store what it learns of a caller in the
-    `scope`.
+    """Decides which programs and pages may use the server.
+
+    It may store what it finds out about a caller in the `scope` of the request.
     """
 
     @property
-    def cookie_name(self) -> str: ...
+    def cookie_name(self) -> str:
+        """The name of the cookie with which pages identify themselves."""
+        ...
 
     @property
     def landing(self) -> Collection[str]:
-        """Return the public paths to which pages of other sites may lead."""
+        """Return the public paths to which pages of other sites may link."""
         ...
 
     async def admit_program(self, token: str, scope: Scope) -> str | None:
-        """Return the person for whom a program acts. "": the program names its person
-        itself. None: refused.
+        """Return the person for whom a program acts; None if its bearer token is refused.
+
+        "" means that the program itself says for whom it acts.
         """
         ...
 
     async def admit_page(self, cookie: str, scope: Scope) -> str | None:
-        """Return the person of a page. None: refused."""
+        """Return the person who uses a page; None if its cookie is refused."""
         ...
 
 
 class Guard:
-    """Pure ASGI around `app`. `public` are paths that need no token: they hold no data.
+    """An ASGI application that checks requests, and passes the accepted ones to `app`.
 
-    A POST to a path that begins with `signature` needs none either; "" means there are none.
+    Paths in `public` have no data and need no token. If `signature` is not "", a POST to a
+    path that begins with it needs no token either, because its route checks a signature.
     """
 
     def __init__(
@@ -140,39 +149,46 @@ class Guard:
             await _refuse(scope, receive, send, error)
 
     async def _check(self, scope: Scope) -> tuple[int, str]:
-        """Return the limit of the body in bytes, and the person of a page. Raises `Rejected`."""
+        """Check a request. Return the limit of its body in bytes, and the person who sent it.
+
+        The person is "" for a signed request, and otherwise as `_identify` returns it.
+        Raises `Rejected` if the request is refused.
+        """
         headers = _Headers(scope["headers"])
         host = headers.single("host")
-        # An absolute URI has a host of its own.
+        # An absolute URI contains a host, too.
         is_absolute = not scope["path"].startswith("/")
         if is_absolute or host is None or host.lower() not in self._names.hosts:
             raise Rejected(421, "this server has another host name")
         origin = headers.single("origin")
         if headers.has("origin") and origin not in self._names.origins:
             raise Rejected(403, "requests of other sites are refused")
-        asks = scope["type"] == "http" and scope["method"] in _SAFE_METHODS
-        if (
-            headers.has("sec-fetch-site")
-            and headers.single("sec-fetch-site") not in _OWN_SITE
-            and not (asks and scope["path"] in self._access.landing)
-        ):
+        only_reads = scope["type"] == "http" and scope["method"] in _SAFE_METHODS
+        is_link = only_reads and scope["path"] in self._access.landing
+        # A browser says which site made the page that sends the request.
+        has_site = headers.has("sec-fetch-site")
+        if has_site and headers.single("sec-fetch-site") not in _OWN_SITE and not is_link:
             raise Rejected(403, "requests of other sites are refused")
         if self._is_signed(scope):
             return _body_limit(headers, "POST", MAX_SIGNED_BYTES), ""
-        by_page = asks or origin is not None
+        by_page = only_reads or origin is not None
         person = await self._identify(headers, scope, by_page=by_page)
-        if scope["type"] == "websocket" or asks:
+        if scope["type"] == "websocket" or only_reads:
             return 0, person
         return _body_limit(headers, scope["method"]), person
 
     def _is_signed(self, scope: Scope) -> bool:
-        posts = scope["type"] == "http" and scope["method"] == "POST"
-        return bool(posts and self._signed and scope["path"].startswith(self._signed))
+        """Whether the request needs no token because its route checks a signature."""
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        return is_post and self._signed != "" and scope["path"].startswith(self._signed)
 
     async def _identify(self, headers: "_Headers", scope: Scope, *, by_page: bool) -> str:
-        """Check the token of a program, or the cookie of a page if `by_page` allows it.
+        """Check the bearer token or the cookie of a request, and return the person who sent it.
 
-        Returns the person; "" for a program that names its person itself.
+        Return "" for a program that itself says for whom it acts, and for a public path.
+        `by_page` says that a page may have sent the request: it only reads, or has an
+        Origin header. Raises `Rejected` for a wrong token or cookie, and for a cookie
+        without `by_page`.
         """
         authorization = headers.single("authorization")
         if authorization is not None:
@@ -188,12 +204,14 @@ class Guard:
         person = await self._access.admit_page(cookie, scope)
         if person is None:
             raise Rejected(401, _NO_TOKEN)
-        if not by_page:  # browsers send where a request comes from
+        if not by_page:  # browsers send the origin of a request
             raise Rejected(403, "a request with a cookie has to say its Origin")
         return person
 
 
 class _Headers:
+    """The headers of a request, by their names in lower case."""
+
     def __init__(self, pairs: Iterable[tuple[bytes, bytes]]) -> None:
         self._found = dict[str, list[str]]()
         for name, value in pairs:
@@ -204,12 +222,12 @@ class _Headers:
         return name in self._found
 
     def single(self, name: str) -> str | None:
-        """Return the only value; None if there is none, or more than one."""
+        """Return the value of a header; None if it is missing or occurs more than once."""
         values = self._found.get(name, [])
         return values[0].strip() if len(values) == 1 else None
 
     def cookie(self, name: str) -> str:
-        """Return the value of this cookie; "" if it is missing or occurs twice."""
+        """Return the value of the cookie `name`; "" if it is missing or occurs twice."""
         text = "; ".join(self._found.get("cookie", []))
         if text.count(f"{name}=") != 1:
             return ""
@@ -223,20 +241,22 @@ class _Headers:
 def _body_limit(
     headers: _Headers, method: str, max_json_bytes: int = MAX_JSON_BYTES
 ) -> int:
+    """Return how many bytes the body may have; `max_json_bytes` is the limit for JSON.
+
+    Raises `Rejected` for a method or a content type that is not supported, and for a
+    `Content-Length` above the limit.
+    """
     if method not in _ALLOWED_METHODS:
         raise Rejected(405, f"the method {method!r} is not supported")
     length = headers.single("content-length")
     if method == "DELETE" and length in (None, "0") and not headers.has("content-type"):
         return 0
     kind = (headers.single("content-type") or "").lower()
-    limit = (
-        max_json_bytes
-        if kind in _JSON_TYPES
-        else MAX_UPLOAD_BYTES
-        if kind == _UPLOAD_TYPE and method == "PUT"
-        else 0
-    )
-    if not limit:
+    if kind in _JSON_TYPES:
+        limit = max_json_bytes
+    elif kind == _UPLOAD_TYPE and method == "PUT":
+        limit = MAX_UPLOAD_BYTES
+    else:
         raise Rejected(
             415, "the content type has to be application/json, or, for PUT of a file, "
             "application/octet-stream",
@@ -247,6 +267,7 @@ def _body_limit(
 
 
 def _with_limit(receive: Receive, limit: int) -> Receive:
+    """Return a `receive` that raises `Rejected` once the body has more than `limit` bytes."""
     size = 0
 
     async def receive_within_limit() -> Message:
@@ -261,10 +282,16 @@ def _with_limit(receive: Receive, limit: int) -> Receive:
 
 
 def _with_headers(send: Send) -> Send:
+    """Return a `send` that adds `_RESPONSE_HEADERS`, unless the response has them."""
+
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             present = {name.lower() for name, _ in message["headers"]}
-            added = [pair for pair in _RESPONSE_HEADERS.items() if pair[0] not in present]
+            added = [
+                (name, value)
+                for name, value in _RESPONSE_HEADERS.items()
+                if name not in present
+            ]
             message = {**message, "headers": [*message["headers"], *added]}
         await send(message)
 
@@ -272,7 +299,7 @@ def _with_headers(send: Send) -> Send:
 
 
 async def _refuse(scope: Scope, receive: Receive, send: Send, error: Rejected) -> None:
-    """Send an error response; for a WebSocket, during its handshake."""
+    """Send an error response; to a WebSocket, in place of the handshake."""
     body = msgspec.json.encode({"kind": "Rejected", "reason": error.reason})
     headers = [
         (b"content-type", b"application/json"),
@@ -281,11 +308,11 @@ async def _refuse(scope: Scope, receive: Receive, send: Send, error: Rejected) -
     ]
     if error.status == 401:
         headers.append((b"www-authenticate", b"Bearer"))
-    before = ""
+    prefix = ""
     if scope["type"] == "websocket":
-        before = "websocket."
-        await receive()
+        prefix = "websocket."
+        await receive()  # the request for the handshake, before which nothing may be sent
     await send({
-        "type": f"{before}http.response.start", "status": error.status, "headers": headers,
+        "type": f"{prefix}http.response.start", "status": error.status, "headers": headers,
     })  # fmt: skip
-    await send({"type": f"{before}http.response.body", "body": body})
+    await send({"type": f"{prefix}http.response.body", "body": body})

@@ -1,10 +1,10 @@
-"""Listens for HTTP: binds a socket, serves an ASGI application on it until a signal, and ends.
+"""Listens for HTTP, and serves an ASGI application until a signal arrives.
 
-It serves any application: `app` has the conversations of pages and programs, and
-`refold.task_server` the tasks of other agents. `guard` decides which requests are let in.
+The application is that of `app`, for pages and programs, or that of `refold.task_server`,
+for other agents. `guard` decides which requests reach it.
 
-It runs on the loop of asyncio. With 50 conversations that stream 50 tokens a second, uvloop
-took 2.2 s of CPU instead of 2.3 s, and 3 MB more memory.
+The event loop is that of asyncio, because uvloop saves little: with 50 conversations that
+stream 50 tokens a second, it took 2.2 s of CPU instead of 2.3 s, and 3 MB more memory.
 """
 
 import re
@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import uvicorn
@@ -24,14 +25,18 @@ from refold.client.open_files import raise_limit
 from refold.errors import BadInput, RefoldError
 from refold.server.guard import App, Names
 
-MAX_FRAME_BYTES = 8 * 1024 * 1024  # bytes of a WebSocket: an order with its images
+MAX_FRAME_BYTES = 8 * 1024 * 1024  # of a WebSocket: an order with its images
 LOOPBACK_HOSTS = ("127.0.0.1", "::1", "localhost")
 _BACKLOG_CONNECTIONS = 2048
-_PING_SECONDS = 20.0  # seconds between two pings of a WebSocket, and for the answer to one
+_PING_SECONDS = 20.0  # between two pings of a WebSocket, and for the answer to one
 
 
 class ListenOptions(Struct, frozen=True, kw_only=True):
-    """Where and how to listen. `names` are further host names; `drain` is passed to the host."""
+    """Where and how to listen. `names` are further host names of this server.
+
+    `certificate` and `key` are files for TLS; without `certificate` HTTP is not encrypted.
+    When the server ends, running turns are finished with `drain`, and otherwise stopped.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -51,7 +56,7 @@ class ListenOptions(Struct, frozen=True, kw_only=True):
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its signal handlers: `serve_until_signal` has them."""
+    """uvicorn without signal handlers, because `serve_until_signal` handles signals."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -65,9 +70,10 @@ async def serve_until_signal(
     ready: Callable[[str], None],
     leave: Callable[[], Awaitable[None]] | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `ready` is called with the address once it listens.
+    """Serve `app` at the socket `listener` until SIGINT or SIGTERM.
 
-    `leave` is awaited first, while responses can still be sent.
+    `ready` is called with the address once the server listens. After the signal `leave` is
+    awaited, while responses can still be sent.
     """
     raise_limit()
     server = Server(_config(app, setup))
@@ -75,7 +81,7 @@ async def serve_until_signal(
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             group.start_soon(server.serve, [listener])
             ready(address_of(setup, listener))
-            async for _ in signals:
+            async for _ in signals:  # wait for the first
                 break
             if leave is not None:
                 await leave()
@@ -83,7 +89,7 @@ async def serve_until_signal(
 
 
 def address_of(setup: ListenOptions, listener: socket.socket) -> str:
-    """Return the address as a person opens it."""
+    """Return the URL at which a person opens the server."""
     port = listener.getsockname()[1]
     name = setup.names[0] if setup.names else setup.host
     name = _own_address(name) if name in ("0.0.0.0", "::") else name
@@ -92,10 +98,12 @@ def address_of(setup: ListenOptions, listener: socket.socket) -> str:
 
 
 def names_of(setup: ListenOptions, listener: socket.socket) -> Names:
+    """Return the names under which clients reach this listener."""
     return Names.of(_host_names(setup), listener.getsockname()[1], tls=setup.tls)
 
 
 def _host_names(setup: ListenOptions) -> Sequence[str]:
+    """Return the names by which clients reach the server. IPv6 addresses are in brackets."""
     host = setup.host
     if host in ("0.0.0.0", "::"):
         host = _own_address(host)
@@ -103,23 +111,30 @@ def _host_names(setup: ListenOptions) -> Sequence[str]:
     return [*names, "127.0.0.1", "localhost", "[::1]"]
 
 
-def _own_address(any_: str) -> str:
-    """Return the address of this machine in its network. Nothing is sent."""
-    family, far = (
-        (socket.AF_INET6, "2001:db8::1") if ":" in any_ else (socket.AF_INET, "192.0.2.1")
-    )
+def _own_address(any_address: str) -> str:
+    """Return the address of this machine in its network; "127.0.0.1" without a network.
+
+    `any_address` is "0.0.0.0" or "::", and chooses IPv4 or IPv6. The address is that from
+    which a connected UDP socket would send; connecting it sends nothing.
+    """
+    if ":" in any_address:
+        family, remote_address = socket.AF_INET6, "2001:db8::1"
+    else:
+        family, remote_address = socket.AF_INET, "192.0.2.1"
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect((far, 9))
+            probe.connect((remote_address, 9))  # an address for documentation, any port
         except OSError:
             return "127.0.0.1"
         return str(probe.getsockname()[0])
 
 
 def listen(setup: ListenOptions) -> socket.socket:
-    """Return a listening socket. Raises `BadInput` if that is not possible."""
+    """Return a socket that listens as `setup` says. Raises `BadInput` if that is not
+    possible.
+    """
     family = socket.AF_INET6 if ":" in setup.host else socket.AF_INET
-    # With its protocol named, asyncio sends small responses at once (TCP_NODELAY).
+    # Because the protocol is given, asyncio sends small responses at once (TCP_NODELAY).
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -136,25 +151,33 @@ def listen(setup: ListenOptions) -> socket.socket:
 
 
 class _TargetHostProtocol(HttpToolsProtocol):
-    """Keeps the host of an absolute URI in the request line, which uvicorn would drop.
+    """Parses HTTP, and keeps the host of an absolute URI in the request line.
 
-    It becomes a second Host header; the guard refuses two that differ.
+    uvicorn would drop it. It becomes a second Host header, and the guard refuses a request
+    with two Host headers.
     """
 
     def on_headers_complete(self) -> None:
-        _, named, rest = self.url.partition(b"://")
-        if named and not self.url.startswith(b"/"):
-            host = re.split(rb"[/?#]", rest, maxsplit=1)[0]
+        """Add the host of an absolute URI as a Host header, unless the same one was sent."""
+        _, separator, after_scheme = self.url.partition(b"://")
+        is_absolute = bool(separator) and not self.url.startswith(b"/")
+        if is_absolute:
+            host, *_ = re.split(rb"[/?#]", after_scheme, maxsplit=1)
             if (b"host", host) not in self.headers:
                 self.headers.append((b"host", host))
         super().on_headers_complete()
 
 
 def _config(app: object, setup: ListenOptions) -> uvicorn.Config:
-    # httptools is faster, and keeps the spaces after the value of a header.
-    parser, sockets = (
-        (_TargetHostProtocol, "websockets-sansio") if setup.websockets else ("h11", "none")
-    )
+    """Return the configuration with which uvicorn serves `app` as `setup` says.
+
+    Raises `RefoldError` if the certificate cannot be read.
+    """
+    parser: type[_TargetHostProtocol] | Literal["h11"] = "h11"
+    sockets: Literal["websockets-sansio", "none"] = "none"
+    if setup.websockets:
+        # httptools is faster, but it keeps the spaces after the value of a header.
+        parser, sockets = _TargetHostProtocol, "websockets-sansio"
     try:
         config = uvicorn.Config(
             app,  # type: ignore[arg-type] - our own names for the ASGI types
@@ -165,7 +188,7 @@ def _config(app: object, setup: ListenOptions) -> uvicorn.Config:
             timeout_keep_alive=30, timeout_graceful_shutdown=3, backlog=_BACKLOG_CONNECTIONS,
             ssl_certfile=setup.certificate, ssl_keyfile=setup.key,
         )  # fmt: skip
-        config.load()  # reads the certificate, before an address is printed
+        config.load()  # reads the certificate before an address is printed
     except (OSError, ssl.SSLError) as error:
         raise RefoldError(
             f"the certificate {setup.certificate} or its key {setup.key} cannot be used: "

@@ -1,6 +1,7 @@
-"""REST of models: the default model, providers and their keys, and embedded models.
+"""Serves the settings of models over REST: the default model, providers and their keys,
+embedded models.
 
-A key is taken, checked and stored, and never sent back: a page sees its last characters.
+No response contains a key: a page sees only its last characters.
 """
 
 from collections.abc import Sequence
@@ -37,14 +38,21 @@ class WantedModel(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NewKey(Struct, frozen=True, forbid_unknown_fields=True):
-    """`unchecked`: store it even if the provider could not be asked. A refused one is not."""
+    """A key.
+
+    `unchecked`: store it even if the provider could not be reached. A refused key is not
+    stored.
+    """
 
     key: Annotated[str, Meta(min_length=1, max_length=_MAX_KEY_CHARS)]
     unchecked: bool = False
 
 
 class StoredKey(Struct, frozen=True):
-    """Whether the key was stored. If not, the provider could not be asked: `text` says why."""
+    """Whether the key was stored.
+
+    If not, the provider could not be reached: `text` says why.
+    """
 
     stored: bool
     text: str
@@ -63,9 +71,9 @@ class RemovedKey(Struct, frozen=True):
 
 
 # pyright: reportUnusedFunction=false
-# Each function below is a route: it is called by FastAPI.
+# FastAPI calls each function below as a route.
 def add_models(api: Api, host: Host, *, safe: bool) -> None:
-    """`safe`: whether a key that a page sends cannot be read on its way."""
+    """Add the routes. `safe` says that no other machine can read a key on its way."""
     _add_default(api, host)
     _add_keys(api, host, safe=safe)
     _add_embedded(api, host)
@@ -74,7 +82,9 @@ def add_models(api: Api, host: Host, *, safe: bool) -> None:
 def _add_default(api: Api, host: Host) -> None:
     @api.route("GET", f"{SETTINGS_PATH}/model", ModelChoice)
     async def model(folder: Folder = "") -> Response:
-        """The model of new conversations in a folder, and what can be chosen."""
+        """Return the model of new conversations in a folder, and the models to choose
+        from.
+        """
         async with host.start_in(folder) as launch:
             return json_response(
                 await to_thread.run_sync(model_settings.model_choice, launch)
@@ -86,13 +96,15 @@ def _add_default(api: Api, host: Host) -> None:
         wanted = await read_body(request, WantedModel)
         async with host.start_in() as launch:
             await to_thread.run_sync(model_settings.choose_model, launch, wanted.model)
-        return json_response(await _read_choice(host))
+        return json_response(await _apply_choice(host))
 
 
 def _add_keys(api: Api, host: Host, *, safe: bool) -> None:
+    """Add the routes of keys. If traffic is not `safe` from others, no key is accepted."""
+
     @api.route("GET", f"{SETTINGS_PATH}/providers", list[ProviderRow])
     async def providers() -> Response:
-        """The providers that have a key or need one.
+        """List the providers that have a key or need one.
 
         `ends` has the last characters of the key; no more of it is shown.
         """
@@ -103,8 +115,8 @@ def _add_keys(api: Api, host: Host, *, safe: bool) -> None:
     async def store(request: Request, name: str) -> Response:
         """Check a key with its provider, and store it as `refold auth set` does.
 
-        A refused key is 400. If the provider could not be asked, `stored` is false: send the key
-        again with `unchecked`. No key is taken if others could read the traffic.
+        A refused key is 400. If the provider could not be reached, `stored` is false: send
+        the key again with `unchecked`. No key is accepted if others could read the traffic.
         """
         if not safe:
             raise BadInput(_UNSAFE_TRAFFIC)
@@ -116,7 +128,7 @@ def _add_keys(api: Api, host: Host, *, safe: bool) -> None:
         if not (check.good or new_key.unchecked):
             return json_response(StoredKey(False, check.text))
         change = await to_thread.run_sync(keys.store, spec, key)
-        choice = await _read_choice(host)
+        choice = await _apply_choice(host)
         return json_response(StoredKey(True, check.text, choice.model, change.notices))
 
     @api.route("DELETE", f"{SETTINGS_PATH}/providers/{{name}}/key", RemovedKey)
@@ -141,17 +153,18 @@ def _add_keys(api: Api, host: Host, *, safe: bool) -> None:
 
 
 def _add_embedded(api: Api, host: Host) -> None:
-    made: list[ModelDownloads] = []  # one, made at the first request
+    downloads_of_server: ModelDownloads | None = None  # made at the first request
 
     async def get_downloads() -> ModelDownloads:
-        if not made:
+        nonlocal downloads_of_server
+        if downloads_of_server is None:
             async with host.start_in() as launch:
-                made.append(ModelDownloads(launch.app.environ))
-        return made[0]
+                downloads_of_server = ModelDownloads(launch.app.environ)
+        return downloads_of_server
 
     @api.route("GET", f"{SETTINGS_PATH}/embedded", EmbeddedModels)
     async def list_embedded() -> Response:
-        """The models that run on this machine, and downloads with their progress."""
+        """List the models that run on this machine, and downloads with their progress."""
         downloads = await get_downloads()
         return json_response(
             await to_thread.run_sync(model_settings.list_local_models, downloads)
@@ -159,19 +172,19 @@ def _add_embedded(api: Api, host: Host) -> None:
 
     @api.route("GET", f"{SETTINGS_PATH}/embedded/{{name}}", EmbeddedModel)
     async def progress(name: str) -> Response:
-        """One of these models, with the progress of its download."""
+        """Return one of these models, with the progress of its download."""
         downloads = await get_downloads()
         return json_response(find_or_404(model_settings.find_local_model, downloads, name))
 
     @api.route("POST", f"{SETTINGS_PATH}/embedded/{{name}}", None, status=202)
     async def download(name: str) -> Response:
-        """Begin to download a model. The list has its progress."""
+        """Begin to download a model. The list shows its progress."""
         find_or_404((await get_downloads()).start, name)
         return Response(status_code=202)
 
     @api.route("DELETE", f"{SETTINGS_PATH}/embedded/{{name}}", None, status=204)
     async def remove(name: str) -> Response:
-        """Stop its download, or delete a model that is not being downloaded."""
+        """Stop the download of a model, or delete a model that is not being downloaded."""
         downloads = await get_downloads()
         find_or_404(model_settings.find_local_model, downloads, name)
         if not downloads.stop(name):
@@ -184,9 +197,9 @@ async def _keys(host: Host) -> ProviderKeys:
         return await to_thread.run_sync(model_settings.provider_keys, launch)
 
 
-async def _read_choice(host: Host) -> ModelChoice:
-    """Return the choice of the model after a change, which also counts for open
-    conversations.
+async def _apply_choice(host: Host) -> ModelChoice:
+    """Apply the changed default model to the open conversations, and return the model
+    choice.
     """
     host.reload_settings()
     async with host.start_in() as launch:

@@ -1,8 +1,14 @@
-"""The files of the pages, and what makes an app of them that can be installed.
+"""Serves the files of the pages: HTML, scripts, styles, and what makes a page an
+installable app.
 
-They are read once. Scripts and styles have a hash of all files in their address, so a browser keeps
-them for good and never shows parts of two versions. Manifests and icons are public, because a
-browser asks for them without a cookie.
+All files are read once. The address of a script or style contains one hash of all files, so
+a browser stores it for good and never combines files of two versions. HTML contains the
+hash, so no browser may store it. A page from an earlier version of refold gets 404 for its
+files, and has to be loaded again. Manifests and icons are public, because a browser
+requests them without a cookie.
+
+A hash for each file would need every script rewritten, or an import map that the content
+policy forbids.
 """
 
 import hashlib
@@ -40,14 +46,16 @@ _MANIFEST_TYPE = "application/manifest+json"
 _FOR_GOOD = {"cache-control": "private, max-age=31536000, immutable"}
 _FOR_A_DAY = {"cache-control": "max-age=86400"}
 _HASH_CHARS = 16
+# The relative path that a line of JavaScript imports, or from which it exports.
 _IMPORT_PATTERN = re.compile(rb"""(?m)^(?:import|export)\b[^;]*?["'](\.[^"']+)["'];""")
 Route: TypeAlias = Callable[[], Awaitable[Response]]
 
 
 class PageFiles:
-    """All files by their names, such as `shared/dom.js`; those of the `terminal` only with it.
+    """All files of the pages by their names, such as `shared/dom.js`.
 
-    With `people`, pages show who is logged in, and nothing of the server's machine.
+    The files of terminals are included only with `terminal`. With `people`, pages show who
+    is logged in, and hide facts about the server's machine.
     """
 
     def __init__(self, *, terminal: bool = False, people: bool = False) -> None:
@@ -73,6 +81,8 @@ class PageFiles:
         return Response(self._pages[path], media_type=_MEDIA_TYPES[".html"])
 
     def add_routes(self, app: FastAPI) -> None:
+        """Add the routes of manifests, of icons, and of files below the hash of all files."""
+
         async def asset(version: str, name: str) -> Response:
             if version != self._hash:
                 raise HTTPException(404)
@@ -85,9 +95,10 @@ class PageFiles:
         app.add_api_route("/pages/{version}/{name:path}", asset, include_in_schema=False)
 
     def _html(self, name: str) -> bytes:
-        """The HTML of a page, which names the other files with the hash.
+        """Return the HTML of a page. The addresses of other files in it contain the hash.
 
-        Its scripts are named at once, or a browser would ask for one after the other.
+        It lists all scripts that the page needs. Otherwise a browser would find and request
+        one after the other.
         """
         scripts = self._transitive_imports(f"{posixpath.dirname(name)}/page.js")
         preloads = (
@@ -99,22 +110,27 @@ class PageFiles:
         return data.replace(b'"/pages/', f'"/pages/{self._hash}/'.encode())
 
     def _transitive_imports(self, script: str) -> Sequence[str]:
-        """The scripts that this script imports, directly or through others."""
+        """Return the scripts that this script imports, directly or through others."""
         imported = dict[str, None]()
-        waiting = [script]
-        for name in waiting:  # grows on the way
+        to_read = [script]
+        while to_read:
+            name = to_read.pop(0)
             for path in _IMPORT_PATTERN.findall(self._files[name]):
                 target = posixpath.normpath(f"{posixpath.dirname(name)}/{path.decode()}")
                 if target not in imported:
                     imported[target] = None
-                    waiting.append(target)
+                    to_read.append(target)
         return tuple(imported)
 
     def _respond(self, name: str, headers: Mapping[str, str]) -> Response:
-        kind = _MEDIA_TYPES.get(name[name.rfind(".") :])
-        if name not in self._files or kind is None:
+        """Return the file `name` as a response with these headers.
+
+        Raises a 404 error if no file has this name, or if its type is unknown.
+        """
+        media_type = _MEDIA_TYPES.get(posixpath.splitext(name)[1])
+        if name not in self._files or media_type is None:
             raise HTTPException(404)
-        return Response(self._files[name], media_type=kind, headers=dict(headers))
+        return Response(self._files[name], media_type=media_type, headers=dict(headers))
 
     def _icon_route(self, path: str) -> Route:
         async def icon() -> Response:
@@ -124,10 +140,14 @@ class PageFiles:
 
 
 def _manifest_route(path: str) -> Route:
+    """Return a route that serves the manifest at `path`.
+
+    A browser reads a manifest to install a page as an app.
+    """
     page, name, colour = _MANIFEST_PAGES[path]
     icons = [
         {"src": icon, "sizes": sizes, "purpose": purpose,
-         "type": _MEDIA_TYPES[icon[icon.rfind(".") :]]}
+         "type": _MEDIA_TYPES[posixpath.splitext(icon)[1]]}
         for icon, (sizes, purpose) in _ICON_SIZES.items()
     ]  # fmt: skip
     data = msgspec.json.encode({
@@ -143,6 +163,10 @@ def _manifest_route(path: str) -> Route:
 
 
 def _read(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the content of each file in `folder` and below it.
+
+    A name is the path below `folder`, with `prefix` in front.
+    """
     for entry in folder.iterdir():
         if entry.is_dir():
             yield from _read(entry, f"{prefix}{entry.name}/")

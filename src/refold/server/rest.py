@@ -1,7 +1,7 @@
-"""REST of conversations: begin, list, search, rename, delete, and read them and their work.
+"""Serves conversations over REST: begins, lists, searches, renames, deletes and reads them.
 
-What a list or a report says is decided in `views`, in the documents that the command line
-prints with --json; here they get an address. Files are in `files`.
+Lists and reports are the documents that the command line prints with --json; `views` makes
+them. Files are in `files`.
 """
 
 import re
@@ -46,21 +46,21 @@ _MEDIA_TYPES = {
 # Image types that are recognized by their first bytes and may be shown.
 _IMAGE_SIGNATURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif",
              b"RIFF": "image/webp"}  # fmt: skip
-_BINARY_TYPE = "application/octet-stream"
+_BINARY_TYPE, _LINES_TYPE = "application/octet-stream", "application/jsonl"
 Row = dict[str, Any]
 Seq = Annotated[int, Path(ge=1, le=2**53)]
 
 
 class Created(Struct, frozen=True):
     id: str
-    # What a person has to know: above all, which protection is missing.
+    # What a person must know, above all about missing protection.
     notices: Sequence[str]
 
 
 class ConversationChanges(Struct, frozen=True, forbid_unknown_fields=True):
     """Fields that are left out stay unchanged."""
 
-    name: str | UnsetType = UNSET  # "": none
+    name: str | UnsetType = UNSET  # "" removes the name
     pinned: bool | UnsetType = UNSET
     archived: bool | UnsetType = UNSET
 
@@ -72,7 +72,11 @@ class ListedAs(Struct, frozen=True):
 
 
 async def open_conversation(host: Host, id_: str) -> Conversation:
-    """Return the open conversation. Raises `NotThere`, or `Held` if another process has it."""
+    """Return the conversation with this id, which is opened if necessary.
+
+    Raises `NotThere` if there is none, `BadInput` for a subagent, and `Held` if another
+    process has it open.
+    """
     if (chat := host.conversation(id_)) is not None:
         return chat
     await check_exists(host, id_)
@@ -81,8 +85,9 @@ async def open_conversation(host: Host, id_: str) -> Conversation:
 
 
 def _check_no_subagent(id_: str) -> None:
-    root, _, node = id_.partition("/")
-    if node:
+    """Raise `BadInput` if this is the id of a subagent, such as ID/child-1."""
+    root, _, child = id_.partition("/")
+    if child:
         raise BadInput(
             f"{id_!r} is a subagent, which is read only: ask for this of {root!r}"
         )
@@ -96,7 +101,7 @@ async def check_exists(host: Host, id_: str) -> None:
 
 
 class OutputSoFar(Struct, frozen=True):
-    """What a background command has printed: all of it, or its end."""
+    """The output of a background command: all of it, or its end."""
 
     name: str
     text: str
@@ -110,12 +115,12 @@ def add_rest(api: Api, host: Host) -> None:
     _add_requests(api, host)
     _add_bytes(api, host)
     for kind in OFFER_KINDS:
-        if kind != "commands":  # which `commands` has
+        if kind != "commands":  # `commands` serves that kind
             _add_offers(api, host, kind)
 
 
 # pyright: reportUnusedFunction=false
-# Each function below is a route: it is called by FastAPI.
+# FastAPI calls each function below as a route.
 def _add_conversations(api: Api, host: Host) -> None:
     @api.route("POST", "/api/conversations", Created, status=201, body=NewConversation)
     async def create(request: Request) -> Response:
@@ -125,9 +130,9 @@ def _add_conversations(api: Api, host: Host) -> None:
 
     @api.route("GET", CONVERSATION_PATH, SessionDocument)
     async def get_conversation(id_: str) -> Response:
-        """One conversation; `held_by` says which other process has it.
+        """Return one conversation; `held_by` describes another process that has it open.
 
-        With `open_here`, too, this server has joined it there.
+        With `open_here`, too, this server has joined it in that process.
         """
         await check_exists(host, id_)
         card = await to_thread.run_sync(host.stored.card, id_)
@@ -139,7 +144,9 @@ def _add_conversations(api: Api, host: Host) -> None:
 
     @api.route("PATCH", CONVERSATION_PATH, ListedAs, body=ConversationChanges)
     async def change(request: Request, id_: str) -> Response:
-        """Give it a name, pin it, or archive it: these are the tags `pinned` and `archived`."""
+        """Change its name, or pin or archive it, which sets the tags `pinned` and
+        `archived`.
+        """
         wanted = await read_body(request, ConversationChanges)
         session = await _change_tags(host, id_, wanted)
         if wanted.name is not UNSET:
@@ -167,11 +174,11 @@ def _add_list(api: Api, host: Host) -> None:
         after: Annotated[str, Query(max_length=200)] = "",
         archived: bool = False,
     ) -> Response:
-        """Conversations, pinned ones first, then the newest; with `q`, those whose messages have these words.
+        """List conversations, pinned ones first, then the newest.
 
-        The header Link has the address of the next page, if there is more. With `archived`,
-        those that were archived; with `cut_off`, those whose process exited in the middle of
-        a turn.
+        With `q`, only those whose messages have these words; with `archived`, those that
+        were archived; with `cut_off`, those whose process exited in the middle of a turn.
+        The header Link has the address of the next page, if any.
         """
         stored = host.stored
         if cut_off:
@@ -182,37 +189,37 @@ def _add_list(api: Api, host: Host) -> None:
         page, cursor = await to_thread.run_sync(
             partial(stored.page, limit, after, archived=archived)
         )
-        query = {
-            "limit": limit,
-            "after": cursor,
-            **({"archived": True} if archived else {}),
-        }
+        query = {"limit": limit, "after": cursor}
+        if archived:
+            query["archived"] = True
         following = f'</api/conversations?{urlencode(query)}>; rel="next"'
         return json_response(page, headers={"link": following} if cursor else None)
 
 
 async def _change_tags(host: Host, id_: str, update: ConversationChanges) -> Session:
-    """Pin or archive a conversation, which sets tags. In an idle session the time of last
-    use stays.
+    """Set the tags for "pinned" and "archived" as `update` says, and return the session.
+
+    If the session is idle, the time of its last use does not change, so that lists keep
+    their order.
     """
     session = (await open_conversation(host, id_)).session
     tags = {PINNED_TAG: update.pinned, ARCHIVED_TAG: update.archived}
-    changes = [
-        f"{'+' if on else '-'}{tag}"
-        for tag, on in tags.items()
-        if on is not UNSET and on != (tag in session.view.session.tags)
-    ]
+    changes = list[str]()
+    for tag, is_on in tags.items():
+        has_tag = tag in session.view.session.tags
+        if is_on is not UNSET and is_on != has_tag:
+            changes.append(f"+{tag}" if is_on else f"-{tag}")
     if changes:
-        set_back = await to_thread.run_sync(host.home.remember_time, id_)
+        restore_time = await to_thread.run_sync(host.home.remember_time, id_)
         await session.tag(changes)
         if session.idle:
-            await to_thread.run_sync(set_back)
+            await to_thread.run_sync(restore_time)
     return session
 
 
 def _is_cut_off(host: Host, id_: str) -> bool:
-    """Return whether the last turn of the session was cut off, and not continued in this
-    process.
+    """Whether a session that `StoredSessions.cut_off` lists still waits for an order to
+    continue.
     """
     chat = host.conversation(id_)
     return chat is None or chat.cut_off
@@ -225,7 +232,7 @@ def _add_reports(api: Api, host: Host) -> None:
 
     @api.route("GET", f"{CONVERSATION_PATH}/messages", list[SnapshotMessage])
     async def messages(id_: str) -> Response:
-        """The conversation as the model has it now."""
+        """Return the conversation as the model has it now."""
         return json_response(await read(id_, host.stored.messages))
 
     @api.route("GET", f"{CONVERSATION_PATH}/events", list[Document])
@@ -236,10 +243,10 @@ def _add_reports(api: Api, host: Host) -> None:
         newest: Annotated[int, Query(ge=0, le=2**31)] = 0,
         before: Annotated[str, Query(max_length=64)] = "",
     ) -> Response:
-        """The documents of its events behind the one with the id `after`.
+        """Return the documents of its events after the one with the id `after`.
 
-        With `newest`, those of at least this number of events at the end, or `before` that id,
-        as a WebSocket sends them.
+        With `newest`, return those of at least this number of events at the end, or
+        `before` that id, as a WebSocket sends them.
         """
         stored, position = host.stored, parse_cursor(before or after)
 
@@ -253,12 +260,12 @@ def _add_reports(api: Api, host: Host) -> None:
 
     @api.route("GET", f"{CONVERSATION_PATH}/usage", SpendingDocument)
     async def usage(id_: str) -> Response:
-        """Tokens and cost by turn, model and purpose."""
+        """Return tokens and cost by turn, model and purpose."""
         return json_response(await read(id_, host.stored.usage))
 
     @api.route("GET", f"{CONVERSATION_PATH}/tree", TreeDocument)
     async def tree(id_: str) -> Response:
-        """The session and its subagents."""
+        """Return the session and its subagents."""
         return json_response(await read(id_, host.stored.tree))
 
     @api.route("GET", f"{CONVERSATION_PATH}/timeline", list[TimelineRow])
@@ -267,9 +274,10 @@ def _add_reports(api: Api, host: Host) -> None:
         limit: Annotated[int, Query(ge=1, le=100_000)] = 100_000,
         after: Annotated[str, Query(max_length=500)] = "",
     ) -> Response:
-        """Every call with its time and cost, in the order in which they began.
+        """List every call with its time and cost, in the order in which they began.
 
-        `limit` bounds their number; the header Link has the address of the next page, if there is more.
+        `limit` bounds their number; the header Link has the address of the next page, if
+        any.
         """
         page = await read(id_, lambda id_: host.stored.timeline(id_, limit, after))
         query = urlencode({"limit": limit, "after": page.following})
@@ -278,7 +286,7 @@ def _add_reports(api: Api, host: Host) -> None:
 
     @api.route("GET", f"{CONVERSATION_PATH}/points", list[RewindPoint])
     async def points(id_: str) -> Response:
-        """The points to which the conversation can be rewound."""
+        """List the points to which the conversation can be rewound."""
         chat = await open_conversation(host, id_)
         return json_response(await chat.session.workspace.points())
 
@@ -288,14 +296,14 @@ def _add_work(api: Api, host: Host) -> None:
 
     @api.route("GET", f"{CONVERSATION_PATH}/tasks", list[BoardTask])
     async def tasks(id_: str) -> Response:
-        """The task board of its project, as it is now."""
+        """Return the task board of its project."""
         chat = await open_conversation(host, id_)
         board = chat.session.workspace.tasks
         return json_response((await to_thread.run_sync(board.read)).tasks)
 
     @api.route("GET", f"{CONVERSATION_PATH}/background/{{name}}", OutputSoFar)
     async def output(id_: str, name: str) -> Response:
-        """What a background command has printed: all of it, or its last 256 kB."""
+        """Return the output of a background command: all of it, or its last 256 kB."""
         chat = await open_conversation(host, id_)
         if chat.session.view.background.command(name) is None:
             raise NotThere(f"there is no background command {name!r} in {id_}")
@@ -306,13 +314,13 @@ def _add_work(api: Api, host: Host) -> None:
 def _add_requests(api: Api, host: Host) -> None:
     @api.route("GET", f"{CONVERSATION_PATH}/requests", list[RequestDocument])
     async def requests(id_: str) -> Response:
-        """The model calls that were recorded."""
+        """List the model calls that were recorded."""
         await check_exists(host, id_)
         return json_response(await to_thread.run_sync(host.stored.requests, id_))
 
     @api.route("GET", f"{CONVERSATION_PATH}/requests/{{seq}}", RequestDocument)
     async def request(id_: str, seq: Seq) -> Response:
-        """A recorded model call, as it was sent, with its response."""
+        """Return a recorded model call, as it was sent, with its response."""
         await check_exists(host, id_)
         document = await to_thread.run_sync(host.stored.request, id_, seq)
         if document is None:
@@ -327,7 +335,7 @@ def _add_bytes(api: Api, host: Host) -> None:
     async def export(
         id_: str, form: Annotated[str, Query(max_length=20)] = "md"
     ) -> Response:
-        """The conversation as a file: md, text, html, tar or script."""
+        """Return the conversation as a file: md, text, html, tar or script."""
         await check_exists(host, id_)
         form = "md" if form == "markdown" else form  # its name in earlier versions
         if form not in FORMAT_SUFFIXES:
@@ -339,13 +347,24 @@ def _add_bytes(api: Api, host: Host) -> None:
             headers={"content-disposition": name, "content-security-policy": "sandbox"},
         )  # fmt: skip
 
+    @api.route("GET", f"{CONVERSATION_PATH}/lines", MediaTypes((_LINES_TYPE,)))
+    async def lines(id_: str, after: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:
+        """Return the lines of its journal after this event, as they were written.
+
+        A client that folds the session itself reads them, as `refold attach` does.
+        """
+        await check_exists(host, id_)
+        store = host.home.store(id_)
+        data = b"".join(line + b"\n" for line in await store.read(after))
+        return Response(data, media_type=_LINES_TYPE)
+
     @api.route(
         "GET",
         f"{CONVERSATION_PATH}/blobs/{{name}}",
         MediaTypes((_BINARY_TYPE, *_IMAGE_SIGNATURES.values())),
     )
     async def blob(id_: str, name: str) -> Response:
-        """What a document names by its sha256: an image, or a whole result."""
+        """Return what a document names by its sha256: an image, or a whole result."""
         await check_exists(host, id_)
         if not _BLOB_PATTERN.fullmatch(name):
             raise NotThere(f"{name!r} is not the name of a blob")
@@ -368,13 +387,15 @@ def image_type(data: bytes) -> str:
 
 
 def _add_offers(api: Api, host: Host, kind: str) -> None:
+    """Add the routes that list the choices of a kind, for one conversation and for new ones."""
+
     @api.route("GET", f"{CONVERSATION_PATH}/{kind}", list[Row])
     async def list_offers_of(id_: str) -> Response:
-        """What can be chosen in it."""
+        """List the choices for this conversation."""
         chat = await open_conversation(host, id_)
         return json_response(await to_thread.run_sync(offers, chat.launch, kind))
 
     @api.route("GET", f"/api/{kind}", list[Row])
     async def list_offers() -> Response:
-        """What can be chosen for a new conversation in the directory of the server."""
+        """List the choices for a new conversation in the directory of the server."""
         return json_response(await host.offers(kind))

@@ -1,11 +1,12 @@
-r"""Makes a shell report the command lines that are entered, and reads the reports from its output.
+r"""Makes a shell report each command line that the user enters, and reads these reports.
 
-bash, zsh and fish start as they do for the user, and then get a hook, which writes a mark of its own
-before a command line runs: OSC 633 ; E ; LINE ; NONCE, as the terminals of editors know it. Output that
-resembles a mark lacks the nonce, which no child process inherits. Marks of ours are taken out
-of the output. A line that the shell keeps out of its history is reported without its text.
+bash, zsh and fish start as they do for the user, and then read a hook of ours. Before a
+command line runs, the hook prints a mark: OSC 633 ; E ; LINE ; NONCE, an escape sequence
+that the terminals of editors use, too. Programs cannot imitate a mark, because no child
+process inherits the nonce. Marks are removed from the output. A line that the shell does
+not put into its history is reported without its text.
 
-Pure but for `write_hooks`. `shell_process` runs the shell.
+Only `write_hooks` has side effects. `shell_process` runs the shell.
 """
 
 import os
@@ -16,15 +17,18 @@ from pathlib import Path
 
 from msgspec import Struct
 
-MAX_MARK_BYTES = 60_000  # what is longer is not a mark
+MAX_MARK_BYTES = 60_000  # a longer sequence is not a mark
 _MARK_BODY = rb"[^\x07\x1b]{0,%d}" % MAX_MARK_BYTES
+# A mark: OSC 633, its body, and the end of the sequence (BEL, or ESC \).
 _MARK_PATTERN = re.compile(rb"\x1b\]633;(" + _MARK_BODY + rb")(?:\x07|\x1b\\)")
+# The beginning of a mark at the end of the output.
 _BEGUN_MARK_PATTERN = re.compile(
     rb"\x1b(?:\](?:6(?:3(?:3(?:;" + _MARK_BODY + rb"\x1b?)?)?)?)?)?\Z"
 )
+# `\\\\` or `\\xHH` in a command line that a shell reports.
 _ESCAPE_PATTERN = re.compile(r"\\(?:\\|x([0-9a-f]{2}))")
 
-# A mark without a line is the report that the hook is there.
+# A mark without a line reports that the hook is installed.
 _BASH_HOOKS = r"""
 [ -r ~/.bashrc ] && . ~/.bashrc
 __refold_line() {
@@ -107,14 +111,16 @@ printf '\e]633;R;%s\a' $__refold_nonce
 
 
 class ShellStart(Struct, frozen=True):
-    """How a shell is started: its words, and variables beside those of the user."""
+    """How a shell is started: its command line, and additions to the user's variables."""
 
     words: tuple[str, ...]
     environ: Mapping[str, str] = {}
 
 
 class Mark(Struct, frozen=True):
-    """What a shell reported: that it has a hook, or (`entered`) a command line."""
+    """A report of a shell: `entered` says that a command line was entered, else a hook was
+    installed.
+    """
 
     entered: bool
     command: str | None = None  # None: its text is not known
@@ -123,7 +129,12 @@ class Mark(Struct, frozen=True):
 def write_hooks(
     shell: str, nonce: str, hooks: Path, environ: Mapping[str, str]
 ) -> ShellStart:
-    """Write the hook of this shell into a private directory. An unknown shell gets none."""
+    """Write the hook of this shell into the directory `hooks`, and return how to start the
+    shell.
+
+    The hook puts `nonce` into each mark. A shell other than bash, zsh and fish gets no
+    hook.
+    """
     name = os.path.basename(shell)
     if name == "bash":
         file = _write(hooks / "bashrc", _BASH_HOOKS, nonce=nonce)
@@ -147,6 +158,9 @@ def write_hooks(
 
 
 def _write(file: Path, text: str, **values: str) -> Path:
+    """Write `text` to the file, with each `{name}` in it replaced by its value. Return the
+    file.
+    """
     for name, value in values.items():
         text = text.replace(f"{{{name}}}", value)
     file.write_text(text, encoding="utf-8")
@@ -155,20 +169,20 @@ def _write(file: Path, text: str, **values: str) -> Path:
 
 
 class MarkReader:
-    """Takes the marks with our nonce out of the output of a shell."""
+    """Removes the marks with our nonce from the output of a shell."""
 
     def __init__(self, nonce: str) -> None:
-        self._nonce, self._rest = nonce.encode(), b""
+        self._nonce, self._held_back = nonce.encode(), b""
 
     def read(self, piece: bytes) -> tuple[bytes, list[Mark]]:
         """Return the output without our marks, and the marks that are complete now.
 
-        The beginning of a mark is held back until the rest of it comes.
+        The beginning of a mark is held back until the rest arrives.
         """
-        data = self._rest + piece
+        data = self._held_back + piece
         incomplete = _BEGUN_MARK_PATTERN.search(data)
         end = incomplete.start() if incomplete else len(data)
-        self._rest = data[end:]
+        self._held_back = data[end:]
         marks, shown, position = list[Mark](), list[bytes](), 0
         for match in _MARK_PATTERN.finditer(data, 0, end):
             if mark := self._parse(match[1]):
@@ -178,6 +192,11 @@ class MarkReader:
         return b"".join((*shown, data[position:end])), marks
 
     def _parse(self, body: bytes) -> Mark | None:
+        """Return the report in the body of a mark; None if it does not have our nonce.
+
+            A body with `R` reports that the shell has our hook; one with `E` reports an entered
+        command line.
+        """
         match body.split(b";"):
             case [b"R", nonce] if nonce == self._nonce:
                 return Mark(entered=False)
@@ -190,6 +209,7 @@ class MarkReader:
 
 
 def _unescape(text: str) -> str:
+    r"""Return a command line with `\\` and `\xHH` replaced by the characters they stand for."""
     return _ESCAPE_PATTERN.sub(
         lambda match: chr(int(match[1], 16)) if match[1] else "\\", text
     )

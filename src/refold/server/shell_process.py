@@ -1,8 +1,9 @@
-"""Runs a shell of the user's own in a pseudo-terminal, outside any sandbox, as `!command` does.
+"""Runs the user's shell in a pseudo-terminal, outside of any sandbox, as `!command` does.
 
-The shell leads a session. When its end of the terminal is closed, also by kill -9 of this process, the
-kernel hangs up; `end` makes sure that no process of the session is left. `shell_integration` makes
-the shell report what is entered, and `terminals` connects it to a page.
+The shell leads a Unix session. When this process ends, even by kill -9, its end of the
+terminal is closed, and the kernel sends the session a hangup. `end` also kills the
+processes that remain. `shell_integration` makes the shell report the entered lines, and
+`terminals` connects it to a page.
 """
 
 import os
@@ -23,24 +24,27 @@ from refold.errors import RefoldError
 from refold.process_groups import signal_session
 from refold.server.shell_integration import Mark, MarkReader, write_hooks
 
-READ_BYTES = 64 * 1024  # read at once
+READ_BYTES = 64 * 1024  # that are read at once
 _NONCE_BYTES = 16
 _GRACE_SECONDS = 1.0  # between the hangup and SIGKILL
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02  # between two checks for remaining processes
 
 
 def find_shell(environ: Mapping[str, str], directory: str) -> str:
-    """Return the shell of the user: $SHELL, or else bash or sh."""
-    found_programs = programs.Programs(environ, (directory,))
-    user_shell = environ.get("SHELL", "")
-    names = (user_shell, "bash", "sh")
-    return next(
-        (path for name in names if name and (path := found_programs.find(name))), "/bin/sh"
-    )
+    """Return the path of the user's shell: $SHELL, or else bash or sh.
+
+    No program in the workspace `directory` is used.
+    """
+    known_programs = programs.Programs(environ, (directory,))
+    for name in (environ.get("SHELL", ""), "bash", "sh"):
+        path = known_programs.find(name) if name else ""
+        if path:
+            return path
+    return "/bin/sh"
 
 
 class ShellProcess:
-    """A running shell. Made by `run_shell`."""
+    """A running shell. `run_shell` makes it."""
 
     def __init__(
         self, process: anyio.abc.Process, our_end: int, nonce: str, hooks: Path
@@ -55,8 +59,9 @@ class ShellProcess:
         return self._process.returncode
 
     async def read(self) -> tuple[bytes, list[Mark]]:
-        """Wait for output, and return it with the command lines in it. Returns no bytes at
-        its end.
+        """Wait for output. Return it, with reports of the command lines that were entered.
+
+        Return (b"", []) at the end of the output.
         """
         while True:
             await anyio.wait_readable(self._our_end)
@@ -64,20 +69,20 @@ class ShellProcess:
                 piece = os.read(self._our_end, READ_BYTES)
             except BlockingIOError:
                 continue
-            except OSError:  # no process has the other end any more
+            except OSError:  # no process has the other end of the terminal any more
                 return b"", []
             if not piece:
                 return b"", []
             shown, marks = self._marks.read(piece)
             if not self.reports_commands and marks:
                 self.reports_commands = True
-                _remove(self._hooks)  # it has been read
+                _remove(self._hooks)  # the shell has read it
             commands = [mark for mark in marks if mark.entered]
             if shown or commands:
                 return shown, commands
 
     async def write(self, data: bytes) -> None:
-        """Write the keys that the user typed. Waits while the programs read none."""
+        """Write the keys that the user typed; wait while no program reads them."""
         while data:
             await anyio.wait_writable(self._our_end)
             with suppress(BlockingIOError):
@@ -92,14 +97,14 @@ class ShellProcess:
         return await self._process.wait()
 
     async def end(self) -> None:
-        """Hang up, and kill the remaining processes of the session."""
+        """Send a hangup, and kill the remaining processes of the session."""
         leader = self._process.pid
         signal_session(leader, signal.SIGHUP)
         signal_session(leader, signal.SIGCONT)
         with anyio.move_on_after(_GRACE_SECONDS):
             await self._process.wait()
             while signal_session(leader, 0):  # noqa: ASYNC110 - not our children
-                await anyio.sleep(_LOOK_SECONDS)
+                await anyio.sleep(_POLL_SECONDS)
         signal_session(leader, signal.SIGKILL)
         await self._process.wait()
         _remove(self._hooks)

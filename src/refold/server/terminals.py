@@ -1,12 +1,14 @@
-"""Terminals in the developer page: each is a shell of the user's own, on a WebSocket of its own.
+"""Terminals in the developer page: each runs the user's shell over a WebSocket of its own.
 
-They exist only where `refold serve --terminal` switched them on, for the one person of that server. A
-page first gets a launch token by POST, which is good once, for seconds, for its person and this
-conversation, and sends it in the first frame of the socket. `guard` has checked cookie and Origin of both.
+They exist only with `refold serve --terminal`, and only one person can open them. A page
+first gets a launch token by POST, and sends it in the first frame of the socket. The token
+is valid once, for seconds, for one person and one conversation. `guard` has checked cookie
+and Origin of both requests.
 
-Binary frames are what is typed and what is printed; text frames are `Start`, `Resize` and `Shown` to the
-server, and `Started` and `Ended` from it. Output waits until the page has shown what it got before.
-Start, command lines and end are recorded; `shell_process` runs the shell.
+Binary frames have typed text and printed output. Text frames are `Start`, `Resize` and
+`Shown` from the page, and `Started` and `Ended` from the server. Output waits until the
+page has shown the output before it. The start, the command lines and the end are recorded;
+`shell_process` runs the shell.
 """
 
 import secrets
@@ -36,16 +38,16 @@ from refold.views.shell_message import shell_message
 
 TERMINALS_PATH = f"{CONVERSATION_PATH}/terminals"
 MAX_TERMINALS = 8  # that run at once
-MAX_TOKENS = 32  # that were not used yet
-MAX_FRAME_BYTES = 64 * 1024  # of what is typed
+MAX_TOKENS = 32  # that are not used yet
+MAX_FRAME_BYTES = 64 * 1024  # of typed text
 MAX_TYPED_BYTES = 4 * 1024 * 1024  # that wait for a program to read them
 MAX_SHARED_CHARS = 16_000  # of output that the user sends to the model
-WINDOW_BYTES = 256 * 1024  # sent and not shown yet
+WINDOW_BYTES = 256 * 1024  # of output that was sent and not shown yet
 TOKEN_SECONDS = 30.0
 FIRST_FRAME_SECONDS = 5.0
 IDLE_SECONDS = 4 * 3600.0  # without a key and without output
-_STOP_SECONDS = 3.0  # for all terminals to end with the server
-_DRAIN_SECONDS = 1.0  # for the rest of the output after the shell has exited
+_STOP_SECONDS = 3.0  # in which all terminals can end with the server
+_DRAIN_SECONDS = 1.0  # in which the rest of the output is read after the shell has exited
 _TOKEN_BYTES = 32
 _OTHER_PERSON = (
     "a terminal is for the person who started this server, on the developer page"
@@ -58,14 +60,18 @@ _OPEN_ELSEWHERE = (
     "another process has this conversation open, so a terminal here could not be recorded: "
     "use `!command` there, or leave it there first"
 )
-_OUTPUT_LABEL = "terminal"  # in place of the command, for output that was selected
+# The name of a command, for output that was selected in a terminal.
+_OUTPUT_LABEL = "terminal"
 
 Reason: TypeAlias = Literal["exited", "closed", "idle", "stopped", "failed"]
 Rows = Annotated[int, Meta(ge=1, le=1000)]
 
 
 class Launched(Struct, frozen=True):
-    """`token` is good once, within seconds: send it in the first frame of the socket."""
+    """A new terminal.
+
+    `token` is valid once, for seconds: send it in the first frame of the socket.
+    """
 
     token: str
 
@@ -109,34 +115,40 @@ class Ended(_Frame, frozen=True, tag="ended"):
 
 
 class LaunchTokens:
-    """Launch tokens that were not used yet, with the conversation and person of each."""
+    """The launch tokens that are not used yet, each with its conversation and person."""
 
     def __init__(self, clock: Callable[[], float] = anyio.current_time) -> None:
         self._uses = dict[str, tuple[str, str, float]]()  # conversation, person, expiry
         self._clock = clock
 
     def issue(self, conversation: str, person: str) -> str:
+        """Return a new token with which this person can open a terminal of this conversation.
+
+        Expired tokens are dropped, and also the oldest ones if there are too many.
+        """
         now = self._clock()
-        fresh = [(token, use) for token, use in self._uses.items() if use[2] > now]
-        self._uses = dict(fresh[-MAX_TOKENS + 1 :])
+        valid = [
+            (token, (id_, owner, expiry))
+            for token, (id_, owner, expiry) in self._uses.items()
+            if expiry > now
+        ]
+        self._uses = dict(valid[-(MAX_TOKENS - 1) :])  # with room for the new one
         token = secrets.token_urlsafe(_TOKEN_BYTES)
         self._uses[token] = (conversation, person, now + TOKEN_SECONDS)
         return token
 
     def redeem(self, token: str, conversation: str, person: str) -> bool:
-        """Use up the token, and return whether it was made for this conversation and
-        person.
-        """
-        of_conversation, by_person, expiry = self._uses.pop(token, ("", "", 0.0))
-        return (of_conversation, by_person) == (
-            conversation,
-            person,
-        ) and self._clock() < expiry
+        """Use the token up. Return whether it was made for this conversation and person."""
+        token_conversation, token_person, expiry = self._uses.pop(token, ("", "", 0.0))
+        if self._clock() >= expiry:
+            return False
+        return (token_conversation, token_person) == (conversation, person)
 
 
 class Terminals:
-    """All terminals of a server. `environ` are the variables of a shell, `person` is the one
-    who may open them; "": that of links without a name.
+    """All terminals of a server. `environ` has the environment variables of the shells.
+
+    Only `person` may open terminals; "" stands for the person of links that name none.
     """
 
     def __init__(self, host: Host, environ: Mapping[str, str], person: str = "") -> None:
@@ -146,7 +158,11 @@ class Terminals:
         self._ended = anyio.Event()
 
     def launch(self, id_: str) -> str:
-        """Return a launch token. Raises `Rejected`."""
+        """Return a launch token for a terminal of the conversation `id_`.
+
+        Raises `Rejected` if the acting person may not open terminals, or if too many are
+        open.
+        """
         self.check_person()
         self.check_terminal_count()
         return self.tokens.issue(id_, acting_person())
@@ -160,6 +176,7 @@ class Terminals:
             raise Rejected(429, _TOO_MANY)
 
     async def run(self, terminal: "_Terminal") -> None:
+        """Run a terminal to its end, and count it as open until then."""
         self._open.add(terminal)
         try:
             await terminal.run()
@@ -169,7 +186,7 @@ class Terminals:
             ended.set()
 
     async def stop(self) -> None:
-        """End all terminals, and wait until that is recorded."""
+        """End all terminals, and wait until their ends are recorded."""
         for terminal in self._open:
             terminal.finish("stopped")
         with anyio.move_on_after(_STOP_SECONDS):
@@ -178,28 +195,29 @@ class Terminals:
 
 
 def check_not_shared(setup: ListenOptions, permission: str) -> None:
-    """Raise `BadInput` for a server that others reach. `permission`: the flag and the right
-    that it gives.
+    """Raise `BadInput` if other machines can reach the server.
+
+    `permission` begins the message: it names the flag and the right that the flag gives.
     """
-    reached = next(
-        (f"--{flag} {value}" for flag, value in (
-            ("host", setup.host if setup.beyond_loopback else ""),
-            ("name", next(iter(setup.names), "")),
-        ) if value),
-        "",
-    )  # fmt: skip
-    if reached:
+    flag = ""
+    if setup.beyond_loopback:
+        flag = f"--host {setup.host}"
+    elif setup.names:
+        flag = f"--name {setup.names[0]}"
+    if flag:
         raise BadInput(
-            f"{permission}, and {reached} lets others reach it: leave out one of the two"
+            f"{permission}, and {flag} lets others reach it: leave out one of the two"
         )
 
 
 # pyright: reportUnusedFunction=false
-# Each function below is a route: it is called by FastAPI.
+# FastAPI calls each function below as a route.
 def add_terminals(api: Api, app: FastAPI, terminals: Terminals) -> None:
     @api.route("POST", TERMINALS_PATH, Launched, status=201)
     async def launch(id_: str) -> Response:
-        """A launch token for a terminal of this conversation: good once, for seconds."""
+        """Return a launch token for a terminal of this conversation, valid once, for
+        seconds.
+        """
         await _own_conversation(terminals.host, id_)
         return json_response(Launched(terminals.launch(id_)), 201)
 
@@ -227,7 +245,7 @@ def add_terminals(api: Api, app: FastAPI, terminals: Terminals) -> None:
             await socket.send_denial_response(error_response(error))
             return
         await socket.accept()
-        with suppress(WebSocketDisconnect, RuntimeError):  # the page has left
+        with suppress(WebSocketDisconnect, RuntimeError):  # the page was closed
             try:
                 start = await _first_frame(socket)
                 if not terminals.tokens.redeem(start.token, id_, acting_person()):
@@ -240,7 +258,10 @@ def add_terminals(api: Api, app: FastAPI, terminals: Terminals) -> None:
 
 
 async def _own_conversation(host: Host, id_: str) -> OwnConversation:
-    """Return the conversation. Raises an error unless this process can write its journal."""
+    """Return the conversation, which is opened if necessary.
+
+    Raises an error unless this process can write its journal.
+    """
     chat = await open_conversation(host, id_)
     if not isinstance(chat, OwnConversation) or chat.holder:
         raise BadInput(_OPEN_ELSEWHERE)
@@ -248,7 +269,10 @@ async def _own_conversation(host: Host, id_: str) -> OwnConversation:
 
 
 async def _first_frame(socket: WebSocket) -> Start:
-    """Return the first frame, which has a launch token. Raises `BadInput`."""
+    """Return the first frame that the page sends: a `Start`, with the launch token.
+
+    Raises `BadInput` if it is another frame, or does not arrive in time.
+    """
     with anyio.move_on_after(FIRST_FRAME_SECONDS):
         message = await socket.receive()
         frame = _decode(message.get("text") or "")
@@ -258,6 +282,7 @@ async def _first_frame(socket: WebSocket) -> Start:
 
 
 def _decode(text: str) -> Start | Resize | Shown:
+    """Decode a text frame of a page. Raises `BadInput` if it is invalid or too large."""
     try:
         if len(text) > MAX_FRAME_BYTES:
             raise BadInput(f"a frame may have {MAX_FRAME_BYTES:,} bytes")
@@ -285,18 +310,25 @@ class _Terminal:
         self._scope = anyio.CancelScope()
         self._reason: Reason | None = None
         self._problem = ""
+        # The bytes of output that were sent and not shown, and a signal that some were shown.
         self._unshown, self._room = 0, anyio.Event()
+        # The typed bytes that wait for a program, and a signal that there are some.
         self._typed, self._keys = bytearray(), anyio.Event()
-        self._patience = anyio.CancelScope(deadline=anyio.current_time() + IDLE_SECONDS)
+        # Ends when the terminal was not used for too long; each use moves its deadline.
+        self._idle_scope = anyio.CancelScope(deadline=anyio.current_time() + IDLE_SECONDS)
         self._number, self._read_all = 0, anyio.Event()
 
     def finish(self, reason: Reason, problem: str = "") -> None:
-        """End the terminal. If this is called again, the first reason stays."""
+        """End the terminal for this reason. Only the first call has an effect.
+
+        `problem` says what failed, for the user; "" if nothing did.
+        """
         if self._reason is None:
             self._reason, self._problem = reason, problem
         self._scope.cancel()
 
     async def run(self) -> None:
+        """Run and record the shell, and tell the page how it ended."""
         directory = self._chat.session.view.session.directory
         shell = find_shell(self._environ, directory)
         code = None
@@ -304,7 +336,7 @@ class _Terminal:
             with self._chat.hold():
                 self._number = await self._log.start(shell, directory)
                 code = await self._run_shell(shell, directory)
-        except RefoldError as error:  # it could not be recorded
+        except RefoldError as error:  # the end could not be recorded
             self.finish("failed", str(error))
         await _end(self._socket, Ended(self._reason or "stopped", code, self._problem))
 
@@ -313,7 +345,10 @@ class _Terminal:
         return self._chat.session.terminal_log
 
     async def _run_shell(self, shell: str, directory: str) -> int | None:
-        """Run the shell, record its end, and return its exit code."""
+        """Run the shell, record its end, and return its exit code.
+
+        Return None if it was not started, or has not exited.
+        """
         size, running = (self._start.rows, self._start.columns), None
         try:
             async with run_shell(shell, directory, self._environ, *size) as running:
@@ -327,7 +362,7 @@ class _Terminal:
         except RefoldError as error:
             self.finish("failed", str(error))
         finally:
-            code = running and running.code
+            code = running.code if running is not None else None
             event = TerminalEnded(
                 self._number, self._reason or "stopped", code,
                 running is not None and running.reports_commands, self._problem,
@@ -337,12 +372,17 @@ class _Terminal:
         return code
 
     def _connect(self, running: ShellProcess, group: TaskGroup) -> None:
+        """Start the tasks that connect the shell to the page, and those that end it."""
         for work in (self._send_output, self._write_keys, self._await_exit):
             group.start_soon(work, running)
         group.start_soon(self._watch_idle)
         group.start_soon(self._await_close)
 
     async def _send_output(self, running: ShellProcess) -> None:
+        """Send the output to the page, and record the entered command lines.
+
+        It waits while the page has not shown enough of the output that was sent before.
+        """
         while True:
             while self._unshown >= WINDOW_BYTES:
                 self._room = anyio.Event()
@@ -363,15 +403,17 @@ class _Terminal:
                 await self._send(output)
 
     async def _send(self, frame: str | bytes) -> None:
+        """Send a frame to the page; if the page was closed, finish the terminal."""
         try:
             if isinstance(frame, str):
                 await self._socket.send_text(frame)
             else:
                 await self._socket.send_bytes(frame)
-        except (WebSocketDisconnect, RuntimeError):  # the page has left
+        except (WebSocketDisconnect, RuntimeError):  # the page was closed
             self.finish("closed")
 
     async def _write_keys(self, running: ShellProcess) -> None:
+        """Write what the user has typed to the shell, and wait while no program reads it."""
         while True:
             if not self._typed:
                 self._keys = anyio.Event()
@@ -382,19 +424,20 @@ class _Terminal:
             del self._typed[: len(piece)]
 
     async def _receive(self, running: ShellProcess) -> None:
+        """Handle the frames of the page until it is closed, or sends an invalid frame."""
         while True:
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
                 self.finish("closed")
                 return
             try:
-                self._take(message, running)
+                self._handle_frame(message, running)
             except BadInput as error:
                 self.finish("failed", str(error))
                 return
 
-    def _take(self, message: Mapping[str, object], running: ShellProcess) -> None:
-        """Handle a frame of the page. Raises `BadInput`."""
+    def _handle_frame(self, message: Mapping[str, object], running: ShellProcess) -> None:
+        """Handle a frame of the page. Raises `BadInput` for an invalid or too large one."""
         self._note_use()
         match message:
             case {"bytes": bytes(keys)}:
@@ -424,7 +467,8 @@ class _Terminal:
 
     async def _await_exit(self, running: ShellProcess) -> None:
         await running.wait()
-        with anyio.move_on_after(_DRAIN_SECONDS):  # what it left running may print on
+        # Programs that the shell left running may still print.
+        with anyio.move_on_after(_DRAIN_SECONDS):
             await self._read_all.wait()
         self.finish("exited")
 
@@ -433,9 +477,9 @@ class _Terminal:
         self.finish("stopped")
 
     async def _watch_idle(self) -> None:
-        with self._patience:
+        with self._idle_scope:
             await anyio.sleep_forever()
         self.finish("idle")
 
     def _note_use(self) -> None:
-        self._patience.deadline = anyio.current_time() + IDLE_SECONDS
+        self._idle_scope.deadline = anyio.current_time() + IDLE_SECONDS

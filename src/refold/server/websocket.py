@@ -1,8 +1,9 @@
-"""The WebSockets of a conversation and of the list of them. A frame in is an order, a frame out is a document.
+"""The WebSockets of a conversation and of the list of conversations.
 
-`client.protocol` and `views.stream_json` define them, and `client.feed` decides who gets which
-documents. This module only transports bytes. A client that does not read is disconnected, and
-reconnects with the last id that it had.
+A received frame is an order, and a sent frame is a document. `client.protocol` and
+`views.stream_json` define them, and `client.feed` decides who gets which documents. This
+module only transports bytes. A client that does not read is disconnected, and reconnects
+with the last id that it received.
 """
 
 from contextlib import suppress
@@ -32,25 +33,32 @@ _NO_ORDERS = "a subagent takes no orders here: send them to the conversation it 
 def add_websocket(app: FastAPI, host: Host) -> None:
     @app.websocket(f"{CONVERSATION_PATH}/ws")
     async def follow(  # pyright: ignore[reportUnusedFunction] - a route
-        socket: WebSocket, id_: str, after: str | None = None, newest: int = 0
+        socket: WebSocket,
+        id_: str,
+        after: str | None = None,
+        newest: int = 0,
+        journal: bool = False,
     ) -> None:
         try:
-            place = Newest(newest) if newest > 0 else None
-            place = place if after is None else parse_cursor(after)
+            position: Cursor | Newest | None = Newest(newest) if newest > 0 else None
+            if after is not None:
+                position = parse_cursor(after)
             await check_exists(host, id_)
-            chat = await open_conversation(host, id_.partition("/")[0])
+            root_id, _, _ = id_.partition("/")  # `id_` may be a subagent, as in ID/child-1
+            chat = await open_conversation(host, root_id)
         except RefoldError as error:
             await socket.send_denial_response(error_response(error))
             return
         await socket.accept()
         if chat.session.id == id_:
-            await _Connection(socket, chat).run(place)
+            await _Connection(socket, chat).run(position, reads_journal=journal)
         else:
-            await _follow_subagent(socket, SubagentFeed(host.stored, chat, id_), place)
+            feed = SubagentFeed(host.stored, chat, id_)
+            await _follow_subagent(socket, feed, position)
 
     @app.websocket("/api/conversations/ws")
     async def watch(socket: WebSocket) -> None:  # pyright: ignore[reportUnusedFunction]
-        """The list: documents `sessions_changed`. It takes no orders."""
+        """Send changes of the list as documents `sessions_changed`. It takes no orders."""
         async with host.list_watch.watch() as watcher, anyio.create_task_group() as group:
             await socket.accept()
 
@@ -75,6 +83,7 @@ async def _follow_subagent(
         await socket.send_text(frame.decode())
 
     async def follow() -> None:
+        """Send the documents until the feed ends; if it fails, send the error, too."""
         with suppress(WebSocketDisconnect, RuntimeError):  # the client has left
             try:
                 await feed.run(after, send)
@@ -99,32 +108,40 @@ def _refusal(text: str) -> Error:
 
 
 class _Connection:
-    def __init__(self, socket: WebSocket, session: SharedSession) -> None:
-        self._socket, self._there = socket, session
+    """The WebSocket of a client that follows a conversation and sends orders."""
 
-    async def run(self, after: Cursor | Newest | None) -> None:
-        follower = await self._there.join(after)
+    def __init__(self, socket: WebSocket, session: SharedSession) -> None:
+        self._socket, self._session = socket, session
+
+    async def run(self, after: Cursor | Newest | None, *, reads_journal: bool) -> None:
+        """Send the documents after `after`, and take orders, until the client leaves.
+
+        With None, a snapshot comes first; with `Newest`, the newest events.
+        """
+        follower = await self._session.join(after, reads_journal=reads_journal)
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(self._send, follower)
                 await self._receive(follower)
                 group.cancel_scope.cancel()
         finally:
-            self._there.leave(follower)
+            self._session.leave(follower)
 
     async def _send(self, follower: Follower) -> None:
+        """Send the documents until the client is too slow, or the conversation is closed."""
         try:
             async for batch in follower.batches():
                 for frame in batch:
                     await self._socket.send_text(frame.decode())
-            code, why = (
-                (1013, _TOO_SLOW) if follower.cut_off else (1012, _CONVERSATION_CLOSED)
-            )
-            await self._socket.close(code, why)
+            if follower.cut_off:
+                await self._socket.close(1013, _TOO_SLOW)
+            else:
+                await self._socket.close(1012, _CONVERSATION_CLOSED)
         except (WebSocketDisconnect, RuntimeError):  # the client has left
             return
 
     async def _receive(self, follower: Follower) -> None:
+        """Pass on the client's orders until it leaves, or sends something that is not text."""
         while True:
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
@@ -134,4 +151,4 @@ class _Connection:
                 follower.queue_document(msgspec.json.encode(problem(BadInput(_NO_TEXT))))
                 await self._socket.close(1003, _NO_TEXT)
                 return
-            await self._there.receive(text.encode(errors="surrogatepass"), follower)
+            await self._session.receive(text.encode(errors="surrogatepass"), follower)

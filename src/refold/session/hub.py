@@ -1,15 +1,16 @@
 """Publishes events and live news to the watchers of a session.
 
-Watchers get an event when it is written, and an acknowledgement when it is kept: the
-end of a turn, a message, an answer to a question, the start of a call that has effects. What
-comes after an acknowledgement waits with it. Listeners in this process get all events at
-once.
+Live news is text or progress that is never recorded. Most events are published as soon as they
+are written. An acknowledgement (the end of a turn, a message, an answer to a question, the
+start of a call that has effects) is published once it would survive a power failure, and
+everything that follows it waits, too. Listeners in this process get all events at once.
 
-Events are what was written; live news (pieces of text, progress) may be missed and is never
-recorded. Each frame is numbered (seq, n): the n-th piece of live news after event `seq`. A
-watcher that joins late first gets what open responses and calls have produced, so it sees
-what all others see. One that does not keep up is disconnected, and joins again from the
-journal. One that wants every event may be sent no live news until the next model call.
+A watcher gets every event, but may miss live news. Each frame is numbered (seq, n): the n-th
+piece of live news after event `seq`. A watcher that joins late first gets the output of open
+responses and calls, so it sees what all other watchers see. A watcher that does not keep up is
+disconnected, and joins again from the journal. A watcher can also set a lower limit for live
+news: if more frames wait, live news is left out until the next model call, while events still
+arrive.
 """
 
 from collections import deque
@@ -42,28 +43,31 @@ from refold.values.live import (
     stream_key,
 )
 
-Kinds: TypeAlias = tuple[type, ...]  # of events and of live news
+Kinds: TypeAlias = tuple[type, ...]  # kinds of events and of live news
 
 _TEXT_TYPES = TextCame | ThinkingCame | Progress
-_MAX_PIECES = 2_000  # of one call's live output that are kept for late joiners
+_MAX_PIECES = 2_000  # pieces of one call's live output that are stored for late joiners
 
 
 class Subscription:
-    """A watcher's subscription: iterate over it, or `close` it. It ends when the hub
-    closes.
+    """A watcher's subscription: iterate over `frames`, and `close` it. It ends when the
+    hub closes.
     """
 
     def __init__(self, hub: "Hub", limit: float, live: float, kinds: Kinds) -> None:
         self._hub, self._limit, self._live = hub, limit, live
-        self._only = kinds
-        self._behind = False
+        self._kinds = kinds
+        self._skips_live = False
         self._frames: deque[Frame] = deque()
         self._news = anyio.Event()
         self.closed = self.cut_off = False
 
     def put(self, frame: Frame) -> None:
+        """Queue a frame for the watcher, if its kind is wanted. A watcher that is too slow is
+        disconnected.
+        """
         news = frame.item.event if isinstance(frame.item, Entry) else frame.item
-        if self._only and not isinstance(news, self._only):
+        if self._kinds and not isinstance(news, self._kinds):
             return
         if len(self._frames) >= self._limit:
             self.cut_off = True
@@ -71,11 +75,11 @@ class Subscription:
             return
         # A watcher that missed live news gets no more until the next model call.
         if not isinstance(frame.item, Entry):
-            self._behind = self._behind or len(self._frames) >= self._live
-            if self._behind:
+            self._skips_live = self._skips_live or len(self._frames) >= self._live
+            if self._skips_live:
                 return
         elif isinstance(news, ModelAsked):
-            self._behind = False
+            self._skips_live = False
         self._frames.append(frame)
         self._news.set()
 
@@ -86,7 +90,9 @@ class Subscription:
 
     @property
     def outstanding(self) -> int:
-        """Like `waiting`, with the frames that follow once they are kept."""
+        """The number of frames not taken yet, including those that wait until an event
+        is durable.
+        """
         return self.waiting + self._hub.unkept_count(self)
 
     def close(self) -> None:
@@ -95,14 +101,18 @@ class Subscription:
         self._news.set()
 
     def frames(self) -> AsyncGenerator[Frame, None]:
-        """All frames since this watcher joined."""
+        """Yield all frames since this watcher joined."""
         return self._follow(self._frames.popleft)
 
     def merge_frames(self) -> AsyncGenerator[Frame, None]:
-        """Like `frames`, but merges waiting pieces of one text under the last number."""
+        """Yield the frames. Waiting pieces of the same text are joined into one frame.
+
+        The joined frame has the number of the last piece.
+        """
         return self._follow(self._gather)
 
     async def _follow(self, take: Callable[[], Frame]) -> AsyncGenerator[Frame, None]:
+        """Yield what `take` returns while frames wait, until this is closed."""
         try:
             while True:
                 while self._frames:
@@ -115,6 +125,7 @@ class Subscription:
             self.close()
 
     def _gather(self) -> Frame:
+        """Return the next frame, joined with the waiting pieces that continue its text."""
         frame = self._frames.popleft()
         if isinstance(frame.item, Entry):
             return frame
@@ -129,7 +140,10 @@ class Subscription:
 
 
 class _Unkept(Struct, frozen=True):
-    """A waiting frame and its watchers; `kept`: it waits only for the frames before it."""
+    """A frame that waits until its event is durable, and the watchers that will get the frame.
+
+    If `kept`, its event is durable already, and the frame only waits for an earlier one.
+    """
 
     frame: Frame
     kept: bool
@@ -141,16 +155,19 @@ class Hub:
         self._watches: list[Subscription] = []
         self._listeners: list[Callable[[Entry], None]] = []
         self._seq = self._n = 0
-        self._open: dict[Hashable, list[Live]] = {}  # pieces so far, by `speaker`
-        self._unkept = deque[_Unkept]()  # an acknowledgement, and the frames behind it
+        # The live news of each open response and call, by `stream_key`.
+        self._open: dict[Hashable, list[Live]] = {}
+        # An acknowledgement that is not durable yet, and the frames after it.
+        self._unkept = deque[_Unkept]()
 
     def watch(
         self, limit: float = inf, *, live: float = inf, kinds: Kinds = ()
     ) -> Subscription:
-        """Follow the session from now on. With over `limit` frames waiting, it is cut off.
+        """Subscribe to the session from now on.
 
-        While `live` frames wait, live news is left out. `kinds` lists the kinds of events
-        and news to send; empty means all.
+        If more than `limit` frames wait, the subscription is closed. If `live` frames or
+        more wait, live news is left out until the next model call. `kinds` lists the kinds
+        of events and news to send; empty means all.
         """
         watch = Subscription(self, limit, live, kinds)
         for n, so_far in enumerate(self._open.values(), start=1):
@@ -160,7 +177,9 @@ class Hub:
         return watch
 
     def subscribe(self, listener: Callable[[Entry], None]) -> Callable[[], None]:
-        """Call `listener` at each event, at once, until the returned function is called."""
+        """Call `listener` synchronously at each event, until the returned function is
+        called.
+        """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -173,6 +192,11 @@ class Hub:
             watch.close()
 
     def publish(self, entry: Entry, *, kept: bool = True) -> None:
+        """Send an event to the listeners at once, and to the watchers.
+
+        Unless the event is `kept` (durable), watchers get an acknowledgement, and all later
+        frames, only after `release`.
+        """
         self._seq, self._n = entry.seq, 0
         match entry.event:
             case Ended(call_id=call_id):
@@ -181,15 +205,14 @@ class Hub:
                 self._open.pop(TextCame, None)
                 self._open.pop(ThinkingCame, None)
             case ChildEnded(child):
-                gone = f"{child}/"
-                open_texts = {
-                    n: pieces
-                    for n, pieces in self._open.items()
-                    if not _is_about(pieces, gone)
+                self._open = {
+                    key: pieces
+                    for key, pieces in self._open.items()
+                    if not _is_about(pieces, child)
                 }
-                self._open = open_texts
             case TurnEnded():
-                ports = self._open.get(PortsChanged)  # they still listen
+                # The programs still listen on these ports.
+                ports = self._open.get(PortsChanged)
                 self._open = {PortsChanged: ports} if ports else {}
             case _:
                 pass
@@ -199,29 +222,36 @@ class Hub:
 
     @property
     def has_unkept(self) -> bool:
-        """Whether an acknowledgement is not kept yet."""
+        """Whether an acknowledgement still waits until it is durable."""
         return bool(self._unkept)
 
     def unkept_count(self, watch: Subscription) -> int:
-        """The number of frames that this watcher gets once they are kept."""
+        """Return the number of frames that this watcher gets once they are durable."""
         return sum(watch in item.watches for item in self._unkept)
 
     def release(self, seq: int) -> None:
-        """Send the frames that waited for events up to `seq` to be kept."""
+        """Send the frames that waited for events up to `seq` to be durable."""
         while self._unkept and (self._unkept[0].kept or self._unkept[0].frame.seq <= seq):
             unkept = self._unkept.popleft()
             for watch in unkept.watches:
                 if not watch.closed:
                     watch.put(unkept.frame)
 
+    def discard_lost(self, end: int) -> None:
+        """Discard the waiting frames of events that were lost: the journal now ends with event
+        `end`.
+        """
+        self._unkept = deque(item for item in self._unkept if item.frame.seq <= end)
+        self._seq = min(self._seq, end)
+
     def publish_live(self, live: Live) -> None:
+        """Send live news to the watchers, and store it for watchers that join later."""
         self._n += 1
         key = stream_key(live)
-        if isinstance(
-            live, ChildMoved | PortsChanged
-        ):  # only the newest is kept, as the last
+        # Of these kinds, only the newest news is stored. It moves to the end.
+        if isinstance(live, ChildMoved | PortsChanged):
             self._open.pop(key, None)
-        if key is not None:  # a child's output is published by its own hub
+        if key is not None:  # a child's hub publishes its output itself
             so_far = self._open.setdefault(key, [])
             so_far.append(live)
             if isinstance(live, Progress) and len(so_far) > _MAX_PIECES:
@@ -229,8 +259,9 @@ class Hub:
         self._send(Frame(self._seq, self._n, live))
 
     def _send(self, frame: Frame, *, kept: bool = True) -> None:
+        """Send a frame to the watchers now or, while events before it are not kept, later."""
         if self._unkept or not kept:
-            # Watchers that join later have these from the view.
+            # A watcher that joins later gets the content of this frame from the view.
             self._unkept.append(_Unkept(frame, kept, tuple(self._watches)))
             return
         for watch in tuple(self._watches):
@@ -238,16 +269,21 @@ class Hub:
 
 
 def _is_about(pieces: Sequence[Live], child: str) -> bool:
-    """Whether the news is about the child, or a subagent below it. `child` ends in a slash."""
-    return isinstance(pieces[0], ChildMoved) and f"{pieces[0].node}/".startswith(child)
+    """Whether the news is about this child, or about a subagent below the child."""
+    first = pieces[0]
+    # The slashes keep child-1 apart from child-10.
+    return isinstance(first, ChildMoved) and f"{first.node}/".startswith(f"{child}/")
 
 
 def _continues(live: Live, next_live: Live) -> bool:
-    """Whether this is the next piece of the same text."""
+    """Whether `next_live` is the next piece of the text to which `live` belongs."""
     return isinstance(live, _TEXT_TYPES) and stream_key(live) == stream_key(next_live)
 
 
 def _join(pieces: Sequence[Live]) -> Live:
-    """Everything one speaker said so far, as one piece."""
-    first, texts = pieces[0], [p.text for p in pieces if isinstance(p, _TEXT_TYPES)]
-    return replace(first, text="".join(texts)) if isinstance(first, _TEXT_TYPES) else first
+    """Join the pieces of one stream. News that is not text has one piece."""
+    first = pieces[0]
+    if not isinstance(first, _TEXT_TYPES):
+        return first
+    texts = (piece.text for piece in pieces if isinstance(piece, _TEXT_TYPES))
+    return replace(first, text="".join(texts))

@@ -1,13 +1,13 @@
-"""The inbox: everything that enters a session from outside a turn becomes an event here.
+"""The inbox: records as an event everything that enters a session from outside its turns.
 
-Each method returns once its event is on the disk, so an acknowledged message is never lost;
-False means that there was nothing to do. Nothing waits in here: a running turn finds the
-event in its view at its next step, and a stop interrupts the step (`Session` watches for
-it). Clients only call these methods and read.
+Each method returns once its event is on the disk, so an acknowledged message is never lost. A
+method returns False if it had nothing to record. The inbox holds no queue: a running turn finds
+the event in its view at its next step, and a stop interrupts the step (`Session` watches for a
+stop). Clients change a session only by these methods.
 
-A message that waits for the end of the turn can be withdrawn, and is changed by withdrawing
-it and sending another. If an event changed it in place, two clients could edit one message.
-A message for the next step may be on its way already.
+A message that waits for the end of the turn can be withdrawn. To change it, withdraw it and
+send another. An event that changed it in place would let two clients edit one message, and
+a message for the next step may have been sent already.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,21 +24,23 @@ from refold.journal.events.child_events import (
     TracingSwitched,
 )
 from refold.journal.events.kinds import (
-    AgentChosen,
     Answered,
-    BudgetSet,
     CompactionRequested,
-    EffortChosen,
     Event,
     Granted,
     MessageEdited,
     MessageWithdrawn,
-    ModeChanged,
-    ModelChosen,
     PlanAnswered,
     Said,
-    StepLimitSet,
     Stopped,
+)
+from refold.journal.events.setting_events import (
+    AgentChosen,
+    BudgetSet,
+    EffortChosen,
+    ModeChanged,
+    ModelChosen,
+    StepLimitSet,
 )
 from refold.journal.state.conversation import SHELL_SENDER, with_edit
 from refold.journal.state.fold import View
@@ -46,6 +48,7 @@ from refold.journal.state.rights import after_planning, is_switched
 from refold.session.recorder import Recorder
 from refold.tools.contract import ImageData
 from refold.values.control import CompactionKind
+from refold.values.messages import Image
 from refold.values.modes import Effort, Format, Mode
 from refold.values.text import clean, holds_outside, mark_invisible
 from refold.values.usage import Budget
@@ -56,7 +59,7 @@ PLAN_REJECTED = "The plan is not approved yet. Revise it and show it again:\n\n{
 
 
 class Inbox:
-    """`mode` is the mode of the settings, for sessions without a mode of their own."""
+    """Records what clients send. `mode` applies to sessions without a mode of their own."""
 
     def __init__(
         self, record: Recorder, author: str = "person", mode: Mode = "default"
@@ -73,15 +76,21 @@ class Inbox:
         images: Sequence[ImageData] = (),
         typed: str | None = None,
     ) -> bool:
-        """Send a message to the model: in the running turn, or in the next one.
+        """Send a message to the model: in the running turn ("now"), or in the next turn
+        ("next").
 
-        `typed` is the part that the user wrote, if the message has more: the text of a
-        template, or input from a pipe. None: all of it. Raises `BadInput` for an image that
-        cannot be shown.
+        `typed` is what the user wrote of `text`, if a template or input from a pipe was added;
+        None: all of it. Return False if a message with this `client_key` was recorded before.
+        Raises `BadInput` for an image that cannot be shown.
         """
-        shown = tuple([(await self._record.put_image(image))[0] for image in images])
+        stored = list[Image]()
+        for image in images:
+            stored_image, _ = await self._record.put_image(image)
+            stored.append(stored_image)
+        shown = tuple(stored)
 
         def make_events(view: View) -> Sequence[Event]:
+            """Return the message; none if a message with this client key is recorded."""
             if client_key and client_key in view.account.client_keys:
                 return ()
             outside = holds_outside(text)
@@ -93,8 +102,9 @@ class Inbox:
         return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def record_command(self, command: str, output: str) -> bool:
-        """Record a command that the user ran, with its output: sent with their next
-        message.
+        """Record a command that the user ran, with its output.
+
+        Both are sent with the user's next message.
         """
         message = Said(mark_invisible(output)[0], SHELL_SENDER, "next", typed=f"!{command}")
         return await self._record.append_if(
@@ -102,12 +112,19 @@ class Inbox:
         )
 
     async def interrupt(self, reason: str = "interrupted", *, instead: str = "") -> bool:
-        """Stop the turn at once. `instead` is the next message to the model."""
+        """Stop the turn at once. `instead`, unless "", is sent as the next message to the
+        model.
+
+        Return False if there is no turn to stop.
+        """
         words = (Said(instead, self._author, "next"),) if instead else ()
         return await self._stop(Stopped(reason), *words)
 
     async def cancel(self, reason: str = "cancelled") -> bool:
-        """Stop the turn at once, for a program rather than for a person."""
+        """Stop the turn at once, for a program; for a person, call `interrupt`.
+
+        Return False if there is no turn to stop.
+        """
         return await self._stop(Stopped(reason, "cancelled"))
 
     async def _stop(self, *events: Event) -> bool:
@@ -124,11 +141,11 @@ class Inbox:
         answers: Sequence[str] = (),
         hash_: str = "",
     ) -> bool:
-        """Decide about a call that waits for a verdict. The first decision wins.
+        """Record the user's decision about a call that waits for it.
 
-        `grants` are rules that hold for the rest of the session; `answers` are to the
-        questions of the call. `hash_` identifies what was shown to the user: the verdict
-        counts for nothing else.
+        The first decision wins: return False if the call does not wait any more. `grants` are
+        rules for the rest of the session; `answers` are the answers to the call's questions. If
+        `hash_` is set, it identifies what the user saw, and the decision applies only to that.
         """
 
         answer = Answered(call_id, allowed, reason, tuple(answers))
@@ -140,7 +157,11 @@ class Inbox:
         return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def stop_child(self, child: str, reason: str = "stopped by the person") -> bool:
-        """Stop this child and all below it, or all children (""). The turn continues."""
+        """Stop this child and all children below it, or with "" all children. The turn
+        continues.
+
+        Return False if no child was stopped.
+        """
 
         def make_events(view: View) -> Sequence[Event]:
             names = (item.name for item in view.children.running if not item.stopped)
@@ -149,38 +170,52 @@ class Inbox:
         return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def mail(self, teammate: str, text: str, client_key: str = "") -> bool:
-        """Write to a teammate. False if none of that name runs, or it has the message."""
+        """Send a message to a teammate.
+
+        Return False if no teammate of that name runs, or if the teammate got this message
+        already.
+        """
         make_events = partial(_mail_events, self._author, teammate, text, client_key)
         return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def approve_plan(
         self, plan: int = 0, *, text: str = "", mode: Mode | None = None
     ) -> bool:
-        """Approve the waiting plan: a turn begins, in `mode` or the mode before the plan.
+        """Approve the waiting plan: a turn begins, in `mode` or, if None, in the mode before
+        plan mode.
 
-        `plan` is the seq of the plan that was shown; `text` is the user's edited version.
+        `plan` is the event number of the plan that was shown; 0 means any plan. `text` is the
+        plan as the user edited it, "" if unchanged. Return False if that plan does not wait.
         """
 
         def make_events(view: View) -> Sequence[Event]:
+            """Return the approval and what follows from it; none if the plan does not wait."""
             pending = view.plans.waiting
             if pending is None or plan not in (0, pending.seq):
                 return ()
-            follows = mode or after_planning(view.rights, self._mode)
+            next_mode = mode or after_planning(view.rights, self._mode)
             edited = text if text.strip() and text != pending.text else ""
             words = PLAN_EDITED.format(text=edited) if edited else PLAN_APPROVED
             message = Said(words, self._author, "next")
-            then = (
-                (AgentChosen(view.session.after_plan),) if view.session.after_plan else ()
-            )
             answered = PlanAnswered(pending.seq, True, edited)
-            return (answered, ModeChanged(follows), *then, message)
+            events: list[Event] = [answered, ModeChanged(next_mode)]
+            if view.session.after_plan:
+                events.append(AgentChosen(view.session.after_plan))
+            return (*events, message)
 
         return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def reject_plan(self, plan: int = 0, *, feedback: str = "") -> bool:
-        """Reject the waiting plan. With `feedback`, the model revises it."""
+        """Reject the waiting plan. With `feedback`, a turn begins in which the model revises
+        it.
+
+        `plan` is as for `approve_plan`. Return False if that plan does not wait.
+        """
 
         def make_events(view: View) -> Sequence[Event]:
+            """Return the rejection, with a message if there is feedback; none if the plan does
+            not wait.
+            """
             pending = view.plans.waiting
             if pending is None or plan not in (0, pending.seq):
                 return ()
@@ -191,15 +226,17 @@ class Inbox:
         return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def edit_message(self, message: int, text: str | None) -> bool:
-        """Change or delete (None) a message of the conversation. False if nothing changes.
+        """Change a message of the conversation, or delete it if `text` is None.
 
-        `message` is the seq of its event. Raises `BadInput` while a turn runs, and if
-        that is not a message of the conversation now.
+        Return False if nothing changes. `message` is the number of the message's event. Raises
+        `BadInput` while a turn runs, and if the event is not a message of the present
+        conversation.
         """
         if text is not None and not text.strip():
             raise BadInput("a message cannot be empty: delete it instead")
 
         def make_events(view: View) -> Sequence[Event]:
+            """Return the edit; none if it would change nothing. Raises `BadInput`."""
             if view.turn.seq:
                 raise BadInput("messages cannot be changed while a turn runs")
             event = MessageEdited(message, text)
@@ -214,15 +251,16 @@ class Inbox:
         return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def withdraw(self, message: int) -> bool:
-        """Withdraw a message that waits for the end of the turn, by the seq of its event.
+        """Withdraw the message with this event number, which waits for the end of the turn.
 
-        Raises `BadInput` for one that does not wait: it was delivered, or will be at once.
+        Raises `BadInput` for a message that does not wait: it was delivered, or will be at
+        once.
         """
         make_events = partial(_withdrawal_events, message)
         return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def set_mode(self, mode: Mode) -> bool:
-        """Set the permission mode, from the next call on."""
+        """Set the permission mode, from the next tool call on."""
 
         def make_events(view: View) -> Sequence[Event]:
             return () if (view.rights.mode or self._mode) == mode else (ModeChanged(mode),)
@@ -236,14 +274,18 @@ class Inbox:
         )
 
     async def choose_effort(self, effort: Effort) -> bool:
-        """Set the reasoning effort from the next turn on; "" means as in the settings."""
+        """Set the reasoning effort, from the next turn on. "" means the effort in the
+        settings.
+        """
         _check_choice("an effort", effort, get_args(Effort))
         return await self._record_unless(
             lambda view: view.session.effort == effort, EffortChosen(effort)
         )
 
     async def _record_unless(self, is_done: Callable[[View], bool], event: Event) -> bool:
-        """Record the event, unless `is_done` returns True for the view."""
+        """Record the event, unless `is_done` returns True for the view. Return whether it is
+        recorded.
+        """
 
         def make_events(view: View) -> Sequence[Event]:
             return () if is_done(view) else (event,)
@@ -251,13 +293,16 @@ class Inbox:
         return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def choose_model(self, model: str, form: Format | Literal[""] = "") -> bool:
-        """Set the model (provider/model) from the next turn on, and its format, if any."""
+        """Set the model, as provider/model, from the next turn on.
+
+        `form` is the format in which the conversation is sent; "" keeps the present format.
+        """
         _check_choice("a format", form, ("", *get_args(Format)))
 
-        def same(view: View) -> bool:
+        def is_chosen(view: View) -> bool:
             return view.session.model == model and form in ("", view.session.format)
 
-        return await self._record_unless(same, ModelChosen(model, form))
+        return await self._record_unless(is_chosen, ModelChosen(model, form))
 
     async def choose_agent(
         self,
@@ -269,22 +314,27 @@ class Inbox:
     ) -> bool:
         """Set the agent of the next turns, by name. Raises `BadInput` while a turn runs.
 
-        `mode` is the mode of this agent; after an agent that only plans, the mode before it
-        is restored. The agent `next_agent` carries out the plan. `preset` replaces the prompt of
-        the agent main.
+        `mode` is the mode of this agent; "" keeps the present mode or, after an agent that only
+        plans, restores the mode before that agent. `next_agent` is the agent that carries out
+        the plan of an agent that only plans. `preset` replaces the prompt of the agent `main`.
         """
 
         def make_events(view: View) -> Sequence[Event]:
+            """Return the choice, and a change of mode if one is due; none if nothing would
+            change.
+            """
             if view.turn.seq:
                 raise BadInput("the agent cannot be changed while a turn runs")
             if view.session.agent == agent:
-                new = preset not in ("", view.session.preset)
-                return (AgentChosen(agent, next_agent, preset),) if new else ()
-            current_mode, wanted = view.rights.mode or self._mode, mode
-            if not wanted and view.session.after_plan and current_mode == "plan":
-                wanted = after_planning(view.rights, self._mode)
-            moded = (ModeChanged(wanted),) if wanted and wanted != current_mode else ()
-            return (AgentChosen(agent, next_agent, preset), *moded)
+                is_new_preset = preset not in ("", view.session.preset)
+                return (AgentChosen(agent, next_agent, preset),) if is_new_preset else ()
+            current_mode, next_mode = view.rights.mode or self._mode, mode
+            if not next_mode and view.session.after_plan and current_mode == "plan":
+                next_mode = after_planning(view.rights, self._mode)
+            chosen = AgentChosen(agent, next_agent, preset)
+            if not next_mode or next_mode == current_mode:
+                return (chosen,)
+            return (chosen, ModeChanged(next_mode))
 
         return await self._record.append_if(make_events, kept=True, author=self._author)
 
@@ -293,7 +343,7 @@ class Inbox:
         return await self._record_unless(lambda view: is_switched(view.rights, to), to)
 
     async def set_budget(self, budget: Budget) -> bool:
-        """Set the budget of a turn, including the running one.
+        """Set the budget of each turn, including the running one.
 
         Raises `BadInput` for an invalid limit.
         """
@@ -308,7 +358,9 @@ class Inbox:
         )
 
     async def set_steps(self, steps: int) -> bool:
-        """Limit the answers of a turn, the running one included; 0 means as in the settings."""
+        """Limit the model responses of each turn, including the running one. 0 means the limit
+        in the settings.
+        """
         if steps < 0:
             raise BadInput(f"a turn cannot have {steps} answers: give 1 or more, or 0")
         return await self._record_unless(
@@ -316,22 +368,26 @@ class Inbox:
         )
 
     async def compact(self, kind: CompactionKind = "full", focus: str = "") -> bool:
-        """Compact the conversation, as soon as no call of the current turn is open, or else between
-        two turns or with the next one.
+        """Request a compaction.
+
+        The compaction takes place in the running turn once no call is open or, without a
+        running turn, before the next one. Return False if there is nothing to compact, or if it
+        was requested already.
         """
 
         def make_events(view: View) -> Sequence[Event]:
-            asked = CompactionRequested(kind, focus)
-            return (
-                ()
-                if not view.conversation.messages or view.conversation.compaction == asked
-                else (asked,)
-            )
+            """Return the request; none if it waits already, or if there is no message to
+            compact.
+            """
+            request, conversation = CompactionRequested(kind, focus), view.conversation
+            if not conversation.messages or conversation.compaction == request:
+                return ()
+            return (request,)
 
         return await self._record.append_if(make_events, kept=True, author=self._author)
 
     async def withdraw_compaction(self) -> bool:
-        """Withdraw a compaction that was requested and is not done."""
+        """Withdraw a compaction that was requested and not carried out yet."""
         return await self._record_unless(
             lambda view: view.conversation.compaction is None,
             CompactionRequested(withdrawn=True),
@@ -339,7 +395,11 @@ class Inbox:
 
 
 def _check_choice(kind: str, value: str, choices: Sequence[str]) -> None:
-    """Check a value for programs without a type checker; documents are checked when read."""
+    """Raise an error if `value` is not one of `choices`.
+
+    A program that passes the value may not use a type checker. Values that arrive as JSON are
+    checked when they are read.
+    """
     if value not in choices:
         names = ", ".join(filter(None, choices))
         raise BadInput(f"{value!r} is not {kind}: {names}")
@@ -348,15 +408,17 @@ def _check_choice(kind: str, value: str, choices: Sequence[str]) -> None:
 def _mail_events(
     sender: str, teammate: str, text: str, client_key: str, view: View
 ) -> Sequence[Event]:
+    """Return the mail; none if it was sent already, or if the teammate does not run."""
     key = f"{sender}/{client_key}/{teammate}" if client_key else ""
-    known = key and any(mail.key == key for mail in view.children.mail)
-    works = any(child.born.teammate == teammate for child in view.children.team)
-    return (
-        (MailSent(sender, teammate, clean(text), key=key),) if works and not known else ()
-    )
+    was_sent = key and any(mail.key == key for mail in view.children.mail)
+    runs = any(child.born.teammate == teammate for child in view.children.team)
+    if was_sent or not runs:
+        return ()
+    return (MailSent(sender, teammate, clean(text), key=key),)
 
 
 def _withdrawal_events(message: int, view: View) -> Sequence[Event]:
+    """Return the withdrawal of a message. Raises `BadInput` if it does not wait."""
     if all(queued.seq != message for queued in view.message_queue):
         raise BadInput(
             f"message {message} does not wait for the end of the turn: it was sent, "
@@ -368,25 +430,23 @@ def _withdrawal_events(message: int, view: View) -> Sequence[Event]:
 def _verdict_events(
     view: View, answer: Answered, hash_: str, grants: Sequence[Granted]
 ) -> Sequence[Event]:
-    """The event of a decision about a call of the session, or of a subagent, whose relay
-    then passes it on.
+    """Return the events that record a decision about a call; () if the call waits for none.
+
+    If the call is a subagent's, `agents.relay` passes the decision to the subagent's session.
     """
-    id_, allowed, reason, answers = (
-        answer.call_id,
-        answer.allowed,
-        answer.reason,
-        answer.answers,
-    )
-    for asks in view.children.asks:
-        if asks.id == id_ and hash_ in ("", asks.hash):
-            of_it = ChildAnswered(id_, allowed, reason, answers, hash=asks.hash)
-            return (of_it,) if asks.once else (*grants, of_it)
-    call = view.conversation.call(id_)
+    for ask in view.children.asks:
+        if ask.id == answer.call_id and hash_ in ("", ask.hash):
+            child_answer = ChildAnswered(
+                ask.id, answer.allowed, answer.reason, answer.answers, hash=ask.hash
+            )
+            return (child_answer,) if ask.once else (*grants, child_answer)
+    call = view.conversation.call(answer.call_id)
     if call is None or call.stage != "asked" or (hash_ and call.hash != hash_):
         return ()
     return (answer,) if call.once else (*grants, answer)
 
 
 def _stop_events(events: Sequence[Event], view: View) -> Sequence[Event]:
-    # Waiting wishes are about to begin a turn; that one is stopped, too.
-    return events if (view.turn.seq or view.wishes) and not view.turn.stopped else ()
+    # `wishes` are messages that are about to begin a turn, which a stop prevents.
+    can_stop = (view.turn.seq or view.wishes) and not view.turn.stopped
+    return events if can_stop else ()

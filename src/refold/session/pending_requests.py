@@ -1,12 +1,12 @@
-"""What waits for the user's decision, as values: a call to be allowed, questions, a plan.
+"""The requests that wait for the user's decision: calls to be approved, questions, and plans.
 
-Computed from the view alone, so what waited before a restart waits after it. Clients show
-these, and answer through the inbox; the first answer wins.
+The requests are computed from the view alone, so they are the same after a restart. Clients
+show them, and answer through the inbox; the first answer wins.
 
 A plan is not an open call. It ends the turn with `plan_ready` and waits in the view,
-because a user thinks about it for longer than a call should stay open, and `-p` returns it
-as the result. `PlanAnswered` comes in one batch with the mode and the message of the next
-turn.
+because a user thinks about a plan for longer than a call should stay open, and because `-p`
+returns it as the result. `PlanAnswered` is recorded in one batch with the mode and the
+message of the next turn.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,22 @@ from refold.journal.events.child_events import ChildAsked
 from refold.journal.state.conversation import OpenCall
 from refold.journal.state.fold import View
 from refold.journal.state.plans import Plan
-from refold.values.display import ASK_USER, NESTED_QUESTION, AskedQuestion, parse_questions
+from refold.values.display import (
+    ASK_USER,
+    NESTED_QUESTION,
+    AskedQuestion,
+    RunConditions,
+    parse_questions,
+)
+from refold.values.modes import Mode
 
 
 class Permission(Struct, frozen=True):
-    """A call that needs permission. With `call.once`, permission is for this call only.
+    """A call that needs permission. If `call.once`, the user can allow only this call, not add
+    a rule.
 
-    `who` wants it: "" for the agent of the session, or one of its children, with its agent.
+    `who` is the child that makes the call, with its agent; "": the agent of the session
+    itself.
     """
 
     call: OpenCall
@@ -48,6 +57,18 @@ class Questions(Struct, frozen=True):
         return self.call.call.id
 
 
+class RequestElsewhere(Struct, frozen=True):
+    """The details of a request according to the process that has the session open.
+
+    That process has the rules, the files and the sandbox of the call, which may differ from
+    those of this process.
+    """
+
+    conditions: RunConditions | None = None
+    rule_sets: tuple[tuple[str, ...], ...] = ()  # those that an approval may add
+    easier_mode: Mode | None = None
+
+
 class PlanToJudge(Struct, frozen=True):
     plan: Plan
 
@@ -57,7 +78,7 @@ class PlanToJudge(Struct, frozen=True):
 
 
 def plan_id(seq: int) -> str:
-    """The id of the plan in the event `seq`."""
+    """Return the id under which the plan in the event `seq` is approved or rejected."""
     return f"plan-{seq}"
 
 
@@ -65,7 +86,7 @@ Request: TypeAlias = Permission | Questions | PlanToJudge
 
 
 def requests(view: View) -> tuple[Request, ...]:
-    """The open requests, oldest first; empty while the turn is being stopped."""
+    """Return the open requests, oldest first; () while the turn is being stopped."""
     if view.turn.stopped:
         return ()
     calls = (
@@ -73,24 +94,32 @@ def requests(view: View) -> tuple[Request, ...]:
         *map(request_of_child, view.children.asks),
     )
     plan = view.plans.waiting
-    shown = not view.turn.seq and view.turn.outcome == "plan_ready"
-    return (*calls, *((PlanToJudge(plan),) if plan and shown else ()))
+    is_plan_shown = not view.turn.seq and view.turn.outcome == "plan_ready"
+    if plan is None or not is_plan_shown:
+        return calls
+    return (*calls, PlanToJudge(plan))
 
 
-def request_of_call(call: OpenCall, person: str = "") -> Permission | Questions:
+def request_of_call(call: OpenCall, who: str = "") -> Permission | Questions:
+    """Return what a waiting call asks the user: its questions, or the permission to run.
+
+    `who` names the child that makes the call; "" is the session's own agent.
+    """
+    # Questions with form fields are asked by a running tool, in a call of their own.
     forms = NESTED_QUESTION in call.call.id
     if call.call.name == ASK_USER and (
         questions := parse_questions(call.call.arguments, forms=forms)
     ):
-        return Questions(call, questions, person)
-    return Permission(call, person)
+        return Questions(call, questions, who)
+    return Permission(call, who)
 
 
-def request_of_child(asks: ChildAsked) -> Permission | Questions:
-    """A request of a subagent as the user sees it, with the id to answer it by."""
-    call = replace(asks.call, id=asks.id)
+def request_of_child(ask: ChildAsked) -> Permission | Questions:
+    """Return a subagent's request as the user sees it, with the id under which it is
+    answered.
+    """
+    call = replace(ask.call, id=ask.id)
     open_call = OpenCall(
-        call, "asked", reason=asks.reason, hash=asks.hash, once=asks.once,
-        changes=asks.changes,
-    )  # fmt: skip
-    return request_of_call(open_call, asks.who)
+        call, "asked", reason=ask.reason, hash=ask.hash, once=ask.once, changes=ask.changes
+    )
+    return request_of_call(open_call, ask.who)

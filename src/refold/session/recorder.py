@@ -1,17 +1,18 @@
 """The only writer of a session: redacts, numbers, writes, folds and publishes events.
 
-The view is folded from what was written, after redaction, so the live view is what a later
-reader will fold. A caller that must check the view before it writes (the first verdict
-wins, a stop only while a turn runs) passes a function to `append_if`: nothing is written
-between its check and its events.
+The view is folded from the written lines, after redaction, so the live view equals what a
+later reader folds. A caller that must check the view before it writes (the first verdict
+wins, a stop only while a turn runs) passes a function to `append_if`: no other event is
+written between its check and its events.
 
-If the disk fails, its content is unknown: the view is discarded, and the next append opens
-the journal and folds it again. After `Fenced` that fails for good: another process
-continues.
+If a write fails, the content of the disk is unknown. The view is then discarded, and the
+next append opens the journal and folds it again. After `Fenced` the next append fails, too:
+another process has the session.
 
 `fold_without_lock` reads a journal without its lock, and `follow` folds what others append to
-it. The first append takes the lock, and records first what `record_first` was given; so does
-one after `close`, where another process has written in between.
+it. The first append takes the lock, and first records the events of `record_first`. The first
+append after `close` records events of `record_first` again if another process has written
+meanwhile.
 """
 
 import time
@@ -41,14 +42,17 @@ from refold.values.text import clean_struct
 
 MakeEvents = Callable[[View], Sequence[Event]]
 PERSON = "person"
-VIEW_EVENTS = 1_000  # after which a folded view is saved
-_MAX_VIEWS = 3  # of a session that are at hand for its history
+VIEW_EVENTS = 1_000  # that a view has more than the saved one when it is saved
+_MAX_VIEWS = 3  # views of one session that the cache stores, for its history
 _ACTING: ContextVar[str] = ContextVar("acting", default="")
 
 
 @contextmanager
 def acting_as(person: str) -> Generator[None]:
-    """Within the block, events by "person" are by `person`; "" changes nothing."""
+    """Within the block, record events of the author "person" under the name `person`.
+
+    If `person` is "", the block changes nothing.
+    """
     before = _ACTING.set(person or _ACTING.get())
     try:
         yield
@@ -57,23 +61,25 @@ def acting_as(person: str) -> Generator[None]:
 
 
 def act_as_owner() -> None:
-    """From here on in this task, events by "person" are by the user of this process again."""
+    """End `acting_as` for this task: events of "person" are recorded for the user of this
+    process.
+    """
     _ACTING.set("")
 
 
 def acting_person() -> str:
-    """The person that `acting_as` names here, or ""."""
+    """Return the person that `acting_as` set for this task; "" if none is set."""
     return _ACTING.get()
 
 
 class Recorder:
-    """Implements the engine's `Record`.
+    """The recorder of one session: implements the engine's `Record`.
 
-    Without `durable`, it is faster, but a power failure may lose events. `fit` converts
+    Without `durable`, appending is faster, but a power failure may lose events. `fit` converts
     images for sending; None stores them as they are. `claim` is the number under which this
     process was given the session (`Store.lease`). `person` is the name of the user of this
-    process: events by "person" are recorded under this name, or under the one that
-    `acting_as` sets.
+    process: events by "person" are recorded under this name, or under the one that `acting_as`
+    sets.
     """
 
     def __init__(
@@ -88,22 +94,26 @@ class Recorder:
     ) -> None:
         self.view, self.since, self.hub = View(), 0, Hub()
         self._store, self._masks, self._clock = store, masks or Redactor(), clock
-        self._durable, self._telling = durable, StreamRedactor(self._masks)
+        self._durable, self._stream_redactor = durable, StreamRedactor(self._masks)
         self._fit, self._person = fit, person
         self.claim = 0
         self.at_close: Callable[[], None] | None = None
         self._head, self._epoch = Head(), 0
         self._lock = anyio.Lock()
-        self._first: Sequence[MakeEvents] = ()  # what is recorded when the lock is taken
+        # Functions that make the events to record when the lock is taken.
+        self._first: Sequence[MakeEvents] = ()
         self._broken = True  # until the journal is opened again
-        # The view is that of the lines up to the head, of which this process wrote the last.
-        self._known, self._own_end = False, -1
-        self._saved_seq = 0  # of the newest view in the cache
-        self._views: tuple[View, ...] = ()  # some that were loaded or saved, oldest first
+        self._known = False  # whether the view has the lines that the journal had
+        # The number of the last event at `close`; -1 if `record_first` must record again.
+        self._own_end = -1
+        self._saved_seq = 0  # the event number of the newest view in the cache
+        self._views: tuple[View, ...] = ()  # views that were loaded or saved, oldest first
         self._news: anyio.Event | None = None  # set while a task waits for an event
-        self._failures = 0  # of syncs
-        self._calls: dict[str, ToolCall] = {}  # open calls whose arguments were masked
-        self._lent: dict[str, ToolCall] = {}  # the same of children, for the user
+        self._failures = 0  # number of failed syncs
+        # Open calls whose arguments were masked, by id.
+        self._masked_calls: dict[str, ToolCall] = {}
+        # Open calls of children that are unmasked for the user.
+        self._children_calls: dict[str, ToolCall] = {}
 
     @property
     def head(self) -> tuple[int, str]:
@@ -111,19 +121,23 @@ class Recorder:
         return self._head.seq, self._head.h
 
     async def open(self) -> View:
-        """Open the journal for writing and fold it, unless it is open already."""
+        """Open the journal for writing and fold it, unless it is open already. Return the
+        view.
+        """
         async with self._lock:
             if self._broken:
                 await self._begin()
         return self.view
 
     def record_first(self, *make_events: MakeEvents) -> None:
-        """Record what these functions return, in order, when the lock is taken."""
+        """Have the events that these functions return recorded, in order, whenever the lock is
+        taken.
+        """
         self._first, self._own_end = make_events, -1
 
     @property
     def epoch(self) -> int:
-        """The number of this writer; 0 before it is one."""
+        """The number of this writer; 0 before it has taken the lock."""
         return self._epoch if self.has_lease else 0
 
     @property
@@ -132,14 +146,14 @@ class Recorder:
         return not self._broken
 
     async def fold_without_lock(self) -> View:
-        """Fold the journal without its lock: nothing is written."""
+        """Fold the journal without taking its lock, and return the view. Nothing is written."""
         async with self._lock:
             await self._read_all()
             self._known = True
         return self.view
 
     async def follow(self) -> View:
-        """Fold what another process has appended, and publish it."""
+        """Fold and publish the events that another process has appended. Return the view."""
         async with self._lock:
             if self._broken and self._known:
                 await self._read_new_lines()
@@ -147,7 +161,7 @@ class Recorder:
 
     async def close(self) -> None:
         """Release the journal. The next append opens it again."""
-        for part in self._telling.end_all():
+        for part in self._stream_redactor.end_all():
             self.hub.publish_live(part)
         with anyio.CancelScope(shield=True):
             async with self._lock:
@@ -157,7 +171,7 @@ class Recorder:
                 await self._store.release()
                 if self.at_close is not None:
                     self.at_close()
-                self.hub.release(self.view.seq)  # all of it is kept
+                self.hub.release(self.view.seq)  # all events are durable
 
     async def __call__(
         self, *events: Event, kept: bool = False, author: str = "agent"
@@ -168,15 +182,20 @@ class Recorder:
     async def append_if(
         self, make_events: MakeEvents, *, kept: bool = False, author: str = "agent"
     ) -> bool:
-        """Record what `make_events` returns for the view. False if that is nothing."""
-        # Shielded, because an unrecorded effect is worse than a late stop.
+        """Record the events that `make_events` returns for the view.
+
+        Return False if `make_events` returns no events. If `kept`, return once they are
+        durable.
+        """
+        # The append is shielded from cancellation: an unrecorded effect is worse than a
+        # late stop.
         events: Sequence[Event] = ()
         with anyio.CancelScope(shield=True):
             async with self._lock:
                 if self._broken and self._known:
                     await self._read_new_lines()
                     if not make_events(self.view):
-                        return False  # nothing to write: no reason to take the lock
+                        return False  # without events, do not take the lock
                 if self._broken:
                     await self._begin()
                 events = make_events(self.view)
@@ -185,19 +204,23 @@ class Recorder:
                     await self._write(events, author, kept=not waits)
                 seq = self.view.seq
             if events and waits:
-                await self._sync()  # outside the lock: others write meanwhile
+                # Outside of the lock, so that other tasks can write meanwhile.
+                await self._sync()
                 self.hub.release(seq)
-        await anyio.lowlevel.checkpoint()  # a cancellation from meanwhile takes effect here
+        # A cancellation that arrived meanwhile takes effect.
+        await anyio.lowlevel.checkpoint()
         return bool(events)
 
     async def entries(self, after: int = 0) -> Sequence[Entry]:
-        """The entries of the journal so far, oldest first; only those after seq `after`."""
+        """Return the entries of the journal after seq `after`, oldest first."""
         async with self._lock:
             lines = await self._store.read(max(after - 1, 0))
         return await anyio.to_thread.run_sync(codec.decode_after, after, lines)
 
     async def history(self) -> EventHistory:
-        """The journal so far. Its events are decoded when they are read."""
+        """Return the history of the session so far. Its events are decoded when they are
+        read.
+        """
         async with self._lock:
             lines = await self._store.read()
         return EventHistory(LineEntries(lines), self._views)
@@ -208,17 +231,21 @@ class Recorder:
             await self._news.wait()
 
     def publish(self, live: Live) -> None:
-        """Publish live news, but hold back an end that could begin a secret."""
-        for part in self._telling.redact(live):
+        """Publish live news. The end of a text that could begin a secret is published later."""
+        for part in self._stream_redactor.redact(live):
             self.hub.publish_live(part)
 
     async def put(self, blob: bytes) -> str:
         return await self._store.blobs.put(self._masks.mask(blob))
 
     async def put_bytes(self, blob: bytes) -> str:
-        return await self._store.blobs.put(blob)  # a mask would only break it
+        return await self._store.blobs.put(blob)  # masking would damage binary data
 
     async def put_image(self, image: ImageData) -> tuple[Image, str]:
+        """Store an image in a form that providers accept, and return it with a note.
+
+        The note, for the model, says what was changed; "" if nothing was.
+        """
         fitted = FittedImage(image)
         if self._fit is not None:
             fitted = await anyio.to_thread.run_sync(self._fit, image)
@@ -229,20 +256,25 @@ class Recorder:
         return await self._store.blobs.get(name)
 
     def keep_unmasked(self, call: ToolCall) -> None:
-        """Keep a subagent's call unmasked, for the user who is asked about it here."""
-        self._lent[call.id] = call
+        """Keep a subagent's call, unmasked, in memory for the user who is asked about the
+        call.
+        """
+        self._children_calls[call.id] = call
 
     def unmask(self, call: ToolCall) -> ToolCall | None:
-        if call.id in self._lent:
-            return self._lent[call.id]
-        if call.id in self._calls:
-            return self._calls[call.id]
+        """Return the call with its secrets; None if only the masks of the secrets are known."""
+        if call.id in self._children_calls:
+            return self._children_calls[call.id]
+        if call.id in self._masked_calls:
+            return self._masked_calls[call.id]
         open_call = self.view.conversation.call(call.id)
         is_own = open_call is not None and open_call.called > self.since
         return call if is_own or not has_mask(bytes(call.arguments)) else None
 
     async def _begin(self) -> None:
-        """Open the journal for writing, check the chain, fold, and record what was lost."""
+        """Lock the journal, check its chain, fold it, and record what was missing from its
+        end.
+        """
         lease = await self._store.lease(self.claim)
         try:
             if self._known:
@@ -252,11 +284,12 @@ class Recorder:
         except Corrupt:
             if not self._known:
                 raise
-            await self._read_all()  # lines read before are gone: they were never synced
+            await self._read_all()  # the lines read before were never synced, and are lost
         self._epoch, self._known, self._broken = lease.epoch, False, False
         self._save_view()
-        self._calls.clear()
-        if self.hub.has_unkept:  # a sync had failed
+        self._masked_calls.clear()
+        self.hub.discard_lost(self.view.seq)
+        if self.hub.has_unkept:  # a sync has failed before
             await self._sync()
             self.hub.release(self.view.seq)
         if lost := _describe_loss(lease, self._head):
@@ -267,6 +300,7 @@ class Recorder:
                     await self._write(events, "journal")
 
     async def _read_all(self) -> None:
+        """Fold the whole journal, beginning with the newest view in the cache."""
         folded = await self._store.views.load()
         head, entries = Head(*folded.head) if folded else Head(), list[Entry]()
         self._saved_seq = head.seq
@@ -275,11 +309,14 @@ class Recorder:
         for entry, after in codec.decode(lines, head):
             entries.append(entry)
             head = after
-        self.view, self._head = fold(entries, folded and folded.view), head
+        self.view, self._head = fold(entries, folded.view if folded else None), head
         self.since = self.view.seq
 
     def _save_view(self) -> None:
-        """Save the view if it is much newer than the saved one. This process has the lock."""
+        """Save the view in the cache, if it is much newer than the view saved before.
+
+        This process must hold the lock.
+        """
         if self._head.seq - self._saved_seq >= VIEW_EVENTS:
             self._saved_seq = self._head.seq
             self._views = (*self._views, self.view)[-_MAX_VIEWS:]
@@ -296,6 +333,7 @@ class Recorder:
             self._wake()
 
     def _wake(self) -> None:
+        """Wake those who wait for an event."""
         woken, self._news = self._news, None
         if woken:
             woken.set()
@@ -303,15 +341,18 @@ class Recorder:
     async def _write(
         self, events: Sequence[Event], author: str, *, kept: bool = True
     ) -> None:
-        """Write events. If not `kept`, watchers get them once they are kept."""
+        """Mask, write, fold and publish these events.
+
+        Unless `kept`, the write need not be durable; watchers then get acknowledgements later.
+        """
         head, view, timestamp = self._head, self.view, self._clock()
         if author == PERSON and (person := acting_person() or self._person):
             author = f"{PERSON}:{person}"
         entries: list[Entry] = []
         lines: list[bytes] = []
-        whole: dict[str, ToolCall] = {}
+        unmasked_calls: dict[str, ToolCall] = {}
         for original in events:
-            event, data = self._mask(original, whole)
+            event, data = self._mask(original, unmasked_calls)
             cause = cause_of(event, view)
             entry = Entry(
                 head.seq + 1, event, timestamp, self._epoch, view.turn.seq, author, cause
@@ -323,27 +364,30 @@ class Recorder:
         self._broken = True  # until the append has succeeded
         expect, position, failures = self._head.seq, (head.seq, head.h), self._failures
         await self._store.append(lines, expect=expect, epoch=self._epoch, head=position)
-        self._broken = self._failures != failures
+        self._broken = self._failures != failures  # another task's sync may have failed
         self._head, self.view = head, view
         self._save_view()
-        self._calls |= whole
-        if self._calls or self._lent:
+        self._masked_calls |= unmasked_calls
+        if self._masked_calls or self._children_calls:
             self._forget_calls()
         self._wake()
         for entry in entries:
-            for part in self._telling.end_sources(entry.event):
+            for part in self._stream_redactor.end_sources(entry.event):
                 self.hub.publish_live(part)
             self.hub.publish(entry, kept=kept)
 
     def _forget_calls(self) -> None:
-        """Forget the calls that have ended."""
+        """Forget the unmasked forms of calls that have ended."""
         conversation = self.view.conversation
         asks = {ask.id for ask in self.view.children.asks}
-        still = {call.call.id for call in (*conversation.calls, *conversation.nested)}
-        self._lent = {n: c for n, c in self._lent.items() if n in asks}
-        self._calls = {n: c for n, c in self._calls.items() if n in still}
+        open_calls = {call.call.id for call in (*conversation.calls, *conversation.nested)}
+        self._children_calls = {n: c for n, c in self._children_calls.items() if n in asks}
+        self._masked_calls = {
+            n: c for n, c in self._masked_calls.items() if n in open_calls
+        }
 
     async def _sync(self) -> None:
+        """Sync the journal. If that fails, no more may be recorded until it is opened again."""
         try:
             await self._store.keep()
         except JournalError:
@@ -354,45 +398,49 @@ class Recorder:
     def _mask(
         self, event: Event, unmasked_calls: dict[str, ToolCall]
     ) -> tuple[Event, bytes]:
-        """The event as it is stored. Calls that lost a secret are added to `unmasked_calls`."""
+        """Return the event as it is stored, and its encoded data.
+
+        Calls in which a secret was masked are added to `unmasked_calls`.
+        """
         try:
             data = codec.dump(event)
-        except UnicodeEncodeError:  # from a file name that is not UTF-8, or half an emoji
+        # A file name that is not UTF-8, or half of a surrogate pair.
+        except UnicodeEncodeError:
             event = clean_struct(event)
             data = codec.dump(event)
         if isinstance(event, HookRan) and bytes(event.arguments) != b"null":
             unmasked_calls |= self._call_by_hook(event)
-        if self._masks.mask(data) == data:  # the usual case, and cheap to check
+        if self._masks.mask(data) == data:  # the usual case, which is cheap to check
             return event, data
         masked = self._masks.mask_event(event)
         if isinstance(event, ModelAnswered) and isinstance(masked, ModelAnswered):
             pairs = zip(event.message.calls, masked.message.calls, strict=True)
-            unmasked_calls |= {ours.id: ours for ours, theirs in pairs if ours != theirs}
+            unmasked_calls |= {call.id: call for call, stored in pairs if call != stored}
         if isinstance(event, NestedCallMade):
             unmasked_calls[event.call.id] = event.call
         return masked, codec.dump(masked)
 
     def _call_by_hook(self, event: HookRan) -> dict[str, ToolCall]:
-        """The call with the arguments that a hook gave it, unmasked."""
+        """Return the unmasked call with the arguments that a hook set, by its id."""
         open_call = self.view.conversation.call(event.call_id)
         call = open_call and replace(open_call.call, arguments=event.arguments)
         return {event.call_id: call} if call else {}
 
 
 def _describe_loss(lease: Lease, head: Head) -> str:
-    """Describe what a crash or a cut removed from the end of the journal."""
+    """Describe what is missing from the end of the journal, after a crash or a
+    truncation; "" if nothing is.
+    """
     losses: list[str] = []
     if b"\0" in lease.cut:
         lost = f"the last {len(lease.cut):,} bytes, of which the disk had lost a part"
         losses.append(f"{lost} when the power failed; they were not synced")
     elif lease.cut:
         losses.append(f"half a line of {len(lease.cut)} bytes, written when it crashed")
-    noted = lease.head[0]
+    noted, _ = lease.head  # the last event that was noted beside the journal
     if noted > head.seq:
-        lost = (
-            f"events {head.seq + 1} to {noted}"
-            if noted > head.seq + 1
-            else f"event {noted}"
-        )
+        lost = f"event {noted}"
+        if noted > head.seq + 1:
+            lost = f"events {head.seq + 1} to {noted}"
         losses.append(f"{lost}, noted as written and not there any more")
     return "; ".join(losses)

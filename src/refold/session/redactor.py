@@ -1,9 +1,9 @@
-"""Replaces secrets before anything is written. No other module does this.
+"""Replaces secrets by masks before anything is written. No other module does this.
 
-There are two kinds: known values (provider keys), and values that look like a well-known
-kind of secret (`secret_patterns`). The same value always gets the same replacement, so a
-redacted journal folds like any other. `stream_redactor` handles text that arrives in
-pieces; `values.secret_mask` puts values back into their own file.
+Secrets are known values (provider keys), and values that look like a well-known kind of secret
+(`secret_patterns`). Equal values get the same mask, so a redacted journal folds like any other.
+`stream_redactor` handles text that arrives in pieces; `values.secret_mask` restores values in
+files.
 """
 
 import re
@@ -25,68 +25,79 @@ T = TypeVar("T")
 
 MASK_BYTES = secret_mask.SECRET_MASK.encode()
 _TAG_BYTES = 2
-# The bytes of a value that its tag is made of: all that streamed text has of a long one.
+# The bytes of a value from which its tag is made. A stream holds back no more of a long
+# secret, and the same secret must get the same tag there.
 _TAGGED_BYTES = secret_patterns.STREAMED_BYTES
-# Fields that hold refold's own words. A secret that equals one of them ("assistant") must
-# not change the meaning of an event.
+# Fields with fixed words of refold. A secret that equals one of these words, such as
+# "assistant", must not change the meaning of an event.
 _STRUCTURE_FIELDS = frozenset({
     "role", "stop", "outcome", "verdict", "kind", "when", "why", "mode", "id", "call_id",
     "provider_id", "media_type", "wire", "name", "sender", "client_key", "full_blob", "before", "after",
-    # A directory's name stays as it is, or the session could not work there.
+    # The name of a directory is not masked, or the session could not work in it.
     "directory", "roots", "trees", "tree",
 })  # fmt: skip
 
-_Piece: TypeAlias = tuple[bytes, bytes]  # a part of a text, and its mask if it is a secret
+# A part of a text, and its mask if the part is a secret.
+_Piece: TypeAlias = tuple[bytes, bytes]
 
 
 class Redactor:
-    """`read_key` gives the key of this installation, with which each value gets a tag of its own.
-    It is called when the first secret is masked. Without one, all have the same mask.
+    """Masks secrets. `read_key` returns the key of this installation.
+
+    With the key, the mask of each secret has a tag of its own; without a key, all masks are
+    equal. `read_key` is called when the first secret is masked.
     """
 
     def __init__(
         self, values: Iterable[str] = (), read_key: Callable[[], bytes] | None = None
     ) -> None:
-        self._exact: tuple[tuple[bytes, bytes], ...] = ()  # as written, and the values
+        # Each known value in a form in which it is written, and the value itself.
+        self._exact: tuple[tuple[bytes, bytes], ...] = ()
         self._read_key, self._key = read_key, b""
         self.learn(*values)
 
     def learn(self, *values: str) -> None:
-        """Redact these values, too, from now on: a key may be found in the middle of a
-        session.
+        """Mask these values, too, from now on.
+
+        A provider key may be found in the middle of a session.
         """
-        # Invalid Unicode cannot be in an event either.
+        # Invalid Unicode cannot be part of an event.
         usable = {clean(v) for v in values if len(v) >= MIN_SECRET_CHARS}
-        # As written in events and in blobs; longest first, because one may begin another.
-        written = {
-            (form, v.encode())
-            for v in usable
-            for form in (codec.escape_json(v), v.encode())
-        }
-        known = {*self._exact, *written}
-        self._exact = tuple(sorted(known, key=lambda each: (-len(each[0]), each[0])))
+        known = set(self._exact)
+        for value in usable:
+            known.add((codec.escape_json(value), value.encode()))  # as written in events
+            known.add((value.encode(), value.encode()))  # as written in blobs
+        # The longest come first, because one value may begin with another.
+        in_order = sorted(known)
+        self._exact = tuple(sorted(in_order, key=lambda pair: len(pair[0]), reverse=True))
 
     def mask_of(self, value: bytes) -> bytes:
-        """The mask of this secret. Only with the key can its tag be matched to a value."""
+        """Return the mask of this secret.
+
+        The tag in the mask is a keyed hash, so only this installation can test which value it
+        stands for.
+        """
         if self._read_key is None:
             return MASK_BYTES
         self._key = self._key or self._read_key()
         if b"-----BEGIN" in value:
-            # It is the same key, however its lines begin.
+            # A private key has one tag, whatever precedes each of its lines.
             value = re.sub(secret_patterns.LINE_START, b"\n", value)
         tag = blake2b(value[:_TAGGED_BYTES], key=self._key, digest_size=_TAG_BYTES)
         return b"[secret:%b]" % tag.hexdigest().encode()
 
     def mask_event(self, value: T) -> T:
-        """An event, or a part of one, with its secrets masked. Its structure stays."""
+        """Return an event, or a part of one, with its secrets masked. Its structure does not
+        change.
+        """
         result: Any = value
         match result:
             case str():
-                # Live news may end in half a character.
+                # Live news may end in the middle of a character.
                 data = self.mask(result.encode("utf-8", "surrogatepass"))
                 result = data.decode("utf-8", "surrogatepass")
             case Raw():
-                result = self._json(result)
+                result = self._mask_json(result)
             case tuple():
                 result = tuple(
                     self.mask_event(item) for item in cast("tuple[Any, ...]", result)
@@ -107,7 +118,8 @@ class Redactor:
                 pass
         return result
 
-    def _json(self, raw: Raw) -> Raw:
+    def _mask_json(self, raw: Raw) -> Raw:
+        """Return the JSON with masked texts. JSON that cannot be read is masked as a whole."""
         try:
             return Raw(msgspec.json.encode(self.mask_event(msgspec.json.decode(raw))))
         except (msgspec.DecodeError, RecursionError):
@@ -115,18 +127,21 @@ class Redactor:
 
     def mask(self, data: bytes) -> bytes:
         """Return `data`, which is JSON or plain text, with its secrets masked."""
-        return secret_patterns.mask_secrets(self.without_known(data), self.mask_of)
+        return secret_patterns.mask_secrets(self.mask_known(data), self.mask_of)
 
-    def without_known(self, data: bytes) -> bytes:
-        """Replace known values only, which is the first step of `mask`."""
+    def mask_known(self, data: bytes) -> bytes:
+        """Return `data` with known values masked, but not values that merely have a secret's
+        form.
+        """
         for form, value in self._exact:
             if form in data:
                 data = data.replace(form, self.mask_of(value))
         return data
 
     def pieces(self, text: str) -> Sequence[TextPiece]:
-        """`text` split at its secrets, each with its mask. Masks and rest, joined, are the
-        result of `mask`.
+        """Split `text` at its secrets. Each secret comes with its mask.
+
+        Masks and other text, joined, are the result of `mask`.
         """
         pieces = [(text.encode("utf-8", "surrogatepass"), b"")] if text else []
         for form, value in self._exact:
@@ -146,16 +161,21 @@ class Redactor:
         ]
 
     def start_of_known(self, data: bytes) -> int:
-        """Return where a known value may begin at the end of `data`; its length if nowhere."""
+        """Return the offset from which the end of `data` may be the beginning of a known value;
+        the length of `data` if it is none.
+        """
         cut = min(
             (_find_beginning(form, data) for form, _ in self._exact), default=len(data)
         )
-        # A complete value is not cut because another may begin inside it.
+        # A complete value is not cut where another value may begin inside of it.
         while cut < len(data) and (across := self._find_across(data, cut)) != -1:
             cut = across
         return cut
 
     def _find_across(self, data: bytes, cut: int) -> int:
+        """Return the start of the first known value that a cut at offset `cut` would divide; -1
+        if it would divide none.
+        """
         offsets = (
             data.find(form, max(0, cut - len(form) + 1), cut + len(form) - 1)
             for form, _ in self._exact
@@ -164,11 +184,12 @@ class Redactor:
 
 
 def _join_pieces(pieces: Sequence[_Piece]) -> bytes:
+    """Join the pieces, with masks in place of secrets."""
     return b"".join(mask or data for data, mask in pieces)
 
 
 def _split(piece: _Piece, value: bytes, mask: bytes) -> Iterator[_Piece]:
-    """A piece, split so that each `value` in it is a piece of its own."""
+    """Split a piece so that each occurrence of `value` is a piece of its own."""
     data, masked = piece
     if masked or value not in data:
         yield piece
@@ -183,7 +204,9 @@ def _split(piece: _Piece, value: bytes, mask: bytes) -> Iterator[_Piece]:
 def _split_at(
     pieces: Sequence[_Piece], start: int, end: int, mask: bytes
 ) -> Iterator[_Piece]:
-    """The pieces, split so that `start` to `end` is one piece. It contains no mask."""
+    """Split the pieces so that `start` to `end` is one piece, which must contain no
+    mask.
+    """
     index = 0
     for data, masked in pieces:
         size = len(masked or data)
@@ -197,7 +220,9 @@ def _split_at(
 
 
 def _find_beginning(value: bytes, data: bytes) -> int:
-    """The offset of the longest beginning of `value` that `data` ends with."""
+    """Return the offset of the longest beginning of `value` with which `data` ends; the
+    length of `data` if it ends with none.
+    """
     offset = data.find(value[:1], max(0, len(data) - len(value) + 1))
     while offset != -1 and not value.startswith(data[offset:]):
         offset = data.find(value[:1], offset + 1)

@@ -1,11 +1,11 @@
 """Replays a session, event by event, with the current code, policies and rules.
 
-What came from outside (model responses, results of tools, messages, the user's decisions)
-is taken from the journal. What the loop, its policies and the seam made of it is computed
-again by the same functions, and compared: decisions, verdicts, ends of calls, summaries,
-starts of turns. After each event the replay continues with the recorded one, so that one
-difference does not cause a hundred others. Nothing is written, and no model is called.
-`replay_difference` defines equality.
+Input from outside (model responses, results of tools, messages, the user's decisions) is
+taken from the journal. Everything that the loop, its policies and the seam derived from it
+is computed again by the same functions, and compared: decisions, verdicts, ends of calls,
+summaries, starts of turns. After each event the replay continues with the recorded one, so
+that one difference does not cause a hundred others. Nothing is written, and no model is
+called. `replay_difference` defines which events are equal.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -60,7 +60,7 @@ from refold.session.replay_difference import (
     KIND,
     POLICY,
     Divergence,
-    Found,
+    FieldDifference,
     Replayed,
     difference,
     difference_or_none,
@@ -77,32 +77,39 @@ from refold.session.replay_trail import (
 )
 from refold.session.session import turn_start
 from refold.tools.contract import Tool
+from refold.values.control import CompactionKind
 from refold.values.tools import Effect
 
-Compared = list[Found | None]  # one for each event or field that was computed again
+# One item for each event or field that was computed again; None if it is equal.
+FieldDifferences = list[FieldDifference | None]
 
 # The dependencies of tools that also exist in a replay.
 _OWN_DEPENDENCIES = frozenset({"call", "known", "progress", "deferred"})
 
-_REPL_NAME = "repl"  # its code calls models, and a replay calls none
+_REPL_NAME = "repl"  # its code calls models, and a replay must not
 
 
 class Replay:
-    """`world_for` gives the world of a turn as it would be now; `blobs` are the session's.
+    """The replay of one session. `blobs` are the blobs of the session.
 
-    With `again`, read-only calls are run again, and their results are compared.
+    `world_for` returns the world that a turn would have now. With `again`, read-only calls are
+    run again, and their results are compared.
     """
 
     def __init__(
         self, world_for: Callable[[View], World], blobs: Blobs, *, again: bool = False
     ) -> None:
         self._trail = ReplayTrail(world_for, blobs)
-        self._calls = Calls(self._trail, again=again)
+        self._calls = _CallReplay(self._trail, again=again)
 
     async def run(
         self, entries: Sequence[Entry], tell: Callable[[int, int], None] | None = None
     ) -> Replayed:
-        """`tell` gets the number of events that are done, and of all, before each event."""
+        """Run the replay, and return its result.
+
+        Before each event, `tell` is called with the number of events done and with their
+        total.
+        """
         steps = checked = 0
         divergences = list[Divergence]()
         for done, entry in enumerate(entries):
@@ -122,13 +129,16 @@ class Replay:
                     pass
         return Replayed(steps, checked, tuple(divergences), tuple(self._trail.briefings))
 
-    def _to_divergence(self, entry: Entry, finding: Found) -> Divergence:
+    def _to_divergence(self, entry: Entry, finding: FieldDifference) -> Divergence:
         turn, kind = self._trail.view.turn, type(entry.event).__name__
         step = turn.steps + (turn.open_request is not None or kind == "ModelAsked")
         return Divergence(entry.seq, turn.seq, max(1, step), kind, *finding)
 
-    async def _compare(self, entry: Entry) -> Compared:
-        """Compare what can be computed again of this event; inputs are skipped."""
+    async def _compare(self, entry: Entry) -> FieldDifferences:
+        """Return the differences in everything about this event that can be computed again.
+
+        Events that record input from outside are skipped.
+        """
         match entry.event:
             case TurnStarted(why="message") as event:
                 now = turn_start(self._trail.view)
@@ -146,8 +156,12 @@ class Replay:
 
     def _compare_decision(
         self, entry: Entry, recorded: ModelAsked | Delivered | AnswerRejected | TurnEnded
-    ) -> Found | None:
-        first: Found | None = None
+    ) -> FieldDifference | None:
+        """Return how a recorded decision differs from the decision on the newest view.
+
+        Return None if it equals the decision on any view that the loop may have seen.
+        """
+        first: FieldDifference | None = None
         for view, choice in self._trail.choices():
             replayed = _event_of_choice(choice, view, self._trail.world())
             deviation = difference_or_none(recorded, replayed, choice_name(choice))
@@ -158,9 +172,11 @@ class Replay:
             first = first or deviation
         return first
 
-    def _compare_answer(self, recorded: ModelAnswered) -> Found | None:
-        """Assemble the response from its pieces again, and compare: ids, tools, and what
-        is not a call.
+    def _compare_answer(self, recorded: ModelAnswered) -> FieldDifference | None:
+        """Return how the response differs if it is assembled from its pieces again; None if it
+        is equal.
+
+        Ids, tools and all other content are compared.
         """
         view = self._trail.view
         asked = view.turn.open_request
@@ -170,21 +186,21 @@ class Replay:
         replayed = draft.to_answer(calls=asked is None or asked.tools)
         if replayed is None:
             return KIND, "ModelAnswered", "ModelFailed"
-        if comparable_content(recorded.message) != comparable_content(replayed.message):
-            return (
-                "message",
-                comparable_content(recorded.message),
-                comparable_content(replayed.message),
-            )
-        return (
-            None
-            if recorded.stop == replayed.stop
-            else ("stop", recorded.stop, replayed.stop)
-        )
+        was = comparable_content(recorded.message)
+        would_be = comparable_content(replayed.message)
+        if was != would_be:
+            return "message", was, would_be
+        if recorded.stop != replayed.stop:
+            return "stop", recorded.stop, replayed.stop
+        return None
 
-    async def _compare_compaction(self, entry: Entry, recorded: Compacted) -> Found | None:
-        """Compact again, with the recorded summary, and compare."""
-        first: Found | None = None
+    async def _compare_compaction(
+        self, entry: Entry, recorded: Compacted
+    ) -> FieldDifference | None:
+        """Return how the compaction differs if it is made again with the recorded summary; None
+        if it is equal.
+        """
+        first: FieldDifference | None = None
         author = entry.by if entry.person is None else PERSON
         for view, action, by in self._possible_compactions(entry, recorded):
             deviation = difference_or_none(
@@ -200,43 +216,50 @@ class Replay:
     def _possible_compactions(
         self, entry: Entry, recorded: Compacted
     ) -> Iterator[tuple[View, CompactConversation, str]]:
-        """The compactions that may have been chosen, each with its view and author."""
-        aside = self._trail.aside
+        """Yield the compactions that may have been chosen, each with its view and
+        author.
+        """
+        summary_request = self._trail.summary_request
         if entry.person is not None:
-            start = aside[0] if aside else self._trail.view
-            for kind in ("prune", "full") if recorded.kind == "prune" else ("full",):
-                yield (
-                    start,
-                    CompactConversation(kind, ASKED_FOR, recorded.focus, wanted=True),
-                    "person",
-                )
+            start = summary_request.before if summary_request else self._trail.view
+            kinds: tuple[CompactionKind, ...] = ("full",)
+            if recorded.kind == "prune":
+                # A full compaction is recorded as "prune" if there was nothing to summarize.
+                kinds = ("prune", "full")
+            for kind in kinds:
+                action = CompactConversation(kind, ASKED_FOR, recorded.focus, wanted=True)
+                yield start, action, PERSON
             return
         for view, choice in self._trail.choices():
-            late = aside is not None and view.seq > aside[0].seq
-            if (
-                choice is not None
-                and isinstance(choice.action, CompactConversation)
-                and not late
-            ):
+            if summary_request is not None and view.seq > summary_request.before.seq:
+                continue  # the loop had decided before this view
+            if choice is not None and isinstance(choice.action, CompactConversation):
                 yield view, choice.action, POLICY + choice.by
 
     async def _compact_again(
         self, view: View, action: CompactConversation, recorded: Compacted
     ) -> Event | None:
+        """Return the event of a compaction with the recorded summary; None if it makes no
+        event.
+        """
         trail = self._trail
         world, record = trail.world(), trail.new_record(view)
-        words = _summary(recorded, trail.aside[1] if trail.aside else None)
-        recalled = RecordedModel(words, lambda: record.stay_at(trail.view))
-        own = world.helper()
-        aide = Model(recalled, own.name, own.window, own.price)
-        await compact_conversation(
-            action, replace(world, helper_model=lambda: aide), record, ""
+        settled = trail.summary_request.settled if trail.summary_request else None
+        provider = RecordedModel(
+            _summary(recorded, settled), lambda: record.stay_at(trail.view)
         )
-        return next((e for e in record.made if isinstance(e, Compacted)), None)
+        helper = world.helper()
+        replayed_helper = Model(provider, helper.name, helper.window, helper.price)
+        await compact_conversation(
+            action, replace(world, helper_model=lambda: replayed_helper), record, ""
+        )
+        return next((event for event in record.made if isinstance(event, Compacted)), None)
 
 
 def _event_of_choice(choice: ChosenAction | None, view: View, world: World) -> Event | None:
-    """The event that records a choice; None if the choice alone does not determine it."""
+    """Return the event that would record a choice; None if the choice alone does not determine
+    the event.
+    """
     match choice and choice.action:
         case AskModel() as action:
             return call_start(action, view, world)
@@ -251,36 +274,42 @@ def _event_of_choice(choice: ChosenAction | None, view: View, world: World) -> E
 
 
 def _summary(recorded: Compacted, settled: Settled | None) -> str | ProviderError:
-    """The recorded summary of the model, as far as the journal has it."""
+    """Return the summary that the model gives in the replay, or the recorded error.
+
+    If the conversation was trimmed, the model's summary was rejected and is not in the
+    journal. Another text is returned that is rejected for the same reason: one that is too
+    long, or an empty one.
+    """
     if settled is not None and settled.failed:
         return ProviderError(settled.failed)
     if recorded.kind != "trim":
         return without_tags(recorded.summary)
-    too_long = recorded.reason.endswith("longer than what it stands for")
-    return (
-        "x" * (recorded.size_before + 8 * len(recorded.summary) + 1_000_000)
-        if too_long
-        else " "
-    )
+    if recorded.reason.endswith("longer than what it stands for"):
+        return "x" * (recorded.size_before + 8 * len(recorded.summary) + 1_000_000)
+    return " "
 
 
-class Calls:
-    """Compares the recorded calls with new ones. With `again`, read-only calls are run
-    again to compare results.
+class _CallReplay:
+    """Compares the recorded events of calls with those that the seam would record now.
+
+    With `again`, read-only calls are run again to compare their results.
     """
 
     def __init__(self, trail: ReplayTrail, *, again: bool) -> None:
         self._trail, self._again = trail, again
 
-    async def compare(self, entry: Entry, recorded: Judged | Started | Ended) -> Compared:
+    async def compare(
+        self, entry: Entry, recorded: Judged | Started | Ended
+    ) -> FieldDifferences:
+        """Return the differences of an event of a call; [] if it cannot be computed again."""
         open_call = self._trail.view.conversation.call(recorded.call_id)
         if open_call is None or open_call.result is not None or entry.person is not None:
             return []  # a person who forked the session settled its open calls
         if isinstance(recorded, Ended) and entry.by.startswith(POLICY):
             return [self._compare_settled(entry, open_call, recorded)]
         if isinstance(recorded, Ended) and open_call.stage != "called":
-            doing = (choice for _, choice in self._trail.choices())
-            if not any(c is not None and isinstance(c.action, RunCalls) for c in doing):
+            actions = [choice.action for _, choice in self._trail.choices() if choice]
+            if not any(isinstance(action, RunCalls) for action in actions):
                 return [(KIND, "RunCalls", self._trail.next_action_name())]
         if holds_mask(open_call.call) and open_call.stage != "denied":
             return []  # the arguments that were judged are not stored
@@ -288,8 +317,10 @@ class Calls:
 
     def _compare_settled(
         self, entry: Entry, open_call: OpenCall, recorded: Ended
-    ) -> Found | None:
-        """Compare the end of a call that a policy settled."""
+    ) -> FieldDifference | None:
+        """Return the difference in the end of a call that a policy settled; None if it is
+        equal.
+        """
         first: ChosenAction | None = None
         for view, choice in self._trail.choices():
             first = first or choice
@@ -307,80 +338,73 @@ class Calls:
 
     async def _compare_step(
         self, open_call: OpenCall, recorded: Judged | Started | Ended
-    ) -> Compared:
-        """Compare the next stage of a call with what the seam does now."""
+    ) -> FieldDifferences:
+        """Return the differences of the recorded next stage of a call from what the seam does
+        now.
+        """
         world, views = self._world_at_verdict(recorded), self._trail.views_by_rights()
         match open_call.stage:
             case "called":
-                ways = [calls.begin(open_call.call, world, view) for view in views]
+                stages = [calls.begin(open_call.call, world, view) for view in views]
             case "allowed":
-                ways = [_judge_again(open_call, recorded, world, view) for view in views]
+                stages = [_judge_again(open_call, recorded, world, view) for view in views]
             case "denied":
                 record = self._trail.new_record()
                 await calls.run(open_call.call.id, world, record)
-                ways = [record.made]
+                stages = [record.made]
             case "started":
                 return await self._compare_result(open_call, recorded)
             case _:
-                ways = [list[Event]()]
-        ends = [
-            difference_or_none(recorded, way[0] if way else None, "nothing") for way in ways
-        ]
-        return [None if None in ends else ends[0]]
+                stages = [list[Event]()]
+        events = [stage[0] if stage else None for stage in stages]
+        return [_difference_from_all(recorded, events, "nothing")]
 
-    async def _compare_result(self, open_call: OpenCall, recorded: Event) -> Compared:
-        """Compare how a started call ended: whether it may continue, and its result."""
-        world, record, id_ = (
-            self._trail.world(),
-            self._trail.new_record(),
-            open_call.call.id,
-        )
-        tool = world.tool(open_call.call.name)
+    async def _compare_result(
+        self, open_call: OpenCall, recorded: Event
+    ) -> FieldDifferences:
+        """Return the differences in the end of a started call: whether it may run, and its
+        result.
+        """
+        world, record = self._trail.world(), self._trail.new_record()
+        id_, tool = open_call.call.id, world.tool(open_call.call.name)
         if calls.was_interrupted(open_call, world, record):
-            return [
-                difference_or_none(
-                    recorded, Ended(id_, "unknown", calls.UNKNOWN_OUTCOME), ""
-                )
-            ]
+            return [difference(recorded, Ended(id_, "unknown", calls.UNKNOWN_OUTCOME))]
         if tool is None:
-            return [
-                difference_or_none(recorded, Ended(id_, "unknown", SECRET_NOT_KEPT), "")
-            ]
+            return [difference(recorded, Ended(id_, "unknown", SECRET_NOT_KEPT))]
         if not isinstance(recorded, Ended):
             return [(KIND, type(recorded).__name__, "Ended")]
         if recorded.text == PATH_MOVED:
-            return []  # where links led then is unknown
-        allowed = self._compare_refusal(open_call, tool, recorded)
-        if (
-            self._again
-            and recorded.outcome in ("done", "failed")
-            and self._is_repeatable(tool)
-        ):
-            return [allowed, await self._repeat_call(open_call, tool, recorded, record)]
-        return [allowed]
+            return []  # it is unknown where links led then
+        refusal = self._compare_refusal(open_call, tool, recorded)
+        has_result = recorded.outcome in ("done", "failed")
+        if self._again and has_result and self._is_repeatable(tool):
+            return [refusal, await self._repeat_call(open_call, tool, recorded, record)]
+        return [refusal]
 
     def _compare_refusal(
         self, open_call: OpenCall, tool: Tool, recorded: Ended
-    ) -> Found | None:
-        """Compare the check of permissions right before a call is executed."""
+    ) -> FieldDifference | None:
+        """Return the difference in the check of permissions right before a call is executed."""
         world, bare = self._trail.world(), replace(open_call, hash="")
         about = access_as_judged(bare, open_call.call, tool, world)
         if about is None:
             return None
-        ways = [
+        refusals = [
             denial(
                 open_call.call.id, judge(about, world, view, parent=world.lineage.parent)
             )
             for view in self._trail.views_by_rights()
         ]
         if recorded.outcome == "refused":
-            ends = [difference_or_none(recorded, way, "the call is done") for way in ways]
-            return None if None in ends else ends[0]
-        if None in ways or recorded.outcome == "stopped":
+            return _difference_from_all(recorded, refusals, "the call is done")
+        if None in refusals or recorded.outcome == "stopped":
             return None
-        return difference(recorded, next(way for way in ways if way))
+        return difference_or_none(recorded, refusals[0], "")
 
     def _is_repeatable(self, tool: Tool) -> bool:
+        """Whether the tool is read-only, and can run in a replay, which lacks some
+        dependencies.
+        """
         world = self._trail.world()
         place = {"files": world.files, "commands": world.commands}
         available = {*world.tool_dependencies, *_OWN_DEPENDENCIES} - {_REPL_NAME}
@@ -389,7 +413,10 @@ class Calls:
 
     async def _repeat_call(
         self, open_call: OpenCall, tool: Tool, recorded: Ended, record: ReplayRecord
-    ) -> Found | None:
+    ) -> FieldDifference | None:
+        """Run a recorded call again; return the first difference to its recorded end,
+        or None.
+        """
         world = self._trail.world()
         own: dict[str, object] = {"call": open_call.call.id, "deferred": world.deferred}
         own |= {"files": world.files, "commands": world.commands}
@@ -399,7 +426,7 @@ class Calls:
         )
 
     def _world_at_verdict(self, recorded: Event) -> World:
-        """Return the world as it was at this verdict: with a user to ask, or without one."""
+        """Return the world of this verdict: with a user to ask only if there was one then."""
         world = self._trail.world()
         match recorded:
             case Judged(verdict="ask"):
@@ -412,10 +439,24 @@ class Calls:
                 return world
 
 
+def _difference_from_all(
+    recorded: Event, possible: Sequence[Event | None], instead: str
+) -> FieldDifference | None:
+    """Return the difference of `recorded` from the first of the `possible` events.
+
+    Return None if `recorded` equals one of them. `instead` names what would happen where a
+    possible event is None.
+    """
+    differences = [difference_or_none(recorded, event, instead) for event in possible]
+    return None if None in differences else differences[0]
+
+
 def _judge_again(
     open_call: OpenCall, recorded: Event, world: World, view: View
 ) -> Sequence[Event]:
-    """Judge an allowed call again. The targets of links are those that were recorded."""
+    """Judge an allowed call again, with the recorded targets of links, and return the
+    events.
+    """
     opening = calls.begin(open_call.call, world, view)
     if isinstance(recorded, Judged) and recorded.hash != open_call.hash:
         return opening

@@ -1,6 +1,6 @@
-"""The differences that a replay reports, and how two events compare.
+"""The differences that a replay reports, and how two events are compared.
 
-`IGNORED_FIELDS` lists what legitimately differs between two runs of the same code.
+`IGNORED_FIELDS` lists the fields that may differ between two runs of the same code.
 """
 
 from collections.abc import Mapping
@@ -14,22 +14,23 @@ from refold.journal.events.kinds import Compacted, Event, Judged
 from refold.values.secret_mask import has_mask
 from refold.values.text import clean_struct
 
-# Times, epochs and hashes of lines are the envelope's, and never compared. Of events:
+# Times, epochs and hashes of lines are in the envelope, and never compared. Event fields:
 IGNORED_FIELDS: Mapping[str, frozenset[str]] = {
     # Prices change, and the loop does not set them.
     "ModelAsked": frozenset({"dollars"}),
-    # Where links lead depends on the disk. A verdict on another file than then is not
-    # compared at all; the hash covers the other names in a call.
+    # The targets of links depend on the disk. A verdict on a different file is not compared
+    # at all; the hash covers the other names in a call.
     "Judged": frozenset({"real_path", "hash", "changes"}),
 }
 KIND, BY, POLICY = "kind", "by", "policy "
-Found: TypeAlias = tuple[str, object, object]  # a field, and both values
+# The name of a field, with its recorded and its new value.
+FieldDifference: TypeAlias = tuple[str, object, object]
 
 
 class Divergence(Struct, frozen=True):
     """Event `seq`, of step `step` of its turn, would be different now.
 
-    `field` is where the two differ; "kind" means another kind of event, "by" another
+    `field` is the field that differs. "kind" means that the kind of event differs, and "by" the
     policy.
     """
 
@@ -43,9 +44,10 @@ class Divergence(Struct, frozen=True):
 
 
 class Replayed(Struct, frozen=True):
-    """`checked` events were computed again, in `steps` responses; `divergences` differ.
+    """The result of a replay: `checked` events of `steps` responses were computed again.
 
-    `briefings` says how the system prompt would differ: sentences.
+    `divergences` lists the differences. `briefings` has sentences about the differences of
+    the system prompt.
     """
 
     steps: int
@@ -55,22 +57,25 @@ class Replayed(Struct, frozen=True):
 
 
 def to_plain(event: Event) -> dict[str, object]:
-    """Convert an event to the plain values that a journal stores."""
+    """Return an event as the plain values that a journal stores."""
     data = codec.dump(clean_struct(event))
     return cast("dict[str, object]", msgspec.json.decode(data))
 
 
 def difference_or_none(
     recorded: Event, replayed: Event | None, instead: str
-) -> Found | None:
-    """Like `difference`; `instead` names what happens now if there is no such event."""
+) -> FieldDifference | None:
+    """Return the first difference between two events, or None if they are equal.
+
+    If `replayed` is None, the difference is that `instead` would happen now.
+    """
     if replayed is None:
         return KIND, codec.kind_of(recorded), instead
     return difference(recorded, replayed)
 
 
-def difference(recorded: Event, replayed: Event) -> Found | None:
-    """The first field in which two events differ, and both values."""
+def difference(recorded: Event, replayed: Event) -> FieldDifference | None:
+    """Return the first field in which two events differ, or None if they are equal."""
     kind, replayed_kind = codec.kind_of(recorded), codec.kind_of(replayed)
     if kind != replayed_kind:
         return (
@@ -78,19 +83,20 @@ def difference(recorded: Event, replayed: Event) -> Found | None:
             kind,
             f"{replayed_kind} {msgspec.json.encode(to_plain(replayed)).decode()}",
         )
-    if _leads_elsewhere(recorded, replayed):
+    if _judged_other_file(recorded, replayed):
         return None
     was, would_be = to_plain(recorded), to_plain(replayed)
     ignored = IGNORED_FIELDS.get(kind, frozenset[str]())
     if isinstance(recorded, Compacted) and has_mask(recorded.summary):
-        ignored = ignored | {"after"}  # counted before a secret was masked
+        ignored = ignored | {"after"}  # characters are counted before a secret is masked
     for field in {**was, **would_be}:
         if field not in ignored and was.get(field) != would_be.get(field):
             return field, was.get(field), would_be.get(field)
     return None
 
 
-def _leads_elsewhere(recorded: Event, replayed: Event) -> bool:
+def _judged_other_file(recorded: Event, replayed: Event) -> bool:
+    """Whether the path of a call leads to another file now, because of a link."""
     match recorded, replayed:
         case Judged(real_path=was), Judged(real_path=is_):
             return was != is_

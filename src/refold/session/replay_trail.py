@@ -1,14 +1,16 @@
-"""The position of a replay, the views its loop may have seen, and its recorder.
+"""The position of a replay, the views that its loop may have seen, and its recorder.
 
-Between what the loop sees and what it records, events from outside may arrive. So all views
-since its last action are kept, and each of them is one it may have seen. `ReplayRecord`
-collects what the engine records; `RecordedModel` is a provider that repeats the recorded
-responses. Neither uses a disk or a network.
+Between the moment when the loop reads the view and the moment when it records its action,
+events from outside may arrive. So the loop may have decided on any view since its last action,
+and all of these views are stored. `ReplayRecord` collects what the engine records;
+`RecordedModel` is a provider that repeats the recorded responses. Neither uses a disk or a
+network.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from hashlib import sha256
 
+from msgspec import Struct
 from msgspec.json import decode
 from msgspec.structs import replace
 
@@ -42,7 +44,7 @@ from refold.views.system_prompt_diff import differences
 
 Blobs = Callable[[str], Awaitable[bytes]]
 
-# After these events the loop decides again: its last decision is carried out.
+# After one of these events the loop decides again: its last decision was carried out.
 _ALREADY_DONE = (
     TurnStarted, ModelAsked, Delivered, AnswerRejected, Compacted, TurnEnded, ModelAnswered, ModelFailed,
     SessionStarted, SessionResumed, SystemPromptSet,
@@ -50,9 +52,10 @@ _ALREADY_DONE = (
 
 
 class ReplayRecord:
-    """Implements the engine's `Record`. `made` is all that was recorded into it.
+    """Implements the engine's `Record`. `made` has all events that were recorded into it.
 
-    It begins at `view`, the view of a writer that began after event `since`.
+    The record begins at `view`. `since` is the last event before the writer that is replayed.
+    That writer had the secrets of later calls only.
     """
 
     def __init__(self, view: View, since: int, blobs: Blobs) -> None:
@@ -60,7 +63,7 @@ class ReplayRecord:
         self._blobs, self._fixed = blobs, False
 
     def stay_at(self, view: View) -> None:
-        """Stay at this view, whatever is recorded."""
+        """Keep this view from now on, whatever is recorded."""
         self.view, self._fixed = view, True
 
     async def __call__(self, *events: Event, kept: bool = False, author: str = "") -> View:
@@ -82,15 +85,19 @@ class ReplayRecord:
         return bool(events)
 
     async def wait_for_event(self, after: int) -> None:
-        """A replay has no other clients, so there are no events."""
+        """Return at once: a replay has no other clients, so no other event will be
+        recorded.
+        """
 
     def publish(self, live: Live) -> None:
-        """A replay has no watchers."""
+        """Do nothing: a replay has no watchers."""
 
     async def put(self, blob: bytes) -> str:
+        """Return the name that the blob would have. Nothing is stored."""
         return sha256(blob).hexdigest()
 
     async def put_bytes(self, blob: bytes) -> str:
+        """Return the name that the blob would have. Nothing is stored."""
         return sha256(blob).hexdigest()
 
     async def put_image(self, image: ImageData) -> tuple[Image, str]:
@@ -100,38 +107,51 @@ class ReplayRecord:
         return await self._blobs(name)
 
     def unmask(self, call: ToolCall) -> ToolCall | None:
-        """The call; None if its writer no longer had the arguments unmasked."""
+        """Return the call; None if its secrets were masked for its writer, too."""
         open_call = self.view.conversation.call(call.id)
         is_own = open_call is not None and open_call.called > self.since
         return call if is_own or not holds_mask(call) else None
 
 
+class SummaryRequest(Struct, frozen=True):
+    """A request for a summary, with the view before it, and with its end, or None while it is
+    open.
+    """
+
+    before: View
+    settled: Settled | None = None
+
+
 class ReplayTrail:
-    """`world_for` gives the world of a turn as it would be now."""
+    """The views of a replay. `world_for` returns the world that a turn would have now."""
 
     def __init__(self, world_for: Callable[[View], World], blobs: Blobs) -> None:
         self._world_for, self._blobs = world_for, blobs
         self.view, self.since, self._epoch = View(), 0, 0
-        self._world: World | None = None  # of the turn under way
+        self._world: World | None = None  # of the running turn
         self._seen = list[View]()  # newest last
-        self._rights = list[View]()  # of this step, where rights changed
-        # The view before a summary was requested, and how that request was settled.
-        self.aside: tuple[View, Settled | None] | None = None
+        self._rights = list[View]()  # views of this step at which rights changed
+        self.summary_request: SummaryRequest | None = None  # since the last decision
         self.briefings = list[tuple[int, str]]()
 
     def move_to(self, entry: Entry) -> None:
-        """Continue with another writer, from its first event: it did not have the earlier views."""
+        """Forget the earlier views if this is the first event of another writer.
+
+        That writer did not see them.
+        """
         if entry.epoch != self._epoch or isinstance(entry.event, SessionResumed):
             self._epoch, self.since = entry.epoch, self.view.seq
             self._seen, self._rights = [self.view], [self.view]
             self._world = None
 
     def apply(self, entry: Entry) -> None:
-        """Apply the recorded event."""
+        """Apply the recorded event to the view, and store the views that the loop may have
+        seen.
+        """
         event, before = entry.event, self.view
         self.view = view = apply(before, entry)
         if isinstance(event, _ALREADY_DONE):
-            self._seen, self.aside = [], None
+            self._seen, self.summary_request = [], None
         if isinstance(event, ModelAsked) or not self._rights:
             self._rights = [view]
         elif view.rights != before.rights:
@@ -141,39 +161,43 @@ class ReplayTrail:
             case TurnStarted() | SystemPromptSet() | TurnEnded():
                 self._world = None
             case Reserved(purpose="summary"):
-                self.aside = (before, None)
-            case Settled() if self.aside:
-                self.aside = (self.aside[0], event)
+                self.summary_request = SummaryRequest(before)
+            case Settled() if self.summary_request:
+                self.summary_request = replace(self.summary_request, settled=event)
             case _:
                 pass
 
     def world(self) -> World:
-        """The dependencies of the running turn, as they would be now."""
+        """Return the dependencies of the running turn, as they would be now."""
         if self._world is None:
-            # What hooks said is in the journal; none is run again.
+            # The journal has the outcomes of hooks; no hook is run again.
             self._world = replace(self._world_for(self.view), hooks=None)
             if self.view.turn.seq:
-                recorded, current = (
-                    self.view.conversation.system_prompt,
-                    self._world.system_prompt(),
-                )
-                known = {sentence for _, sentence in self.briefings}
-                new = [item for item in differences(recorded, current) if item not in known]
+                recorded = self.view.conversation.system_prompt
+                current = self._world.system_prompt()
+                reported = {sentence for _, sentence in self.briefings}
+                sentences = differences(recorded, current)
+                new = [sentence for sentence in sentences if sentence not in reported]
                 self.briefings += [(self.view.seq, sentence) for sentence in new]
         return self._world
 
     def choices(self) -> Iterator[tuple[View, ChosenAction | None]]:
-        """Decide again on each view that the loop may have seen, newest first."""
+        """Yield each view that the loop may have seen, newest first, with the decision on it.
+
+        The decision None means that nothing is left to do.
+        """
         policies = self.world().policies
         for view in reversed(self._seen):
             yield view, decide(view, policies)
 
     def next_action_name(self) -> str:
-        """The name of the action that would come next."""
-        return choice_name(next(self.choices(), (None, None))[1])
+        """Return the name of the action that would come next."""
+        for _, choice in self.choices():
+            return choice_name(choice)
+        return choice_name(None)
 
     def views_by_rights(self) -> Iterator[View]:
-        """The views whose rights may have applied, newest first."""
+        """Yield the views whose rights may have been in force, newest first."""
         return reversed(self._rights or [self.view])
 
     def new_record(self, view: View | None = None) -> ReplayRecord:
@@ -187,12 +211,15 @@ def choice_name(choice: ChosenAction | None) -> str:
 
 
 class RecordedModel:
-    """A model that gives the recorded response, once; `on_end` is called before that."""
+    """A model that answers a request with the recorded text or error, after calling
+    `on_end`.
+    """
 
     def __init__(self, words: str | ProviderError, on_end: Callable[[], None]) -> None:
         self._words, self._then = words, on_end
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yield the recorded text as one delta, or raise the recorded error."""
         self._then()
         if isinstance(self._words, ProviderError):
             raise self._words
@@ -201,29 +228,29 @@ class RecordedModel:
 
 
 def holds_mask(call: ToolCall) -> bool:
-    """Whether the call held a secret, of which only the mask is stored."""
+    """Whether the call contained a secret, of which only the mask is stored."""
     return has_mask(bytes(call.arguments))
 
 
 def deltas_of(answer: ModelAnswered) -> Iterator[Delta]:
-    """A recorded answer as the deltas of a provider."""
+    """Yield the deltas from which a provider would have made a recorded response."""
     for index, part in enumerate(answer.message.parts):
         match part:
             case Text(text):
                 yield TextDelta(text)
             case Thinking(text, wire, data):
                 yield ThinkingDelta(text, wire, data)
-            case ToolCall(_, name, arguments, theirs, wire, data):
+            case ToolCall(_, name, arguments, provider_id, wire, data):
                 words = bytes(arguments).decode()
-                if words.startswith('"'):  # no JSON object: it was recorded as text
+                if words.startswith('"'):  # not a JSON object, so it was recorded as text
                     words = decode(words, type=str)
-                yield CallDelta(index, words, theirs, name, wire, data)
+                yield CallDelta(index, words, provider_id, name, wire, data)
             case Image() | ToolResult():
                 pass
     yield Done(answer.usage, answer.stop, why=answer.refusal)
 
 
 def comparable_content(message: Message) -> tuple[object, ...]:
-    """The content of an answer that does not depend on how it was cut into pieces."""
+    """Return the content of a response, with texts in a row joined, for a comparison."""
     calls = [(c.id, c.name, bytes(c.arguments), c.provider_id) for c in message.calls]
     return message.text, *calls

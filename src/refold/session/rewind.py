@@ -1,8 +1,8 @@
 """Rewind: restores the conversation, the files or both to their state before an event.
 
-`plan_rewind` is pure: it says what can be restored at an event. `preview` reads and changes
-nothing; `rewind` does it, and says how to undo that. The fold keeps the marks of the
-conversation, `place.port.Snapshots` the snapshots; clients ask the user.
+`plan_rewind` is pure: it returns what can be restored at an event. `preview` reads, and changes
+nothing. `rewind` restores, and reports how to undo that. The fold stores the marks of the
+conversation, and `place.port.Snapshots` stores the snapshots of files. Clients ask the user.
 """
 
 from bisect import bisect_left, bisect_right
@@ -35,19 +35,19 @@ _MAX_NAMED_FILES = 10  # in one sentence
 
 
 def plan_rewind(view: View, seq: int, scope: RewindScope) -> RewindPlan:
-    """Return what a rewind to event `seq` restores.
+    """Return what a rewind to event `seq` restores: by `scope`, conversation, files or both.
 
-    Raises `BadInput` if the session cannot be rewound to it.
+    Raises `BadInput` if the session cannot be rewound to that event.
     """
     if not 0 < seq <= view.seq:
         raise BadInput(f"there is no event {seq}: this session has {view.seq} events")
-    mark = _mark(view, seq) if scope != "files" else 0
+    mark = _newest_mark(view, seq) if scope != "files" else 0
     if scope == "conversation":
         return RewindPlan(seq, scope, mark)
-    stays = view.checkpoints.untouched_directories(seq)
-    if scope == "files" and stays and view.checkpoints.at(seq) is None:
+    untouched = view.checkpoints.untouched_directories(seq)
+    if scope == "files" and untouched and view.checkpoints.at(seq) is None:
         raise BadInput(
-            f"what was changed since event {seq} is in {_name_files(stays)}, and the session "
+            f"what was changed since event {seq} is in {_name_files(untouched)}, and the session "
             "works elsewhere now: go there first (/cd)"
         )
     if scope == "files" and not view.checkpoints.checkpoints:
@@ -55,13 +55,13 @@ def plan_rewind(view: View, seq: int, scope: RewindScope) -> RewindPlan:
             "this session has no checkpoint of files, so there is nothing to restore: "
             "only the conversation can be rewound"
         )
-    return RewindPlan(seq, scope, mark, view.checkpoints.at(seq), stays)
+    return RewindPlan(seq, scope, mark, view.checkpoints.at(seq), untouched)
 
 
 async def preview(
     view: View, snapshots: Snapshots, seq: int, scope: RewindScope
 ) -> RewindPreview:
-    """Return what `rewind` would do. Nothing is changed and nothing recorded."""
+    """Return what `rewind` would do. Nothing is changed or recorded."""
     result, _ = await _compare_files(view, snapshots, plan_rewind(view, seq, scope))
     return result
 
@@ -75,11 +75,11 @@ async def rewind(
     drift: DriftRule = "refuse",
     paths: Collection[str] = (),
 ) -> RewindReport:
-    """Restore what was planned for event `seq`. Raises `BadInput`, with nothing done, if changes
-    would be lost.
+    """Restore what `plan_rewind` returns for event `seq`; of files, only `paths`, unless empty.
 
-    Those are changes that other programs made since. With `force` they are checkpointed and then
-    overwritten.
+    `drift` is for files that other programs have changed since the snapshot. With "refuse",
+    `BadInput` is raised and nothing is restored. With "keep", these files are left as they are.
+    With "overwrite", they are restored after a checkpoint of their content.
     """
     if session.running or session.view.turn.seq:
         raise BadInput("a turn of this session is running: end it, then rewind")
@@ -101,27 +101,30 @@ async def rewind(
 
 
 def rewind_points(view: View, snapshots: Snapshots | None) -> tuple[RewindPoint, ...]:
-    """The points of a session, oldest first. Reads the disk: call it from a thread."""
-    gone = _messages_to_withdraw(view.checkpoints.points)
-    marked = [
-        candidate for candidate in view.checkpoints.points if view.mark_at(candidate.seq)
-    ]
-    # If both were rewound at once, the conversation's point stands for both.
-    both = {candidate.seq + 1 for candidate in marked if candidate.kind == "rewound"}
-    alone = (
-        p for p in view.checkpoints.points if p.kind == "restored" and p.seq not in both
+    """Return the points to which a session can be rewound, oldest first.
+
+    The function reads the disk: call it in a thread.
+    """
+    rewound = _rewound_messages(view.checkpoints.points)
+    marked = [point for point in view.checkpoints.points if view.mark_at(point.seq)]
+    # A rewind of both is two events in a row; only that of the conversation is listed.
+    second_events = {point.seq + 1 for point in marked if point.kind == "rewound"}
+    files_only = (
+        point
+        for point in view.checkpoints.points
+        if point.kind == "restored" and point.seq not in second_events
     )
-    points = sorted((*marked, *alone), key=lambda each: each.seq)
+    points = sorted((*marked, *files_only), key=lambda point: point.seq)
     if not points:
         return ()
-    after = [view.checkpoints.at(candidate.seq) for candidate in points[1:]] + [
-        view.checkpoints.newest
-    ]
+    # For each point, the checkpoint at the next point.
+    after = [view.checkpoints.at(point.seq) for point in points[1:]]
+    after.append(view.checkpoints.newest)
     return tuple(
         RewindPoint(
             **asdict(point),
             files=_count_changed_files(view, snapshots, point, next_point),
-            in_conversation=point.seq not in gone,
+            in_conversation=point.seq not in rewound,
         )
         for point, next_point in zip(points, after, strict=True)
     )
@@ -130,6 +133,7 @@ def rewind_points(view: View, snapshots: Snapshots | None) -> tuple[RewindPoint,
 async def _compare_files(
     view: View, snapshots: Snapshots, plan: RewindPlan
 ) -> tuple[RewindPreview, SnapshotTaken]:
+    """Return what the rewind would change, and a new snapshot of the present files."""
     if plan.checkpoint is None:
         return RewindPreview(plan), SnapshotTaken(())
     try:
@@ -143,18 +147,17 @@ async def _compare_files(
         )
     except ToolFailed as error:
         raise BadInput(f"the files cannot be read: {error}") from error
-    alone = tuple(
-        sorted(
-            {root for root, _ in snapshot.trees}
-            - {root for root, _ in plan.checkpoint.trees}
-        )
-    )
+    roots = {root for root, _ in snapshot.trees}
+    new_roots = tuple(sorted(roots - {root for root, _ in plan.checkpoint.trees}))
     lost = tuple(change.path for change in changes if change.path in drift)
-    return RewindPreview(plan, changes, lost, alone), snapshot
+    return RewindPreview(plan, changes, lost, new_roots), snapshot
 
 
 def _restrict(result: RewindPreview, paths: Collection[str]) -> RewindPreview:
-    """The preview for these `paths` only. Raises `BadInput` for one that has not changed."""
+    """Return the preview, limited to these `paths`.
+
+    Raises `BadInput` for a path that has not changed.
+    """
     if not paths:
         return result
     changed = {change.path for change in result.changes}
@@ -179,18 +182,22 @@ def _restrict(result: RewindPreview, paths: Collection[str]) -> RewindPreview:
 
 
 def _keep_drift(result: RewindPreview) -> RewindPreview:
-    """The preview without the files that other programs changed."""
+    """Return the preview without the files that other programs changed."""
     changes = tuple(c for c in result.changes if c.path not in result.drift)
     return replace(result, changes=changes)
 
 
 def _files_changed_since(view: View, snapshots: Snapshots, trees: Trees) -> set[str]:
-    if view.checkpoints.doubtful:  # interrupted: the changes may be our own
+    """Return the files that other programs changed between the last checkpoint and `trees`."""
+    if view.checkpoints.doubtful:  # after an interruption, the changes may be refold's own
         return set()
     return {change.path for change in snapshots.changes(view.checkpoints.trees, trees)}
 
 
 async def _rewind_conversation(session: Session, result: RewindPreview) -> RewindReport:
+    """Record the rewind of the conversation, unless the plan leaves the conversation
+    unchanged.
+    """
     if not result.plan.mark:
         return RewindReport(result)
     mark = result.plan.mark
@@ -208,8 +215,12 @@ async def _rewind_with_files(
     snapshot: SnapshotTaken,
     paths: tuple[str, ...],
 ) -> RewindReport:
+    """Restore the files, and rewind the conversation, too, if the plan has a mark for it.
+
+    `snapshot`, the state before the rewind, is recorded as a checkpoint to return to.
+    """
     checkpoint, mark = result.plan.checkpoint, result.plan.mark
-    assert checkpoint is not None  # there are changes
+    assert checkpoint is not None  # a file changed, so a checkpoint exists
     record = session.record
     before = Checkpointed(snapshot.trees, snapshot.left_out)
     if not await record.append_if(
@@ -226,23 +237,26 @@ async def _rewind_with_files(
         raise BadInput(str(error)) from error
     except anyio.get_cancelled_exc_class():
         await _save_checkpoint(record, snapshots)
-        way = f"rewind to event {result.plan.seq} again to complete it"
+        advice = f"rewind to event {result.plan.seq} again to complete it"
         record.publish(
-            Waiting(0, f"the rewind was interrupted: {way}, or to {undo} to undo it")
+            Waiting(0, f"the rewind was interrupted: {advice}, or to {undo} to undo it")
         )
         raise
     with anyio.CancelScope(shield=True):  # changes to files must be recorded
         restored = FilesRestored(checkpoint.seq, undo, files, paths)
-        # The conversation first: just before that event, both are unchanged.
+        # The conversation is rewound first: if that fails, both are still unchanged.
         events = (Rewound(mark), restored) if mark else (restored,)
         await record(*events, kept=True, author="person")
-        undo = record.view.seq - 1 if mark else undo
+        if mark:
+            undo = record.view.seq - 1  # the event `Rewound`
         await _save_checkpoint(record, snapshots)
     return RewindReport(result, files, undo)
 
 
 async def _save_checkpoint(record: Recorder, snapshots: Snapshots) -> None:
-    """Record the files as they are now: the next rewind knows that these changes are ours."""
+    """Record a checkpoint of the present files, so that the next rewind does not take the
+    changes for those of another program.
+    """
     with anyio.CancelScope(shield=True):
         snapshots.note_change()
         try:
@@ -258,11 +272,14 @@ def _show_progress(record: Recorder, done: int, total: int) -> None:
 
 
 def _events_if_idle(view: View, event: Event) -> Sequence[Event]:
+    """Return the event; none while a turn runs."""
     return () if view.turn.seq else (event,)
 
 
-def _mark(view: View, seq: int) -> int:
-    """The newest mark of the conversation that is not after `seq`."""
+def _newest_mark(view: View, seq: int) -> int:
+    """Return the event of the newest mark at or before `seq`. Raises `BadInput` if there is
+    none.
+    """
     index = bisect_right(view.marks, seq, key=lambda mark: mark.seq)
     if not index:
         raise BadInput(f"there was no message yet at event {seq}: choose a later one")
@@ -272,6 +289,10 @@ def _mark(view: View, seq: int) -> int:
 def _count_changed_files(
     view: View, snapshots: Snapshots | None, point: RewindTarget, after: Checkpoint | None
 ) -> int | None:
+    """Return the number of files that changed between `point` and the checkpoint `after`.
+
+    If `after` is None, the newest checkpoint is used. Return None if the number is unknown.
+    """
     before = view.checkpoints.at(point.seq)
     after = after or view.checkpoints.newest
     if before is None or before.seq >= after.seq:
@@ -280,17 +301,17 @@ def _count_changed_files(
         return None
     try:
         return len(snapshots.changes(before.trees, after.trees))
-    except ToolFailed:  # that snapshot is lost; the conversation can still be rewound
+    except ToolFailed:  # the snapshot is lost; the conversation can still be rewound
         return None
 
 
-def _messages_to_withdraw(points: Sequence[RewindTarget]) -> set[int]:
-    """The messages that are no longer part of the conversation."""
+def _rewound_messages(points: Sequence[RewindTarget]) -> set[int]:
+    """Return the event numbers of the messages that a rewind removed from the conversation."""
     seqs = list[int]()
-    conversations = list[tuple[int, ...]]()  # after each point
+    conversations = list[tuple[int, ...]]()  # the messages after each point
     conversation: tuple[int, ...] = ()
     for point in points:
-        if point.kind == "rewound":
+        if point.kind == "rewound":  # the conversation is as it was before event `to`
             before = bisect_left(seqs, point.to)
             conversation = conversations[before - 1] if before else ()
         elif point.kind == "said":
@@ -301,9 +322,6 @@ def _messages_to_withdraw(points: Sequence[RewindTarget]) -> set[int]:
 
 
 def _name_files(paths: Sequence[str]) -> str:
-    ending = (
-        f" and {len(paths) - _MAX_NAMED_FILES} more"
-        if len(paths) > _MAX_NAMED_FILES
-        else ""
-    )
-    return ", ".join(escape_to_one_line(path) for path in paths[:_MAX_NAMED_FILES]) + ending
+    names = ", ".join(map(escape_to_one_line, paths[:_MAX_NAMED_FILES]))
+    unnamed = len(paths) - _MAX_NAMED_FILES
+    return f"{names} and {unnamed} more" if unnamed > 0 else names

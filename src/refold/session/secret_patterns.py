@@ -1,22 +1,27 @@
-"""Patterns of well-known kinds of secrets, complete or still arriving. Pure.
+"""Finds secrets of well-known kinds, by patterns, in complete text and in text that still
+arrives.
 
-Values that are known to be secret are in `redactor`.
+Pure.
+
+`redactor` handles values that are known to be secret.
 """
 
 import re
 from collections.abc import Callable, Iterator
-from functools import reduce
 
-# Where a word begins: in JSON also after the escape of a control character, on a
-# terminal after a colour code, and in an address after `%3D`.
+# The beginning of a word. In JSON a word may also follow the escape of a control character,
+# on a terminal a colour code, and in an address `%3D`.
 _EDGE_PATTERN = (
     rb"(?:\b|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4})|(?<=[0-9;\[]m)|(?<=\[K)"
     rb"|(?<=%[0-9A-Fa-f]{2}))"
 )
-SEEN_BEFORE = 6  # the most that `_EDGE_PATTERN` looks back
-STREAMED_BYTES = 256  # of a secret that arrives in pieces: what follows is one already
-# How each kind begins, the letters that follow, and how many of them. Each takes all of its
-# word: behind the mask of half a word, another kind would seem to begin.
+SEEN_BEFORE = 6  # how far `_EDGE_PATTERN` looks back at most
+# Bytes of a possible secret that a stream holds back. A longer text that fits a pattern is
+# certainly a secret.
+STREAMED_BYTES = 256
+# The beginning of each kind, the letters that may follow, and how many. A pattern takes the
+# whole word: if it masked only half of a word, the other half could look like a secret of
+# another kind.
 _TOKEN_PATTERNS = (
     (rb"sk-", rb"[A-Za-z0-9_-]", rb"{20,}"),
     (rb"gh[pousr]_", rb"[A-Za-z0-9]", rb"{36,}"),
@@ -54,7 +59,8 @@ _TOKEN_PATTERNS = (
     (rb"AGE-SECRET-KEY-1", rb"[A-Z0-9]", rb"{58}\b"),
 )
 _JWT_SEGMENT = rb"eyJ[A-Za-z0-9_-]{10,}"
-# Of more than three parts, the last three: a stream has sent the others by then.
+# In a text of more than three parts only the last three are masked, because a stream has sent
+# the first ones by then.
 _JWT_PATTERN = (
     _EDGE_PATTERN
     + _JWT_SEGMENT
@@ -64,9 +70,10 @@ _JWT_PATTERN = (
     + _JWT_SEGMENT
     + rb"\.)[A-Za-z0-9_-]{10,}"
 )
-# Only what a key is made of may stand between: nothing else can hide behind a mask. A line
-# begins as in a file, in JSON, a list, a quote or a diff, or as `grep`, `cat -n` and `read_file`
-# number it. Nothing is tried twice (`(?>`, `*+`), so that a key without end takes no time.
+# Between BEGIN and END only the content of a key is allowed, so that nothing else can be
+# hidden behind the mask. A line may begin as in a file, in JSON, a list, a quote or a diff,
+# or be numbered as by `grep`, `cat -n` and `read_file`. Nothing is tried twice (`(?>`,
+# `*+`), so that a key without an end takes little time.
 _DASH_PATTERN = rb"-(?=-----END |[^-])"
 _INDENT_PATTERN = rb"(?:[ \t>+|#*]|\\+t|" + _DASH_PATTERN + rb")*+"
 _FILE_PATTERN = rb"(?:[\w./]|-(?!-)){1,200}(?::|" + _DASH_PATTERN + rb")"
@@ -84,8 +91,9 @@ _PEM_LINE = LINE_START + rb"(?:" + _PEM_HEADER + rb")|" + LINE_START + _PEM_LETT
 _PEM_BODY = _PEM_LETTERS + rb"(?>" + _PEM_LINE + rb")*+"
 _PEM_NAME = rb"[A-Z ]*PRIVATE KEY(?: BLOCK)?-----"
 _PEM_PATTERN = rb"-----BEGIN " + _PEM_NAME + _PEM_BODY + rb"-----END " + _PEM_NAME
-# The beginnings are searched first: most texts hold none, and the search is cheap.
-# Patterns stay bytes until one is needed: a start would wait for all to be compiled.
+# The beginnings are searched first: most texts contain none, and the search is cheap.
+# Patterns are bytes until one is needed, because compiling all of them would delay the
+# start.
 _SECRET_SHAPES: tuple[tuple[bytes, bytes], ...] = (
     *(
         (begins.partition(b"[")[0], _EDGE_PATTERN + begins + letters + count)
@@ -101,47 +109,54 @@ _PEM_BEGIN = b"-----BEGIN "
 
 
 def mask_secrets(data: bytes, mask_of: Callable[[bytes], bytes], start: int = 0) -> bytes:
-    """`data` with a mask in the place of each likely secret that begins at `start` or
-    later."""
+    """Return `data` with a mask in place of each likely secret that begins at `start` or
+    later.
+    """
     for shape in shapes_in(data):
         data = b"".join(_mask_shape(data, shape, mask_of, start))
     return data
 
 
 def shapes_in(data: bytes) -> Iterator[re.Pattern[bytes]]:
-    """The patterns that may match in `data`, in their order."""
+    """Yield the patterns that may match in `data`, in their order."""
     for start, shape in _SECRET_SHAPES:
         if start in data:
             yield re.compile(shape)
 
 
 def possible_secret_start(data: bytes, start: int) -> int:
-    """The position in `data`, from `start` on, of something that more data could make a secret
-    of.
+    """Return the position in `data`, from `start` on, at which a secret may begin that more
+    data would complete.
 
-    The length of `data` if there is nothing. A secret of unlimited length counts while it
-    continues.
+    Return the length of `data` if there is none. A secret without a maximum length is
+    incomplete until another character ends it.
     """
     if b"-----END " in data:
         for key in re.compile(_PEM_PATTERN).finditer(data, start):
             start = key.end()
     word = len(data.rstrip(_WORD_BYTES))
-    token = re.compile(_TOKEN_COMES).search(data, max(start, word))
+    token = re.compile(_TOKEN_START).search(data, max(start, word))
     offset = token.start() if token else len(data)
-    if data[word - 1 : word] == b".":
-        offset = min(offset, _token_around(data, start, _jwt_from(data, start, word)))
+    if data[word - 1 : word] == b".":  # the last word may be a later part of a JWT
+        offset = min(
+            offset, _token_start(data, start, _possible_jwt_start(data, start, word))
+        )
     if b"-" in data[-len(_PEM_BEGIN) :] or _PEM_BEGIN in data:
-        offset = min(offset, _pem_from(data, start))
+        offset = min(offset, _possible_pem_start(data, start))
     return offset
 
 
 def continues_pem(coming: bytes, more: bytes) -> bool:
-    """Whether `more` only continues the key that `coming` may be. A cheap check."""
+    """Whether `more` only continues the private key that `coming` may begin. The check is
+    fast.
+    """
     return coming.startswith(_PEM_BEGIN) and not more.strip(_PEM_CHARACTERS)
 
 
 def continuation_pattern(coming: bytes) -> re.Pattern[bytes] | None:
-    """The pattern of the letters that continue `coming`, if that is already a secret."""
+    """Return the pattern of the characters that continue the secret `coming`; None if `coming`
+    is not yet a complete secret.
+    """
     for shape, letters in _ENDLESS_PATTERNS:
         if re.fullmatch(shape, coming):
             return re.compile(letters)
@@ -151,6 +166,7 @@ def continuation_pattern(coming: bytes) -> re.Pattern[bytes] | None:
 def _mask_shape(
     data: bytes, shape: re.Pattern[bytes], mask_of: Callable[[bytes], bytes], start: int
 ) -> Iterator[bytes]:
+    """Yield `data` in pieces, with a mask in place of each match from `start` on."""
     end = 0
     for match in shape.finditer(data, start):
         yield data[end : match.start()]
@@ -159,63 +175,70 @@ def _mask_shape(
     yield data[end:]
 
 
-def _jwt_from(data: bytes, start: int, last: int) -> int:
-    """Like `possible_secret_start`, for a JWT. Its last part is data[last:], after a dot."""
+def _possible_jwt_start(data: bytes, start: int, last: int) -> int:
+    """Return where a JWT may start whose last part so far, after a dot, is data[last:].
+
+    Return the length of `data` if there is none. The parts of a JWT are joined by dots.
+    """
     middle = len(data[: last - 1].rstrip(_WORD_BYTES))
+    # The last word is the third part.
     if data[middle - 1 : middle] == b"." and re.compile(_JWT_SEGMENT).fullmatch(
         data, middle, last - 1
     ):
         first = len(data[: middle - 1].rstrip(_WORD_BYTES))
         if match := re.compile(_JWT_FIRST).search(data, max(start, first), middle - 1):
             return match.start()
-    if re.compile(_MIDDLE_COMES).fullmatch(data, last) and (
+    # The last word is the second part.
+    if re.compile(_JWT_MIDDLE_START).fullmatch(data, last) and (
         match := re.compile(_JWT_FIRST).search(data, max(start, middle), last - 1)
     ):
         return match.start()
     return len(data)
 
 
-def _pem_from(data: bytes, start: int) -> int:
+def _possible_pem_start(data: bytes, start: int) -> int:
+    """Return where a private key in PEM format may start, or the length of `data`."""
     begins = data.rfind(_PEM_BEGIN, start)
-    if begins == -1 or not re.compile(_PEM_COMES).fullmatch(data, begins):
-        match = re.compile(_PEM_BEGINS).search(
+    if begins == -1 or not re.compile(_OPEN_PEM).fullmatch(data, begins):
+        match = re.compile(_PEM_BEGIN_START).search(
             data, max(start, len(data) - len(_PEM_BEGIN))
         )
         if match is None:
             return len(data)
         begins = match.start()
-    return _token_around(data, start, begins)
+    return _token_start(data, start, begins)
 
 
-def _token_around(data: bytes, start: int, begins: int) -> int:
-    """The start of the complete token that contains data[begins]; `begins` if there is
-    none.
+def _token_start(data: bytes, start: int, begins: int) -> int:
+    """Return the start of the complete token that contains data[begins]; `begins` if no token
+    does.
 
-    The dashes of a PEM may be the end of a token, and the first part of a JWT, too.
+    The dashes of a PEM header and the first part of a JWT may be the end of a token.
     """
     word = len(data[:begins].rstrip(_WORD_BYTES + b"."))
-    within = (
-        token.start()
-        for shape in shapes_in(data)
-        for token in shape.finditer(data, max(start, word))
-        if token.start() < begins < token.end()
-    )
-    return min(within, default=begins)
+    token_start = begins
+    for shape in shapes_in(data):
+        for token in shape.finditer(data, max(start, word)):
+            if token.start() < begins < token.end():
+                token_start = min(token_start, token.start())
+    return token_start
 
 
 def _beginning_pattern(begins: bytes, then: bytes = b"") -> bytes:
-    """A pattern for any beginning of `begins`, or for all of it followed by `then`."""
+    """Return a pattern for any beginning of `begins`, and for `begins` followed by
+    `then`.
+    """
+    # "abc" becomes a(?:b(?:c)?)?; a part is one character, or a class such as [a-z].
     parts: list[bytes] = re.findall(rb"\[.*?\]|.", begins)
-    return reduce(
-        lambda rest, part: part + b"(?:" + rest + b")?",
-        reversed(parts[:-1]),
-        parts[-1] + then,
-    )
+    pattern = parts[-1] + then
+    for part in reversed(parts[:-1]):
+        pattern = part + b"(?:" + pattern + b")?"
+    return pattern
 
 
-# What begins like a token takes all of the word here, so that no letter is tried twice:
-# in a long word each beginning would else be followed to its end.
-_TOKEN_COMES = (
+# A word that begins like a token is matched completely, so that no letter is tried twice.
+# Otherwise each possible beginning in a long word would be followed to the end of the word.
+_TOKEN_START = (
     _EDGE_PATTERN
     + b"(?:"
     + b"|".join(
@@ -225,10 +248,10 @@ _TOKEN_COMES = (
     + rb")\Z"
 )
 _JWT_FIRST = _EDGE_PATTERN + _JWT_SEGMENT + rb"\Z"
-_MIDDLE_COMES = b"(?:" + _beginning_pattern(b"eyJ", rb"[\w-]*") + b")?"
-_PEM_BEGINS = _beginning_pattern(_PEM_BEGIN) + rb"\Z"
-# What follows a whole line may be half a line: of that, only the characters count.
-_PEM_COMES = (
+_JWT_MIDDLE_START = b"(?:" + _beginning_pattern(b"eyJ", rb"[\w-]*") + b")?"
+_PEM_BEGIN_START = _beginning_pattern(_PEM_BEGIN) + rb"\Z"
+# After a complete line, half a line may follow. Of that, only the characters are checked.
+_OPEN_PEM = (
     rb"-----BEGIN (?:[A-Z ]*-{0,4}|"
     + _PEM_NAME + _PEM_BODY + rb"[\w./:+=>|#*(), \t\\-]{0,400})"
 )  # fmt: skip

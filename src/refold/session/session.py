@@ -1,13 +1,13 @@
 """A session: one journal, its writer and its inbox, and one turn at a time.
 
-Opening a session locks its journal, checks the chain and folds it. `look` folds it without
-the lock: the first thing that is done in the session takes it. The caller chose the store, tools and provider: `world_for` returns the
-dependencies of each turn, so a model that was chosen between two turns applies to the
-second.
+`Session.open` locks the journal, checks the chain and folds it. A session that was folded
+without the lock takes it when it records its first event. The caller chooses the store, the
+tools and the provider: `world_for` returns the dependencies of each turn, so a model that was
+chosen between two turns applies to the second.
 
-Resuming settles a model call that a crash interrupted at its reservation, by an event: the
-provider bills it even if the response was not read, and a fold must not invent usage that no
-event has.
+If a crash interrupted a model call, resuming settles it at its reservation, by an event.
+The provider bills the call even if the response was not read, and a fold must not invent
+usage that no event has.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -27,7 +27,6 @@ from refold.journal.events.kinds import (
     BackgroundEnded,
     Entry,
     Event,
-    ModeChanged,
     Rewound,
     SessionResumed,
     SessionStarted,
@@ -35,10 +34,12 @@ from refold.journal.events.kinds import (
     Stopped,
     TurnStarted,
 )
+from refold.journal.events.setting_events import ModeChanged
 from refold.journal.state.fold import View
 from refold.journal.state.session_info import SessionDirectories
 from refold.session.hub import Hub
 from refold.session.inbox import Inbox
+from refold.session.pending_requests import RequestElsewhere
 from refold.session.question_timeout import QuestionTimeout
 from refold.session.recorder import MakeEvents, Recorder
 from refold.values.control import CompactionKind
@@ -50,38 +51,50 @@ WorldFor = Callable[[View], World]
 
 
 class RunningBackground(Protocol):
-    """The background commands of a session: they end with it."""
+    """The background commands of a session. They end when the session is left."""
 
-    async def stop(self, name: str) -> bool: ...
+    async def stop(self, name: str) -> bool:
+        """Stop the command, and wait for its end. Return False if it had ended already."""
+        ...
+
     def move(self, call_id: str = "") -> bool:
-        """Move the command of this call here, or of all (""). False if none runs."""
+        """Move the command of this call to the background, or with "" all commands.
+
+        Return False if no such command runs.
+        """
         ...
 
     async def read_tail(self, name: str, max_bytes: int) -> str:
-        """The end of a command's output; the model's read position stays."""
+        """Return the end of a command's output, without changing the model's read
+        position.
+        """
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Stop all commands, and wait for their ends."""
+        ...
 
 
 class SessionOptions(Struct, frozen=True):
-    """Options of a session, from the settings."""
+    """The options of a session, from the settings."""
 
     mode: Mode = "default"  # until the user chooses another
-    question: float | None = None  # seconds a question may be on a screen; None: no limit
+    # How many seconds a question is shown before it is denied; None: no limit.
+    question: float | None = None
     remember: bool = True  # whether notes may be made of the conversation
-    given: RunLimits = NO_RUN_LIMITS  # what of the settings stands in none, for the journal
-    checks: str = ""  # the session whose claims it checks
-    schedule: int = 0  # the schedule that it is a run of
+    # Limits of the command line, for the journal: no setting has them.
+    given: RunLimits = NO_RUN_LIMITS
+    checks: str = ""  # the id of the session whose claims this one checks
+    schedule: int = 0  # the number of the schedule of which this is a run
 
 
 DEFAULT_OPTIONS = SessionOptions()
 
 
 class Opening(Struct, frozen=True):
-    """Where a session works from now on, the version that opens it, and the id of a new session.
+    """How a session is opened: the directory, the version of refold, and the id if it is new.
 
-    With `resume_hooks`, hooks run when it is resumed.
+    With `resume_hooks`, hooks run when a session is resumed, so each resumption is recorded.
     """
 
     place: SessionDirectories
@@ -91,7 +104,10 @@ class Opening(Struct, frozen=True):
 
 
 class Session:
-    """Open it with `Session.open`; leave it with `close`, or use it in `async with`."""
+    """A session: its journal, its inbox and its turns.
+
+    Open it with `Session.open`; leave it with `close`, or use it in `async with`.
+    """
 
     def __init__(
         self,
@@ -100,17 +116,18 @@ class Session:
         session_options: SessionOptions = DEFAULT_OPTIONS,
     ) -> None:
         self.record, self.inbox = record, Inbox(record, mode=session_options.mode)
-        patience = Inbox(record, author="question_timeout", mode=session_options.mode)
-        self.question_timeout = QuestionTimeout(patience, session_options.question)
+        timeout_inbox = Inbox(record, author="question_timeout", mode=session_options.mode)
+        self.question_timeout = QuestionTimeout(timeout_inbox, session_options.question)
         self._world_for, self._options = world_for, session_options
-        self._one_turn = anyio.Lock()
+        self._turn_lock = anyio.Lock()
         self._step = anyio.CancelScope()
         self.background: RunningBackground | None = None  # its background commands
-        self.beside = False  # whether something is done between two turns
-        self.at_end: Callable[[], Awaitable[None]] | None = None  # if a turn was run here
-        self._worked = False
-        self.left_bypass = False  # whether it was in bypass mode before
-        # Asked before each step: whether another process is to continue the turn.
+        self.beside = False  # whether something runs between two turns
+        # Called at the end, if this process ran a turn.
+        self.at_end: Callable[[], Awaitable[None]] | None = None
+        self._ran_turn = False
+        self.left_bypass = False  # whether it was in bypass mode when it was opened
+        # Called before each step: whether another process should continue the turn.
         self.leaves_turn: Callable[[], bool] = lambda: False
 
     @classmethod
@@ -124,19 +141,21 @@ class Session:
         id_: str = "",
         session_options: SessionOptions = DEFAULT_OPTIONS,
     ) -> Self:
-        """Lock and open a session. `directory` is where it works now, `id_` the id of a new
-        one.
+        """Lock and open the session of `record`, and return it.
+
+        `directory` is the present directory of the session. `id_` is its id, used only if it is
+        new.
         """
         place = SessionDirectories(directory) if isinstance(directory, str) else directory
         session = cls(record, world_for, session_options)
         session.prepare(Opening(place, version, id_))
-        if record.has_lease:  # from before this opening: take it again
+        if record.has_lease:  # a lock from before is taken again
             await record.close()
         await record.open()
         return session
 
     def prepare(self, opening: "Opening", *more: MakeEvents) -> None:
-        """Record the opening, and `more`, as soon as the lock is taken."""
+        """Have the opening, and the events of `more`, recorded as soon as the lock is taken."""
 
         def make_events(view: View) -> Sequence[Event]:
             self.left_bypass = bool(view.seq) and view.rights.mode == "bypass"
@@ -146,8 +165,10 @@ class Session:
         self.record.record_first(make_events, *more)
 
     async def release(self) -> None:
-        """Release the lock, unless something runs; the next event takes it again."""
-        if not self._one_turn.locked() and not self.view.background.running:
+        """Release the lock, unless a turn or a background command runs. The next event takes it
+        again.
+        """
+        if not self._turn_lock.locked() and not self.view.background.running:
             await self.record.close()
 
     @property
@@ -156,7 +177,7 @@ class Session:
 
     @property
     def lost_text(self) -> str:
-        """What was missing from the journal's end when it was opened here."""
+        """What was missing from the end of the journal when it was opened; "" if nothing."""
         seq, lost = self.view.session.repaired
         return lost if seq > self.record.since else ""
 
@@ -167,43 +188,55 @@ class Session:
     @property
     def running(self) -> bool:
         """Whether a turn runs."""
-        return self._one_turn.locked() and not self.beside
+        return self._turn_lock.locked() and not self.beside
 
     @property
     def idle(self) -> bool:
-        """Whether no turn runs, and no waiting message may begin one."""
+        """Whether no turn runs, and no message waits that would begin one."""
         return not self.view.turn.seq and not _messages_for_turn(self.view)
 
     def unmasked_call(self, call: ToolCall) -> ToolCall:
-        """A call as the model made it, for the user who is asked about it.
+        """Return a call as the model made it, for the user who is asked about it.
 
-        The journal redacts secrets; the user who approves must see what will be done.
+        The journal masks secrets, but the user who approves must see what will be executed.
         """
         return self.record.unmask(call) or call
 
-    async def run_turns(self) -> View:
-        """Finish the open turn, then answer waiting messages.
+    def request_elsewhere(self, id_: str) -> RequestElsewhere | None:
+        """Return the details of this request from the process that has the session open.
 
-        Returns when there is nothing to do, or when the user has to be asked.
+        Return None if that is this process.
         """
-        if self._one_turn.locked() and not self.beside:
+        return None
+
+    async def run_turns(self) -> View:
+        """Finish the open turn, then run turns for waiting messages. Return the view.
+
+        The method returns when nothing is left to do, or when the user must be asked.
+        """
+        if self._turn_lock.locked() and not self.beside:
             raise BadInput("a turn of this session is running already: wait, or stop it")
-        async with self._one_turn:
+        async with self._turn_lock:
             await self.record.open()  # after a failure of the disk the view is stale
             await self._run_open_turn()
-            # Nothing is awaited once a turn waits for a person: an answer that
-            # arrived then would be missed.
-            while not self.view.turn.seq and await self._start():
+            # Do not await once a turn waits for a person: an answer that arrived meanwhile
+            # would be missed.
+            while not self.view.turn.seq and await self._begin_turn():
                 await self._run_open_turn()
         return self.view
 
     async def continue_(self) -> View:
-        """Continue where the last turn ended, without a new message."""
+        """Run a turn that continues where the last one ended, without a new message. Return the
+        view.
+        """
         await self.begin_continuation()
         return await self.run_turns()
 
     async def begin_continuation(self) -> bool:
-        """Record a turn that continues where the last one ended. False if there is one, or a message."""
+        """Record the start of a turn that continues where the last one ended.
+
+        Return False if a turn is open, or a message waits.
+        """
         await self.record.open()
 
         def make_events(view: View) -> tuple[Event, ...]:
@@ -213,15 +246,15 @@ class Session:
         return await self.record.append_if(make_events, kept=True, author="person")
 
     async def compact(self, kind: CompactionKind = "full", focus: str = "") -> bool:
-        """Compact the conversation: now, or before the next step of the turn that runs.
+        """Compact the conversation: now, or before the next step of the running turn.
 
-        False if there is nothing to compact yet.
+        Return False if there is nothing to compact, or if a compaction is requested already.
         """
         if self.running or self.view.turn.seq:
             return await self.inbox.compact(kind, focus)
         from refold.engine.summarize import compact_conversation
 
-        async with self._one_turn:
+        async with self._turn_lock:
             self.beside = True
             try:
                 view = await self.record.open()
@@ -235,7 +268,10 @@ class Session:
         return True
 
     async def rewind(self, mark: int) -> bool:
-        """Rewind the conversation to a mark. False if there is no such mark or a turn runs."""
+        """Restore the conversation to its state just before the event `mark`.
+
+        Return False if the conversation cannot be restored to that event, or a turn runs.
+        """
 
         def make_events(view: View) -> tuple[Event, ...]:
             return (Rewound(mark),) if view.mark_at(mark) and not view.turn.seq else ()
@@ -243,16 +279,20 @@ class Session:
         return await self.record.append_if(make_events, kept=True, author="person")
 
     async def pause(self) -> None:
-        """Release the journal, so that another process can open it. The background commands end."""
+        """Release the journal, so that another process can open it.
+
+        Background commands are stopped.
+        """
         if self.background is not None:
             with anyio.CancelScope(shield=True):
                 await self.background.close()
         await self.record.close()
 
     async def close(self) -> None:
-        if self.at_end is not None and self._worked:
-            self._worked = False
-            # Each of its hooks has a limit; a journal that failed is only released.
+        """Run the hooks at the end if a turn ran, release the journal, and close the hub."""
+        if self.at_end is not None and self._ran_turn:
+            self._ran_turn = False
+            # Each hook has a time limit. A journal that failed is only released.
             with anyio.CancelScope(shield=True), suppress(JournalError):
                 await self.at_end()
         await self.pause()
@@ -269,8 +309,10 @@ class Session:
     ) -> None:
         await self.close()
 
-    async def _start(self) -> bool:
-        """Begin a turn with the waiting messages, unless they were stopped meanwhile."""
+    async def _begin_turn(self) -> bool:
+        """Begin a turn with the waiting messages, unless they were stopped meanwhile. Return
+        whether a turn has begun.
+        """
 
         def make_events(view: View) -> tuple[Event, ...]:
             start_event = turn_start(view)
@@ -279,16 +321,19 @@ class Session:
         return await self.record.append_if(make_events, author="agent")
 
     async def _run_open_turn(self) -> None:
+        """Run the open turn, if there is one, until it ends, waits for the user, or is left."""
         if not self.view.turn.seq:
             return
-        self._worked = True
-        world, here = await self._prepare_world(), self.view.session.directory
-        leave = self.hub.subscribe(self._stop_step)
+        self._ran_turn = True
+        world, directory = await self._prepare_world(), self.view.session.directory
+        unsubscribe = self.hub.subscribe(self._stop_step)
         try:
-            # Events that arrive while the background ends count, too: an answer, or a stop.
+            # Events that arrive while background work ends are included: an answer, or a
+            # stop.
             while decide(self.view, world.policies) is not None:
-                if self.view.session.directory != here:
-                    world, here = await self._prepare_world(), self.view.session.directory
+                if self.view.session.directory != directory:
+                    world = await self._prepare_world()
+                    directory = self.view.session.directory
                 async with world.background() if world.background else nullcontext():
                     await run_turn(world, self.record, self._set_step)
         except BaseExceptionGroup as group:
@@ -297,10 +342,10 @@ class Session:
         except _TurnLeft:
             pass
         finally:
-            leave()
+            unsubscribe()
 
     async def _prepare_world(self) -> World:
-        """The world of the turn in the session's present directory."""
+        """Return the world of the turn, and record what changed since the last turn."""
         world = self._world_for(self.view)
         if (system_prompt := world.system_prompt()) != self.view.conversation.system_prompt:
             await self.record(system_prompt)
@@ -312,7 +357,7 @@ class Session:
         return world
 
     async def _refuse_questions(self) -> None:
-        """Deny the questions of an attended session that is unattended now."""
+        """Deny the open questions, if the session had a user before and has none now."""
         for call in self.view.conversation.waiting_calls:
             from refold.engine.calls import NOBODY_TO_ASK
 
@@ -329,7 +374,7 @@ class Session:
 
 
 class _TurnLeft(Exception):
-    """The turn stays open between two steps."""
+    """Raised between two steps to leave the turn open for another process."""
 
 
 CUT_OFF = "refold exited before the response came; its reservation counts as used"
@@ -338,6 +383,7 @@ CUT_OFF = "refold exited before the response came; its reservation counts as use
 def _start_events(
     _: View, opening: Opening, session_options: SessionOptions
 ) -> Sequence[Event]:
+    """Return the first events of a new session."""
     private, place = not session_options.remember, opening.place
     started = SessionStarted(
         place.directory,
@@ -349,7 +395,7 @@ def _start_events(
         session_options.checks,
         session_options.schedule,
     )
-    # Recorded, so that the session is resumed in this mode.
+    # The mode is recorded, so that the session is resumed in it.
     mode = [ModeChanged(session_options.mode)] if session_options.mode != "default" else []
     return (started, *mode)
 
@@ -357,39 +403,48 @@ def _start_events(
 def _resume_events(
     view: View, opening: Opening, session_options: SessionOptions
 ) -> Sequence[Event]:
+    """Return the events to record when a session is resumed; () if none is needed.
+
+    They settle what another process began and did not end.
+    """
     private, place = not session_options.remember, opening.place
     moved = place.directory if place.directory != view.session.own_directory else ""
     roots = place.roots if place.directory else None
-    # Who resumes a session may not know that everything runs without a question in it.
-    careful = [ModeChanged("default")] if view.rights.mode == "bypass" else []
+    # The user who resumes the session may not know that in bypass mode every call runs without
+    # a question.
+    mode_events = [ModeChanged("default")] if view.rights.mode == "bypass" else []
     resumed = SessionResumed(opening.version, private, moved, roots, session_options.given)
     lost = (BackgroundEnded(command.name, "lost") for command in view.background.running)
-    ended = (*careful, *_settle_cut_off(view), *lost)
-    if not (ended or opening.resume_hooks or _is_needed(resumed, view)):
+    more = (*mode_events, *_settle_cut_off(view), *lost)
+    if not more and not opening.resume_hooks and not _is_resume_needed(resumed, view):
         return ()
-    return (resumed, *ended)
+    return (resumed, *more)
 
 
-def _is_needed(event: SessionResumed, view: View) -> bool:
-    """Whether the fold, or a reader of the journal, needs this event."""
+def _is_resume_needed(event: SessionResumed, view: View) -> bool:
+    """Whether this event must be recorded, because the fold or a reader of the journal needs
+    it.
+    """
     session, rights = view.session, view.rights
     return bool(
-        view.turn.seq  # its time until here was another process's
+        view.turn.seq  # before this event, another process spent time on the turn
         or rights.granted
         or rights.mode_before_plan == "bypass"
         or rights.limits != event.limits
         or session.version != event.version
-        or session.version_before  # that change was reported
+        or session.version_before  # that change was reported before
         or session.no_memory != event.no_memory
         or event.directory
         or event.roots not in (None, session.roots)
-        or session.schedule  # resumed, it is the user's, and no longer a run
+        # A run of a schedule that is resumed becomes a session of the user.
+        or session.schedule
     )
 
 
 def _settle_cut_off(view: View) -> Iterator[Settled]:
-    """Settle model calls that another process began and did not end. The provider may bill
-    them, so their reservations count as used.
+    """Settle the model calls that another process began and did not end.
+
+    The provider may bill them, so their reservations count as used.
     """
     for item in view.turn.reserved:
         usage = Usage(fresh=item.estimate.tokens, estimated=True)
@@ -398,15 +453,19 @@ def _settle_cut_off(view: View) -> Iterator[Settled]:
 
 
 def turn_start(view: View) -> TurnStarted | None:
-    """The start of a turn for the waiting messages, if they may begin one."""
-    words = () if view.turn.seq else _messages_for_turn(view)
-    return TurnStarted(words[0]) if words else None
+    """Return the start of a turn for the oldest message that may begin a turn.
+
+    Return None if there is no such message, or if a turn runs.
+    """
+    messages = () if view.turn.seq else _messages_for_turn(view)
+    return TurnStarted(messages[0]) if messages else None
 
 
 def _messages_for_turn(view: View) -> list[int]:
-    """Return the waiting messages that may begin a turn: those sent after the last stop.
+    """Return the event numbers of the messages that may begin a turn.
 
-    Older ones were meant for the stopped turn; they are delivered with the next message. So
-    is the late report of a subagent, which `wishes` leaves out: it begins no turn.
+    Only messages sent after the last stop are among them. Older messages belong to the stopped
+    turn, and are delivered with the next message. `wishes` leaves out the late report of a
+    subagent, because that does not begin a turn.
     """
     return [wish.seq for wish in view.wishes if wish.seq > view.turn.stop_seq]

@@ -1,9 +1,8 @@
-"""Removes secrets from live news, even if one arrives in pieces.
+"""Masks secrets in live news, even if a secret arrives in pieces.
 
 The end of a piece is held back while it could begin a secret. It is published with the next
-piece, or when its source is done. So the published pieces, joined, are what `redactor`
-makes of the whole text. This module holds only the text that waits; the hub publishes the
-rest.
+piece, or when its source ends. So the published pieces, joined, are what `redactor` makes of
+the whole text. This module stores only the text that is held back; the hub publishes the rest.
 """
 
 import re
@@ -22,32 +21,39 @@ from refold.session import secret_patterns
 from refold.session.redactor import Redactor
 from refold.values.live import CallComing, Live, Progress, TextCame, ThinkingCame
 
-# Bytes. Longer text is a secret for certain, or (the second) too long to end in a key:
-# an RSA key of 16,384 bits takes 12,700.
-_SURE, _MOST = secret_patterns.STREAMED_BYTES, 16_384
+# Of text that is held back: more is certainly a secret.
+_SURE_SECRET_BYTES = secret_patterns.STREAMED_BYTES
+# More is too long for a private key: an RSA key of 16,384 bits takes 12,700 bytes.
+_MAX_HELD_BYTES = 16_384
 _TEXT, _THINKING = "text", "thinking"
 
 
 class StreamRedactor:
+    """Masks secrets in the live news of one session."""
+
     def __init__(self, masks: Redactor) -> None:
         self._masks = masks
         self._streams: dict[str, tuple[_Stream, Callable[[str], Live]]] = {}
 
     def redact(self, live: Live) -> Iterator[Live]:
-        """The part that can be published now, with what was held back before."""
+        """Yield the news that can be published now, including text that was held back
+        before.
+        """
         match live:
             case TextCame(text):
                 yield from self._end_streams(_THINKING)
-                yield from self._piece(_TEXT, text, TextCame)
+                yield from self._add_piece(_TEXT, text, TextCame)
             case ThinkingCame(text):
                 yield from self._end_streams(_TEXT)
-                yield from self._piece(_THINKING, text, ThinkingCame)
+                yield from self._add_piece(_THINKING, text, ThinkingCame)
             case Progress(call_id, text):
-                yield from self._piece(call_id, text, lambda told: Progress(call_id, told))
+                yield from self._add_piece(
+                    call_id, text, lambda piece: Progress(call_id, piece)
+                )
             case CallComing():
                 yield from self._end_streams(_THINKING, _TEXT)
                 yield self._masks.mask_event(live)
-            case _:  # of a child: its own record has cut it already
+            case _:  # the recorder of a child has masked the texts in its news
                 yield self._masks.mask_event(live)
 
     def end_sources(self, event: Event) -> Iterator[Live]:
@@ -63,16 +69,23 @@ class StreamRedactor:
                 pass
 
     def end_all(self) -> Iterator[Live]:
-        """Yield all text that is held back: no more of it will come."""
+        """Yield all text that is still held back. Call it when no more news arrives."""
         yield from self._end_streams(*self._streams)
 
-    def _piece(self, name: str, text: str, live: Callable[[str], Live]) -> Iterator[Live]:
+    def _add_piece(
+        self, name: str, text: str, live: Callable[[str], Live]
+    ) -> Iterator[Live]:
+        """Add text to the stream `name`, and yield the text that can be published, as news by
+        `live`.
+        """
         if name not in self._streams:
             self._streams[name] = _Stream(self._masks), live
-        if part := self._streams[name][0].add(text):
+        stream, _ = self._streams[name]
+        if part := stream.add(text):
             yield live(part)
 
     def _end_streams(self, *names: str) -> Iterator[Live]:
+        """End these streams, and yield the text that they held back."""
         for name in names:
             if name in self._streams:
                 stream, live = self._streams.pop(name)
@@ -81,59 +94,69 @@ class StreamRedactor:
 
 
 class _Stream:
-    """One streamed text. First known values are masked, then likely secrets."""
+    """One streamed text. Known values are masked first, then likely secrets."""
 
     def __init__(self, masks: Redactor) -> None:
         self._masks = masks
-        self._known = b""  # held back: it may begin a known value
-        self._waits = b""  # held back: it may begin a secret shape
-        self._before = b""  # published last: it shows whether a word begins
-        self._hidden: re.Pattern[bytes] | None = None  # what continues a secret
+        self._held_known = b""  # held back, because it may begin a known value
+        self._held = b""  # held back, because it may begin a pattern of secrets
+        self._before = b""  # the text published last, which shows whether a new word begins
+        # Matches the letters that continue a masked secret.
+        self._continuation: re.Pattern[bytes] | None = None
 
     def add(self, text: str) -> str:
-        # It may end in half a character.
-        data = self._known + text.encode("utf-8", "surrogatepass")
+        """Add a piece, and return the text that can be published."""
+        # A piece may end in the middle of a character.
+        data = self._held_known + text.encode("utf-8", "surrogatepass")
         cut = self._masks.start_of_known(data)
-        if len(data) - cut > _MOST:
+        if len(data) - cut > _MAX_HELD_BYTES:
             cut = len(data)
-        self._known = data[cut:]
-        return _text(self._mask_shapes(self._masks.without_known(data[:cut])))
+        self._held_known = data[cut:]
+        return _text(self._mask_shapes(self._masks.mask_known(data[:cut])))
 
     def end(self) -> str:
-        known = self._masks.without_known(self._known)
+        """Return the text that was held back, masked."""
+        known = self._masks.mask_known(self._held_known)
         shown = self._mask_shapes(known) if known else b""
-        return _text(shown + self._mask(self._waits))
+        return _text(shown + self._mask(self._held))
 
     def _mask_shapes(self, new: bytes) -> bytes:
-        if self._hidden is not None:
-            new = new[_match_length(self._hidden, new) :]
+        """Return the text with likely secrets masked, without an end that could begin a secret.
+
+        That end is held back.
+        """
+        if self._continuation is not None:
+            new = new[_match_length(self._continuation, new) :]
             if not new:
                 return b""
-            self._hidden = None
-        data = self._waits + new
-        sure = _SURE < len(data) < _MOST
-        if sure and secret_patterns.continues_pem(self._waits, new):
-            self._waits = data
+            self._continuation = None
+        data = self._held + new
+        sure = _SURE_SECRET_BYTES < len(data) < _MAX_HELD_BYTES
+        if sure and secret_patterns.continues_pem(self._held, new):
+            self._held = data
             return b""
         start = len(self._before)
         cut = secret_patterns.possible_secret_start(self._before + data, start) - start
-        ready, self._waits = self._mask(data[:cut]), data[cut:]
-        if len(self._waits) > _SURE:
-            ready += self._shorten_waiting()
+        ready, self._held = self._mask(data[:cut]), data[cut:]
+        if len(self._held) > _SURE_SECRET_BYTES:
+            ready += self._release_held()
         return ready
 
-    def _shorten_waiting(self) -> bytes:
-        """Release the text held back, masked, once it is long or is already a secret."""
-        waited, self._hidden = (
-            self._waits,
-            secret_patterns.continuation_pattern(self._waits),
-        )
-        if self._hidden is None and len(waited) <= _MOST:
+    def _release_held(self) -> bytes:
+        """Return the text held back, masked, once it is too long or certainly a secret.
+
+        Return b"" while it stays held back.
+        """
+        self._continuation = secret_patterns.continuation_pattern(self._held)
+        if self._continuation is None and len(self._held) <= _MAX_HELD_BYTES:
             return b""
-        self._waits = b""
-        return self._mask(waited)
+        released, self._held = self._held, b""
+        return self._mask(released)
 
     def _mask(self, data: bytes) -> bytes:
+        """Return `data` with likely secrets masked. The text before it is taken into
+        account.
+        """
         if not data:
             return b""
         start = len(self._before)

@@ -1,11 +1,13 @@
-"""Puts a file of the user into the workspace: recorded, with checkpoints around it.
+"""Writes a file of the user into the workspace and records it, with a checkpoint before and
+after.
 
-`place` writes the file, whole or not at all. A name that exists is taken only where the user said
-which file is replaced. `session.rewind` takes an upload back together with the message after it.
+`place` writes the file completely or not at all. An existing file is replaced only if the
+user named it as the one to replace. `session.rewind` undoes an upload together with the
+message after it.
 
-A page takes another name (`rename=true`) and a program names the content that it replaces
-(`If-Match`), because no question can be asked there. For the same reason a protected file
-is refused.
+No question can be asked during an upload. So the web page stores the file under another name
+(`rename=true`), and a program names the content that the file replaces (`If-Match`). A
+protected file is refused, because the user cannot be asked.
 """
 
 import os
@@ -20,30 +22,35 @@ from refold.journal.events.kinds import Checkpointed, FileUploaded
 from refold.place.port import Files, Real, Snapshots
 from refold.session.session import Session
 
-MAX_NAMES = 1_000  # of one file that are tried
+MAX_NAMES = 1_000  # numbered names that are tried for one file
 _MAX_REPLACED_BYTES = 100 * 1024 * 1024
 
 
 class FileExists(BadInput):
-    """The file exists, and the upload does not say that it replaces it."""
+    """The file exists, and the upload does not name it as the one to replace."""
 
 
 class OtherContent(BadInput):
-    """The file to replace is missing, or its content is not what the client knows."""
+    """The file to replace is missing, or has other content than the client expects."""
 
 
 class Protected(BadInput):
-    """A protected file: writing it would need the user's approval, or is never allowed."""
+    """The file is protected: writing it would need the user's approval, or is never
+    allowed.
+    """
 
 
-# Why a file, links followed, may not be written; or "".
+UPLOAD_REFUSALS: tuple[type[BadInput], ...] = (FileExists, OtherContent, Protected)
+# Returns the reason why a file, links followed, may not be written; or "".
 Refusal = Callable[[Real], str]
 
 
 class Upload(Struct, frozen=True):
-    """`replaces` is what the client knows of the file that is there: its SHA-256, "*" for any
-    content, "" for no file. With `renames`, a file that is there stays, and this one is stored
-    beside it.
+    """A file to write into the workspace.
+
+    `replaces` is the content that the client expects at the path: a SHA-256, "*" for any
+    content, "" for no file. With `renames`, a file that exists is not replaced, and the new
+    file gets another name.
     """
 
     path: str
@@ -59,14 +66,15 @@ async def upload(
     request: Upload,
     refusal: Refusal,
 ) -> str:
-    """Write the file, and return its path. Raises `BadInput`, with nothing written.
+    """Write the file, and return its path. Raises `BadInput`, and then writes nothing.
 
-    `refusal` is asked about the very file that is then written: a link may have changed before.
+    `refusal` is called with the real path to which the file is then written: a link may have
+    changed since the client asked.
     """
     await _checkpoint(session, snapshots)
     before = session.view.checkpoints.seq
     real = Real("")
-    with anyio.CancelScope(shield=True):  # a written file must be recorded
+    with anyio.CancelScope(shield=True):  # a file that was written must be recorded
         real = await anyio.to_thread.run_sync(_write, files, request, refusal)
         digest = sha256(request.content).hexdigest()
         event = FileUploaded(real, len(request.content), digest, before)
@@ -79,11 +87,11 @@ async def upload(
 
 
 async def _checkpoint(session: Session, snapshots: Snapshots | None) -> None:
-    """Record the files as they are, unless the journal has that."""
+    """Record a checkpoint of the files, unless the journal has one of their present state."""
     if snapshots is None:
         return
     try:
-        snapshots.forget()  # other programs may have changed anything since
+        snapshots.forget()  # other programs may have changed files since
         taken = await snapshots.take()
     except ToolFailed as error:
         snapshots.report_failure(str(error))
@@ -94,6 +102,7 @@ async def _checkpoint(session: Session, snapshots: Snapshots | None) -> None:
 
 
 def _write(files: Files, request: Upload, refusal: Refusal) -> Real:
+    """Write the file, and return its real path. Raises `BadInput` if it may not be written."""
     real = files.real(request.path)
     if why := refusal(real):
         raise Protected(f"{request.path!r} was not written: {why}")
@@ -103,13 +112,16 @@ def _write(files: Files, request: Upload, refusal: Refusal) -> Real:
     if kind not in ("nothing", "file"):
         raise BadInput(f"{request.path!r} is a {kind}: choose another name")
     current = files.read(real, _MAX_REPLACED_BYTES) if kind == "file" else None
-    _check(request, current)
+    _check_replaced(request, current)
     expect = "" if current is None else sha256(current).hexdigest()
     files.write(real, request.content, expect=expect)
     return real
 
 
-def _check(request: Upload, current: bytes | None) -> None:
+def _check_replaced(request: Upload, current: bytes | None) -> None:
+    """Raise `BadInput` if the client did not expect the `current` content. None means no
+    file.
+    """
     if not request.replaces:
         if current is not None:
             raise FileExists(
@@ -124,9 +136,12 @@ def _check(request: Upload, current: bytes | None) -> None:
 
 
 def _write_beside(files: Files, request: Upload, refusal: Refusal) -> Real:
-    """The first free name. Two uploads at once get two names: no file is ever replaced.
+    """Write the file under the first free name, and return its real path.
 
-    A name that is a link to a protected file or out of the workspace is not free.
+    Two simultaneous uploads get different names.
+
+    A name that is a link to a protected file, or to a path outside of the workspace, is not
+    free.
     """
     stem, ending = os.path.splitext(request.path)
     for number in range(MAX_NAMES):
@@ -136,7 +151,8 @@ def _write_beside(files: Files, request: Upload, refusal: Refusal) -> Real:
         try:
             files.write(real, request.content, expect="")
         except ToolFailed:
-            if files.kind(real) == "nothing":  # else it was taken just now
+            # Otherwise another program has just taken the name.
+            if files.kind(real) == "nothing":
                 raise
             continue
         return real
@@ -146,9 +162,9 @@ def _write_beside(files: Files, request: Upload, refusal: Refusal) -> Real:
 
 
 def _free_path(files: Files, path: str, refusal: Refusal) -> Real | None:
-    """The real path, if a new file may be made there."""
+    """Return the real path if a new file may be created there; otherwise None."""
     try:
         real = files.real(path)
-    except ToolFailed:  # it leads elsewhere
+    except ToolFailed:  # the path leads out of the workspace
         return None
     return real if files.kind(real) == "nothing" and not refusal(real) else None

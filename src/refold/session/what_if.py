@@ -1,9 +1,13 @@
-"""Compares a replay under a change with one without it, and estimates a live continuation. Pure.
+"""Compares a replay with a change to a replay without it, and estimates a live continuation.
 
-What differs in both is not blamed on the change. `session.replay` makes the two runs.
+Pure.
+
+The change is another prompt or setting. A difference from the journal that both replays have is
+not an effect of the change. `session.replay` makes the two runs.
 """
 
 import difflib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -26,17 +30,20 @@ from refold.prompts.system_text import part_of
 from refold.session.replay_difference import Divergence, Replayed
 from refold.values.usage import Spent, Usage
 
-Price: TypeAlias = Callable[[str, Usage], float | None]  # US dollars, of a model's usage
+# Returns the US dollars for a model's usage.
+Price: TypeAlias = Callable[[str, Usage], float | None]
 
 
 _EVENTS_OF_CALLS = ("Judged", "Started", "Ended")
 
 
 class FirstDifference(Struct, frozen=True):
-    """Where the two runs part: before event `seq`, in step `step` of turn `turn`.
+    """Where the two runs begin to differ: before event `seq`, in step `step` of turn
+    `turn`.
 
-    `divergence` is the event that differs; None: the request itself. A live continuation
-    begins before event `live`: the request, if what differs is about a call of its response.
+    `divergence` is the event that differs; None means that the request itself differs. A live
+    continuation begins before event `live`. If a call differs, `live` is the request that was
+    answered with the call.
     """
 
     seq: int
@@ -47,7 +54,7 @@ class FirstDifference(Struct, frozen=True):
 
 
 class Comparison(Struct, frozen=True):
-    """What the change makes different. `first` None: nothing."""
+    """The effect of the change. If `first` is None, the change has no effect."""
 
     first: FirstDifference | None
     divergences: tuple[Divergence, ...] = ()
@@ -55,23 +62,29 @@ class Comparison(Struct, frozen=True):
 
 
 def compare(entries: Sequence[Entry], plain: Replayed, changed: Replayed) -> Comparison:
-    """Compare a replay with the change to one without it."""
+    """Return the effect of a change: compare `changed`, a replay with it, to `plain`, one
+    without it.
+    """
     known = frozenset(plain.briefings)
     briefings = tuple(item for item in changed.briefings if item not in known)
     divergences = tuple(d for d in changed.divergences if d not in plain.divergences)
-    places = [
-        FirstDifference(d.seq, d.turn, d.step, _live_start(entries, d), d)
-        for d in divergences[:1]
-    ]
-    if briefings and (request := _request_after(entries, briefings[0][0])):
-        places.append(request)
-    # A request with another prompt comes before what is decided on its response.
-    return Comparison(
-        min(places, key=lambda place: place.seq, default=None), divergences, briefings
-    )
+    candidates = list[FirstDifference]()
+    if divergences:
+        event = divergences[0]
+        live = _live_start(entries, event)
+        candidates.append(FirstDifference(event.seq, event.turn, event.step, live, event))
+    if briefings:
+        seq, _ = briefings[0]
+        request = _request_after(entries, seq)
+        if request is not None:
+            candidates.append(request)
+    # A request with another prompt comes before the decisions on its response.
+    first = min(candidates, key=lambda candidate: candidate.seq, default=None)
+    return Comparison(first, divergences, briefings)
 
 
 def _request_after(entries: Sequence[Entry], seq: int) -> FirstDifference | None:
+    """Return the position of the first request to the model after event `seq`."""
     steps, turn = 0, 0
     for entry in entries:
         if entry.turn != turn:
@@ -84,6 +97,7 @@ def _request_after(entries: Sequence[Entry], seq: int) -> FirstDifference | None
 
 
 def _live_start(entries: Sequence[Entry], divergence: Divergence) -> int:
+    """Return the event before which a live run begins: for a call, the request that led to it."""
     if divergence.event not in _EVENTS_OF_CALLS:
         return divergence.seq
     before = (entry for entry in reversed(entries) if entry.seq < divergence.seq)
@@ -92,7 +106,10 @@ def _live_start(entries: Sequence[Entry], divergence: Divergence) -> int:
 
 
 class Continuation(Struct, frozen=True):
-    """About what the rest of a turn uses if it is run live, with as many requests."""
+    """An estimate of what the rest of a turn uses if it is run live.
+
+    It assumes as many requests as were recorded.
+    """
 
     requests: int
     spent: Spent
@@ -101,12 +118,13 @@ class Continuation(Struct, frozen=True):
 def continuation(
     entries: Sequence[Entry], first: FirstDifference, more_chars: int, price: Price
 ) -> Continuation:
-    """Estimate from the recorded usage. Each request is longer by `more_chars`.
+    """Estimate the usage of a live continuation from the recorded usage.
 
-    The provider has nothing of the first one in its cache. Prices are those of now.
+    The estimate assumes that each request is longer by `more_chars`, and that the provider has
+    cached nothing of the first one. Prices are the current ones.
     """
     spent, requests = Spent(), 0
-    more = -(-more_chars // CHARS_PER_TOKEN)
+    more = math.ceil(more_chars / CHARS_PER_TOKEN)  # tokens
     for entry in _rest_of_turn(entries, first.live):
         match entry.event:
             case ModelAnswered(usage=usage, model=model):
@@ -120,13 +138,15 @@ def continuation(
             case ChildEnded(spent=below):
                 spent += below
             case Compacted(size_before=before, size_after=after) if first.seq == entry.seq:
-                more += (before - after) // CHARS_PER_TOKEN  # it does not happen now
+                # This compaction does not happen in the live run.
+                more += (before - after) // CHARS_PER_TOKEN
             case _:
                 pass
     return Continuation(requests, spent)
 
 
 def _rest_of_turn(entries: Sequence[Entry], seq: int) -> Iterator[Entry]:
+    """Yield the entries from event `seq` to the end of its turn."""
     for entry in entries:
         if entry.seq >= seq:
             yield entry
@@ -135,6 +155,10 @@ def _rest_of_turn(entries: Sequence[Entry], seq: int) -> Iterator[Entry]:
 
 
 def _changed_usage(usage: Usage, more: int, *, opening: bool) -> Usage:
+    """Return the usage of a request that is longer by `more` tokens.
+
+    The provider has cached nothing of the `opening` request.
+    """
     if opening:
         fresh = usage.input + more
         return replace(usage, fresh=max(0, fresh), cached=0, cache_write=0, estimated=True)
@@ -144,7 +168,7 @@ def _changed_usage(usage: Usage, more: int, *, opening: bool) -> Usage:
 
 
 def prompt_diff(then: SystemPromptSet, now: SystemPromptSet) -> list[str]:
-    """The lines of the system text that differ, part by part."""
+    """Return the lines of the system text that differ, part by part."""
     lines: list[str] = []
     for name in dict.fromkeys((*dict(then.parts), *dict(now.parts))):
         before, after = (part_of(prompt, name).splitlines() for prompt in (then, now))

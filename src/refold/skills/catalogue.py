@@ -1,7 +1,7 @@
-"""All skills of a directory, and the content of each: what the skill tools work with.
+"""Lists the skills, and reads the text and the files of a skill, for the skill tools.
 
-The list is read once and stays, so that the system prompt stays the same; the content of a skill is
-read each time. Nothing outside the folder of a skill is read.
+The list is read once, so that the system prompt does not change; a skill is read at each use.
+Nothing outside of a skill's folder is read.
 """
 
 import os
@@ -35,79 +35,91 @@ from refold.values.path_names import below
 from refold.values.printable_names import escape_name, shorten
 from refold.values.text import TrustedText, escape_marks, trust_unchanged, visible_text
 
-_LARGEST_FILE = 2 * 1024 * 1024  # bytes of a file that is shown as text
-_MOST_FILES, _DEEPEST = 100, 4  # of a skill's files that are listed
-_MOST_TOLD = 5  # problems at the start; `refold skills list` has them all
+_MAX_FILE_BYTES = 2 * 1024 * 1024  # bytes of a file that is shown as text
+_MAX_FILES, _MAX_DEPTH = 100, 4  # of a skill's files that are listed
+_MAX_NOTICES = 5  # problems at the start; `refold skills list` has them all
 _HIDDEN_NAMES = ("__pycache__", "node_modules")
 TEXT_SUFFIX = ".md"
 
 
 class Catalogue:
-    """`around` says where to search. Methods read the disk: call them from a thread."""
+    """Lists, searches and reads the skills of the folders in `scope`.
+
+    The methods read the disk: call them in a thread.
+    """
 
     def __init__(self, scope: SkillScope) -> None:
-        self._around = scope
-        self._found: SkillScan | None = None
+        self._scope = scope
+        self._first_scan: SkillScan | None = None
         self._why_unreadable: Callable[[Real], str] = lambda real: ""
 
     def with_restrictions(self, why_unreadable: Callable[[Real], str]) -> "Catalogue":
-        """This catalogue without files for which `why_unreadable` returns a reason."""
+        """Return a copy of this catalogue that refuses files.
+
+        A file is refused if `why_unreadable` returns a reason for it, and not "".
+        """
         result = copy(self)
         result._why_unreadable = why_unreadable
         return result
 
     @property
     def scan(self) -> SkillScan:
-        if self._found is None:
-            self._found = self.scan_again()
-        return self._found
+        if self._first_scan is None:
+            self._first_scan = self.scan_again()
+        return self._first_scan
 
     def scan_again(self) -> SkillScan:
-        """Read the skills again; the list at the start of each request stays as it was."""
-        return find_skills(skill_folders(self._around))
+        """Search the folders again, and return the skills.
+
+        The list in the prompt does not change.
+        """
+        return find_skills(skill_folders(self._scope))
 
     def list_text(self, budget: int) -> str:
-        """The list for the system text, within a number of characters."""
+        """Return the list of skills for the system prompt, in at most `budget` characters."""
         return skill_list(self.scan.skills, budget)
 
     def notices(self) -> tuple[str, ...]:
-        """Notices for the start: files that are meant as skills and are not valid.
+        """Return sentences about invalid skills, to be shown at the start.
 
-        Untrusted ones are reported with all else of the folder.
+        Skills in folders that are not trusted are not included: `find_untrusted` finds these.
         """
         problems = self.scan.problems
-        left = len(problems) - _MOST_TOLD
+        left = len(problems) - _MAX_NOTICES
         ending = (f"and {left} more skills are ignored: refold skills list",)
-        return (*problems[:_MOST_TOLD], *(ending if left > 0 else ()))
+        return (*problems[:_MAX_NOTICES], *(ending if left > 0 else ()))
 
     def every_notice(self) -> tuple[str, ...]:
-        """All problems and notes, for `refold skills`."""
-        return (*_find_ignored(self._around), *self.scan.problems, *self.scan.notes)
+        """Return sentences for `refold skills`: ignored folders, invalid skills, and notes."""
+        return (*_find_ignored(self._scope), *self.scan.problems, *self.scan.notes)
 
     def skill(self, name: str) -> Skill:
-        """The skill of this name. Raises `BadInput` if there is none."""
+        """Return the skill of this name. Raises `BadInput` if it does not exist."""
         wanted = name.strip().removeprefix("/").removeprefix("skill:").casefold()
         for skill in self.scan.skills:
             if skill.name == wanted:
                 return skill
-        # It may have been written a moment ago.
+        # The skill may have been written since the first scan.
         skills = {skill.name: skill for skill in self.scan_again().skills}
         if wanted in skills:
             return skills[wanted]
         raise BadInput(_unknown_skill_text(name, list(skills)))
 
     def search(self, query: str) -> Sequence[tuple[str, str]]:
-        """Names and descriptions of the skills that contain every word of `query`."""
+        """Return name and description of each skill that contains every word of `query`.
+
+        Skills that the model does not see are left out.
+        """
         words = query.casefold().split()
         return [
             (skill.name, skill.description)
             for skill in self.scan_again().skills
-            if skill.told
+            if skill.shown
             and all(w in f"{skill.name} {skill.description}".casefold() for w in words)
         ]
 
     def text_of(self, name: str) -> str:
-        """What a skill says, and which files it brings. Raises `ToolFailed`."""
+        """Return the text of a skill and the list of its files. Raises `ToolFailed`."""
         skill = self._find(name)
         real = os.path.realpath(os.path.join(skill.folder, SKILL_FILE))
         self._check(Real(real), SKILL_FILE, skill)
@@ -118,15 +130,15 @@ class Catalogue:
             head = (
                 "Its files (read_skill shows one, bash runs scripts by their whole path):"
             )
-            lines += ["", head, *(f"- {name}" for name in files[:_MOST_FILES])]
-        if len(files) > _MOST_FILES:
-            lines.append(f"- and more than {_MOST_FILES} files in all")
+            lines += ["", head, *(f"- {name}" for name in files[:_MAX_FILES])]
+        if len(files) > _MAX_FILES:
+            lines.append(f"- and more than {_MAX_FILES} files in all")
         return "\n".join(lines)
 
     def content(self, name: str, file: str) -> bytes:
-        """One file of a skill. Raises `ToolFailed`."""
+        """Return the content of one file of a skill. Raises `ToolFailed`."""
         skill = self._find(name)
-        # Our own may be made of links into an installer's store.
+        # An installer may have made our own skills of links into a store of its own.
         if skill.whose == "shipped":
             path = os.path.normpath(os.path.join(skill.folder, file))
             if below(path, skill.folder):
@@ -139,16 +151,17 @@ class Catalogue:
                 f"The skill {skill.name} has no file {escape_name(file)!r}. Its files: {names}."
             )
         self._check(real, file, skill)
-        # What a skill says in more files than one; its other files are data and programs.
+        # Only Markdown files are instructions, and their trust is checked. The other files of
+        # a skill are data and programs.
         if not real.endswith(TEXT_SUFFIX):
-            return files.read(real, _LARGEST_FILE)
-        return content_of(real, skill.folder, _LARGEST_FILE, self._trust_of(skill))
+            return files.read(real, _MAX_FILE_BYTES)
+        return content_of(real, skill.folder, _MAX_FILE_BYTES, self._trust_of(skill))
 
     def _trust_of(self, skill: Skill) -> TrustedText:
-        return self._around.trusted_text if skill.whose == "project" else trust_unchanged
+        return self._scope.trusted_text if skill.whose == "project" else trust_unchanged
 
     def _check(self, real: Real, file: str, skill: Skill) -> None:
-        """Raise `ToolFailed` for a file that is protected or denied, as anywhere else."""
+        """Raise `ToolFailed` if the file is protected, or if a rule denies to read it."""
         inside = f"/{os.path.relpath(real, skill.folder)}"
         if any(
             is_protected(candidate, Facts(), writes=False) for candidate in (real, inside)
@@ -167,7 +180,7 @@ class Catalogue:
 
 
 def find_untrusted(scope: SkillScope) -> tuple[str, ...]:
-    """Skills, templates and commands in folders that are not trusted."""
+    """Return the names of untrusted skill folders, command folders and template files."""
     files = project_files(scope, TEMPLATES, AGENT0)
     folders = (
         *(folder for folder in project_skill_folders(scope) if os.path.isdir(folder.path)),
@@ -182,6 +195,7 @@ def find_untrusted(scope: SkillScope) -> tuple[str, ...]:
 
 
 def _find_ignored(scope: SkillScope) -> Iterator[str]:
+    """Yield one sentence about the folders that are ignored; nothing if there are none."""
     if names := find_untrusted(scope):
         yield (
             f"{' and '.join(names)}: this folder is not trusted, so these skills are "
@@ -190,6 +204,7 @@ def _find_ignored(scope: SkillScope) -> Iterator[str]:
 
 
 def _body(skill: Skill, trusted: TrustedText) -> str:
+    """Return the text of a skill after its front matter. Raises `ToolFailed`."""
     bound = skill.folder if skill.whose == "project" else ""
     try:
         content = content_of(
@@ -205,16 +220,17 @@ def _body(skill: Skill, trusted: TrustedText) -> str:
 
 
 def _read_shipped(path: str, label: str) -> bytes:
+    """Return the content of a file of a skill that refold ships. `label` names it in errors."""
     try:
-        return content_of(path, "", _LARGEST_FILE)
+        return content_of(path, "", _MAX_FILE_BYTES)
     except FileNotFoundError as error:
         raise ToolFailed(f"There is no file {escape_name(label)}.") from error
 
 
 def _files(skill: Skill) -> Iterator[str]:
-    """The files of a skill except SKILL.md, down to `_DEEPEST` levels.
+    """Yield the names of a skill's files except SKILL.md, down to `_MAX_DEPTH` levels.
 
-    One more than `_MOST_FILES` at most, so that the caller sees that there are more.
+    After `_MAX_FILES` names, only one more is yielded, which shows that there are more.
     """
     files = DiskFiles(skill.folder)
     waiting, count = [(skill.folder, "", 0)], 0
@@ -224,49 +240,52 @@ def _files(skill: Skill) -> Iterator[str]:
             items = files.items(Real(folder))
         except ToolFailed:
             continue
-        for item in items[: _MOST_FILES + 1]:
+        for item in items[: _MAX_FILES + 1]:
             name = before + item.name
             if (item.name[:1] == "." or item.name in _HIDDEN_NAMES) or name == SKILL_FILE:
                 continue
-            if item.kind == "directory" and depth < _DEEPEST:
+            if item.kind == "directory" and depth < _MAX_DEPTH:
                 waiting.append((os.path.join(folder, item.name), name + "/", depth + 1))
             elif item.kind in ("file", "link"):
                 count += 1
                 yield escape_name(name)
-                if count > _MOST_FILES:
+                if count > _MAX_FILES:
                     return
 
 
 def _unknown_skill_text(name: str, names: Sequence[str]) -> str:
+    """Return the error for an unknown skill, with one similar name or else the first names."""
     from refold.values.similar_names import similar
 
     wanted = name.strip().casefold()
     candidates = [known_name for known_name in names if wanted and wanted in known_name]
     candidates = candidates or similar(wanted, names, 1)
-    hint = (
-        f"did you mean {candidates[0]}?"
-        if candidates
-        else f"there are {', '.join(names[:50])}"
-    )
-    return f"there is no skill {escape_name(name)[:80]!r}; {hint if names else 'there are none'}"
+    if not names:
+        hint = "there are none"
+    elif candidates:
+        hint = f"did you mean {candidates[0]}?"
+    else:
+        hint = f"there are {', '.join(names[:50])}"
+    return f"there is no skill {escape_name(name)[:80]!r}; {hint}"
 
 
 LIST_INTRODUCTION = (
     "Skills are instructions for kinds of work. Before you do work of one of these kinds, "
     "read its skill with read_skill, and follow it."
 )
-LIST_CHARS = 4_000  # characters
-_MIN_DESCRIPTION_CHARS = 24  # characters of a description that still say something
+LIST_CHARS = 4_000  # characters of the list in the system prompt
+_MIN_DESCRIPTION_CHARS = 24  # of a description; a shorter one says nothing useful
 _MORE_LINE = "- and {} more: list_skills finds them."
 
 
 def skill_list(skills: Sequence[Skill], budget: int = LIST_CHARS) -> str:
-    """Names and descriptions in at most `budget` characters; "" if there are none.
+    """Return the names and descriptions of skills in at most `budget` characters.
 
-    A list that is too long is cut: first the longest descriptions, then all are left
-    out, then the last names, which a line then counts.
+    Return "" if the model sees no skill, or the budget is too small. A list that is too long is
+    cut: first, the longest descriptions are shortened; if that is not enough, all descriptions
+    are left out; finally, the last names are left out, and a line says how many.
     """
-    shown = [skill for skill in skills if skill.told]
+    shown = [skill for skill in skills if skill.shown]
     if not shown or budget < len(LIST_INTRODUCTION) + len(_MORE_LINE) + 10:
         return ""
     left = budget - len(LIST_INTRODUCTION) - sum(len(skill.name) + 5 for skill in shown)
@@ -281,7 +300,10 @@ def skill_list(skills: Sequence[Skill], budget: int = LIST_CHARS) -> str:
 
 
 def _max_length(lengths: Sequence[int], max_chars: int) -> int:
-    """The greatest length of a text with which all fit; shorter texts leave room to others."""
+    """Return the length at which texts must be cut so that all of them fit in `max_chars`.
+
+    `lengths` are the lengths of the texts. Texts that are shorter are not cut.
+    """
     waiting, share = sorted(lengths), 0
     while waiting:
         share = max_chars // len(waiting)
@@ -292,6 +314,10 @@ def _max_length(lengths: Sequence[int], max_chars: int) -> int:
 
 
 def _name_lines(skills: Sequence[Skill], max_chars: int) -> list[str]:
+    """Return a line for each skill's name, in at most `max_chars` characters.
+
+    If some names do not fit, the last line says how many.
+    """
     lines = list[str]()
     for index, skill in enumerate(skills):
         line = f"- {skill.name}"

@@ -1,7 +1,8 @@
-"""The folders of skills, templates and commands, in order of precedence; and reading them safely.
+"""Finds the folders of skills, commands and templates, in order of precedence, and reads files.
 
-Folders of a project count only if it is trusted; `app` decides that. Files are read as untrusted:
-links must not lead out, special files are refused, and size and number are limited.
+A project's folders are used only if the project is trusted, which `app` decides. Reading is
+cautious in every folder: links must not lead out of it, only regular files are read, and the
+size and the number of files are limited.
 """
 
 import os
@@ -27,15 +28,16 @@ COMMAND_FOLDERS = (".refold/commands", ".claude/commands")
 TEMPLATES, AGENT0 = ".refold/skills.md", ".agent0/skills.md"
 _SHIPPED_FOLDER = os.path.join(os.path.dirname(__file__), "shipped")
 _SHIPPED_TEMPLATES = os.path.join(os.path.dirname(__file__), "templates.md")
-_MAX_NAMES = 2_000  # names that are looked at in one folder
+_MAX_NAMES = 2_000  # names of one folder that are examined
 
 
 class SkillScope(Struct, frozen=True, kw_only=True):
-    """What skills are searched around. All paths are absolute, links resolved.
+    """Where skills are searched: the directories, and which of them are trusted.
 
-    `repository` is the root of the repository of `directory`, or the same. `config` is
-    refold's own settings directory. `trusted` is the folder in and below which skills
-    count; "" if none of the project's do. `trusted_text` gives the versions that the user knows.
+    All paths are absolute, with links resolved. `repository` is the root of the repository
+    around `directory`, or else `directory` itself. `config` is refold's configuration
+    directory. Skills of the project are used in and below the folder `trusted`; none is used if
+    it is "". `trusted_text` returns the version of a text that the user has accepted.
     """
 
     directory: str
@@ -47,7 +49,10 @@ class SkillScope(Struct, frozen=True, kw_only=True):
 
 
 class SkillFolder(Struct, frozen=True):
-    """A folder of skills, or a file of templates. `bound`: links may not lead out of it."""
+    """A folder of skills or commands, or a file of templates.
+
+    `called` is its path as shown to the user. Links in it must not lead out of `bound`.
+    """
 
     path: str
     called: str
@@ -57,33 +62,36 @@ class SkillFolder(Struct, frozen=True):
 
 
 def folder_of_shipped() -> str:
-    """The skills that come with refold."""
+    """Return the folder of the skills that come with refold."""
     return _SHIPPED_FOLDER
 
 
 def project_skill_folders(scope: SkillScope) -> tuple[SkillFolder, ...]:
-    """The folders of skills in the workspace, the nearest first, trusted or not."""
+    """Return the project's folders of skills, the nearest first, trusted or not."""
     return project_folders(scope, _IN_A_PROJECT)
 
 
 def project_folders(scope: SkillScope, names: Iterable[str]) -> tuple[SkillFolder, ...]:
-    """Folders of these names in the workspace, the nearest first, trusted or not."""
-    kinds = tuple(names)
+    """Return the project's folders with these names, the nearest first, trusted or not."""
+    folder_names = tuple(names)
     return tuple(
         _in_project(top, name, scope)
         for top in _project_directories(scope)
-        for name in kinds
+        for name in folder_names
     )
 
 
 def own_folder(scope: SkillScope, name: str) -> SkillFolder:
-    """The folder of this name among the user's settings."""
+    """Return the folder `name` in the user's configuration directory."""
     path = os.path.join(scope.config, name)
     return SkillFolder(path, _with_tilde(path, scope.home), "yours")
 
 
 def skill_folders(scope: SkillScope) -> tuple[SkillFolder, ...]:
-    """Every folder of skills that counts. The first that has a name wins."""
+    """Return the folders of skills that are used, in order of precedence.
+
+    If two skills have the same name, the one in the earlier folder is used.
+    """
     return (
         *trusted_folders(project_skill_folders(scope), scope),
         own_folder(scope, "skills"),
@@ -93,7 +101,7 @@ def skill_folders(scope: SkillScope) -> tuple[SkillFolder, ...]:
 
 
 def project_files(scope: SkillScope, *names: str) -> tuple[SkillFolder, ...]:
-    """The files of templates in the workspace, the nearest first, trusted or not."""
+    """Return the project's files with these names, the nearest first, trusted or not."""
     return tuple(
         _in_project(top, name, scope)
         for name in names
@@ -102,7 +110,10 @@ def project_files(scope: SkillScope, *names: str) -> tuple[SkillFolder, ...]:
 
 
 def template_files(scope: SkillScope) -> tuple[SkillFolder, ...]:
-    """Every file of templates that counts. The first that has a name wins."""
+    """Return the files of templates that are used, in order of precedence.
+
+    If two templates have the same name, the one in the earlier file is used.
+    """
     agent0 = os.path.join(scope.home, ".config/agent0/skills.md")
     return (
         *trusted_folders(project_files(scope, TEMPLATES), scope),
@@ -114,7 +125,10 @@ def template_files(scope: SkillScope) -> tuple[SkillFolder, ...]:
 
 
 def command_folders(scope: SkillScope) -> tuple[SkillFolder, ...]:
-    """Every folder of commands that counts. The first that has a name wins."""
+    """Return the folders of command files that are used, in order of precedence.
+
+    If two commands have the same name, the one in the earlier folder is used.
+    """
     at_home = os.path.join(scope.home, COMMAND_FOLDERS[1])
     return (
         *trusted_folders(project_folders(scope, COMMAND_FOLDERS), scope),
@@ -126,13 +140,13 @@ def command_folders(scope: SkillScope) -> tuple[SkillFolder, ...]:
 def trusted_folders(
     places: Iterable[SkillFolder], scope: SkillScope
 ) -> Iterator[SkillFolder]:
-    """The `places` in a trusted folder."""
+    """Yield those of `places` that are in the trusted folder of `scope`, if it has one."""
     trusted = scope.trusted
     return (place for place in places if trusted and below(place.path, trusted))
 
 
 def _project_directories(scope: SkillScope) -> Iterator[str]:
-    """The folders from the workspace up to the root of its repository."""
+    """Yield the working directory and its parents up to the root of the repository."""
     directory = scope.directory
     yield directory
     while directory != scope.repository and below(directory, scope.repository):
@@ -141,6 +155,10 @@ def _project_directories(scope: SkillScope) -> Iterator[str]:
 
 
 def _in_project(top: str, name: str, scope: SkillScope) -> SkillFolder:
+    """Return the folder `name` in `top`, called by its path from the working directory.
+
+    Links in it must not lead out of the trusted folder, or of `top` if none is trusted.
+    """
     path = os.path.join(top, name)
     called = os.path.relpath(path, scope.directory)
     bound, trusted = scope.trusted or top, scope.trusted_text
@@ -148,6 +166,7 @@ def _in_project(top: str, name: str, scope: SkillScope) -> SkillFolder:
 
 
 def _with_tilde(path: str, home: str) -> str:
+    """Return a path below the home directory with "~" in place of it; any other unchanged."""
     inside = home and path.startswith(home.rstrip("/") + "/")
     return f"~{path[len(home.rstrip('/')) :]}" if inside else path
 
@@ -155,9 +174,10 @@ def _with_tilde(path: str, home: str) -> str:
 def list_entries(
     real: str, place: SkillFolder, kind: str, problems: list[str]
 ) -> list[os.DirEntry[str]]:
-    """The entries that are not hidden, by name. `real` is the resolved path of the folder.
+    """Return the entries of a folder that are not hidden, sorted by name.
 
-    If it cannot be read, a sentence is added to `problems`; `kind` names its content.
+    `real` is the resolved path of `place`; `kind` is the word for its content in messages. If
+    the folder cannot be used, return [] and add a sentence to `problems`.
     """
     called = escape_name(place.called)
     try:
@@ -180,7 +200,10 @@ def list_entries(
 
 
 def read_shipped(path: str, at_most: int) -> bytes:
-    """What is in a file of ours. Raises as `content_of`."""
+    """Return the content of a file that comes with refold.
+
+    Raises the same errors as `content_of`.
+    """
     try:
         return read_regular(path, at_most)[0]
     except FileNotFoundError:
@@ -192,17 +215,18 @@ def read_shipped(path: str, at_most: int) -> bytes:
 def content_of(
     path: str, bound: str, at_most: int, trusted: TrustedText = trust_unchanged
 ) -> bytes:
-    """A regular file, read as `DiskFiles` reads. Its links may not lead out of `bound`.
+    """Return the content of a regular file. Its links must not lead out of `bound`.
 
-    It is the version that is `trusted`. Raises `FileNotFoundError`, and `ToolFailed` for what cannot be read.
+    `trusted` replaces the content by the version that the user has accepted. Raises
+    `FileNotFoundError`, and `ToolFailed` for a file that cannot be read or is too large.
     """
     real = os.path.realpath(path)
     if not os.path.lexists(real):
         raise FileNotFoundError(path)
     if bound and not below(real, bound):
         raise ToolFailed(f"it is a link that leads out, to {escape_name(real)}")
-    # It is one step from its folder, and every start takes it: the kernel's own way in
-    # one call costs an import.
+    # Every start reads these files. Each is directly in its folder, so one `open` is enough;
+    # the default way of opening would cost an import.
     files = DiskFiles(os.path.dirname(real), opening=open_by_walking)
     try:
         if os.stat(real, follow_symlinks=False).st_size > at_most:
@@ -213,10 +237,14 @@ def content_of(
 
 
 def _check_trust(content: bytes, real: str, trusted: TrustedText) -> bytes:
+    """Return the content of the file that the user has accepted; unchanged if it is not text.
+
+    Raises `ToolFailed` if `trusted` returns None: the text was not accepted.
+    """
     try:
         current = content.decode("utf-8")
     except UnicodeDecodeError:
-        return content  # no text for a model
+        return content  # it is not text for a model
     text = trusted(real, current)
     if text is None:
         raise ToolFailed(NEW_TEXT_REASON)

@@ -1,6 +1,7 @@
-"""Finds skills in their folders, and says why a skill is ignored.
+"""Finds skills in their folders, and explains why a folder is not used as a skill.
 
-The folders are read as untrusted (`directories`). `catalogue` reads the content of a skill.
+The folders are not trusted, so `directories` reads them. `catalogue` reads the content of a
+skill.
 """
 
 import os
@@ -23,35 +24,35 @@ from refold.values.text import escape_marks, visible_text
 
 
 class Skill(Struct, frozen=True):
-    """A folder with a SKILL.md. `folder` is absolute, links resolved.
+    """A skill: a folder with a SKILL.md. `folder` is absolute, with links resolved.
 
-    `told`: whether the model sees it. Some are for the user to call only.
+    If `shown` is false, the model does not see the skill, and only the user can call it.
     """
 
     name: str
     description: str
     folder: str
-    where: str  # the place it was found in, for a person: "~/.claude/skills"
+    where: str  # the place in which it was found, for a person: "~/.claude/skills"
     whose: Whose = "yours"
-    told: bool = True
+    shown: bool = True
 
 
 class SkillScan(Struct, frozen=True):
-    """`problems` are sentences for the user: what was ignored, and why."""
+    """The skills that were found, and sentences: `problems` of ignored skills, and `notes`."""
 
     skills: tuple[Skill, ...] = ()
     problems: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()  # findings that are intended, and shown on request
+    notes: tuple[str, ...] = ()  # about skills ignored on purpose; shown on request
 
 
 SKILL_FILE = "SKILL.md"
 MAX_FILE_BYTES = 256 * 1024  # bytes of a SKILL.md
 MAX_SKILLS = 200  # skills of one place
-_LONGEST_NAME, _LONGEST_DESCRIPTION = 64, 1024
+_MAX_NAME_CHARS, _MAX_DESCRIPTION_CHARS = 64, 1024
 
 
 class _Wrong(Exception):
-    """A folder that is meant to be a skill and is none; the text says why."""
+    """Raised for an invalid skill. The text gives the reason."""
 
 
 class _Read(Struct, frozen=True):
@@ -60,7 +61,7 @@ class _Read(Struct, frozen=True):
 
 
 def find_skills(places: Iterable[SkillFolder]) -> SkillScan:
-    """All skills, in order of precedence, and the problems of the others."""
+    """Return the skills in these folders in order of precedence, and why others are ignored."""
     taken = dict[str, _Read]()
     problems, notes = list[str](), list[str]()
     real_paths = set[str]()
@@ -75,18 +76,20 @@ def find_skills(places: Iterable[SkillFolder]) -> SkillScan:
                     f"the skill {name} in {place.called} is ignored: the one in "
                     f"{winner.where} comes first"
                 )
-                # The user replaced a shipped skill on purpose.
-                wanted = place.whose == "shipped" and winner.whose == "yours"
-                (notes if wanted else problems).append(message)
+                if place.whose == "shipped" and winner.whose == "yours":
+                    notes.append(message)  # the user replaced a shipped skill on purpose
+                else:
+                    problems.append(message)
     return SkillScan(tuple(r.skill for r in taken.values()), tuple(problems), tuple(notes))
 
 
 def _skills_in(
     place: SkillFolder, problems: list[str], real_paths: set[str]
 ) -> Iterator[_Read]:
-    """The skills in a place. Adds to `real_paths`, the folders searched so far.
+    """Yield the skills in a folder, and add to `problems` why others are ignored.
 
-    Two places may be links to one folder, which is searched once.
+    Folders in `real_paths` are skipped, and searched ones are added to it, because several
+    places may be links to the same folder.
     """
     real = os.path.realpath(place.path)
     if real in real_paths:
@@ -108,7 +111,7 @@ def _skills_in(
 
 
 def _list_names(real: str, place: SkillFolder, problems: list[str]) -> list[str]:
-    """The names in a place that may be skills, sorted."""
+    """Return the names of the folders in a place, sorted, which may be skills."""
     names = [
         entry.name
         for entry in list_entries(real, place, "skills", problems)
@@ -123,19 +126,25 @@ def _list_names(real: str, place: SkillFolder, problems: list[str]) -> list[str]
 
 
 def _skill(folder: str, name: str, place: SkillFolder) -> _Read | None:
+    """Return the skill in `folder`; None if it has no SKILL.md.
+
+    Raises `_Wrong` if it is invalid.
+    """
     if place.bound and not below(folder, place.bound):
         raise _Wrong(f"it is a link that leads out, to {escape_name(folder)}")
     try:
-        # In a folder of the person's own, and in ours, an installer may use links.
+        # An installer may use links in a folder of the user, and in that of refold.
         bound = folder if place.whose == "project" else ""
-        # What we ship we need not read as untrusted, which takes ten times as long.
+        # Skills that come with refold are read without the checks, which take ten times as
+        # long.
         path = os.path.join(folder, SKILL_FILE)
         if place.whose == "shipped":
             content = read_shipped(path, MAX_FILE_BYTES)
         else:
             content = content_of(path, bound, MAX_FILE_BYTES, place.trusted)
     except FileNotFoundError:
-        return _check_misspelt(folder)
+        _check_misspelt(folder)
+        return None
     except ToolFailed as error:
         raise _Wrong(f"{SKILL_FILE}: {str(error).rstrip('.')}") from error
     front = parse_front(content)
@@ -162,7 +171,12 @@ def parse_front(content: bytes) -> FrontMatter:
 
 
 def _check(front: FrontMatter, folder: str) -> None:
-    for key, longest in (("name", _LONGEST_NAME), ("description", _LONGEST_DESCRIPTION)):
+    """Raise `_Wrong` for a missing, invalid or too long name or description.
+
+    The name must be that of the folder.
+    """
+    max_chars = {"name": _MAX_NAME_CHARS, "description": _MAX_DESCRIPTION_CHARS}
+    for key, longest in max_chars.items():
         value = front.values.get(key)
         if not value or not visible_text(value).strip():
             raise _Wrong(f"{SKILL_FILE}: the front matter has no text as {key!r}")
@@ -184,16 +198,17 @@ def _check(front: FrontMatter, folder: str) -> None:
 
 
 def _is_name(name: str) -> bool:
+    """Return whether the name has only a to z, digits, and single hyphens inside."""
     parts = name.split("-")
     return name.isascii() and all(p.isalnum() and p == p.lower() for p in parts)
 
 
 def _check_misspelt(folder: str) -> None:
-    """Raise `_Wrong` if a folder without SKILL.md has that name in other letter case."""
+    """Raise `_Wrong` if the folder has a file like skill.md instead of SKILL.md."""
     try:
         names = os.listdir(folder)
     except OSError:
         return
-    candidates = next((n for n in names if n.casefold() == SKILL_FILE.casefold()), "")
-    if candidates:
-        raise _Wrong(f"it has a file {candidates}: name it {SKILL_FILE}")
+    misspelt = next((n for n in names if n.casefold() == SKILL_FILE.casefold()), "")
+    if misspelt:
+        raise _Wrong(f"it has a file {misspelt}: name it {SKILL_FILE}")

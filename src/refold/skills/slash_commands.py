@@ -1,7 +1,8 @@
-"""`/name words` that is not a built-in command: a template, a command file or a skill.
+"""Finds and expands `/name words`: a template, a command file or a skill of this name.
 
-Built-in commands come first, then templates, then files of commands, then skills; `/skill:name`
-names a skill that another name hides. Clients read the line and ask for missing arguments.
+The order of precedence is: built-in commands, templates of the user and the project, command
+files, templates that come with refold, skills. `/skill:name` calls a skill even if something
+else has precedence. Clients parse the line, and ask for missing arguments.
 """
 
 import os
@@ -26,19 +27,23 @@ from refold.skills.templates import Template, fill, missing, slot_values, templa
 from refold.values.printable_names import escape_name
 from refold.values.text import TrustedText, trust_unchanged, visible_text
 
-MAX_FILE_BYTES = 256 * 1024  # bytes
-_MAX_COMMANDS = 200  # of one folder
+MAX_FILE_BYTES = 256 * 1024  # bytes of a command file
+_MAX_COMMANDS = 200  # command files of one folder
 _FILE_SUFFIX = ".md"
 _NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9_.-]{0,63}", re.IGNORECASE)
 _WORD_PATTERN = re.compile(r'"([^"]*)"(?=\s|$)|\'([^\']*)\'(?=\s|$)|(\S+)')
 _PLACEHOLDER_PATTERN = re.compile(r"\$(?:ARGUMENTS\b|([1-9])(?!\d))")
 _FRONT_PATTERN = re.compile(r"---[ \t]*\n(.*?)^---[ \t]*$\n?", re.DOTALL | re.MULTILINE)
-# Read by line: what follows here is often no YAML, as in [number] [priority].
+# Fields that are read line by line, because their values are often not YAML, as in [number]
+# [priority].
 _KEY_PATTERN = re.compile(r"^(description|argument-hint):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 
 
 class CommandFile(Struct, frozen=True):
-    """`where` is the file as the user calls it; `bound`: its links may not lead out of it."""
+    """A Markdown file whose text is sent to the model when the user types `/name`.
+
+    `where` is its path as shown to the user. Its links must not lead out of `bound`.
+    """
 
     name: str  # "review", or "git:review" of the folder git
     path: str
@@ -48,7 +53,7 @@ class CommandFile(Struct, frozen=True):
 
 
 class CommandText(Struct, frozen=True):
-    """The content of a command file. `usage` says what may follow its name."""
+    """The content of a command file. `usage` describes the arguments."""
 
     text: str
     about: str
@@ -58,7 +63,7 @@ class CommandText(Struct, frozen=True):
 def command_files(
     places: Iterable[SkillFolder],
 ) -> tuple[tuple[CommandFile, ...], tuple[str, ...]]:
-    """All command files, in order of precedence, and sentences about invalid ones."""
+    """Return all command files, in order of precedence, and sentences about invalid ones."""
     taken, problems = dict[str, CommandFile](), list[str]()
     for place in places:
         for command in _command_files_in(place, problems):
@@ -75,7 +80,7 @@ def command_files(
 
 
 def read(file: CommandFile) -> CommandText:
-    """Read the file as it is now. Raises `ToolFailed`."""
+    """Read the file, and return its content. Raises `ToolFailed`."""
     try:
         text = content_of(file.path, file.bound, MAX_FILE_BYTES, file.trusted).decode(
             "utf-8-sig"
@@ -99,16 +104,17 @@ def read(file: CommandFile) -> CommandText:
 
 
 def fill_arguments(command: CommandText, words: str) -> str:
-    """The text of a command file with the arguments in their places, or after it if it has
-    no places.
+    """Return the text of a command file with the arguments `words` in its placeholders.
 
-    What is filled in is not expanded again.
+    If it has no placeholders, the arguments follow the text. Placeholders in the arguments
+    themselves are not filled.
     """
     arguments = [
         next(p for p in w.groups() if p is not None) for w in _WORD_PATTERN.finditer(words)
     ]
 
     def value(match: re.Match[str]) -> str:
+        """Return what replaces a placeholder: all words, or one argument or else ""."""
         if match[1] is None:
             return words.strip()
         index = int(match[1]) - 1
@@ -121,8 +127,8 @@ def fill_arguments(command: CommandText, words: str) -> str:
 def _command_files_in(
     place: SkillFolder, problems: list[str], folder: str = ""
 ) -> Iterator[CommandFile]:
-    """The command files in a folder, and in its subfolders, where they are `folder:name`."""
-    real, many = os.path.realpath(os.path.join(place.path, folder)), 0
+    """Yield the command files in a folder; one in a subfolder is named `folder:name`."""
+    real, count = os.path.realpath(os.path.join(place.path, folder)), 0
     called = f"{place.called}/{folder}" if folder else place.called
     skill_folder = SkillFolder(place.path, called, place.whose, place.bound, place.trusted)
     for entry in list_entries(real, skill_folder, "commands", problems):
@@ -134,27 +140,32 @@ def _command_files_in(
             problems.append(
                 f"the command {escape_name(location)} is ignored: use letters, digits, - and _"
             )
-        elif suffix == _FILE_SUFFIX and (many := many + 1) <= _MAX_COMMANDS:
-            name = f"{folder}:{stem}" if folder else stem
-            yield CommandFile(name.lower(), path, location, place.bound, place.trusted)
-    if many > _MAX_COMMANDS:
+        elif suffix == _FILE_SUFFIX:
+            count += 1
+            if count <= _MAX_COMMANDS:
+                name = f"{folder}:{stem}" if folder else stem
+                yield CommandFile(name.lower(), path, location, place.bound, place.trusted)
+    if count > _MAX_COMMANDS:
         problems.append(
             f"{escape_name(called)}: only the first {_MAX_COMMANDS} commands are used"
         )
 
 
 def _unquote(value: str) -> str:
-    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
-    return "" if value in (">", "|", ">-", "|-") else value[1:-1] if quoted else value
+    """Return the value without its quotes; "" if its text is on the next lines, as with ">"."""
+    if value in (">", "|", ">-", "|-"):
+        return ""
+    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+    return value[1:-1] if is_quoted else value
 
 
 SKILL_PREFIX = "skill:"
 Shortcut: TypeAlias = Template | CommandFile | Skill
-_BUILTIN_PLACE = "refold"  # where a template stands that comes with it
+_BUILTIN_PLACE = "refold"  # the place of a template that comes with refold
 
 
 class ShortcutInfo(NamedTuple):
-    """How a shortcut is written, what may follow, and what it is for."""
+    """The name that the user types, with the arguments and the purpose."""
 
     name: str  # "/fix"
     usage: str  # "<file>"
@@ -162,14 +173,17 @@ class ShortcutInfo(NamedTuple):
 
 
 class Shortcuts:
-    """`reserved_names` are the names of the built-in commands, without the slash."""
+    """The templates, command files and skills that a user can call with a slash.
+
+    `reserved_names` are the names of built-in commands, without the slash.
+    """
 
     def __init__(
         self, catalogue: Catalogue, scope: SkillScope, reserved_names: Collection[str]
     ) -> None:
-        self._catalogue, self._taken = catalogue, frozenset(reserved_names)
+        self._catalogue, self._reserved_names = catalogue, frozenset(reserved_names)
         parsed, problems = templates(template_files(scope))
-        files, others = command_files(command_folders(scope))
+        files, file_problems = command_files(command_folders(scope))
         shipped = {
             template.name: template
             for template in parsed
@@ -180,41 +194,47 @@ class Shortcuts:
             for template in parsed
             if template.where != _BUILTIN_PLACE
         }
-        lost = tuple(
-            f"the command {escape_name(template.where)} is ignored: the template /{template.name} "
-            f"in {escape_name(written[template.name].where)} comes first"
-            for template in files
-            if template.name in written
+        hidden_files = tuple(
+            f"the command {escape_name(file.where)} is ignored: the template /{file.name} "
+            f"in {escape_name(written[file.name].where)} comes first"
+            for file in files
+            if file.name in written
         )
-        self._problems = (*problems, *others, *lost)
+        self._problems = (*problems, *file_problems, *hidden_files)
         self._templates: dict[str, Template | CommandFile] = {
-            **shipped, **{template.name: template for template in files}, **written,
+            **shipped, **{file.name: file for file in files}, **written,
         }  # fmt: skip
 
     def notices(self) -> tuple[str, ...]:
-        """The templates that are ignored, or have another name."""
-        lost = sorted(self._taken & self._templates.keys())
+        """Return sentences about invalid templates and command files.
+
+        If one has the name of a built-in command, the sentence says how to call it.
+        """
+        renamed = sorted(self._reserved_names & self._templates.keys())
         return (
             *self._problems,
-            *(f"/{n} is a command: yours is /{SKILL_PREFIX}{n}" for n in lost),
+            *(f"/{n} is a command: yours is /{SKILL_PREFIX}{n}" for n in renamed),
         )
 
     def infos(self) -> tuple[ShortcutInfo, ...]:
-        """All that can be written, for lists and completion."""
+        """Return name, arguments and purpose of everything that the user can call, sorted."""
         written = [self._to_info(template) for template in self._templates.values()]
-        others = self._taken | self._templates.keys()
+        used_names = self._reserved_names | self._templates.keys()
         skills = [
             ShortcutInfo(
-                self._spelling(template.name, others), "[task]", template.description
+                self._spelling(skill.name, used_names), "[task]", skill.description
             )
-            for template in self._catalogue.scan.skills
+            for skill in self._catalogue.scan.skills
         ]
         return tuple(sorted((*written, *skills)))
 
     def find(self, name: str) -> Shortcut | None:
-        """The text of `/name`, if there is one. `name` is without the slash."""
+        """Return what `/name` calls; None for a built-in or an unknown command.
+
+        `name` has no slash.
+        """
         wanted = name.casefold()
-        if wanted in self._taken:
+        if wanted in self._reserved_names:
             return None
         name = wanted.removeprefix(SKILL_PREFIX)
         skill = next((s for s in self._catalogue.scan.skills if s.name == name), None)
@@ -224,26 +244,29 @@ class Shortcuts:
         return template or skill
 
     def to_slash(self, typed: str) -> str | None:
-        """`@name slot=value …` of a template as `/name …`; None if it is a message."""
+        """Return `@name slot=value …` as `/name …`; None if it calls no template."""
         match = re.fullmatch(r"@([\w-]+)((?:\s+[\w-]+=.*)?)", typed.strip(), re.DOTALL)
         if match is None:
             return None
         template = self._templates.get(match[1].casefold())
         if not isinstance(template, Template):
             return None
-        return f"{self._spelling(template.name, self._taken)}{match[2]}"
+        return f"{self._spelling(template.name, self._reserved_names)}{match[2]}"
 
     def missing(self, name: str, text: str) -> tuple[str, ...]:
-        """The arguments that the user has to be asked for before `expand`."""
+        """Return the arguments of `/name text` that the client must ask the user for.
+
+        Return () if the name is not that of a template.
+        """
         shortcut = self.find(name)
         if not isinstance(shortcut, Template):
             return ()
         return missing(shortcut, slot_values(shortcut, text))
 
     def expand(self, name: str, words: str, answers: Mapping[str, str]) -> str:
-        """The expansion of `/name words`; `answers` are for missing arguments.
+        """Return the text that `/name words` stands for. `answers` are the missing arguments.
 
-        Raises `BadInput` if there is no such shortcut or an argument is still missing.
+        Raises `BadInput` if nothing has this name, or an argument is still missing.
         """
         shortcut = self.find(name)
         match shortcut:
@@ -270,7 +293,8 @@ class Shortcuts:
                 raise BadInput(f"there is no command or skill /{escape_name(name)[:80]}")
 
     def _to_info(self, shortcut: Template | CommandFile) -> ShortcutInfo:
-        name = self._spelling(shortcut.name, self._taken)
+        """Return how a user types the shortcut and what it does, or why its file is ignored."""
+        name = self._spelling(shortcut.name, self._reserved_names)
         if isinstance(shortcut, Template):
             return ShortcutInfo(name, shortcut.usage, shortcut.about)
         try:
@@ -280,4 +304,5 @@ class Shortcuts:
         return ShortcutInfo(name, written.usage, written.about)
 
     def _spelling(self, name: str, reserved_names: Collection[str]) -> str:
+        """Return what calls `name`: /skill:name if the name is reserved, otherwise /name."""
         return f"/{SKILL_PREFIX}{name}" if name in reserved_names else f"/{name}"

@@ -1,8 +1,8 @@
-"""Tasks that another agent gave to refold, each a session of its own.
+"""The tasks that another agent gave to refold, each in a session of its own.
 
-A task runs in the background, with or without followers. What would ask the user waits
-until the question is put; without a user it is denied, as in a run without a terminal. What
-a program at the other end sees of this is in `task_tools`.
+A task runs in the background, whether or not a program follows it. A question for the user
+waits until a program shows it. If no user can be asked, it is denied, as in a run without a
+terminal. `task_tools` has the tools by which another agent gives and follows tasks.
 """
 
 import json
@@ -27,10 +27,11 @@ from refold.client.types import Entry, events
 from refold.errors import BadInput, RefoldError, ToolFailed, first
 from refold.views.call_summary import label
 
-LaunchAt: TypeAlias = Callable[[Path, bool], Launch]  # in a directory; is a user there?
+# Called with a directory, and whether a user can be asked.
+LaunchAt: TypeAlias = Callable[[Path, bool], Launch]
 Answer: TypeAlias = bool | str | Sequence[str]
 MAX_RUNNING_TASKS = 8
-_MAX_KEPT_TASKS = 32  # tasks that can be asked about
+_MAX_KEPT_TASKS = 32  # tasks whose state can be requested
 _MAX_ARGUMENTS_CHARS = 8_000  # of the arguments of a call
 _MAX_FILE_BYTES = 1_000_000
 _SECRET_BYTES = 8  # of an id that cannot be guessed
@@ -43,14 +44,18 @@ class _OpenQuestion(Struct, frozen=True):
 
 
 class DelegatedTask:
-    """One session. Its turns run in a task group, and `wait_for_change` returns when there is news."""
+    """A task and its session, whose turns run in a task group.
+
+    `wait_for_change` returns when a call, a question or the end of a turn is new.
+    """
 
     def __init__(
         self, launch: Launch, session: Session, group: TaskGroup, patience: float = math.inf
     ) -> None:
         self._launch, self._group, self._patience = launch, group, patience
         self.session = session
-        # Who knows it may follow the task and stop it: ids of sessions can be guessed.
+        # A caller that knows the secret may follow the task and stop it; ids of sessions
+        # can be guessed.
         self.id = f"{session.id}-{secrets.token_hex(_SECRET_BYTES)}"
         self.result: Result | None = None
         self.failure = ""
@@ -71,49 +76,51 @@ class DelegatedTask:
         return [waiting.question for waiting in self._waiting.values()]
 
     def begin(self, text: str) -> None:
+        """Run a turn with this message in the background."""
         self.result, self.failure = None, ""
         self._group.start_soon(self._run, text)
 
     @property
     def steps(self) -> Sequence[str]:
-        """The calls that have begun: what each does, in one line."""
+        """All calls that have begun, each described in one line."""
         return self._all_steps
 
     @property
     def answer_text(self) -> str:
-        """The answer of the turn, or the plan that it ended with."""
+        """The answer of the last turn, or the plan that it ended with; "" while it runs."""
         plan = self.session.plan
         if self.result is not None and self.result.outcome == "plan_ready" and plan:
             return plan.text
         return self.result.text if self.result is not None else ""
 
     async def notices(self) -> Sequence[str]:
-        """Return what the user must know of its workspace. Each notice is returned once."""
+        """Return what the user must know about the workspace. Each notice is returned once."""
         return await to_thread.run_sync(self.session.notices)
 
     async def wait_for_change(self) -> None:
+        """Wait until a call begins, a question arrives or is answered, or the turn ends."""
         await self._news.wait()
 
     def new_steps(self) -> Sequence[str]:
-        """The calls that began since this was asked last."""
-        steps, self._reported_steps = (
-            self._all_steps[self._reported_steps :],
-            len(self._all_steps),
-        )
+        """Return the calls that began since this method was last called, each described in
+        one line.
+        """
+        steps = self._all_steps[self._reported_steps :]
+        self._reported_steps = len(self._all_steps)
         return steps
 
     def answer(self, key: str, reply: Answer) -> bool:
-        """Answer the question with this key. False: it is gone."""
+        """Answer the question with this key. Return False if it no longer waits."""
         waiting = self._waiting.pop(key, None)
         if waiting is not None:
             waiting.answer(reply)
         return waiting is not None
 
     async def approve(self, question: Question) -> Answer:
-        """Wait for the answer of the user, whom a call of `follow_task` asks.
+        """Have a call of `follow_task` ask the user a question, and return the user's answer.
 
-        A call is refused if it is too long to be shown whole, because a yes would cover all
-        of it. It is also refused if the user does not answer in time.
+        Return a reason to refuse the call if the user does not answer in time, or if the
+        call is too long to be shown completely: an approval would cover all of it.
         """
         if len(json.dumps(question.arguments)) > _MAX_ARGUMENTS_CHARS:
             return f"it has more than {_MAX_ARGUMENTS_CHARS:,} characters, too many to ask about here"
@@ -136,22 +143,26 @@ class DelegatedTask:
 
     @property
     def files(self) -> Mapping[str, str]:
-        """Return every file that the task changed, by its name in the workspace."""
+        """How each changed file was changed, by its path relative to the workspace."""
         changed = self.session.view.changed_files.files
-        top = self.session.workspace.directory
-        return {os.path.relpath(real, top): kind for real, kind in changed.items()}
+        workspace = self.session.workspace.directory
+        return {os.path.relpath(path, workspace): kind for path, kind in changed.items()}
 
     def read(self, path: str) -> str:
-        """A file that it changed. Raises `BadInput`; waits for a disk."""
+        """Return the text of a file that the task changed. It reads the disk.
+
+        Raises `BadInput` for any other file, and for one that may not or cannot be read.
+        """
         kind = self.files.get(os.path.normpath(path))
         if kind is None or kind == "deleted":
-            names = ", ".join(n for n, k in self.files.items() if k != "deleted") or "none"
+            readable = [name for name, kind in self.files.items() if kind != "deleted"]
+            names = ", ".join(readable) or "none"
             raise BadInput(
                 f"{path!r} is not a file that this task changed; it changed {names}"
             )
         files = self.session.workspace.files
         try:
-            if files.outside(path) is not None:  # a link that stands there now
+            if files.outside(path) is not None:  # the file is a link now
                 raise BadInput(f"{path!r} leads out of the workspace")
             real = files.real(path)
             if why := files.why_hidden(real):
@@ -161,6 +172,7 @@ class DelegatedTask:
             raise BadInput(str(error)) from error
 
     async def close(self) -> None:
+        """Stop the turn, and close the session."""
         with suppress(RefoldError):
             await self.session.interrupt(reason=_STOP_REASON)
         with anyio.CancelScope(shield=True):
@@ -170,6 +182,7 @@ class DelegatedTask:
         self._launch.finish_notes()
 
     async def _run(self, text: str) -> None:
+        """Run the task to its end, and set its `result`, or `failure` to the reason."""
         try:
             await self.session.run(text)
             self.result = await self.session.run_woken()
@@ -181,6 +194,7 @@ class DelegatedTask:
         self._notify()
 
     def _on_event(self, entry: Entry) -> None:
+        """Note each call that the model makes as a step of the task."""
         event = entry.event
         if isinstance(event, events.ModelAnswered):
             self._all_steps += [
@@ -196,7 +210,7 @@ class DelegatedTask:
 class DelegatedTasks:
     """The tasks of one process. Every workspace is `root` or below it.
 
-    `patience` is how many seconds a question waits for its answer.
+    A question waits for its answer for `patience` seconds.
     """
 
     def __init__(
@@ -207,8 +221,9 @@ class DelegatedTasks:
         self._tasks = dict[str, DelegatedTask]()
 
     async def start(self, text: str, workspace: str, *, attended: bool) -> DelegatedTask:
-        """Start a task. Raises `BadInput` for a workspace elsewhere, and if too many tasks
-        run.
+        """Start a task. Its questions wait for a user if `attended`, and otherwise are denied.
+
+        Raises `BadInput` for a workspace outside of the root, and if too many tasks run.
         """
         if not text.strip():
             raise BadInput("the task is empty: say what the agent should do")
@@ -222,13 +237,17 @@ class DelegatedTasks:
             with anyio.CancelScope(shield=True):
                 await launch.aclose()
             raise
-        tasks = list[DelegatedTask]()  # the session asks the task, which has the session
-        session = Session(launch, opened, lambda question: tasks[0].approve(question))
-        tasks.append(DelegatedTask(launch, session, self._group, self._patience))
-        self._tasks[tasks[0].id] = tasks[0]
-        tasks[0].begin(text)
+
+        # The session needs the task, which is made after it.
+        async def approve(question: Question) -> Answer:
+            return await task.approve(question)
+
+        session = Session(launch, opened, approve)
+        task = DelegatedTask(launch, session, self._group, self._patience)
+        self._tasks[task.id] = task
+        task.begin(text)
         await self._close_old()
-        return tasks[0]
+        return task
 
     def find(self, id_: str) -> DelegatedTask:
         if (task := self._tasks.get(id_)) is None:
@@ -236,7 +255,9 @@ class DelegatedTasks:
         return task
 
     async def say(self, id_: str, text: str) -> DelegatedTask:
-        """Send a message to the running turn, or begin the next turn with it."""
+        """Send a message to the running turn of a task, or begin its next turn with the
+        message.
+        """
         task = self.find(id_)
         if task.state != "ended":
             await task.session.steer(text)
@@ -246,24 +267,32 @@ class DelegatedTasks:
         return task
 
     async def close(self) -> None:
-        """Stop what runs, and close all."""
+        """Stop all running tasks, and close all sessions."""
         for task in tuple(self._tasks.values()):
             await task.close()
 
     async def _close_old(self) -> None:
-        """Drop the oldest tasks that have ended; their sessions stay."""
+        """Close and forget the oldest ended tasks if there are too many. Their sessions
+        stay stored.
+        """
         ended = [task for task in self._tasks.values() if task.state == "ended"]
-        for task in ended[: max(len(self._tasks) - _MAX_KEPT_TASKS, 0)]:
+        excess = max(len(self._tasks) - _MAX_KEPT_TASKS, 0)
+        for task in ended[:excess]:
             del self._tasks[task.id]
             await task.close()
 
     def _check_task_count(self) -> None:
+        """Raise `BadInput` if `MAX_RUNNING_TASKS` tasks run already."""
         if sum(task.state != "ended" for task in self._tasks.values()) >= MAX_RUNNING_TASKS:
             raise BadInput(
                 f"{MAX_RUNNING_TASKS} tasks run already: follow one to its end, or stop it"
             )
 
     def _directory(self, workspace: str) -> Path:
+        """Return the real path of `workspace`, which is relative to the root.
+
+        Raises `BadInput` unless it is a directory in the root.
+        """
         root = os.path.realpath(self._root)
         directory = os.path.realpath(os.path.join(root, workspace))
         if directory != root and not directory.startswith(os.path.join(root, "")):
@@ -277,5 +306,7 @@ class DelegatedTasks:
 
 
 def key_of(question: Question) -> str:
-    """The key of a question: it changes with the question."""
+    """Return the key of a question. If a question about a call changes, its key changes,
+    too.
+    """
     return f"{question.call_id}:{question.hash}"

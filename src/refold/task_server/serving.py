@@ -1,9 +1,11 @@
-"""Serves the tools of `task_tools`: to one program over stdio, or to several over streamable HTTP.
+"""Serves the tools of `task_tools`: to one program over stdio, or to several over HTTP.
 
-Over stdio the SDK reads and writes, and keeps stdout for the protocol. Over HTTP a program before
-2026-07-28 has an MCP session, and a newer one has none. So what keeps the tasks of two programs
-apart is the id of a task, which cannot be guessed. Who may come in is decided in front of this:
-`refold.server.guard`, which also listens.
+Over HTTP any program that knows the id of a task can use the task. The id cannot be
+guessed, so it keeps the tasks of two programs apart. MCP sessions cannot do that, because
+programs since the protocol of 2026-07-28 have none. Over stdio the SDK reads and writes,
+and reserves stdout for the protocol.
+
+`refold.server` listens, and its `guard` decides which requests reach this module.
 """
 
 import signal
@@ -21,8 +23,8 @@ from refold.task_server.task_tools import server
 
 MCP_PATH = "/mcp"
 _MAX_SESSIONS = 64
-_END_SECONDS = 1.0  # that calls have when the server ends
-_QUESTION_TIMEOUT_SECONDS = 3600.0  # that a question waits for a program to come for it
+_END_SECONDS = 1.0  # in which running calls can end with the server
+_QUESTION_TIMEOUT_SECONDS = 3600.0  # for which a question waits for a program to fetch it
 
 
 async def serve_stdio(root: Path, launch_at: LaunchAt, leave: Callable[[], None]) -> None:
@@ -30,8 +32,8 @@ async def serve_stdio(root: Path, launch_at: LaunchAt, leave: Callable[[], None]
 
     Tasks work in `root` and below it; those that run at the end are stopped.
 
-    At a signal `leave` ends the process: a thread of the SDK waits for stdin, and nothing
-    but a line or the end of stdin wakes it.
+    At a signal, `leave` is called and must end the process. Returning would not end it,
+    because a thread of the SDK waits for stdin until a line arrives or stdin ends.
     """
     async with anyio.create_task_group() as group:
         tasks = DelegatedTasks(root, launch_at, group)
@@ -42,30 +44,33 @@ async def serve_stdio(root: Path, launch_at: LaunchAt, leave: Callable[[], None]
 
 
 async def _close_at_signal(tasks: DelegatedTasks, leave: Callable[[], None]) -> None:
+    """At SIGINT or SIGTERM, stop all tasks and call `leave`."""
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async for _ in signals:
             await tasks.close()
             leave()
 
 
-class Served(Struct, frozen=True):
-    """`leave` stops all tasks, reports to followers how each ended, and ends all
-    streams."""
+class HttpService(Struct, frozen=True):
+    """An ASGI application, and a function that ends it.
+
+    `leave` stops all tasks, reports to followers how each ended, and ends all streams.
+    """
 
     app: ASGIApp
     leave: Callable[[], Awaitable[None]]
 
 
 @asynccontextmanager
-async def serve_http(root: Path, launch_at: LaunchAt) -> AsyncGenerator[Served]:
-    """An ASGI application. Tasks work in `root` and below it, and end when this is left."""
+async def serve_http(root: Path, launch_at: LaunchAt) -> AsyncGenerator[HttpService]:
+    """Yield an ASGI application. Tasks work in `root` and below it, and end with the block."""
     async with anyio.create_task_group() as group:
         tasks = DelegatedTasks(root, launch_at, group, _QUESTION_TIMEOUT_SECONDS)
         mcp_server = server(tasks)
         app = mcp_server.streamable_http_app(
             streamable_http_path=MCP_PATH,
             max_sessions=_MAX_SESSIONS,
-            # The guard in front of it knows the names of the server.
+            # The guard in front of the application checks the names of the server.
             transport_security=TransportSecuritySettings(
                 enable_dns_rebinding_protection=False
             ),
@@ -77,14 +82,16 @@ async def serve_http(root: Path, launch_at: LaunchAt) -> AsyncGenerator[Served]:
             ending.set()
 
         async with mcp_server.session_manager.run():
-            yield Served(_Ending(app, ending), close_sessions)
+            yield HttpService(_EndingApp(app, ending), close_sessions)
         await tasks.close()
         group.cancel_scope.cancel()
 
 
-class _Ending:
-    """Ends the responses that would not end by themselves, such as the stream of a client's
-    session."""
+class _EndingApp:
+    """Ends the responses of `app` that would not end by themselves when the server ends.
+
+    An example is the stream of a client's session.
+    """
 
     def __init__(self, app: ASGIApp, ending: anyio.Event) -> None:
         self._app, self._ending = app, ending
@@ -93,6 +100,7 @@ class _Ending:
         begun = complete = False
 
         async def note_and_send(message: Message) -> None:
+            """Send a message, and note whether the response has begun and is complete."""
             nonlocal begun, complete
             begun = True
             complete = message["type"] == "http.response.body" and not message.get(
@@ -109,6 +117,7 @@ class _Ending:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _end_after(self, scope: anyio.CancelScope, seconds: float) -> None:
+        """Cancel `scope` when `seconds` have passed since the server began to end."""
         await self._ending.wait()
         with anyio.move_on_after(seconds):
             await anyio.sleep_forever()

@@ -1,4 +1,4 @@
-"""The first and last lines of a session at a terminal: header, last exchange."""
+"""Prints what the user sees when a session opens: a heading, notices, the last exchange."""
 
 from zlib import crc32
 
@@ -15,10 +15,10 @@ from refold.views.number_format import outcome_line
 from refold.views.screen.blocks import CONTINUED_BY_ENTER
 from refold.views.screen.history import last_exchange, last_message, recap
 
-_MAX_CELLS = 100  # cells
+_MAX_CELLS = 100
 _MAX_BLOCKS = 12  # of the last exchange: calls, texts, notices
-_CUT_OFF = "Enter continues it · a message is sent with it · Ctrl+C ends it"
-_TIP_LINES = (  # so short that the line fits 80 columns
+_CUT_OFF_HINT = "Enter continues it · a message is sent with it · Ctrl+C ends it"
+_TIP_LINES = (  # short enough to fit on a line of 80 columns
     "Shift+Tab changes the mode",
     "@ names a file, and Tab completes it",
     "!command runs it in your shell",
@@ -33,6 +33,7 @@ _BYPASS_WARNING = "Mode bypass: everything runs without asking, except what asks
 
 
 async def greet(session: Session, printer: Printer) -> None:
+    """Print the heading and the notices of the session, then its last exchange or a tip."""
     view = session.view
     printer.print_line(heading(session))
     if session.mode == "bypass":
@@ -45,19 +46,23 @@ async def greet(session: Session, printer: Printer) -> None:
 
 
 def tip_for(session_id: str) -> str:
-    """Return the tip for a session; it stays the same when the session is opened again."""
+    """Return the tip for a session: the same one each time that the session is opened."""
     return _TIP_LINES[crc32(session_id.encode()) % len(_TIP_LINES)] if session_id else ""
 
 
 async def print_last_exchange(session: Session, printer: Printer) -> bool:
-    """Print the end of the conversation: the last exchange in full, the rest in short."""
+    """Print the last exchange of the conversation in full, and the exchanges before it in
+    short.
+
+    Return False if the conversation has no messages.
+    """
     view, width = session.view, min(printer.free_columns, _MAX_CELLS)
-    sign, since = printer.capabilities.sign("prompt"), last_message(session.view)
-    entries = await session.reports.entries(since - 1) if since else ()
+    sign, first_seq = printer.capabilities.sign("prompt"), last_message(session.view)
+    entries = await session.reports.entries(first_seq - 1) if first_seq else ()
     screen = last_exchange(view, entries) if entries else None
-    if before := recap(view, width, sign, newest=1 if screen else 0):
+    if recap_lines := recap(view, width, sign, newest=1 if screen else 0):
         printer.ensure_blank_line()
-        printer.print_lines(before)
+        printer.print_lines(recap_lines)
     if screen:
         TranscriptPrinter(printer, anyio.current_time, session.tool).print_again(
             screen, _MAX_BLOCKS
@@ -65,18 +70,23 @@ async def print_last_exchange(session: Session, printer: Printer) -> bool:
         return True
     if row := outcome_line(view.turn.outcome, view.turn.reason):
         printer.print_line(row)
-    if waits := unsent_notice(view):
-        printer.print_text(waits, "dim")
-    return bool(before)
+    if notice := unsent_notice(view):
+        printer.print_text(notice, "dim")
+    return bool(recap_lines)
 
 
 def print_cut_off_turn(session: Session, printer: Printer) -> None:
-    """Print what an unfinished turn was doing, and the keys that continue or end it."""
+    """Print what a turn was doing when its process exited, and the keys that continue or end
+    it.
+    """
     printer.ensure_blank_line()
     printer.print_lines(cut_off_turn(session, min(printer.free_columns, _MAX_CELLS)))
-    printer.print_text(_CUT_OFF, "strong")
+    printer.print_text(_CUT_OFF_HINT, "strong")
 
 
 def is_resumable(view: View) -> bool:
-    """Return True if a limit or failure ended the turn, or if messages are undelivered."""
+    """Return whether Enter would resume work.
+
+    This is so if a limit or a failure ended the last turn, or if messages are undelivered.
+    """
     return bool(unsent_messages(view)) or view.turn.outcome in CONTINUED_BY_ENTER

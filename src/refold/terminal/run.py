@@ -1,6 +1,6 @@
-"""The line terminal from start to end: reads a prompt, shows the work, and repeats.
+"""Runs the line terminal: repeatedly reads a message or a command, and shows the work.
 
-The user types a message or a command. `terminal` shows the work between two prompts.
+`terminal` shows the work.
 """
 
 import os
@@ -32,8 +32,8 @@ from refold.views.screen.status import ports_text
 from refold.views.styled import Line
 
 _PORT_NOTE = "Port {port} listens in the workspace: /ports {port} opens it on this machine."
-_RETRY_SECONDS = 0.1  # seconds until closing the prompt is tried again
-IDLE_SECONDS = 600.0  # seconds without a message after which notes are made without asking
+_RETRY_SECONDS = 0.1  # between attempts to close the prompt
+IDLE_SECONDS = 600.0  # without a message; then notes are made without asking
 
 
 async def run(
@@ -43,7 +43,11 @@ async def run(
     typed: str | None = None,
     background: BackgroundWork | None = None,
 ) -> int:
-    """Run the conversation until the person leaves. Return the exit code."""
+    """Run the line terminal for the session until the user leaves. Return the exit code.
+
+    `first_words` and `images` are a first message. `typed` is the part of it that the user
+    wrote. `background` runs in the background and reports lines to print.
+    """
 
     def current_terminal() -> Terminal:
         return loop.terminal
@@ -63,9 +67,9 @@ async def run(
 
 
 class PromptLoop:
-    """Reads prompts, and sends what is typed, until the person leaves.
+    """Repeats until the user leaves: shows a prompt, and sends the message or runs the command.
 
-    `pasted` finds the images of the clipboard whose labels are in a message.
+    `pasted` returns the images whose labels are in a message.
     """
 
     def __init__(
@@ -79,7 +83,7 @@ class PromptLoop:
         self.terminal = Terminal(session, printer, reader)
         self._printer, self._reader = printer, reader
         self._mode_key, self._idle = mode_key or ModeKey(), idle
-        # Events up to here do not start a turn by themselves.
+        # Events of the session `_watched` up to `_seen` do not start a turn by themselves.
         self._watched, self._seen = session, session.view.seq
         self._notes, self._noted_ports = PendingLines(), set[int]()
         self.pasted: Callable[[str], Sequence[ImageData]] = lambda _: ()
@@ -91,7 +95,11 @@ class PromptLoop:
         typed: str | None = None,
         background: BackgroundWork | None = None,
     ) -> int:
-        here, background = self.terminal, background or do_no_background_work
+        """Run the loop until the user leaves. Return the exit code.
+
+        The arguments are those of the function `run`.
+        """
+        terminal, background = self.terminal, background or do_no_background_work
 
         async def converse() -> None:
             # Keys between prompts are read, and not echoed.
@@ -99,29 +107,32 @@ class PromptLoop:
                 await greet_and_prompt()
 
         async def greet_and_prompt() -> None:
-            await greet(here.session, here.printer)
+            await greet(terminal.session, terminal.printer)
             async with anyio.create_task_group() as group:
-                if here.socket is not None:
-                    group.start_soon(here.socket.run)
+                if terminal.socket is not None:
+                    group.start_soon(terminal.socket.run)
                 await self._resume_turn(ask=not (first_words or images))
                 if first_words or images:
-                    await here.say(first_words, images, typed=typed, seen=False)
-                group.start_soon(self._mode_key.switch_modes, here)
-                group.start_soon(make_notes_when_idle, here, self._idle)
+                    await terminal.say(first_words, images, typed=typed, seen=False)
+                group.start_soon(self._mode_key.switch_modes, terminal)
+                group.start_soon(make_notes_when_idle, terminal, self._idle)
                 group.start_soon(background, self._notes.add)
                 await self._read_prompts()
                 group.cancel_scope.cancel()
 
         try:
             stopping = self._printer.clear_status, self._reader.redraw
-            return await run_with_signals(converse, here.interrupt, here.end, stopping)
+            return await run_with_signals(
+                converse, terminal.interrupt, terminal.end, stopping
+            )
         finally:
             self._printer.start_line()  # an error may be printed after this
 
     async def _resume_turn(self, *, ask: bool) -> None:
-        """Finish the turn that was under way when the last process exited.
+        """Finish the turn that was running when the session's last process exited.
 
-        No tokens are spent before the person agrees, at the prompt or by a message.
+        If that would call the model, the user must agree first: by a key at the prompt or by a
+        message. With `ask`, no message is given, so print what the turn was doing.
         """
         session = self.terminal.session
         if has_interrupted_work(session):
@@ -134,36 +145,41 @@ class PromptLoop:
             await self.terminal.settle()
 
     async def _read_prompts(self) -> None:
-        here = self.terminal
-        pressed = False  # Ctrl+C, at the prompt before this one
-        while not (here.leaving or here.session.end_reason):
+        """Read prompts, and act on each, until the user leaves or the session ends."""
+        terminal = self.terminal
+        pressed = False  # whether Ctrl+C was pressed at the previous prompt
+        while not (terminal.leaving or terminal.session.end_reason):
             try:
                 await self._ask_about_plans()
             except RefoldError as error:  # the answer could not be written to the disk
                 self._printer.print_line(sentence(error))
             self._notes.print(self._printer)
             self._printer.ensure_blank_line()
-            here.clear_early_interrupt()
+            terminal.clear_early_interrupt()
             typed = await self._read_input()
             if typed is Key.CTRL_D or (typed is Key.CTRL_C and pressed):
                 break
             pressed = typed is Key.CTRL_C
-            if pressed and has_interrupted_work(here.session):
-                await here.carry_out(here.session.interrupt)
+            if pressed and has_interrupted_work(terminal.session):
+                await terminal.carry_out(terminal.session.interrupt)
                 pressed = False
             elif isinstance(typed, Key) and typed in SHORTCUTS:
-                await here.commands.run(SHORTCUTS[typed])
+                await terminal.commands.run(SHORTCUTS[typed])
             elif isinstance(typed, Key):
                 self._printer.print_text("Press Ctrl+C again to leave, or Ctrl+D.", "dim")
             else:
                 await self._handle(typed)
-        if here.session.end_reason:
-            self._printer.print_text(here.session.end_reason, "warn")
+        if terminal.session.end_reason:
+            self._printer.print_text(terminal.session.end_reason, "warn")
         else:
-            self._printer.print_lines(farewell(here.session))
+            self._printer.print_lines(farewell(terminal.session))
 
     async def _read_input(self) -> str | Key:
-        """Return what is typed. Work that another client orders meanwhile is shown."""
+        """Return a line or a key of the user. While waiting, show work that other clients
+        start.
+
+        If the session has ended, return Ctrl+D, so that the loop ends.
+        """
         while True:
             typed: str | Key = Key.CTRL_D
             watch, since = self.terminal.session.watch(live=0), self.terminal.session.view
@@ -202,7 +218,7 @@ class PromptLoop:
         await self._close_prompt()
 
     async def _report_ended_commands(self) -> None:
-        """Close the prompt when a background command ends, to report it."""
+        """Close the prompt when a background command ends, so that its end is reported."""
         session = self.terminal.session
         before = {command.name for command in session.view.background.running}
         while before <= {command.name for command in session.view.background.running}:
@@ -217,7 +233,10 @@ class PromptLoop:
         await self._close_prompt()
 
     async def _note_new_ports(self) -> None:
-        """Add a note for each port of the place that began to listen, also before the prompt."""
+        """Add a note for each port that begins to listen in a workspace on another machine.
+
+        Ports that began to listen before the prompt was shown get a note, too.
+        """
         watch = self.terminal.session.watch(kinds=(PortsChanged,))
         async with aclosing(watch.frames()) as frames:
             async for frame in frames:
@@ -227,16 +246,20 @@ class PromptLoop:
                 self._noted_ports = {*ports}
 
     async def _close_prompt(self) -> None:
+        """Close the prompt as soon as that is possible."""
         while True:
             if self._reader.close_prompt():
                 return
-            await anyio.sleep(_RETRY_SECONDS)  # an editor is open, or no prompt yet
+            # an editor is open, or there is no prompt yet
+            await anyio.sleep(_RETRY_SECONDS)
 
     async def _wait_for_work(self, watch: Subscription) -> None:
-        """Wait until a turn runs elsewhere, or a background command starts one here."""
+        """Wait until a turn runs in another process, a background command starts one here, or
+        the session ends.
+        """
         session = self.terminal.session
 
-        # A short turn may have ended before it is seen to run.
+        # A short turn may end before it is seen to run.
         def runs_elsewhere() -> bool:
             return bool(watch.outstanding) and not session.owns_turns
 
@@ -246,11 +269,11 @@ class PromptLoop:
             or runs_elsewhere()
             or self._has_events_to_handle()
         ):
-            with suppress(BadInput):  # it has ended
+            with suppress(BadInput):  # the turn has ended
                 await session.wait_for_change(after=session.view.seq)
 
     def _has_events_to_handle(self) -> bool:
-        """Return True if events since the session was opened call for a turn."""
+        """Return whether events that arrived after the session was opened require a turn."""
         session = self.terminal.session
         if session is not self._watched:
             self._watched, self._seen = session, session.view.seq
@@ -258,32 +281,42 @@ class PromptLoop:
         return begins and session.view.seq > self._seen
 
     async def _ask_about_plans(self) -> None:
-        """Ask about the pending plan, unless it was put off, and about each revision."""
-        here = self.terminal
-        while not here.leaving and (plan := here.plans.next_plan(here.session)):
-            if not await plans.ask_about_plan(
-                plan, here.session, self._printer, self._reader
-            ):
-                here.plans.postpone(plan)
+        """Ask the user about the plan that waits for approval, and then about each revision of
+        it.
+
+        The user may postpone a plan; then it is not asked about again.
+        """
+        terminal = self.terminal
+        while not terminal.leaving:
+            plan = terminal.plans.next_plan(terminal.session)
+            if plan is None:
                 return
-            if not here.session.idle:
-                await here.settle()
+            if not await plans.ask_about_plan(
+                plan, terminal.session, self._printer, self._reader
+            ):
+                terminal.plans.postpone(plan)
+                return
+            if not terminal.session.idle:
+                await terminal.settle()
 
     async def _handle(self, typed: str) -> None:
-        here = self.terminal
+        """Handle a line: run a command, send a message, or, if it is empty, continue the turn."""
+        terminal = self.terminal
         if not typed.strip():
-            if is_resumable(here.session.view) or has_interrupted_work(here.session):
-                await here.carry_out(partial(continue_turn, here.session))
-        elif here.commands.is_command(typed):
-            await here.commands.run(typed)
+            session = terminal.session
+            if is_resumable(session.view) or has_interrupted_work(session):
+                await terminal.carry_out(partial(continue_turn, terminal.session))
+        elif terminal.commands.is_command(typed):
+            await terminal.commands.run(typed)
         else:
             images = self.pasted(typed)
             print_sent_images(images, self._printer)
-            await here.say(typed, images)
-            if was_stopped_unanswered(here.session.view):
+            await terminal.say(typed, images)
+            if was_stopped_unanswered(terminal.session.view):
                 self._reader.restore_draft(typed)
 
     def _prompt(self) -> Line:
+        """Return the prompt, with an unusual mode, background commands and new ports before it."""
         mode = self.terminal.session.mode
         sign = self._printer.capabilities.sign("prompt")
         before: Line = () if mode == "default" else (("warn", f"{mode} "),)
@@ -296,7 +329,7 @@ class PromptLoop:
 
 
 class PendingLines:
-    """Lines about background work. They are printed between turns."""
+    """Lines about background work that wait until they can be printed between turns."""
 
     def __init__(self) -> None:
         self._lines, self._news = list[str](), anyio.Event()
@@ -306,7 +339,7 @@ class PendingLines:
         self._news.set()
 
     async def wait_for_line(self) -> None:
-        """Wait until there is a line to print."""
+        """Wait until at least one line can be printed."""
         while not self._lines:
             self._news = anyio.Event()
             await self._news.wait()
@@ -321,7 +354,7 @@ class PendingLines:
 
 
 class ModeKey:
-    """Records presses of Shift+Tab, and changes the mode in a task that can await."""
+    """Counts presses of Shift+Tab, and changes the permission mode in a separate task."""
 
     def __init__(self) -> None:
         self._pressed, self._news = 0, anyio.Event()
@@ -331,7 +364,7 @@ class ModeKey:
         self._news.set()
 
     async def switch_modes(self, terminal: Terminal) -> None:
-        """Switch to the next mode each time that it is pressed."""
+        """Change to the next permission mode after each press, until cancelled."""
         while True:
             await self._wait_for_press()
             try:
@@ -341,6 +374,7 @@ class ModeKey:
             terminal.reader.redraw()
 
     async def _wait_for_press(self) -> None:
+        """Wait for a press of the key. Each press ends one wait, also an earlier press."""
         while not self._pressed:
             self._news = anyio.Event()
             await self._news.wait()
@@ -348,11 +382,12 @@ class ModeKey:
 
 
 async def make_notes_when_idle(terminal: Terminal, idle: float) -> None:
-    """Make notes of the session after each long silence, until this is cancelled.
+    """Make notes of the session whenever it was idle for `idle` seconds, until cancelled.
 
-    Only once in each: a model that gives no notes would be asked, and paid, again and again.
+    Notes are made only once in each idle time, because each attempt calls a model and costs
+    money.
     """
-    tried: tuple[Session, int] | None = None
+    tried: tuple[Session, int] | None = None  # the last silence with notes: its last event
     while True:
         seq, memory = terminal.session.view.seq, terminal.session.memory
         await anyio.sleep(idle)

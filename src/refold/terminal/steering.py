@@ -1,4 +1,4 @@
-"""What the user types while the session works: messages and commands.
+"""Handles messages and commands that the user types during work.
 
 `work` decides when the keyboard is read.
 """
@@ -15,24 +15,31 @@ from refold.views.question_keys import WAITING_NOTICE, DraftMessage
 from refold.views.styled import Line
 
 _STEER_HINT = "Enter: send at the next step · Alt+Enter: after this turn · Esc: stop\n"
-_STEER_PLAIN = "sent at the next step · Esc and Enter: stop\n"
+_PLAIN_STEER_HINT = "sent at the next step · Esc and Enter: stop\n"
 _WAITS_HINT = f"{WAITING_NOTICE}: Enter sends your message first\n"
-_ALT_ENTER = ("\x1b\r", "\x1b\n")  # Alt+Enter at the end of text that came in one piece
+_ALT_ENTER = ("\x1b\r", "\x1b\n")  # Alt+Enter at the end of text that arrived in one piece
 
 
 class Commands(Protocol):
-    """The commands that can be typed instead of a message."""
+    """The slash commands that the user can type during work."""
 
-    def is_command(self, typed: str) -> bool: ...
-    def is_immediate(self, typed: str) -> bool:
-        """Return False if it has to wait until the turn is over."""
+    def is_command(self, typed: str) -> bool:
+        """Return whether the typed text is a slash command."""
         ...
 
-    async def run(self, typed: str) -> None: ...
+    def is_immediate(self, typed: str) -> bool:
+        """Return whether the command can run during a turn. Otherwise it waits until the turn
+        is over.
+        """
+        ...
+
+    async def run(self, typed: str) -> None:
+        """Run the command that was typed, with its arguments."""
+        ...
 
 
 class NoCommands:
-    """Used where everything that is typed is a message."""
+    """A replacement for `Commands` that has no commands: all text is a message."""
 
     def is_command(self, typed: str) -> bool:
         return False
@@ -45,8 +52,11 @@ class NoCommands:
 
 
 class Steering:
-    """`question_waits` says whether a question waits for the end of the input. `delayed` has the
-    commands that have to wait until the turn is over, and messages entered while it ended.
+    """Sends messages and runs commands that the user types during work.
+
+    `question_waits` returns whether a question will be asked once the user has stopped typing.
+    `delayed` are commands that must wait until the turn is over, and messages that were entered
+    when the turn had just ended.
     """
 
     def __init__(
@@ -60,17 +70,22 @@ class Steering:
         self._question_waits = question_waits
         self._session, self._printer, self._reader = session, printer, reader
         self._commands = commands
-        self._withdrawn = ""  # a queued message that is edited next
+        self._withdrawn = ""  # a queued message that will be edited next
         self.delayed: list[str] = []
 
     async def read(self) -> str | DraftMessage:
-        """Return a key, or a message or command that was written below the output."""
+        """Return a key, or a message or command that the user has typed below the output."""
         withdrawn, self._withdrawn = self._withdrawn, ""
         typed = withdrawn or await self._reader.read_input()
-        return await self.finish_line(typed) if typed and typed[0].isprintable() else typed
+        if typed and typed[0].isprintable():
+            return await self.finish_line(typed)
+        return typed
 
     async def finish_line(self, typed: str) -> str | DraftMessage:
-        """Let the user finish a line that began so. Returns `CTRL_C` for a stop."""
+        """Let the user finish the line that begins with `typed`, and return it.
+
+        Return `CTRL_C` if the user stops the turn instead.
+        """
         if (entered := entered_message(typed)) is not None:
             return entered
         words = typed.rstrip("\r\n")
@@ -85,23 +100,23 @@ class Steering:
                 return DraftMessage("")
 
     async def send(self, draft: DraftMessage) -> None:
-        """Send a message, or run a command."""
+        """Send the draft as a message, or run it if it is a command."""
         words = draft.words
         if not words.strip():
             return
         if self._commands.is_command(words):
             await self.run_or_delay_command(words)
             return
-        shown = load_named_images(words, self._session, self._printer)
+        images = load_named_images(words, self._session, self._printer)
         when = "next" if draft.later else "now"
-        await self._session.say(words, when=when, images=shown)
+        await self._session.say(words, when=when, images=images)
         if self._question_waits() and self._reader.has_line_editor:
-            # What was typed has been erased, and the message is printed after the question.
+            # The typed text was erased, and the message is printed after the question.
             step = "after this turn" if draft.later else "for the next step"
             self._printer.print_text(f"{step}: {visible(words.strip())}", "dim")
 
     async def edit_queued(self) -> None:
-        """Withdraw the newest queued message, and let the user edit it."""
+        """Withdraw the newest queued message, so that the user can edit it."""
         if not (waiting := self._session.view.message_queue):
             return
         newest = waiting[-1]
@@ -111,18 +126,18 @@ class Steering:
         self._withdrawn = words.rstrip("\r\n")
 
     def _steering_prompt(self) -> Line:
-        hint = _STEER_HINT if self._reader.has_line_editor else _STEER_PLAIN
+        hint = _STEER_HINT if self._reader.has_line_editor else _PLAIN_STEER_HINT
         waits: Line = (("warn", _WAITS_HINT),) if self._question_waits() else ()
         return (*waits, ("dim", hint), ("person", "› "))
 
     async def run_or_delay_command(self, typed: str) -> None:
-        """Run a command now, or queue it for after the turn."""
+        """Run a command now, or queue it until the turn is over."""
         shown = visible(typed.strip())
         if not self._commands.is_immediate(typed):
             self.delayed.append(typed)
             self._printer.print_text(f"after this turn: {shown}", "dim")
             return
-        if self._reader.has_line_editor:  # what was typed has been erased
+        if self._reader.has_line_editor:  # the typed text was erased
             self._printer.print_text(
                 f"{self._printer.capabilities.sign('prompt')} {shown}", "dim"
             )
@@ -130,10 +145,12 @@ class Steering:
 
 
 def entered_message(typed: str | DraftMessage) -> DraftMessage | None:
-    """Return the message, if `typed` is complete."""
+    """Return the message if `typed` is complete, as with a line end; otherwise None."""
     if isinstance(typed, DraftMessage):
         return typed
     if typed.endswith(_ALT_ENTER):
         return DraftMessage(typed[:-2], later=True)
     words = typed.rstrip("\r\n")
-    return DraftMessage(words) if words != typed and "\n" not in typed[:-1] else None
+    has_line_end = words != typed
+    is_paste = "\n" in typed[:-1]  # it has several lines, and the user may continue it
+    return DraftMessage(words) if has_line_end and not is_paste else None

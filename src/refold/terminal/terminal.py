@@ -1,6 +1,6 @@
-"""The open line terminal: sends a message, and shows the work until it ends.
+"""The line terminal with its open session: sends messages, and shows the work until it ends.
 
-It is what a slash command gets here. `run` reads the prompts; `commands` has the commands.
+A slash command gets it as its context. `run` reads the prompts; `commands` has the commands.
 """
 
 import os
@@ -22,15 +22,16 @@ from refold.terminal.work import Work
 
 
 class Terminal(ConsoleContext):
-    """Implements `CommandContext`."""
+    """Implements `CommandContext` for the line terminal."""
 
     def __init__(self, session: Session, printer: Printer, reader: TerminalReader) -> None:
         super().__init__(session, printer, reader)
         self.reader = reader
         self.commands = CommandRunner(self)
         self._work: Work | None = None
-        self._keys = map(f"{os.urandom(8).hex()}-{{}}".format, count(1))
-        self._pressed_early = False  # Ctrl+C, after the prompt and before the work
+        self._message_keys = map(f"{os.urandom(8).hex()}-{{}}".format, count(1))
+        # whether Ctrl+C was pressed after the prompt and before the work
+        self._pressed_early = False
 
     @property
     def terminal(self) -> "Terminal":
@@ -41,12 +42,14 @@ class Terminal(ConsoleContext):
         return self._work is not None
 
     async def switch(self, target: ResumeTarget | None) -> Sequence[str]:
-        left = self.session
+        """Switch to another session and its draft. Return notices for the user."""
+        old_session = self.session
         notices = await super().switch(target)
-        self.reader.switch_draft(left.id, self.session.id)
+        self.reader.switch_draft(old_session.id, self.session.id)
         return notices
 
     async def show_session(self) -> None:
+        """Print the last exchange of the session, and finish the turn that was running."""
         await print_last_exchange(self.session, self.printer)
         if has_interrupted_work(self.session):
             print_cut_off_turn(self.session, self.printer)
@@ -57,6 +60,7 @@ class Terminal(ConsoleContext):
     async def run_program(
         self, command: Sequence[str], *, only_prints: bool = False
     ) -> ProgramOutput:
+        """Run a program that uses this terminal. `only_prints` makes no difference here."""
         from refold.console.run_program import run_program
 
         directory = self.session.view.session.directory or "."
@@ -72,10 +76,10 @@ class Terminal(ConsoleContext):
     ) -> None:
         """Send a message, and show the work until it is over.
 
-        `typed` is the part that the person wrote; `seen` says that it is on the screen
-        already.
+        `typed` is the part of `text` that the user wrote. `seen` says that the message is
+        already visible on the screen.
         """
-        key = next(self._keys)
+        key = next(self._message_keys)
         shown = (*images, *load_named_images(text, self.session, self.printer))
 
         async def send() -> None:
@@ -87,13 +91,15 @@ class Terminal(ConsoleContext):
     async def settle(
         self, watch: Subscription | None = None, since: View | None = None
     ) -> None:
-        """Run turns until nothing is left to do.
+        """Run turns until nothing is left to do, and show the work.
 
-        The events of `watch`, which began at `since`, are shown too.
+        If `watch` is given, its earlier events are shown, too. It began at the view `since`.
         """
         await self.show_until_over(self.session.settle, watch=watch, since=since)
 
     async def carry_out(self, start: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Call `start`, if given, and run turns until nothing is left to do; show the work."""
+
         async def start_and_settle() -> None:
             if start is not None:
                 await start()
@@ -104,17 +110,20 @@ class Terminal(ConsoleContext):
     async def show_until_over(
         self,
         start: Callable[[], Awaitable[object]],
-        call: str = "",
+        message_key: str = "",
         watch: Subscription | None = None,
         since: View | None = None,
     ) -> None:
-        """Call `start`, and show the work until it is over."""
+        """Call `start`, and show the work until it is over.
+
+        Then print its error, if any, and run the commands that had to wait.
+        """
         self._work = Work(self.session, self.printer, self.reader, self.commands)
         try:
             if self._pressed_early:
                 self._pressed_early = False
                 await self._work.interrupt()
-            failure = await self._work.run_until_over(start, call, watch, since)
+            failure = await self._work.run_until_over(start, message_key, watch, since)
             delayed = self._work.delayed
         finally:
             self._work = None
@@ -129,18 +138,21 @@ class Terminal(ConsoleContext):
                 await self.say(typed)
 
     def clear_early_interrupt(self) -> None:
-        """Forget an early Ctrl+C before a prompt is read."""
+        """Forget a Ctrl+C that was pressed before the prompt was shown."""
         self._pressed_early = False
 
     async def interrupt(self) -> None:
-        """Handle Ctrl+C that came as a signal: stop the work, or leave the open question."""
+        """Handle Ctrl+C that arrived as a signal: stop the work, or leave the open prompt.
+
+        If neither exists, remember the key press: it stops the work as soon as that begins.
+        """
         if self._work is not None:
             await self._work.interrupt()
         elif not self.job.stop():
             self._pressed_early = not self.reader.interrupt()
 
     async def end(self, reason: str) -> None:
-        """Stop the turn because a signal ends the process, and record `reason`."""
+        """Stop the work because a signal ends the process. `reason` is recorded with the turn."""
         self.leaving = True
         if self._work is not None:
             await self._work.end(reason)

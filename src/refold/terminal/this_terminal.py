@@ -1,4 +1,4 @@
-"""The terminal of this process: its printer and its reader."""
+"""Opens the terminal of this process: the printer for its output, the reader for its input."""
 
 import os
 import sys
@@ -24,10 +24,13 @@ def open_terminal(
     display: str = "auto",
     theme: str = "auto",
 ) -> tuple[Printer, TerminalReader]:
-    """Return a line editor if the terminal supports one, otherwise a reader of lines."""
+    """Return a printer and a reader for this process.
+
+    The reader is a line editor if the terminal supports one, otherwise it reads whole lines.
+    """
     capabilities = detect_capabilities(sys.stdout, os.environ, display=display, theme=theme)
     printer = Printer(sys.stdout, capabilities)
-    if capabilities.display != display == "status":
+    if display == "status" and capabilities.display != "status":
         name = escape_to_one_line(os.environ.get("TERM", ""))
         printer.print_text(_NO_STATUS.format(name), "warn")
     if capabilities.display != "line" or not sys.stdin.isatty():

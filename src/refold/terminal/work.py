@@ -1,9 +1,9 @@
-"""While the session works: prints what happens, asks questions, reads keys.
+"""Prints what happens during work, asks questions, and reads keys.
 
-Only one part uses the terminal at a time: while a question is open, output is held until it is
-answered, and the work continues. Esc and Ctrl+C stop the turn at once, without a
-question: while it was read, the command would run. The next message says what to do instead. Another
-key opens a line for a message to the running turn, or for after it; output is printed above it.
+While a question is open, output is held back until the answer, and the work continues. Esc and
+Ctrl+C stop the turn without a confirmation, because a command would continue to run while the
+user reads the question. Any other key opens a line for a message: it goes to the running turn,
+or is sent after it. Output is printed above this line.
 """
 
 import os
@@ -29,7 +29,7 @@ from refold.views.notices import notification
 from refold.views.question_keys import DraftMessage
 
 _TICK_SECONDS = 0.1
-# Keys that stand for commands, as terminals send them.
+# Keys of commands, as terminals send them.
 _WORK_COMMANDS = {
     "\x02": "/background move",
     "\x0f": SHORTCUTS[Key.CTRL_O],
@@ -37,15 +37,14 @@ _WORK_COMMANDS = {
 }
 _UP_KEYS = ("\x1b[A", "\x1bOA")
 _STOP_KEYS = ("\x1b", CTRL_C)
-_GROUPING_SECONDS = (
-    0.3  # seconds for which a question waits for others of the same response
-)
+# seconds for which a question waits for others of the same response
+_GROUPING_SECONDS = 0.3
 
 
 class Work:
-    """One stretch of work: until the session has nothing left to do.
+    """One period of work, until the session has nothing left to do.
 
-    `commands` has those that can be typed instead of a message.
+    `commands` are the slash commands that the user can type meanwhile.
     """
 
     def __init__(
@@ -78,44 +77,46 @@ class Work:
         self._asker = Asker(session, printer, reader, self._steering.send)
         self.under_way, self._over = False, anyio.Event()
         self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
-        self._hears, self._stopping = False, anyio.Event()
+        self._is_handling_input, self._stop_requested = False, anyio.Event()
         self._compaction = anyio.CancelScope()
         self._cursor = PrintCursor()
         self._notices = list[str]()
 
     @property
     def delayed(self) -> Sequence[str]:
-        """What was entered while it worked, and has to wait until now."""
+        """Messages and commands that were typed during the work, and can be handled after it."""
         return self._steering.delayed
 
     async def run_until_over(
         self,
         start: Callable[[], Awaitable[object]],
-        call: str = "",
+        message_key: str = "",
         watch: Subscription | None = None,
         since: View | None = None,
     ) -> RefoldError | None:
-        """Work until nothing is left to do. Return the error, if any.
+        """Call `start`, and show the work until nothing is left to do.
 
-        `call` is the key of a message that is on the screen already. `watch` began earlier,
-        at the view `since`, and includes what other clients ordered.
+        Return the error that ended it, or None. `message_key` is the key of a message that is
+        already on the screen. `watch` may have begun earlier, at the view `since`: its events
+        are shown, too.
         """
-        # An earlier watch may have events not printed yet, even the end of the turn.
-        behind = watch is not None and watch.outstanding
-        self._cursor.shown = 0 if behind else self._session.view.seq
+        # An earlier watch may have events that are not printed yet, even the end of the
+        # turn.
+        has_unprinted_events = watch is not None and watch.outstanding
+        self._cursor.shown = 0 if has_unprinted_events else self._session.view.seq
         self.under_way = True
         self._bell.note_key()
         watch = self._session.watch() if watch is None else watch
-        leave = self._session.on_event(self._on_event)
-        if call:
-            self._transcript.own.add(call)
+        stop_listening = self._session.on_event(self._on_event)
+        if message_key:
+            self._transcript.own.add(message_key)
         self._transcript.begin(since or self._session.view)
         failure: RefoldError | None = None
         try:
             with self._reader.suppress_echo():
                 async with anyio.create_task_group() as group:
                     group.start_soon(self._print_frames, watch)
-                    group.start_soon(self._tick)
+                    group.start_soon(self._show_status)
                     group.start_soon(self._put_questions)
                     group.start_soon(self._read_keys)
                     group.start_soon(self._stop_turns_on_request)
@@ -124,7 +125,7 @@ class Work:
                     group.cancel_scope.cancel()
         finally:
             self.under_way = False
-            leave()
+            stop_listening()
             watch.close()
             self._printer.clear_status()
             self._over.set()
@@ -132,16 +133,16 @@ class Work:
         return failure
 
     async def interrupt(self) -> None:
-        """Ctrl+C came as a signal: stop the turn, or leave the question that is open."""
+        """Handle Ctrl+C that arrived as a signal: leave the open question, or stop the turn."""
         if self._lock.asking and self._reader.interrupt():
             return
         self._printer.note_echoed_ctrl_c()
-        self._stopping.set()
+        self._stop_requested.set()
 
     async def end(self, reason: str) -> None:
-        """Stop the turn for good, and wait until it has stopped.
+        """Stop the turn for good, and wait until the work is over.
 
-        A turn that runs in another process continues; it is only no longer shown.
+        A turn that runs in another process is not stopped, but no longer shown.
         """
         if self._only_compacts or not self._session.owns_turns:
             self._compaction.cancel()
@@ -154,28 +155,32 @@ class Work:
     async def _run_session(
         self, start: Callable[[], Awaitable[object]]
     ) -> RefoldError | None:
-        go = start
+        """Run the session until it has nothing left to do. Return the error that ended it, or
+        None.
+        """
+        step = start
         while True:
             try:
                 with anyio.CancelScope() as self._compaction:
-                    await go()
+                    await step()
             except RefoldError as error:
                 return error
             if self._compaction.cancelled_caught:
                 return None
-            view, go = self._session.view, self._session.settle
-            if view.turn.seq:  # the work waits for the person
+            view, step = self._session.view, self._session.settle
+            if view.turn.seq:  # the work waits for the user
                 while self._session.view.seq <= view.seq and not self._session.end_reason:
                     await self._cursor.wait_for_wake()
                 continue
             await self._cursor.wait_for(view.seq)
             async with self._lock.printing:  # a question or a command may be open
-                if self._session.idle and not self._hears:
+                if self._session.idle and not self._is_handling_input:
                     return None
-            while self._hears:
+            while self._is_handling_input:
                 await self._cursor.wait_for_wake()
 
     async def _print_frames(self, watch: Subscription) -> None:
+        """Print what the session does, and record the last event that was printed."""
         async for frame in watch.merge_frames():
             for part in split_text(frame):
                 async with self._lock.printing:
@@ -193,16 +198,23 @@ class Work:
         if self._session.end_reason:
             self._cursor.wake_waiters()
 
-    async def _tick(self) -> None:
-        aloud = PlainProgress(self._printer, anyio.current_time)
+    async def _show_status(self) -> None:
+        """Show the status at regular times while no question is open, until cancelled."""
+        progress = PlainProgress(self._printer, anyio.current_time)
         while True:
             await anyio.sleep(_TICK_SECONDS)
             if not self._lock.asking:
-                aloud.show(self._transcript.status(), self._transcript.subagent_rows())
+                progress.show(self._transcript.status(), self._transcript.subagent_rows())
 
     async def _put_questions(self) -> None:
+        """Ask the session's questions one by one, until cancelled.
+
+        A question waits shortly for others of the same response, and until what is before it is
+        printed.
+        """
         while True:
-            if (request := self._asker.next_question()) is None:
+            request = self._asker.next_question()
+            if request is None:
                 await self._cursor.wait_for_wake()
                 continue
             with anyio.move_on_after(_GROUPING_SECONDS):
@@ -210,32 +222,37 @@ class Work:
                     await self._cursor.wait_for_wake()
             request = self._asker.next_question() or request
             await self._cursor.wait_for(request.call.since or self._session.view.seq)
-            if self._lock.asking:  # the user is typing: the prompt announces the question
+            # the user is typing, and the prompt announces the question
+            if self._lock.asking:
                 self._reader.redraw()
             async with self._reserve_terminal():
                 if self._asker.is_open(request.id):
                     self._ring("a question for you")
-                    for decided in await self._asker.put_question(request):
-                        self._transcript.note_question(decided)
+                    for call_id in await self._asker.put_question(request):
+                        self._transcript.note_question(call_id)
                     if chosen := self._asker.chosen_mode:
                         self._transcript.own_mode, self._asker.chosen_mode = chosen, None
                     self._bell.note_key()
 
     async def _read_keys(self) -> None:
+        """Act on what is typed during the work, until cancelled."""
         while True:
             typed = await self._lock.read_input()
-            if not typed:  # the terminal is gone
+            if not typed:  # the terminal was closed
                 await anyio.sleep_forever()
-            self._hears = True  # the work is not over before this is done
+            self._is_handling_input = True  # the work is not over before this is done
             self._bell.note_key()
             if typed in _STOP_KEYS:
-                self._stopping.set()
+                self._stop_requested.set()
             else:
                 await self._handle_input(typed)
-            self._hears = False
+            self._is_handling_input = False
             self._cursor.wake_waiters()
 
     async def _handle_input(self, typed: str | DraftMessage) -> None:
+        """Act on input when the terminal is free. If the work ends first, a message is sent
+        later.
+        """
         has_input = False
         try:
             async with self._reserve_terminal():
@@ -243,26 +260,31 @@ class Work:
                 await self._act_on_input(typed)
         finally:
             # The work may have ended while the line was entered.
-            if not has_input and (entered := entered_message(typed)) is not None:
+            entered = None if has_input else entered_message(typed)
+            if entered is not None:
                 self._steering.delayed.append(entered.words)
 
     async def _act_on_input(self, typed: str | DraftMessage) -> None:
+        """Handle a key, a message or a command that was typed during the work."""
         if isinstance(typed, str) and typed[0].isprintable():
             typed = await self._steering.finish_line(typed)
         if isinstance(typed, DraftMessage):
             await self._steering.send(typed)
         elif typed in _STOP_KEYS:
-            self._stopping.set()
+            self._stop_requested.set()
         elif typed in _UP_KEYS:
             await self._steering.edit_queued()
         elif command := _WORK_COMMANDS.get(typed):
             await self._steering.run_or_delay_command(command)
 
     async def _stop_turns_on_request(self) -> None:
-        """Stop turns and compactions on request, also one that has not begun yet."""
+        """Stop the turn or the compaction whenever a stop is requested, until cancelled.
+
+        If none is running, wait until one begins, and stop it then.
+        """
         while True:
-            await self._stopping.wait()
-            self._stopping = anyio.Event()
+            await self._stop_requested.wait()
+            self._stop_requested = anyio.Event()
             while not (self._session.compacting or self._session.view.turn.seq):
                 await self._cursor.wait_for_wake()
             if self._only_compacts:
@@ -273,11 +295,13 @@ class Work:
 
     @property
     def _only_compacts(self) -> bool:
-        """Whether a compaction is the only work."""
+        """Whether a compaction runs and no turn."""
         return not self._session.view.turn.seq and bool(self._session.compacting)
 
     def _ring(self, text: str) -> None:
-        """Notify the person, who may be looking elsewhere by now."""
+        """Notify the user, if the work has taken so long that the user may be looking
+        elsewhere.
+        """
         if self._bell.is_due:
             title = self._session.view.session.title
             notice = f"{text}: {title}" if title else text
@@ -287,7 +311,7 @@ class Work:
 
     @asynccontextmanager
     async def _reserve_terminal(self) -> AsyncGenerator[None]:
-        """Take the terminal for a question, with the status erased."""
+        """Reserve the terminal for a question or for typed text, and erase the status."""
         async with self._lock.take():
             self._printer.clear_status()
             with self._print_errors():
@@ -295,13 +319,14 @@ class Work:
 
     @contextmanager
     def _print_errors(self) -> Generator[None]:
+        """Within the block, print an error of refold instead of raising it."""
         try:
             yield
         except RefoldError as error:  # an order could not be written to the disk
             self._printer.print_line(sentence(error))
 
     async def _show_notifications(self) -> None:
-        """Show the notifications that the model requests."""
+        """Show the notifications that the model requests, until cancelled."""
         while True:
             while self._notices:
                 notice = self._notices.pop(0)
@@ -318,23 +343,27 @@ class Work:
         self._asker.on_event(entry)
 
 
-# Who may use the terminal now: one at a time, the printer or a question. Printing takes
-# `printing` for a moment. A question takes the keyboard too: two readers would each get
+# Decides who may use the terminal: either the printer or a question. Printing holds
+# `printing` briefly. A question also takes the keyboard, because two readers would each get
 # half of what is typed.
 class PromptLock:
-    """Held while a task prints or asks. `keyboard` returns keys while no question is
-    open."""
+    """A lock for the terminal, held by a task that prints or asks.
+
+    `keyboard` returns what is typed while no question is open.
+    """
 
     def __init__(self, keyboard: Callable[[], Awaitable[str | DraftMessage]]) -> None:
         self.printing = anyio.Lock()
         self.asking = False
-        self._typed = keyboard
+        self._read_typed = keyboard
         self._keyboard = anyio.Lock()
         self._listening: anyio.CancelScope | None = None
 
     @asynccontextmanager
     async def take(self) -> AsyncGenerator[None]:
-        """Take the terminal for a question: nothing else is printed or read."""
+        """Reserve the terminal for a question: nothing else is printed, and no other task reads
+        keys.
+        """
         async with self.printing:
             self.asking = True
             self._stop_listening()
@@ -345,31 +374,31 @@ class PromptLock:
                 self.asking = False
 
     async def read_input(self) -> str | DraftMessage:
-        """Return what is typed while no question is open."""
+        """Return what is typed, at a time when no question is open."""
         while True:
             async with self._keyboard:
-                if self.asking:  # since before the keyboard was free
+                if self.asking:  # a question was faster
                     continue
                 with anyio.CancelScope() as self._listening:
-                    await checkpoint_if_cancelled()  # a line may be there already
-                    return await self._typed()
+                    await checkpoint_if_cancelled()  # a line may already be there
+                    return await self._read_typed()
 
     def _stop_listening(self) -> None:
         if self._listening is not None:
             self._listening.cancel()
 
 
-# How far events are printed, and waiting for more. `wake_waiters` only says that something
-# happened; the printer reports how far it has printed.
+# The position up to which events are printed, and tasks that wait for more. `wake_waiters`
+# only says that something happened; the printer reports how far it has printed.
 class PrintCursor:
-    """`shown` is the seq of the newest event that is printed."""
+    """The position of the printer: `shown` is the number of the last event that was printed."""
 
     def __init__(self) -> None:
         self.shown = 0
         self._news = anyio.Event()
 
     def wake_waiters(self) -> None:
-        """Wake the waiting tasks: an event came, or was printed."""
+        """Wake the waiting tasks, because an event has arrived or was printed."""
         news, self._news = self._news, anyio.Event()
         news.set()
 

@@ -1,13 +1,13 @@
-"""A model server that caches prompts by its provider's rules, and counts the tokens.
+"""A model server for tests that caches prompts by its provider's rules, and counts tokens.
 
     model = CachingModel("anthropic", lambda n: Reply("Yes."))
     async with wire_server(model) as server:
         ... ask server.url ...
     assert model.cached >= 0.95 * model.repeated
 
-A token is four bytes of JSON, so only ratios are meaningful. Cache entries never expire.
-Responses report the same counts in their usage, so that a test can compare what a client
-reads there.
+Four bytes of JSON count as one token, so only ratios of counts are meaningful. Cache entries
+never expire. Each response reports its counts as usage, so that a test can compare the usage
+that a client reads with the counts of the server. The rules are documented here:
 
 https://docs.anthropic.com/en/docs/build-with-claude/prompt-caching,
 https://platform.openai.com/docs/guides/prompt-caching and
@@ -27,15 +27,18 @@ from refold.testing.wire_answers import WireName, answer
 from refold.testing.wire_server import Answer, ReceivedRequest
 from refold.values.usage import Usage
 
-LEAST = 1024  # tokens; a shorter beginning is not kept
-STEP = 128  # tokens; where no breakpoints are set, beginnings are stored in such steps
-LOOKED_BACK = 20  # blocks that Anthropic looks at, from each breakpoint
-MOST_MARKS = 4  # breakpoints in one request to Anthropic
+MIN_CACHED_TOKENS = 1024  # a shorter beginning is not cached
+STEP_TOKENS = 128  # without breakpoints, beginnings are stored in such steps
+LOOKBACK_BLOCKS = 20  # blocks that Anthropic examines before each breakpoint
+MAX_BREAKPOINTS = 4  # breakpoints in one request to Anthropic
 
 
 class Counted(Struct, frozen=True):
-    """One request, in tokens. `repeated`: the tokens at its beginning that an earlier
-    request had, too."""
+    """A request, and its counts in tokens.
+
+    `size` is the whole prompt. `repeated` is its longest beginning that an earlier request had,
+    too. `cached` was read from the cache, `written` was added to it.
+    """
 
     body: dict[str, Any]
     size: int
@@ -45,15 +48,15 @@ class Counted(Struct, frozen=True):
 
 
 class CachingModel:
-    """Answers the n-th request, n from 0, with `reply(n)`; for a `wire_server`."""
+    """The answers of a `wire_server`: to the n-th request, counted from 0, it is `reply(n)`."""
 
     def __init__(self, wire: WireName, reply: Callable[[int], Reply]) -> None:
         if wire == "ollama":
             raise ValueError("Ollama tells nothing of its cache")
         self._wire: WireName = wire
         self._reply = reply
-        self._kept = set[bytes]()
-        self._seen = set[bytes]()
+        self._kept = set[bytes]()  # digests of beginnings in the cache
+        self._seen = set[bytes]()  # digests of all beginnings that were sent
         self.requests: list[Counted] = []
 
     @property
@@ -67,7 +70,7 @@ class CachingModel:
     def __call__(self, request: ReceivedRequest) -> Answer:
         body = msgspec.json.decode(request.body)
         prompt = _PROMPT_READERS[self._wire](body)
-        if len(prompt.marks) > MOST_MARKS:
+        if len(prompt.marks) > MAX_BREAKPOINTS:
             error = {"type": "invalid_request_error", "message": "too many cache_control"}
             return Answer(msgspec.json.encode({"type": "error", "error": error}), 400)
         reply = self._reply(len(self.requests))
@@ -83,39 +86,44 @@ class CachingModel:
         return answer(self._wire, replace(reply, usage=usage))
 
     def _count(self, body: dict[str, Any], prompt: "_Prompt") -> Counted:
+        """Return the counts of a request in tokens. A beginning is a pair (digest, size)."""
         plain = [*_beginnings([item for item in prompt.items if item.counts])]
         repeated = [size for digest, size in plain if digest in self._seen]
         self._seen.update(digest for digest, _ in plain)
-        marked = self._wire == "anthropic"
-        cached, written = (self._tokens_at_marks if marked else self._tokens_in_steps)(
-            prompt
-        )
+        if self._wire == "anthropic":
+            cached, written = self._tokens_at_marks(prompt)
+        else:
+            cached, written = self._tokens_in_steps(prompt)
         size = plain[-1][1] if plain else 0
         return Counted(body, size, max(repeated, default=0), cached, written)
 
     def _tokens_at_marks(self, prompt: "_Prompt") -> tuple[int, int]:
         """Return the numbers of tokens that are read from the cache and written to it.
 
-        A beginning is cached if it ends at a mark. It is looked up at each mark, and a few
-        items before it.
+        The beginning of the prompt up to each mark is cached. A cached beginning is found if it
+        ends at a mark, or up to `LOOKBACK_BLOCKS` items before it.
         """
         beginnings = [*_beginnings(prompt.items)]
         cached, longest = 0, 0
         for mark in prompt.marks:
-            for digest, size in beginnings[max(mark + 1 - LOOKED_BACK, 0) : mark + 1]:
+            for digest, size in beginnings[max(mark + 1 - LOOKBACK_BLOCKS, 0) : mark + 1]:
                 if digest in self._kept:
                     cached = max(cached, size)
         for mark in prompt.marks:
             digest, size = beginnings[mark]
-            if size >= LEAST:
+            if size >= MIN_CACHED_TOKENS:
                 self._kept.add(digest)
                 longest = max(longest, size)
         return cached, max(longest - cached, 0)
 
     def _tokens_in_steps(self, prompt: "_Prompt") -> tuple[int, int]:
-        """Return the tokens that are read from the cache and written to it: writes are 0."""
+        """Return the number of tokens that are read from the cache, and 0.
+
+        The beginnings of the prompt are cached in steps of `STEP_TOKENS`. The 0 stands for
+        written tokens, which these providers do not count.
+        """
         whole = b"".join(item.data for item in prompt.items)
-        step = 4 * STEP
+        step = 4 * STEP_TOKENS
         parts = [
             whole[start : start + step] for start in range(0, len(whole) - step + 1, step)
         ]
@@ -125,24 +133,31 @@ class CachingModel:
             (size for digest, size in beginnings if digest in self._kept), default=0
         )
         self._kept.update(digest for digest, _ in beginnings)
-        return (cached if cached >= LEAST else 0), 0
+        return (cached if cached >= MIN_CACHED_TOKENS else 0), 0
 
 
 class _Item(Struct, frozen=True):
-    """A piece of a prompt. A piece that does not count only separates what follows it."""
+    """A piece of a prompt. If `counts` is false, its tokens are not counted.
+
+    Even then, two prompts have a longer beginning in common only if they both have this piece.
+    """
 
     data: bytes
     counts: bool = True
 
 
 class _Prompt(Struct, frozen=True):
+    """A prompt as a sequence of pieces, for the comparison with cached prompts."""
+
     items: Sequence[_Item]
     marks: Sequence[int] = ()  # the items at which a beginning may end
-    model_files: bytes = b""  # what is kept apart from all else
+    model_files: bytes = b""  # caches with different values are separate
 
 
 def _beginnings(items: Iterable[_Item]) -> Iterator[tuple[bytes, int]]:
-    """A digest of the prompt up to each item, and its size."""
+    """Yield the digest and the size in tokens of each beginning of a prompt that ends with an
+    item.
+    """
     so_far, size = blake2s(), 0
     for item in items:
         so_far.update(len(item.data).to_bytes(8) + item.data)
@@ -155,28 +170,28 @@ def _item(*values: object) -> _Item:
 
 
 def _anthropic(body: dict[str, Any]) -> _Prompt:
-    """Tools, system, messages, in this order, block by block.
+    """Return the prompt of a request: its tools, system prompt and messages, block by block.
 
-    A change of the tool choice or of thinking changes what comes before the messages, and
-    so invalidates what was cached of them.
+    The options for tool choice and thinking stand before the messages. So a change of an option
+    invalidates the cached beginnings that contain messages, and no others.
     """
     system = body.get("system", [])
     system = [{"type": "text", "text": system}] if isinstance(system, str) else system
     blocks: list[Any] = [*body.get("tools", []), *system]
-    apart = [body.get("tool_choice", {"type": "auto"}), body.get("thinking")]
+    options = [body.get("tool_choice", {"type": "auto"}), body.get("thinking")]
     messages = [
         ({"role": message["role"]}, block)
         for message in body["messages"]
         for block in _blocks(message["content"])
     ]
     items = [_item(_without_mark(block)) for block in blocks]
-    items.append(_Item(msgspec.json.encode(apart), counts=False))
+    items.append(_Item(msgspec.json.encode(options), counts=False))
     items += [_item(role, _without_mark(block)) for role, block in messages]
-    everything = [*blocks, {}, *(block for _, block in messages)]
-    marks = {n for n, block in enumerate(everything) if "cache_control" in block}
-    last = len(everything) - 1
-    mark_itself = 1 if "cache_control" in body and last not in marks else 0
-    return _Prompt(items, [*sorted(marks), *([last] * mark_itself)])
+    all_blocks = [*blocks, {}, *(block for _, block in messages)]
+    marks = {n for n, block in enumerate(all_blocks) if "cache_control" in block}
+    if "cache_control" in body:  # the server itself marks the last block
+        marks.add(len(all_blocks) - 1)
+    return _Prompt(items, sorted(marks))
 
 
 def _blocks(content: Any) -> list[dict[str, Any]]:
@@ -184,29 +199,31 @@ def _blocks(content: Any) -> list[dict[str, Any]]:
 
 
 def _without_mark(block: dict[str, Any]) -> dict[str, Any]:
+    """Return the block without its mark for caching."""
     return {name: value for name, value in block.items() if name != "cache_control"}
 
 
 def _chat(body: dict[str, Any]) -> _Prompt:
-    apart = _item(body.get("response_format"), body.get("tools"))
-    items = [apart, *(_item(message) for message in body["messages"])]
+    head = _item(body.get("response_format"), body.get("tools"))
+    items = [head, *(_item(message) for message in body["messages"])]
     return _Prompt(items, model_files=_cache_key(body))
 
 
 def _responses(body: dict[str, Any]) -> _Prompt:
-    apart = _item(body.get("text"), body.get("tools"), body.get("instructions"))
+    head = _item(body.get("text"), body.get("tools"), body.get("instructions"))
     return _Prompt(
-        [apart, *(_item(item) for item in body["input"])], model_files=_cache_key(body)
+        [head, *(_item(item) for item in body["input"])], model_files=_cache_key(body)
     )
 
 
 def _gemini(body: dict[str, Any]) -> _Prompt:
-    apart = _item(body.get("tools"), body.get("systemInstruction"))
+    head = _item(body.get("tools"), body.get("systemInstruction"))
     parts = ((turn["role"], part) for turn in body["contents"] for part in turn["parts"])
-    return _Prompt([apart, *(_item(role, part) for role, part in parts)])
+    return _Prompt([head, *(_item(role, part) for role, part in parts)])
 
 
 def _cache_key(body: dict[str, Any]) -> bytes:
+    """Return a value that differs for requests that do not share a cache."""
     return msgspec.json.encode([body["model"], body.get("prompt_cache_key")])
 
 

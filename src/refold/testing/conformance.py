@@ -1,12 +1,12 @@
-"""The contracts of a store and of blobs, as tests for other implementations.
+"""The contracts of `Store` and `Blobs`, as tests for other implementations.
 
     class TestMyStore(StoreContract):
         @pytest.fixture
         def open_store(self, tmp_path): return lambda: MyStore(tmp_path / "j")
 
-Each call of `open_store` gives the store of another writer of the same journal.
+Each call of `open_store` returns a store for another writer of the same journal.
 
-Behaviour of a disk (power failures, full disks, a second process) needs tests of its own.
+Failures of a disk (no power, no space) and a second process need tests of their own.
 """
 
 from collections.abc import Awaitable, Callable
@@ -23,6 +23,11 @@ BLOB = b"\x89PNG\r\n\x1a\n" * 1000
 
 
 class StoreContract:
+    """The contract of a store: a subclass provides the fixture `open_store`.
+
+    Each lease has a number, its epoch. A claim is a worker's right to a session, also a number.
+    """
+
     @pytest.fixture
     def store(self, open_store: Callable[[], Store]) -> Store:
         return open_store()
@@ -30,7 +35,7 @@ class StoreContract:
     def test_a_new_store_is_empty(self, store: Store) -> None:
         assert list(anyio.run(store.read)) == []
 
-    def test_looking_and_leaving_writes_nothing(self, store: Store) -> None:
+    def test_a_lease_without_an_append_writes_nothing(self, store: Store) -> None:
         async def main() -> list[bytes]:
             await store.lease()
             await store.keep()
@@ -39,7 +44,7 @@ class StoreContract:
 
         assert anyio.run(main) == []
 
-    def test_lines_come_back_as_they_were_whatever_they_say(self, store: Store) -> None:
+    def test_any_lines_are_read_as_they_were_written(self, store: Store) -> None:
         async def main() -> list[bytes]:
             epoch = (await store.lease()).epoch
             await store.append(LINES[:2], expect=0, epoch=epoch, head=(2, "b"))
@@ -50,14 +55,14 @@ class StoreContract:
         assert anyio.run(main) == LINES
 
     @pytest.mark.parametrize("after", range(len(LINES) + 2))
-    def test_reading_goes_on_after_a_line(self, store: Store, after: int) -> None:
+    def test_read_returns_the_lines_after_a_number(self, store: Store, after: int) -> None:
         async def main() -> list[bytes]:
             await _write_first_line(store)
             return list(await store.read(after))
 
         assert anyio.run(main) == LINES[after:]
 
-    def test_who_reads_on_gets_what_is_new(self, store: Store) -> None:
+    def test_repeated_reads_return_the_new_lines(self, store: Store) -> None:
         async def main() -> list[list[bytes]]:
             epoch = (await store.lease()).epoch
             batches = list[list[bytes]]()
@@ -83,7 +88,9 @@ class StoreContract:
     def test_a_writer_whose_lock_was_taken_stays_fenced(
         self, open_store: Callable[[], Store]
     ) -> None:
-        """A writer was paused, and leases again, as a recorder does after each failure."""
+        """The writer was paused meanwhile, and leases again, as a recorder does after each
+        failure.
+        """
 
         async def main() -> list[bytes]:
             old, new = open_store(), open_store()
@@ -162,7 +169,7 @@ class StoreContract:
 
         assert anyio.run(main) == LINES[:2]
 
-    def test_every_pen_has_a_higher_number(self, store: Store) -> None:
+    def test_each_lease_has_a_higher_epoch(self, store: Store) -> None:
         async def main() -> list[int]:
             epochs = list[int]()
             for n in range(3):
@@ -175,7 +182,7 @@ class StoreContract:
 
         assert 0 < epochs[0] < epochs[1] < epochs[2]
 
-    def test_the_next_writer_hears_where_the_last_one_ended(self, store: Store) -> None:
+    def test_a_lease_has_the_head_of_the_last_writer(self, store: Store) -> None:
         async def main() -> list[tuple[int, str]]:
             first = await store.lease()
             await store.append(
@@ -196,7 +203,7 @@ class StoreContract:
 
         assert anyio.run(main) == [*LINES, b"later"]
 
-    def test_many_wait_for_the_same_line_to_be_kept(self, store: Store) -> None:
+    def test_many_writers_can_wait_for_the_same_line(self, store: Store) -> None:
         async def main() -> int:
             await _write_first_line(store)
             return await _run_concurrently([store.keep] * 20)
@@ -205,7 +212,7 @@ class StoreContract:
 
 
 class BlobsContract:
-    """The contract of blobs, for the fixture `blobs`."""
+    """The contract of a blob store: a subclass provides the fixture `blobs`."""
 
     def test_a_blob_comes_back_under_its_hash(self, blobs: Blobs) -> None:
         async def main() -> tuple[str, str, bytes]:
@@ -215,22 +222,22 @@ class BlobsContract:
         name = sha256(BLOB).hexdigest()
         assert anyio.run(main) == (name, name, BLOB)
 
-    def test_an_empty_blob_is_a_blob(self, blobs: Blobs) -> None:
+    def test_an_empty_blob_can_be_stored(self, blobs: Blobs) -> None:
         async def main() -> bytes:
             return await blobs.get(await blobs.put(b""))
 
         assert anyio.run(main) == b""
 
     @pytest.mark.parametrize("name", ["", "../events.jsonl", "0" * 64])
-    def test_a_blob_that_is_not_there_is_an_error(self, blobs: Blobs, name: str) -> None:
+    def test_a_missing_blob_is_an_error(self, blobs: Blobs, name: str) -> None:
         with pytest.raises(JournalError, match="blob"):
             anyio.run(blobs.get, name)
 
 
 async def _take_over(old: Store, new: Store, *, claim: int) -> int:
-    """Lease the journal of `old` with `new`, and return the epoch.
+    """Lease the journal of the store `old` with the store `new`, and return the epoch.
 
-    A store with a lock has to release it first.
+    If `old` holds a lock, `old` releases it first.
     """
     try:
         return (await new.lease(claim)).epoch
@@ -240,12 +247,14 @@ async def _take_over(old: Store, new: Store, *, claim: int) -> int:
 
 
 async def _write_first_line(store: Store) -> int:
+    """Write all `LINES` to an empty store, and return the epoch."""
     epoch = (await store.lease()).epoch
     await store.append(LINES, expect=0, epoch=epoch, head=(4, "d"))
     return epoch
 
 
-async def _run_concurrently(deeds: list[Callable[[], Awaitable[None]]]) -> int:
+async def _run_concurrently(actions: list[Callable[[], Awaitable[None]]]) -> int:
+    """Run all actions at the same time. Return the number of actions that completed."""
     count = 0
 
     async def do(action: Callable[[], Awaitable[None]]) -> None:
@@ -254,6 +263,6 @@ async def _run_concurrently(deeds: list[Callable[[], Awaitable[None]]]) -> int:
         count += 1
 
     async with anyio.create_task_group() as group:
-        for deed in deeds:
-            group.start_soon(do, deed)
+        for action in actions:
+            group.start_soon(do, action)
     return count

@@ -1,7 +1,7 @@
-"""How real servers deviate from their protocols: `deviations` is the table.
+"""How real servers deviate from their protocols; `deviations` returns the table.
 
-Each was reported of a gateway, a local server or a model. `wire_answers` writes what a server sends
-that keeps to its protocol; `deviating_server` deviates now and then.
+Each deviation was reported for a gateway, a local server or a model. `wire_answers` writes
+answers that follow the protocol; `deviating_server` uses this table at random.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,8 +24,8 @@ from refold.testing.wire_answers import (
 )
 from refold.testing.wire_server import Answer
 
-# What a client makes of it: the answer; another request; or a result that says what is wrong
-# with the arguments of a call, which does not run.
+# How a client handles a deviation. "accepted": it uses the answer; "asked again": it sends
+# another request. Otherwise a call with wrong arguments does not run, and its result says why.
 Outcome: TypeAlias = Literal["accepted", "asked again", "told"]
 Event: TypeAlias = dict[str, Any]
 
@@ -35,7 +35,9 @@ OVERLOADED = b'{"type":"error","error":{"type":"overloaded_error","message":"Ove
 
 
 class Deviation(Struct, frozen=True):
-    """One way to deviate on one wire. `calls`: it needs an answer with a call."""
+    """A deviation from the protocol of one wire. With `calls`, the answer must have a tool
+    call.
+    """
 
     name: str
     wire: WireName
@@ -45,14 +47,14 @@ class Deviation(Struct, frozen=True):
 
 
 def deviations(wire: WireName | None = None) -> tuple[Deviation, ...]:
-    """The deviations of a wire, or all."""
+    """Return the deviations of a wire, or those of all wires if it is None."""
     return tuple(
         deviation for deviation in _DEVIATION_TABLE if wire in (None, deviation.wire)
     )
 
 
 def cut_in_the_middle(wire: WireName, reply: Reply) -> Answer:
-    """The first half of the answer, and then the connection breaks."""
+    """Return an answer that sends its first half and then breaks the connection."""
     whole = answer(wire, reply)
     assert isinstance(whole.body, bytes)
     return Answer(whole.body[: len(whole.body) // 2], headers=whole.headers, then="cut")
@@ -61,6 +63,8 @@ def cut_in_the_middle(wire: WireName, reply: Reply) -> Answer:
 def _chat(
     change: Callable[[list[Event]], list[Event]], *, end: bytes = DONE
 ) -> Callable[[Reply], Answer]:
+    """Return a function that sends a chat completion with changed events, and then `end`."""
+
     def make(reply: Reply) -> Answer:
         events = change([*openai_events(reply)])
         return Answer(b"".join(map(sse, events)) + end, headers=SSE)
@@ -69,21 +73,20 @@ def _chat(
 
 
 def _replace_reason(reason: object) -> Callable[[list[Event]], list[Event]]:
-    """Send this finish reason."""
+    """Return a function that replaces the finish reason with `reason`."""
 
-    def change(events: list[Event]) -> list[Event]:
-        return [
-            {**e, "choices": [{**c, "finish_reason": reason} for c in e["choices"]]}
-            if any(c["finish_reason"] for c in e["choices"])
-            else e
-            for e in events
-        ]
+    def change_event(event: Event) -> Event:
+        choices = event["choices"]
+        if not any(choice["finish_reason"] for choice in choices):
+            return event
+        changed = [{**choice, "finish_reason": reason} for choice in choices]
+        return {**event, "choices": changed}
 
-    return change
+    return lambda events: [*map(change_event, events)]
 
 
 def _send_old_call_field(reply: Reply) -> Answer:
-    """Send the first call in the field of older versions, which allow only one."""
+    """Send the first call in the field `function_call` of older versions, which has only one."""
     ((name, arguments), *_) = reply.calls
     plain = openai_events(Reply(reply.text, (), reply.thinking, "calls", reply.usage))
     *before, end, usage = plain
@@ -96,7 +99,7 @@ def _send_old_call_field(reply: Reply) -> Answer:
 
 
 def _arguments(write: Callable[[str], object]) -> Callable[[Reply], Answer]:
-    """Send each call in one piece, with arguments as `write` makes them."""
+    """Return a function that sends each call whole, with the arguments from `write`."""
 
     def make(reply: Reply) -> Answer:
         plain = [
@@ -118,7 +121,7 @@ def _arguments(write: Callable[[str], object]) -> Callable[[Reply], Answer]:
 def _pieces_of_calls(
     change: Callable[[int, Event], Event],
 ) -> Callable[[Reply], Answer]:
-    """Send each piece of a call as `change` makes it; pieces are counted from 0."""
+    """Return a function that replaces each piece of a call with `change(number, piece)`."""
 
     def make(reply: Reply) -> Answer:
         events, n = list[Event](), 0
@@ -133,10 +136,10 @@ def _pieces_of_calls(
     return make
 
 
-def _rename_event(name: str) -> Callable[[int, Event], Event]:
+def _rename_call(name: str) -> Callable[[int, Event], Event]:  # {} in `name`: the old name
     def change(_n: int, call: Event) -> Event:
         function = call["function"]
-        if "name" not in function:
+        if "name" not in function:  # a later piece of the call
             return call
         return {**call, "function": {**function, "name": name.format(function["name"])}}
 
@@ -144,7 +147,7 @@ def _rename_event(name: str) -> Callable[[int, Event], Event]:
 
 
 def _send_message_so_far(events: list[Event]) -> list[Event]:
-    """Send with each piece the whole message up to it."""
+    """Send with each piece the whole message up to that piece."""
     text, output = "", list[Event]()
     for event in events:
         choices = list[Event]()
@@ -172,7 +175,7 @@ def _send_name_last(reply: Reply) -> Answer:
 
 
 def _repeat_whole_message(events: list[Event]) -> list[Event]:
-    """Send all of the answer again after its pieces."""
+    """Send the complete message once more after its pieces."""
     deltas = [c["delta"] for e in events for c in e["choices"]]
     text = "".join(delta.get("content") or "" for delta in deltas)
     message = {"role": "assistant", "content": text}
@@ -198,7 +201,7 @@ def _send_content_in_parts(events: list[Event]) -> list[Event]:
 
 
 def _with_nulls(reply: Reply) -> Answer:
-    """Send null for the fields that a block does not have."""
+    """Send all optional fields of a block, with null for those that it does not have."""
     nulls = {"text": None, "thinking": None, "signature": None, "citations": None}
     events = [
         {**chunk, "content_block": {**nulls, **chunk["content_block"]}}
@@ -210,7 +213,7 @@ def _with_nulls(reply: Reply) -> Answer:
 
 
 def _delay_stops(reply: Reply) -> Answer:
-    """End no block before the last has begun."""
+    """Send the ends of all blocks only after the last block."""
     events = [*anthropic_events(reply)]
     stops = [chunk for chunk in events if chunk["type"] == "content_block_stop"]
     rest = [chunk for chunk in events if chunk["type"] != "content_block_stop"]
@@ -218,20 +221,21 @@ def _delay_stops(reply: Reply) -> Answer:
 
 
 def _stop_early(reply: Reply) -> Answer:
-    """End each call as soon as it has begun."""
+    """Send the end of each call right after its start, before its arguments."""
     events = list[Event]()
     for chunk in anthropic_events(reply):
         begins = chunk["type"] == "content_block_start"
         stop = {"type": "content_block_stop", "index": chunk.get("index")}
-        late = chunk == stop and events and "partial_json" in events[-1].get("delta", {})
-        events += [] if late else [chunk]
+        is_late = chunk == stop and "partial_json" in events[-1].get("delta", {})
+        if not is_late:
+            events.append(chunk)
         if begins and chunk["content_block"]["type"] == "tool_use":
             events.append(stop)
     return Answer(b"".join(map(sse, events)), headers=SSE)
 
 
 def _merge_parts(reply: Reply) -> Answer:
-    """Send Gemini's text and calls in one part."""
+    """Send Gemini's text and a call in one part."""
     part: Event = {"text": reply.text}
     for name, arguments in reply.calls:
         part["functionCall"] = {"name": name, "args": msgspec.Raw(arguments.encode())}
@@ -252,7 +256,7 @@ def _response_done(reply: Reply) -> Answer:
 
 
 def _without_done(reply: Reply) -> Answer:
-    """Leave `done` out: only the reason for the end says that it is the end."""
+    """Omit the field `done`, so that only the finish reason shows that the answer ends."""
     events = [{k: v for k, v in e.items() if k != "done"} for e in ollama_events(reply)]
     lines = (msgspec.json.encode(chunk) + b"\n" for chunk in events)
     return Answer(b"".join(lines), headers={"content-type": "application/x-ndjson"})
@@ -270,6 +274,7 @@ def _bare_error(reply: Reply) -> Answer:
 
 
 def _cut_character(body: bytes) -> bytes:
+    """Return the body after an extra event, whose text ends within a character."""
     odd = sse({"choices": [{"index": 0, "delta": {"reasoning_content": "XX"}}]})
     return odd.replace(b"XX", b"\xe2\x82") + body
 
@@ -303,6 +308,8 @@ def _thinking_between(opener: str, closer: str) -> Callable[[Reply], Answer]:
 
 
 def _cut_after(wire: WireName, marker: bytes) -> Callable[[Reply], Answer]:
+    """Return a function that breaks the connection after the event with `marker`."""
+
     def make(reply: Reply) -> Answer:
         whole = answer(wire, reply)
         assert isinstance(whole.body, bytes)
@@ -315,6 +322,8 @@ def _cut_after(wire: WireName, marker: bytes) -> Callable[[Reply], Answer]:
 def _put_in_frame(
     wire: WireName, frame: Callable[[bytes], bytes | tuple[bytes, ...]]
 ) -> Callable[[Reply], Answer]:
+    """Return a function that sends an answer with the body `frame(body)`."""
+
     def make(reply: Reply) -> Answer:
         whole = answer(wire, reply)
         assert isinstance(whole.body, bytes)
@@ -324,7 +333,7 @@ def _put_in_frame(
 
 
 def _break_with(wire: WireName, event: bytes) -> Callable[[Reply], Answer]:
-    """Send an error, or something outside the protocol, after the first half."""
+    """Return a function that sends half of the answer, then `event`, and then nothing."""
 
     def make(reply: Reply) -> Answer:
         whole = answer(wire, reply)
@@ -339,7 +348,7 @@ def _break_with(wire: WireName, event: bytes) -> Callable[[Reply], Answer]:
 def _drop_events(
     wire: WireName, *types: str, end: bytes = b""
 ) -> Callable[[Reply], Answer]:
-    """Leave out the events of these types."""
+    """Return a function that omits the events of these types, and then sends `end`."""
     events = anthropic_events if wire == "anthropic" else responses_events
 
     def make(reply: Reply) -> Answer:
@@ -392,11 +401,11 @@ def _empty_answer(wire: WireName) -> Callable[[Reply], Answer]:
 
 
 def _with_line_break(arguments: str) -> str:
-    """Arguments with a raw line break within the first string that is long enough."""
+    """Return the arguments with an unescaped line break at the start of their first string."""
     return arguments.replace('":"', '":"\n', 1).replace('": "', '": "\n', 1)
 
 
-def _object(arguments: str) -> object:
+def _decode_object(arguments: str) -> object:
     return msgspec.json.decode(arguments)
 
 
@@ -436,7 +445,7 @@ _DEVIATION_TABLE: tuple[Deviation, ...] = (
     Deviation("deltas are null", _CHAT_WIRE, "accepted", _chat(lambda es: [{**es[0], "choices": [{"index": 0, "delta": None}]}, *es])),
     Deviation("counts are null", _CHAT_WIRE, "accepted", _chat(lambda es: [*es[:-1], {**es[-1], "usage": {"prompt_tokens": None}}])),
     Deviation("the older kind of call", _CHAT_WIRE, "accepted", _send_old_call_field, calls=True),
-    Deviation("arguments are an object", _CHAT_WIRE, "accepted", _arguments(_object), calls=True),
+    Deviation("arguments are an object", _CHAT_WIRE, "accepted", _arguments(_decode_object), calls=True),
     Deviation("arguments are encoded twice", _CHAT_WIRE, "accepted", _arguments(lambda a: msgspec.json.encode(a).decode()), calls=True),
     Deviation("a line break in a string", _CHAT_WIRE, "accepted", _arguments(_with_line_break), calls=True),
     Deviation("a trailing comma", _CHAT_WIRE, "accepted", _arguments(_without_comma), calls=True),
@@ -449,8 +458,8 @@ _DEVIATION_TABLE: tuple[Deviation, ...] = (
     Deviation("the name of a tool behind its call", _CHAT_WIRE, "accepted", _send_name_last, calls=True),
     Deviation("another id for each piece of a call", _CHAT_WIRE, "accepted", _pieces_of_calls(lambda n, call: {**call, "id": f"c{n}"}), calls=True),
     Deviation("an index that is text", _CHAT_WIRE, "accepted", _pieces_of_calls(lambda _, call: {**call, "index": str(call["index"])}), calls=True),
-    Deviation("a mark behind the name of a tool", _CHAT_WIRE, "accepted", _pieces_of_calls(_rename_event("{}<|channel|>commentary")), calls=True),
-    Deviation("blanks around the name of a tool", _CHAT_WIRE, "accepted", _pieces_of_calls(_rename_event(" {}\n")), calls=True),
+    Deviation("a mark behind the name of a tool", _CHAT_WIRE, "accepted", _pieces_of_calls(_rename_call("{}<|channel|>commentary")), calls=True),
+    Deviation("blanks around the name of a tool", _CHAT_WIRE, "accepted", _pieces_of_calls(_rename_call(" {}\n")), calls=True),
     Deviation("an empty object before the arguments", _CHAT_WIRE, "accepted", _arguments(lambda a: "{}" + a), calls=True),
     Deviation("arguments twice", _CHAT_WIRE, "accepted", _arguments(lambda a: a + a), calls=True),
     Deviation("content in parts", _CHAT_WIRE, "accepted", _chat(_send_content_in_parts)),

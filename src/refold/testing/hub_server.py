@@ -1,7 +1,7 @@
-"""A hub of models on loopback, as Hugging Face answers: for tests of downloads.
+"""A server on loopback that answers like the Hugging Face hub, for tests of downloads.
 
-It lists the files of a repository in pages with their sha256, and redirects each download to a
-second server, as the hub does to its store.
+It lists the files of a repository in pages, with their sha256. Each download is redirected to a
+second server, the store, as the real hub does.
 
     with model_hub({"org/model-GGUF": {"model-Q4_K_M.gguf": content}}) as hub:
         ... HF_ENDPOINT=hub.url ...
@@ -26,7 +26,7 @@ _RANGE_PATTERN = re.compile(r"bytes=(\d+)-")
 
 
 class HubRequest(Struct, frozen=True):
-    """`server` is "hub" or "store"; the names of headers are in lower case."""
+    """A received request. `server` is "hub" or "store"; names of headers are in lower case."""
 
     server: str
     path: str
@@ -34,10 +34,11 @@ class HubRequest(Struct, frozen=True):
 
 
 class ModelHub:
-    """What it offers, and the requests that it has received.
+    """The files that the hub offers, its behaviour, and the requests that it has received.
 
-    `gated` repositories need `token`. `sends` bytes of a download come, then the connection
-    breaks; None: all of them. `corrupt` is sent in place of files by their sha256.
+    `gated` are repositories for which a request needs `token`. If `sends` is not None, the
+    connection of a download breaks after that number of bytes. `corrupt` has the wrong content
+    that is sent for a file, by the sha256 of the file.
     """
 
     def __init__(self, repositories: Repositories) -> None:
@@ -51,7 +52,7 @@ class ModelHub:
         self.requests: list[HubRequest] = []
 
     def contents(self) -> dict[str, bytes]:
-        """All files by their sha256."""
+        """Return the content of each file of all repositories, by its sha256."""
         return {
             sha256(content).hexdigest(): content
             for files in self.repositories.values()
@@ -61,6 +62,7 @@ class ModelHub:
 
 @contextmanager
 def model_hub(repositories: Repositories) -> Generator[ModelHub]:
+    """Run a hub with these repositories while the context is open."""
     hub = ModelHub(repositories)
 
     class Hub(BaseHTTPRequestHandler):
@@ -79,7 +81,7 @@ def model_hub(repositories: Repositories) -> Generator[ModelHub]:
 
 
 def _answer(hub: ModelHub, handler: BaseHTTPRequestHandler) -> None:
-    """A page of a repository's files, or the redirect to one of them."""
+    """Answer a request to the hub: with a list of files, a redirect to the store, or an error."""
     hub.requests.append(HubRequest("hub", handler.path, _headers(handler)))
     parts = urlsplit(handler.path)
     listing = re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/main", parts.path)
@@ -89,7 +91,7 @@ def _answer(hub: ModelHub, handler: BaseHTTPRequestHandler) -> None:
     if match is None or files is None:
         return _respond(handler, 401, {"X-Error-Code": "RepoNotFound"})
     if listing:
-        return _list(hub, handler, match[1], files)
+        return _send_file_list(hub, handler, match[1], files)
     allowed = handler.headers.get("Authorization") == f"Bearer {hub.token}"
     if match[1] in hub.gated and not allowed:
         return _respond(handler, 403, {"X-Error-Code": "GatedRepo"})
@@ -111,9 +113,10 @@ def _headers(handler: BaseHTTPRequestHandler) -> Mapping[str, str]:
     return {name.lower(): value for name, value in handler.headers.items()}
 
 
-def _list(
+def _send_file_list(
     hub: ModelHub, handler: BaseHTTPRequestHandler, name: str, files: Mapping[str, bytes]
 ) -> None:
+    """Send one page of the list of a repository's files."""
     start = int(urlsplit(handler.path).query.partition("cursor=")[2] or 0)
     rows = [
         {
@@ -134,7 +137,7 @@ def _list(
 
 
 def _send(hub: ModelHub, handler: BaseHTTPRequestHandler) -> None:
-    """A file, or its rest."""
+    """Send a file from the store, or only the part from the requested position."""
     hub.requests.append(HubRequest("store", handler.path, _headers(handler)))
     digest = urlsplit(handler.path).path.strip("/")
     content = hub.corrupt.get(digest) or hub.contents()[digest]
@@ -144,7 +147,7 @@ def _send(hub: ModelHub, handler: BaseHTTPRequestHandler) -> None:
     handler.send_header("Content-Length", str(len(content) - start))
     handler.end_headers()
     end = len(content) if hub.sends is None else start + hub.sends
-    with suppress(ConnectionError):  # the client left
+    with suppress(ConnectionError):  # the client closed the connection
         handler.wfile.write(content[start:end])
 
 
@@ -163,6 +166,7 @@ def _respond(
 
 @contextmanager
 def _serve(kind: type[BaseHTTPRequestHandler]) -> Generator[str]:
+    """Run an HTTP server with this handler in a thread, and yield its address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), kind)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()

@@ -1,8 +1,10 @@
-"""A temporary place to work in: real files, and real or scripted commands.
+"""A temporary directory in which a test can run tools, and doubles for what tools depend on.
 
-with temporary_place() as place:
-    (place.directory / "a.txt").write_text("one")
-    reply = anyio.run(place.use, read_file, {"path": "a.txt"})
+    with temporary_place() as place:
+        (place.directory / "a.txt").write_text("one")
+        reply = anyio.run(place.use, read_file, {"path": "a.txt"})
+
+Files are real, commands real or scripted, everything else is in memory.
 """
 
 import shutil
@@ -48,10 +50,11 @@ from refold.values.tools import Confinement
 
 
 class ScriptedCommands:
-    """Answers from a dict and records the command lines; starts no process.
+    """Implements `Commands` without starting a process: the outputs are in the dict `answers`.
 
-    A line that is not in the dict ends with code 127, as in a shell. `programs` are those
-    that `has` finds. `confines` has the confinement of each call, in order.
+    A command that is not in the dict fails with exit code 127, as in a shell. `has` returns
+    whether a program is in `programs`. `heard` has each command with its directory, `confines`
+    its confinement.
     """
 
     def __init__(
@@ -90,7 +93,7 @@ class ScriptedCommands:
 
 
 class WithoutPrograms:
-    """Commands for which some programs are missing."""
+    """Wraps `commands`, and reports the programs `missing` as not installed."""
 
     def __init__(self, commands: Commands, *missing: str) -> None:
         self._commands, self._missing = commands, missing
@@ -101,6 +104,8 @@ class WithoutPrograms:
 
 
 class BlobsInMemory:
+    """The blobs `kept`, by name."""
+
     def __init__(self) -> None:
         self.kept = dict[str, bytes]()
 
@@ -111,7 +116,7 @@ class BlobsInMemory:
 
 
 class PastInMemory:
-    """The session history for `history_search`, in memory."""
+    """The messages of former sessions that `history_search` can find."""
 
     def __init__(self, *hits: SearchHit) -> None:
         self.all: Sequence[SearchHit] = hits
@@ -121,7 +126,7 @@ class PastInMemory:
 
 
 class SkillsInMemory:
-    """Skills by name; the first line of each is what it is for."""
+    """Skills: texts by name. The first line of a text is the description of the skill."""
 
     def __init__(self, skills: Mapping[str, str] | None = None) -> None:
         self.all = dict(skills or {"tea": "how tea is made\nBoil water."})
@@ -140,7 +145,7 @@ class SkillsInMemory:
 
 
 class SchedulesInMemory:
-    """What `schedule` added: prompt, when and every."""
+    """Records the schedules that are `added`: prompt, when and every."""
 
     def __init__(self) -> None:
         self.added = list[tuple[str, str, str]]()
@@ -151,7 +156,7 @@ class SchedulesInMemory:
 
 
 class NotesInMemory:
-    """The notes that `memory_write` wrote."""
+    """Records the notes that `memory_write` writes: section, text, and the text to replace."""
 
     def __init__(self) -> None:
         self.notes = list[tuple[str, str, str]]()
@@ -162,7 +167,7 @@ class NotesInMemory:
 
 
 class BoardInMemory:
-    """Implements `tools.todo.Board` with the rules of the real one."""
+    """Implements `tools.todo.Board` in memory, with the rules of the real board."""
 
     def __init__(self) -> None:
         self._board = Board()
@@ -190,14 +195,14 @@ class BoardInMemory:
 
 
 class NothingSeen:
-    """A claim checker that calls every claim unknown."""
+    """A checker of claims whose result is always "unknown"."""
 
     async def check(self, claims: Sequence[Claim]) -> Sequence[CheckedClaim]:
         return [CheckedClaim(claim, "unknown", "not checked") for claim in claims]
 
 
 class ChildrenInMemory:
-    """Implements `tools.task.Children`: each says its own task back."""
+    """Implements `tools.task.ChildStarter`: the report of each subagent is its own task."""
 
     async def run(self, call_id: str, request: TaskRequest) -> Report:
         await anyio.lowlevel.checkpoint()
@@ -205,7 +210,9 @@ class ChildrenInMemory:
 
 
 class BackgroundInMemory:
-    """Implements `tools.shell.BackgroundRunner`: nothing runs, and all print their command."""
+    """Implements `tools.shell.BackgroundRunner`: runs nothing; the output is the command
+    itself.
+    """
 
     def __init__(self) -> None:
         self.requests = dict[str, BackgroundRequest]()
@@ -235,6 +242,7 @@ class BackgroundInMemory:
         return BackgroundOutput(self._request(name).command)
 
     async def stop(self, name: str, *, silent: bool = False) -> bool:
+        """Stop a command. Return False if it was stopped before."""
         self._request(name)
         new = name not in self.stopped
         self.stopped.append(name)
@@ -253,7 +261,7 @@ class BackgroundInMemory:
 
 
 class PythonInMemory:
-    """Implements `tools.python_tool.Repl`: it says the code back that it would run."""
+    """Implements `tools.python_tool.Repl`: returns the code instead of running it."""
 
     async def run(
         self, call_id: str, cells: Sequence[str], progress: Callable[[str], None]
@@ -263,7 +271,7 @@ class PythonInMemory:
 
 
 class PagesInMemory:
-    """The web: pages by their address. A page is plain text."""
+    """A web of plain-text pages, by address. A search finds the pages that contain the query."""
 
     def __init__(self, pages: Mapping[str, str] | None = None) -> None:
         self.pages = dict(pages or {"https://example.org/": "An example."})
@@ -281,7 +289,7 @@ class PagesInMemory:
 
 
 class CodeInMemory:
-    """Source code of which one symbol and one problem are known, both in line 1 of a file."""
+    """Code navigation that finds one symbol and one problem, both in line 1 of the given file."""
 
     by = "memory"
 
@@ -308,7 +316,7 @@ class CodeInMemory:
 
 
 class WorktreesInMemory:
-    """Worktrees in memory: the name of the entered one, or "". Removing one loses nothing."""
+    """The `name` of the entered worktree, or "". Nothing is lost when it is removed."""
 
     def __init__(self) -> None:
         self.name = ""
@@ -329,9 +337,10 @@ class WorktreesInMemory:
 
 
 class ToolDirectory:
-    """A directory, and the dependencies of tools that work there.
+    """A directory, and all dependencies of tools that work in it.
 
-    `known` follows what tools read and wrote, as a session does; `said` is their progress.
+    `known` has the hash of each file that a tool has read or written, as in a session. `said`
+    has the progress that tools have reported.
     """
 
     def __init__(self, directory: Path, commands: Commands | None = None) -> None:
@@ -340,8 +349,8 @@ class ToolDirectory:
         self.commands: Commands = commands or ShellCommands()
         self.confines = Confinement(writes=True)
         self.mode: Mode = "default"
-        self.answers = tuple[str, ...]()  # of a person who was asked
-        self.deferred = tuple[Tool, ...]()  # tools that the model knows by name
+        self.answers = tuple[str, ...]()  # answers of a user to questions
+        self.deferred = tuple[Tool, ...]()  # tools of which the model knows only the names
         self.blobs = BlobsInMemory()
         self.history = PastInMemory()
         self.skills = SkillsInMemory()
@@ -360,8 +369,8 @@ class ToolDirectory:
         self.said = list[str]()
 
     def supplies(self, tool: Tool) -> dict[str, object]:
-        """The dependencies of this tool, by name."""
-        has: dict[str, object] = {
+        """Return the dependencies of this tool, by name."""
+        dependencies: dict[str, object] = {
             "files": self.files,
             "commands": self.commands,
             "confines": self.confines,
@@ -388,13 +397,16 @@ class ToolDirectory:
             "directory": self.directory,
             "progress": self.said.append,
         }
-        about = Context(self.directory, "session", self.call_id, self.said.append, _no_user)
         signature = tool.signature()
-        context = {signature.context: about} if signature.context else {}
-        return {**{name: has[name] for name in signature.needs}, **context}
+        needed = {name: dependencies[name] for name in signature.needs}
+        if signature.context:
+            needed[signature.context] = Context(
+                self.directory, "session", self.call_id, self.said.append, _no_user
+            )
+        return needed
 
     async def use(self, tool: Tool, arguments: Mapping[str, object]) -> Reply:
-        """Call a tool as a model would, with JSON."""
+        """Call a tool with arguments in JSON, as a model does, and return its reply."""
         parsed = tool.parse(msgspec.json.encode(arguments))
         reply = await tool.run(**parsed, **self.supplies(tool))
         self.known |= {version.path: version.sha256 for version in reply.seen}
@@ -407,12 +419,13 @@ async def _no_user(asking: AskedQuestion) -> str:
 
 
 def _allow(subject: str, private: bool) -> Decision:
+    """Allow every request."""
     return Decision("allow", reason=f"{subject} may be read")
 
 
 @contextmanager
 def temporary_place(commands: Commands | None = None) -> Generator[ToolDirectory]:
-    """An empty place, removed afterwards with all that is in it."""
+    """Yield an empty directory for tools, and delete it afterwards."""
     directory = Path(tempfile.mkdtemp(prefix="place-")).resolve()
     try:
         yield ToolDirectory(directory, commands)

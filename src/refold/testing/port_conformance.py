@@ -4,7 +4,7 @@
         @pytest.fixture
         def orders(self): return MyOrders()
 
-What happens when a worker dies or hangs needs tests of its own.
+Workers that are killed or hang need tests of their own.
 """
 
 from contextlib import aclosing
@@ -23,6 +23,8 @@ _LIMIT_SECONDS = 10
 
 @pytest.mark.anyio
 class OrdersContract:
+    """The contract of a queue of orders: a subclass provides the fixture `orders`."""
+
     @pytest.fixture
     def orders(self) -> Orders:
         raise NotImplementedError
@@ -81,7 +83,10 @@ class OrdersContract:
 
 @pytest.mark.anyio
 class RunnerContract:
-    """`moment_seconds` is how long to wait for what must not come."""
+    """The contract of a runner: a subclass provides the fixture `runner`.
+
+    To check that an event does not occur, a test waits for `moment_seconds`.
+    """
 
     moment_seconds = 0.05
 
@@ -100,9 +105,7 @@ class RunnerContract:
         assert sorted(claim.session for claim in claims) == ["a", "b"]
         assert not await self._has_claim(runner)
 
-    async def test_whoever_has_a_session_hears_that_it_was_woken(
-        self, runner: Runner
-    ) -> None:
+    async def test_a_running_claim_gets_each_wake(self, runner: Runner) -> None:
         await runner.wake("a")
         (claim,) = await _next_claims(runner)
         with anyio.fail_after(_LIMIT_SECONDS):
@@ -195,12 +198,14 @@ class RunnerContract:
             await runner.stop("a", "no reason")
 
     async def _has_claim(self, runner: Runner) -> bool:
+        """Whether a claim arrives within a moment."""
         with anyio.move_on_after(self.moment_seconds):
             await _next_claims(runner)
             return True
         return False
 
     async def _is_woken(self, claim: SessionClaim) -> bool:
+        """Whether the claim gets a wake within a moment."""
         with anyio.move_on_after(self.moment_seconds):
             await claim.wait_for_wake()
             return True
@@ -209,7 +214,10 @@ class RunnerContract:
 
 @pytest.mark.anyio
 class BusContract:
-    """`buses` are that of a worker and that of a web node, both running."""
+    """The contract of a bus: a subclass provides the fixture `buses`.
+
+    They are the running buses of a worker and of a web node.
+    """
 
     @pytest.fixture
     def buses(self) -> tuple[Bus, Bus]:
@@ -256,7 +264,9 @@ class BusContract:
 async def _publish_until_received(
     sender: Bus, session: str, *receivers: ObjectReceiveStream[bytes]
 ) -> None:
-    """Wait until both sides are connected: what was sent before is lost."""
+    """Publish until all receivers have received a message: those sent before they connect are
+    lost.
+    """
     with anyio.fail_after(_LIMIT_SECONDS):
         for n, documents in enumerate(receivers):
             mark = b'"connected %d"' % n
@@ -278,7 +288,7 @@ async def _receive(documents: ObjectReceiveStream[bytes]) -> bytes:
 
 
 async def _next_claims(runner: Runner, count: int = 1) -> list[SessionClaim]:
-    """Wait for the next claims."""
+    """Return the next `count` claims of the runner."""
     result = list[SessionClaim]()
     with anyio.fail_after(_LIMIT_SECONDS):
         async with aclosing(runner.claims()) as claims:

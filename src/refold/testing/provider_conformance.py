@@ -1,4 +1,4 @@
-"""What every provider must do, as tests that plug-in authors can run.
+"""The contract of a provider, as tests for other implementations.
 
 class TestMine(ProviderContract):
     def scripted_provider(self, *replies):  # a context: a provider that gives these answers
@@ -36,11 +36,13 @@ CALLS = (("read_file", '{"path":"sky.txt"}'), ("grep", '{"pattern":"☂ \\"x\\""
 
 
 class ProviderContract:
+    """The contract of a provider: a subclass implements `scripted_provider`."""
+
     def scripted_provider(self, *replies: Reply) -> AbstractAsyncContextManager[Provider]:
-        """A provider that answers the n-th request with the n-th reply."""
+        """Return a provider that answers the n-th request with the n-th reply."""
         raise NotImplementedError
 
-    def test_words_come_whole_and_done_comes_last(self) -> None:
+    def test_text_is_complete_and_done_comes_last(self) -> None:
         deltas = self._ask(Reply(WORDS))
 
         assert _words(deltas) == WORDS
@@ -52,13 +54,13 @@ class ProviderContract:
         thought = "".join(d.text for d in answer if isinstance(d, ThinkingDelta))
         assert (thought, _words(answer)) == ("Clouds. ☁", "Yes.")
 
-    def test_calls_come_with_their_name_first_and_their_arguments_whole(self) -> None:
+    def test_calls_begin_with_their_name_and_have_complete_arguments(self) -> None:
         deltas = self._ask(Reply("Let me look.", CALLS))
 
         assert _calls(deltas) == [(n, msgspec.json.decode(a)) for n, a in CALLS]
         assert deltas[-1].stop == "calls"  # type: ignore[union-attr]  # Done is last
 
-    def test_an_answer_cut_by_its_limit_says_so(self) -> None:
+    def test_a_response_at_its_limit_stops_with_length(self) -> None:
         deltas = self._ask(Reply("Take an", stop="length"))
 
         assert isinstance(deltas[-1], Done)
@@ -79,7 +81,7 @@ class ProviderContract:
             "Two.",
         ]
 
-    def test_two_questions_at_once_get_an_answer_each(self) -> None:
+    def test_concurrent_requests_get_one_answer_each(self) -> None:
         async def main(provider: Provider) -> list[str]:
             answers = list[str]()
 
@@ -96,7 +98,7 @@ class ProviderContract:
             "Two.",
         ]
 
-    def test_whoever_stops_listening_can_ask_again(self) -> None:
+    def test_a_request_works_after_an_abandoned_stream(self) -> None:
         async def main(provider: Provider) -> str:
             async with aclosing(provider.stream(QUESTION)) as deltas:
                 await anext(deltas)
@@ -117,7 +119,7 @@ class ProviderContract:
 
         assert result == (True, "Two.")
 
-    def test_nothing_but_a_provider_error_comes_out(self) -> None:
+    def test_only_provider_errors_are_raised(self) -> None:
         async def main(provider: Provider) -> None:
             await _read_deltas(provider)
 
@@ -130,6 +132,8 @@ class ProviderContract:
     def _run_with_provider(
         self, function: Callable[[Provider], Awaitable[T]], *replies: Reply
     ) -> T:
+        """Return the result of `function` with a provider that gives these replies."""
+
         async def inside() -> T:
             async with self.scripted_provider(*replies) as provider:
                 return await function(provider)
@@ -148,6 +152,7 @@ def _words(deltas: list[Delta]) -> str:
 
 
 def _calls(deltas: list[Delta]) -> list[tuple[str, object]]:
+    """Return the name and the decoded arguments of each call, joined from its pieces."""
     pieces = [d for d in deltas if isinstance(d, CallDelta)]
     names = dict[int, str]()
     arguments = dict[int, str]()

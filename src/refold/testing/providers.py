@@ -1,4 +1,4 @@
-"""Providers for tests: one with a script, one that fails on purpose, a strict wrapper, a cassette."""
+"""Providers for tests: scripted, faulty, strict, and recorded on a cassette."""
 
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, contextmanager
@@ -18,11 +18,11 @@ Line = str | Sequence[tuple[str, str]] | Reply | ProviderError
 
 
 class ScriptedProvider:
-    """Answers the n-th request with the n-th line.
+    """Answers the n-th request with the n-th line, without a model.
 
-    A line is text, or calls, or a whole `Reply`, or an error to raise. Every response is split
-    into single characters, and can be cancelled at each: code that works only with whole
-    responses fails here first.
+    A line is text, calls, a complete `Reply`, or an error to raise. Each response comes in
+    single characters and can be cancelled after each. So code fails here if it needs complete
+    responses.
     """
 
     def __init__(self, *lines: Line) -> None:
@@ -44,6 +44,7 @@ class ScriptedProvider:
 
 
 def as_reply(line: "str | Sequence[tuple[str, str]] | Reply") -> Reply:
+    """Return the line of a script as a `Reply`."""
     match line:
         case Reply():
             return line
@@ -53,13 +54,17 @@ def as_reply(line: "str | Sequence[tuple[str, str]] | Reply") -> Reply:
             return Reply(calls=tuple(line))
 
 
-# "silence": no Done, no error. "hang": sends nothing more. "same ids": every call comes
-# under one id. "garbled": arguments break off in the middle, and still it ends well.
+# "silence": the stream ends without `Done` or an error. "hang": nothing more is sent. "same
+# ids": every call has the same id. "garbled": arguments are cut off, but the response ends
+# properly.
 Fault: TypeAlias = ProviderError | Literal["silence", "hang", "same ids", "garbled"]
 
 
 class FaultyProvider:
-    """Says `line` to the first `times` requests with the fault, to later ones without."""
+    """Answers every request with `line`, but the first `times` requests with a fault.
+
+    An error, a "silence" or a "hang" comes after `after` pieces of the response.
+    """
 
     def __init__(self, line: Line, *, fault: Fault, after: int = 0, times: int = 1) -> None:
         if isinstance(line, ProviderError):
@@ -73,6 +78,7 @@ class FaultyProvider:
         faulty = len(self.heard) <= self._times
         reply = self._reply
         if faulty and self._fault == "garbled":
+            # without the last character, the arguments are not JSON
             cut = tuple((name, arguments[:-1]) for name, arguments in reply.calls)
             reply = Reply(reply.text, cut, reply.thinking, reply.stop, reply.usage)
         chunks = deltas(reply, len(self.heard) - 1)
@@ -82,13 +88,14 @@ class FaultyProvider:
                 if isinstance(self._fault, ProviderError):
                     raise self._fault
                 if self._fault == "silence":
-                    return
+                    return  # without `Done`
                 if self._fault == "hang":
                     await anyio.sleep_forever()
             yield _rename(delta) if faulty and self._fault == "same ids" else delta
 
 
 def _rename(delta: Delta) -> Delta:
+    """Return the piece with the same call id for every call."""
     match delta:
         case CallDelta(index, arguments, id_, name) if id_:
             return CallDelta(index, arguments, "theirs", name)
@@ -97,11 +104,13 @@ def _rename(delta: Delta) -> Delta:
 
 
 class StrictProvider:
+    """Wraps a provider, and refuses conversations that real providers refuse."""
+
     def __init__(self, inner: Provider) -> None:
         self._inner = inner
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-        check_history(spoken.message for spoken in request.messages)
+        check_history(stored.message for stored in request.messages)
         if not request.messages or request.messages[-1].message.role == "assistant":
             raise Refused("there is nothing to answer")
         async with aclosing(self._inner.stream(request)) as deltas:
@@ -110,7 +119,7 @@ class StrictProvider:
 
 
 def check_history(messages: Iterable[Message]) -> None:
-    """Raise `Refused` and say why, unless the history is valid."""
+    """Raise `Refused`, with the reason, if real providers would refuse these messages."""
     before = Message("user", ())
     for message in messages:
         if not message.parts:
@@ -127,10 +136,11 @@ def check_history(messages: Iterable[Message]) -> None:
 
 
 class ScriptedConversations:
-    """Scripts by the beginning of a conversation's first message.
+    """A provider with one script for each conversation.
 
-    `asked` counts the requests of each conversation; `holding` are beginnings of
-    conversations that get no response until they are removed from it.
+    The script of a conversation is the one whose name begins the first message. `asked` counts
+    the requests by script. A conversation whose script is in `holding` gets no response until
+    the name is removed from `holding`.
     """
 
     def __init__(self, scripts: Mapping[str, Sequence[Line]]) -> None:
@@ -138,7 +148,7 @@ class ScriptedConversations:
         self.heard: list[Request] = []
         self.asked: dict[str, int] = {}
         self.holding: set[str] = set()
-        self.waits = anyio.Event()  # a held call waits
+        self.waits = anyio.Event()  # set when a held call waits
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         self.heard.append(request)
@@ -158,12 +168,13 @@ class ScriptedConversations:
             yield delta
 
     def requests_of(self, name: str) -> list[Request]:
-        """The requests of this conversation."""
+        """Return the requests of the conversations that use this script."""
         return [
             request for request in self.heard if self._name(first_words(request)) == name
         ]
 
     def _name(self, words: str) -> str:
+        """Return the longest name of a script with which `words` begin."""
         names = [name for name in self._scripts if words.startswith(name)]
         if not names:
             raise ProviderError(f"no script begins as {words[:80]!r} does")
@@ -178,13 +189,13 @@ def cassette(
     ignoring: frozenset[str] = frozenset(),
     mask: Mask = no_mask,
 ) -> Generator[Provider]:
-    """A cassette for a test: recorded if `file` does not exist, replayed from then on.
+    """Yield a provider that records its calls in `file`, or replays them if the file exists.
 
         with cassette(DATA / "rain.jsonl", make=real_provider) as provider:
             ... ask provider ...
 
-    Recorded calls that were not requested are a failure: the test has changed. To record it
-    again, delete the file.
+    If some recorded calls are not replayed, it raises `AssertionError`, because the test has
+    changed. To record again, delete the file.
     """
     if not file.exists():
         yield Recording(make(), CassetteWriter(file, mask))

@@ -22,13 +22,12 @@ from refold.journal.events.kinds import (
     Ended,
     Event,
     Judged,
-    Renamed,
     Said,
     SessionResumed,
     SessionStarted,
-    Tagged,
     TurnStarted,
 )
+from refold.journal.events.setting_events import Renamed, Tagged
 from refold.journal.session_index import SessionIndex
 from refold.session.recorder import Recorder
 
@@ -36,7 +35,7 @@ ONE, TWO = "20260101-000000-aaaa", "20260102-000000-bbbb"
 
 
 def record(sessions: SessionIndex, session: str, *events: Event) -> None:
-    """Write these events in one session, and close it."""
+    """Write these events to the journal of a session."""
 
     async def write() -> None:
         recorder = Recorder(sessions.store(session))
@@ -46,17 +45,19 @@ def record(sessions: SessionIndex, session: str, *events: Event) -> None:
     anyio.run(write)
 
 
-def talk(directory: Path, text: str) -> tuple[Event, Event]:
+def opening_events(directory: Path, text: str) -> tuple[Event, Event]:
     return SessionStarted(str(directory)), Said(text)
 
 
 def list_ids(sessions: SessionIndex, **wanted: Any) -> list[str]:
-    """The ids of a list, the newest first; `wanted` are fields of `CardFilter`."""
+    """Return the ids of the listed sessions, newest first. `wanted` are fields of `CardFilter`."""
     cards = sessions.catalogue().newest_first(CardFilter(**wanted))
     return [card.id for card in cards]
 
 
 class SessionIndexContract:
+    """The contract of a session index: a subclass provides the fixture `sessions`."""
+
     def test_without_sessions_nothing_is_listed_or_found(
         self, sessions: SessionIndex, tmp_path: Path
     ) -> None:
@@ -83,8 +84,8 @@ class SessionIndexContract:
     def test_the_last_written_is_listed_first_and_is_the_newest(
         self, sessions: SessionIndex, tmp_path: Path
     ) -> None:
-        record(sessions, TWO, *talk(tmp_path, "Two."))
-        record(sessions, ONE, *talk(tmp_path, "One."))
+        record(sessions, TWO, *opening_events(tmp_path, "Two."))
+        record(sessions, ONE, *opening_events(tmp_path, "One."))
 
         assert [session.id for session in sessions.sessions()] == [ONE, TWO]
         assert [card.id for card in sessions.catalogue().cards()] == [ONE, TWO]
@@ -97,7 +98,7 @@ class SessionIndexContract:
     ) -> None:
         ids = [f"2026010{n}-000000-aaaa" for n in (3, 1, 4, 2)]
         for session in ids:
-            record(sessions, session, *talk(tmp_path, "Hello."))
+            record(sessions, session, *opening_events(tmp_path, "Hello."))
         catalogue = sessions.catalogue()
         first = list(islice(catalogue.newest_first(CardFilter()), 2))
         record(sessions, ids[0], Said("More."))
@@ -115,15 +116,15 @@ class SessionIndexContract:
         other.mkdir()
         link.symlink_to(other)
         begun = {
-            "plain": talk(tmp_path, "Hello."),
+            "plain": opening_events(tmp_path, "Hello."),
             "silent": (SessionStarted(str(tmp_path)),),
-            "elsewhere": (*talk(other, "Hello."), TurnStarted(2)),
-            "pinned": (*talk(tmp_path, "Hello."), Tagged(("pinned", "blue"))),
-            "archived": (*talk(tmp_path, "Hello."), Tagged(("archived",))),
+            "elsewhere": (*opening_events(other, "Hello."), TurnStarted(2)),
+            "pinned": (*opening_events(tmp_path, "Hello."), Tagged(("pinned", "blue"))),
+            "archived": (*opening_events(tmp_path, "Hello."), Tagged(("archived",))),
         }
         for name, events in begun.items():
             record(sessions, name, *events)
-        record(sessions, "plain/child-1", *talk(tmp_path, "Look."))
+        record(sessions, "plain/child-1", *opening_events(tmp_path, "Look."))
 
         assert list_ids(sessions) == ["archived", "pinned", "elsewhere", "plain"]
         assert (
@@ -163,7 +164,7 @@ class SessionIndexContract:
     def test_a_card_is_found_by_id_and_says_whether_its_session_waits(
         self, sessions: SessionIndex, tmp_path: Path
     ) -> None:
-        begun = *talk(tmp_path, "Hello."), TurnStarted(2)
+        begun = *opening_events(tmp_path, "Hello."), TurnStarted(2)
         child = f"{ONE}/child-1"
         record(sessions, ONE, *begun)
         record(sessions, TWO, *begun)
@@ -181,9 +182,9 @@ class SessionIndexContract:
         self, sessions: SessionIndex, tmp_path: Path
     ) -> None:
         three = "20260103-000000-cccc"
-        record(sessions, ONE, *talk(tmp_path, "One."), Renamed("Gärten"))
-        record(sessions, TWO, *talk(tmp_path, "Two."), Renamed("gärten, later"))
-        record(sessions, three, *talk(tmp_path, "Three."), Renamed("20260101"))
+        record(sessions, ONE, *opening_events(tmp_path, "One."), Renamed("Gärten"))
+        record(sessions, TWO, *opening_events(tmp_path, "Two."), Renamed("gärten, later"))
+        record(sessions, three, *opening_events(tmp_path, "Three."), Renamed("20260101"))
 
         matches = [sessions.find(text).id for text in ("gärten", "GÄRTEN,", "20260101")]
 
@@ -196,8 +197,8 @@ class SessionIndexContract:
     def test_a_session_is_found_by_its_beginning(
         self, sessions: SessionIndex, tmp_path: Path
     ) -> None:
-        record(sessions, ONE, *talk(tmp_path, "One."))
-        record(sessions, TWO, *talk(tmp_path, "Two."))
+        record(sessions, ONE, *opening_events(tmp_path, "One."))
+        record(sessions, TWO, *opening_events(tmp_path, "Two."))
 
         assert [sessions.find(text).id for text in (ONE, TWO[:8])] == [ONE, TWO]
         with pytest.raises(BadInput):
@@ -206,8 +207,8 @@ class SessionIndexContract:
     def test_restoring_the_time_of_a_session_keeps_its_place(
         self, sessions: SessionIndex, tmp_path: Path
     ) -> None:
-        record(sessions, ONE, *talk(tmp_path, "One."))
-        record(sessions, TWO, *talk(tmp_path, "Two."))
+        record(sessions, ONE, *opening_events(tmp_path, "One."))
+        record(sessions, TWO, *opening_events(tmp_path, "Two."))
 
         set_back = sessions.remember_time(ONE)
         record(sessions, ONE, Said("Later."))
@@ -218,8 +219,8 @@ class SessionIndexContract:
     def test_words_find_the_event_in_which_they_were_said(
         self, sessions: SessionIndex, tmp_path: Path
     ) -> None:
-        record(sessions, ONE, *talk(tmp_path, "Fix the garden gate."))
-        record(sessions, TWO, *talk(tmp_path, "Paint it."))
+        record(sessions, ONE, *opening_events(tmp_path, "Fix the garden gate."))
+        record(sessions, TWO, *opening_events(tmp_path, "Paint it."))
 
         assert [hit.card.id for hit in sessions.catalogue().search("garden", 5)] == [ONE]
         assert sessions.catalogue().search("bicycle", 5) == []
@@ -227,7 +228,7 @@ class SessionIndexContract:
     def test_events_are_read_as_they_were_written(
         self, sessions: SessionIndex, tmp_path: Path
     ) -> None:
-        events = talk(tmp_path, "One.")
+        events = opening_events(tmp_path, "One.")
         record(sessions, ONE, *events)
 
         entries, damage = sessions.entries(ONE)
@@ -240,7 +241,7 @@ class SessionIndexContract:
     def test_a_session_works_where_it_was_resumed(
         self, sessions: SessionIndex, tmp_path: Path
     ) -> None:
-        record(sessions, ONE, *talk(tmp_path, "One."))
+        record(sessions, ONE, *opening_events(tmp_path, "One."))
         record(sessions, ONE, SessionResumed(directory=str(tmp_path / "other")))
 
         assert sessions.first_directory(ONE) == str(tmp_path)
@@ -328,14 +329,15 @@ class SessionIndexContract:
     def _write_tree(
         self, sessions: SessionIndex, directory: Path, session: str = ONE
     ) -> None:
+        """Write a session with one subagent."""
         born = ChildBorn("child-1", "call-1", "explore", "Look.")
-        record(sessions, session, *talk(directory, "One."), born)
-        record(sessions, f"{session}/child-1", *talk(directory, "Look."))
+        record(sessions, session, *opening_events(directory, "One."), born)
+        record(sessions, f"{session}/child-1", *opening_events(directory, "Look."))
 
     def _write_blob(self, sessions: SessionIndex, session: str, directory: Path) -> str:
         blob = anyio.run(sessions.store(session).blobs.put, b"all of it")
         events: Sequence[Event] = (
-            *talk(directory, "One."),
+            *opening_events(directory, "One."),
             Ended("call-1", "done", "a part", full_blob=blob),
             Said("Later."),
         )

@@ -1,8 +1,8 @@
-"""A `SessionIndex` over lines that are stored anywhere, for tests of adapters.
+"""A `SessionIndex` for tests of adapters, over journal lines that are stored anywhere.
 
-A reader of sessions first copies them to files in a temporary directory, and asks
-`JournalDirectory`: right for tests, and far too slow for users. What writes, follows, copies and
-deletes goes to the lines.
+To read, it copies all sessions to files in a temporary directory and asks `JournalDirectory`,
+which is right for tests but far too slow for users. To write, follow, copy or delete a session,
+it uses the stored lines directly.
 """
 
 import os
@@ -21,7 +21,7 @@ from refold.journal.catalogue.catalogue import RebuildResult
 from refold.journal.catalogue.session_card import Card, Hit, match_card
 from refold.journal.events.kinds import Entry
 from refold.journal.fork import Fork
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.session_index import Progress, SessionWriter, StoredSession
 from refold.journal.state.event_history import EventHistory
 from refold.journal.state.session_info import SessionDirectories
@@ -34,21 +34,21 @@ from refold.journal.store.tree_reader import LineSource, TreeFollower
 
 
 class StoredLines(Protocol):
-    """Where the lines are. An id is that of a session or of a subagent."""
+    """A storage of journal lines. `session` is the id of a session or of a subagent."""
 
     def changed(self) -> Mapping[str, float]:
-        """When each session that has lines was last written."""
+        """Return the time of the last write, for each session that has lines."""
         ...
 
-    def lines(self, session: str) -> Sequence[bytes]: ...
-    def blobs(self, session: str) -> Mapping[str, bytes]: ...
+    def lines(self, session: str) -> Sequence[bytes]: ...  # of its journal
+    def blobs(self, session: str) -> Mapping[str, bytes]: ...  # content by name
     def store(self, session: str) -> Store: ...
     def put(self, session: str, lines: Sequence[bytes], blobs: Mapping[str, bytes]) -> None:
-        """Store a session with these lines and blobs."""
+        """Store a session with these lines and blobs. It replaces what was stored for the id."""
         ...
 
     def remove(self, session: str) -> None: ...
-    def set_changed(self, session: str, time: float) -> None: ...
+    def set_changed(self, session: str, time: float) -> None: ...  # of the last write
 
 
 def _no_progress(done: int, remaining: int) -> None:
@@ -60,7 +60,7 @@ def _no_notice(text: str) -> None:
 
 
 class SessionsOfLines:
-    """The `SessionIndex` of these lines."""
+    """A `SessionIndex` over the sessions in a storage of lines."""
 
     def __init__(self, stored: StoredLines) -> None:
         self._stored = stored
@@ -73,6 +73,7 @@ class SessionsOfLines:
         return session in self._stored.changed()
 
     def sessions(self) -> Iterator[StoredSession]:
+        """Yield the sessions, the last written first, without subagents."""
         changed = self._stored.changed()
         for id_ in sorted(changed, key=lambda id_: (changed[id_], id_), reverse=True):
             if "/" not in id_:
@@ -98,10 +99,14 @@ class SessionsOfLines:
         return CatalogueOfLines(self._files, tell, notice)
 
     def entries(
-        self, session: str, known_head: tuple[int, str] = (0, ""), *, begins: bool = False
+        self,
+        session: str,
+        known_head: tuple[int, str] = (0, ""),
+        *,
+        may_be_missing: bool = False,
     ) -> tuple[list[Entry], str]:
         with self._files() as files:
-            return files.entries(session, known_head, begins=begins)
+            return files.entries(session, known_head, may_be_missing=may_be_missing)
 
     def history(self, session: str, *, up_to: int | None = None) -> EventHistory:
         return EventHistory(self.entries(session)[0])
@@ -125,13 +130,14 @@ class SessionsOfLines:
         return TreeFollower(_Lines(self._stored, session), address)
 
     def children(self, session: str) -> Sequence[str]:
-        begin = f"{session}/"
-        below = (
-            id_.removeprefix(begin)
+        """Return the names of the direct subagents of a session."""
+        prefix = f"{session}/"
+        names = (
+            id_.removeprefix(prefix)
             for id_ in self._stored.changed()
-            if id_.startswith(begin)
+            if id_.startswith(prefix)
         )
-        return sorted(name for name in below if "/" not in name)
+        return sorted(name for name in names if "/" not in name)
 
     def blob(self, session: str, name: str) -> bytes:
         blobs = self._stored.blobs(session)
@@ -143,7 +149,7 @@ class SessionsOfLines:
         """Do nothing: stored lines have no links."""
 
     def writer(self, session: str) -> SessionWriter | None:
-        """The writer is not known: a store of lines has no lock."""
+        """Return None: the writer is unknown, because a store of lines has no lock."""
         return None
 
     def is_locked_by(self, session: str, pid: int) -> bool:
@@ -169,6 +175,7 @@ class SessionsOfLines:
         return fork
 
     def _put_files(self, files: JournalDirectory, session: str) -> None:
+        """Store the lines and blobs of a session, and of its subagents, from files."""
         directory = files.path(session)
         blobs = {path.name: path.read_bytes() for path in directory.glob("blobs/*")}
         lines = (directory / FILE_NAME).read_bytes().split(b"\n")[:-1]
@@ -178,6 +185,7 @@ class SessionsOfLines:
 
     @contextmanager
     def importing(self) -> Generator[JournalDirectory]:
+        """Yield a directory for sessions to import. They are stored when the context ends."""
         with self._files() as files:
             known = set(self._stored.changed())
             yield files
@@ -204,6 +212,7 @@ class SessionsOfLines:
         return ()
 
     def delete(self, session: str) -> None:
+        """Delete a session and its subagents, whose ids begin with its id and a slash."""
         if not self.exists(session):
             raise BadInput(f"there is no session {session!r}")
         for id_ in self._stored.changed():
@@ -212,7 +221,9 @@ class SessionsOfLines:
 
     @contextmanager
     def _files(self) -> Generator[JournalDirectory]:
-        """All sessions as they are now, as files."""
+        """Yield a temporary directory with files of all stored sessions, and delete it
+        afterwards.
+        """
         above = Path(mkdtemp(prefix="refold-lines-"))
         try:
             files = JournalDirectory(above / "sessions")
@@ -231,7 +242,7 @@ class SessionsOfLines:
 
 
 class CatalogueOfLines:
-    """Created for each query."""
+    """A catalogue that is built again for each query."""
 
     def __init__(
         self,
@@ -301,7 +312,7 @@ class PackedLines:
 
 
 class MemorySessions(SessionsOfLines):
-    """Sessions in memory."""
+    """A `SessionIndex` over sessions in memory."""
 
     def __init__(self) -> None:
         super().__init__(_MemoryLines())
@@ -339,7 +350,9 @@ class _MemoryLines:
 
 
 class _TimedStore(MemoryStore):
-    """Another writer of the journal of `first`. It calls `on_write` after each append."""
+    """A second store for the journal of the store `first`. It calls `on_write` after each
+    append.
+    """
 
     def __init__(self, first: MemoryStore, on_write: Callable[[], None]) -> None:
         super().__init__(blobs=first.blobs)
@@ -354,7 +367,7 @@ class _TimedStore(MemoryStore):
 
 
 class _Lines:
-    """The lines of one session, as a source that can be followed."""
+    """The lines of a session, as a source for `TreeFollower`."""
 
     def __init__(self, stored: StoredLines, session: str) -> None:
         self._stored, self.name = stored, session

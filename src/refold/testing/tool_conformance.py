@@ -1,4 +1,4 @@
-"""What every tool must do, as tests that tool authors can run.
+"""The contract of a tool, as tests that tool authors can run.
 
 class TestMyTool(ToolContract):
     @pytest.fixture
@@ -20,12 +20,12 @@ from refold.errors import ToolFailed
 from refold.testing.places import ToolDirectory
 from refold.tools.contract import Tool
 
-_LONGEST_DESCRIPTION = 1024  # characters; the least that a provider allows
-_LONGEST_NAME = 64
+_MAX_DESCRIPTION_CHARS = 1024  # characters; the smallest limit of a provider
+_MAX_NAME_CHARS = 64
 
 
 class ToolCase(Struct):
-    """A tool, arguments that work in `place`, and the place."""
+    """A tool, the place in which it is called, and arguments with which the call succeeds."""
 
     tool: Tool
     arguments: dict[str, object]
@@ -33,12 +33,14 @@ class ToolCase(Struct):
 
 
 class ToolContract:
-    def test_its_name_and_words_are_what_providers_take(self, case: ToolCase) -> None:
+    """The contract of a tool: a subclass provides the fixture `case`."""
+
+    def test_name_and_description_fit_all_providers(self, case: ToolCase) -> None:
         spec = case.tool.spec
 
         assert spec.name.isidentifier()
-        assert len(spec.name) <= _LONGEST_NAME
-        assert 0 < len(spec.description) <= _LONGEST_DESCRIPTION
+        assert len(spec.name) <= _MAX_NAME_CHARS
+        assert 0 < len(spec.description) <= _MAX_DESCRIPTION_CHARS
         assert spec.description.isprintable()
 
     def test_its_schema_is_a_plain_object(self, case: ToolCase) -> None:
@@ -75,22 +77,23 @@ class ToolContract:
         assert label.startswith(case.tool.name)
         assert "\n" not in label
 
-    def test_it_says_something_that_can_be_sent_and_kept(self, case: ToolCase) -> None:
+    def test_a_reply_can_be_encoded(self, case: ToolCase) -> None:
         reply = anyio.run(case.place.use, case.tool, case.arguments)
 
         assert reply.text.encode()
         assert msgspec.json.encode(reply)
 
-    def test_cancelled_wherever_it_waits_it_leaves_no_half_of_a_file(
-        self, case: ToolCase
-    ) -> None:
-        """Every file is as it was before or as a whole call leaves it, and none is new."""
+    def test_a_cancelled_call_leaves_no_partial_file(self, case: ToolCase) -> None:
+        """Every file is as before the call or as after a complete call, and there are no
+        others.
+        """
         before = _contents(case.place.directory)
         known = dict(case.place.known)
         anyio.run(case.place.use, case.tool, case.arguments)
         after = _contents(case.place.directory)
 
         async def again() -> None:
+            """Restore what was there before the first call, and call again."""
             _restore(case.place.directory, before)
             case.place.known.clear()
             case.place.known.update(known)
@@ -103,10 +106,12 @@ class ToolContract:
 
 
 def _contents(directory: Path) -> dict[Path, bytes]:
+    """Return the content of each file below the directory."""
     return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
 def _restore(directory: Path, contents: dict[Path, bytes]) -> None:
+    """Make the files below the directory the same as `contents`."""
     for path in set(_contents(directory)) - set(contents):
         path.unlink()
     for path, content in contents.items():
@@ -119,9 +124,9 @@ T = TypeVar("T")
 
 
 class CancelAtWait(Generic[T]):
-    """An awaitable that awaits `work`, and cancels `scope` at the n-th wait, from 0.
+    """Awaits `work`, and cancels `scope` when `work` waits for the time `wait`, counted from 0.
 
-    `reached` says whether there were that many.
+    `reached` says whether `work` waited that often.
     """
 
     def __init__(self, work: Awaitable[T], scope: anyio.CancelScope, wait: int) -> None:
@@ -142,7 +147,7 @@ class CancelAtWait(Generic[T]):
             self._left -= 1
             try:
                 value = yield waited_for
-            except BaseException as error:  # a cancellation: the work's to deal with
+            except BaseException as error:  # a cancellation, which the work must handle
                 step = _throw_call(inner, error)
             else:
                 step = _send_call(inner, value)
@@ -161,9 +166,10 @@ async def cut_at_each_wait(
     check: Callable[[], None],
     max_waits: int = 100,
 ) -> int:
-    """Call `function` again and again, cancelled one wait later each time.
+    """Call `function` repeatedly, and cancel each call one wait later than the call before.
 
-    `check` is called after each. Returns how many waits there were.
+    `check` runs after each call. Return how often a call waits if it is not cancelled. Raises
+    `AssertionError` if a call still waits after `max_waits`.
     """
     for wait in range(max_waits):
         scope = anyio.CancelScope()

@@ -1,8 +1,8 @@
-"""What each provider would send for a response: the bytes, written by hand.
+"""Writes a scripted response in the bytes that each provider would send.
 
-From a `Reply` of the scripted provider to the stream of a wire, so that one script drives
-a scripted provider and a real client alike. Our tests feed these streams to the official
-clients, too.
+It converts a `Reply` of the scripted provider to the stream of a wire. So the same script
+serves a scripted provider and a real client; our tests also pass these streams to the official
+clients.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,18 +23,20 @@ NDJSON = {"content-type": "application/x-ndjson"}
 
 
 def answer(wire: WireName, reply: Reply) -> Answer:
-    """Return `reply` as the provider of that wire would stream it."""
-    events, framed, headers = _wire(wire)
-    body = b"".join(framed(event) for event in events(reply))
+    """Return the HTTP answer with which the provider of `wire` would stream the reply."""
+    to_events, encode, headers = _wire_format(wire)
+    body = b"".join(encode(event) for event in to_events(reply))
     if wire == "openai-chat":
         body += b"data: [DONE]\n\n"
     return Answer(body, headers=headers)
 
 
 def sse(event: dict[str, Any]) -> bytes:
-    """Return one server-sent event; it is named by its type, if it has one."""
+    """Return the bytes of a server-sent event, whose name is its "type" if it has one."""
     data = b"data: " + msgspec.json.encode(event) + b"\n\n"
-    return b"event: " + event["type"].encode() + b"\n" + data if "type" in event else data
+    if "type" not in event:
+        return data
+    return b"event: " + event["type"].encode() + b"\n" + data
 
 
 def ndjson(event: dict[str, Any]) -> bytes:
@@ -42,6 +44,7 @@ def ndjson(event: dict[str, Any]) -> bytes:
 
 
 def anthropic_events(reply: Reply) -> Iterator[dict[str, Any]]:
+    """Yield the events that Anthropic would stream for the reply."""
     used = usage_of(reply)
     read = {
         "input_tokens": used.fresh,
@@ -82,6 +85,8 @@ def anthropic_events(reply: Reply) -> Iterator[dict[str, Any]]:
 
 
 def openai_events(reply: Reply) -> Iterator[dict[str, Any]]:
+    """Yield the chunks that OpenAI's chat completions would stream for the reply."""
+
     def chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
         return {**about, "choices": [choice], "usage": None}
@@ -115,6 +120,7 @@ def openai_events(reply: Reply) -> Iterator[dict[str, Any]]:
 
 
 def ollama_events(reply: Reply) -> Iterator[dict[str, Any]]:
+    """Yield the lines that Ollama would stream for the reply."""
     about = {"model": "llama-1", "created_at": "2026-01-01T00:00:00Z"}
 
     def part(message: dict[str, Any]) -> dict[str, Any]:
@@ -143,7 +149,8 @@ _Framed: TypeAlias = Callable[[dict[str, Any]], bytes]
 _Events: TypeAlias = Callable[[Reply], Iterator[dict[str, Any]]]
 
 
-def _wire(name: WireName) -> tuple[_Events, _Framed, dict[str, str]]:
+def _wire_format(name: WireName) -> tuple[_Events, _Framed, dict[str, str]]:
+    """Return the functions that make and encode the events of a wire, and its HTTP headers."""
     match name:
         case "anthropic":
             return anthropic_events, sse, SSE
@@ -160,6 +167,7 @@ def _wire(name: WireName) -> tuple[_Events, _Framed, dict[str, str]]:
 def _anthropic_blocks(
     reply: Reply,
 ) -> Iterator[tuple[dict[str, Any], list[dict[str, str]]]]:
+    """Yield each content block in its empty state, and the deltas that fill it."""
     if reply.thinking:
         thought = [
             {"type": "thinking_delta", "thinking": p} for p in pieces(reply.thinking)
@@ -182,6 +190,7 @@ def _anthropic_blocks(
 
 
 def pieces(text: str) -> Iterator[str]:
+    """Return the text in pieces of three characters."""
     return (text[start : start + 3] for start in range(0, len(text), 3))
 
 
@@ -194,9 +203,9 @@ def stop_of(reply: Reply) -> str:
 
 
 def gemini_events(reply: Reply) -> Iterator[dict[str, Any]]:
-    """Yield Gemini's chunks, each with the usage so far.
+    """Yield the chunks that Gemini would stream for the reply, each with the usage so far.
 
-    A call comes in one chunk; only the first call is signed.
+    Each call is one chunk; only the first call has a signature.
     """
     used = usage_of(reply)
     counts = {
@@ -222,6 +231,7 @@ def gemini_events(reply: Reply) -> Iterator[dict[str, Any]]:
 
 
 def _parts(reply: Reply) -> Iterator[dict[str, Any]]:
+    """Yield the parts of a Gemini response."""
     for piece in pieces(reply.thinking):
         yield {"text": piece, "thought": True}
     for piece in pieces(reply.text):
@@ -233,12 +243,16 @@ def _parts(reply: Reply) -> Iterator[dict[str, Any]]:
 
 
 def responses_events(reply: Reply) -> Iterator[dict[str, Any]]:
-    """Its events, numbered: each item begins, arrives in pieces, and is repeated whole."""
+    """Yield the numbered events that OpenAI's Responses API would stream for the reply.
+
+    Each item begins, arrives in pieces, and is then repeated in full.
+    """
     for number, event in enumerate(_events(reply)):
         yield {**event, "sequence_number": number}
 
 
 def _events(reply: Reply) -> Iterator[dict[str, Any]]:
+    """Yield the events of `responses_events`, without their numbers."""
     about = _response_fields()
     begun: dict[str, Any] = {**about, "status": "in_progress", "output": [], "usage": None}
     yield {"type": "response.created", "response": begun}
@@ -255,10 +269,12 @@ def _events(reply: Reply) -> Iterator[dict[str, Any]]:
     yield {"type": f"response.{status}", "response": {**ended, "usage": _usage(reply)}}
 
 
+# an item when it begins, the complete item, and the events between
 _Item = tuple[dict[str, Any], dict[str, Any], list[dict[str, Any]]]
 
 
 def _items(reply: Reply) -> Iterator[_Item]:
+    """Yield each output item in its empty state, in its complete state, and its events."""
     if reply.thinking:
         yield _reasoning(reply.thinking)
     if reply.text:
@@ -327,6 +343,7 @@ def _response_fields() -> dict[str, Any]:
 
 
 def _status_and_details(reply: Reply) -> tuple[str, dict[str, Any]]:
+    """Return the status and, if the response is incomplete, a field with the reason."""
     reasons = {"length": "max_output_tokens", "refused": "content_filter"}
     if reason := reasons.get(stop_of(reply)):
         return "incomplete", {"incomplete_details": {"reason": reason}}

@@ -1,7 +1,7 @@
-"""A server on loopback that answers with exactly the bytes you give it.
+"""An HTTP server on loopback for tests of model clients. It sends exactly the given bytes.
 
-For tests of clients of a model: real sockets, so cuts, stalls and broken connections are
-real. It checks nothing and knows no provider; `wire_answers` writes what one would send.
+The sockets are real, and so are cuts, stalls and broken connections. The server checks nothing
+and knows no provider; `wire_answers` writes the answers of real providers.
 
     async with wire_server(Answer(b"..."), Answer(status=429)) as server:
         ... ask server.url ...
@@ -26,23 +26,23 @@ class Pause(Struct, frozen=True):
     seconds: float
 
 
-# What happens after the body: it ends as it should, breaks off, or stalls.
+# What happens after the body: it ends properly, breaks off, or stalls.
 Then: TypeAlias = Literal["end", "cut", "hang"]
 
 
 class Answer(Struct, frozen=True):
-    """One answer. `body` comes in these pieces, each sent by itself."""
+    """An answer to one request. If `body` is a tuple, each piece is sent separately."""
 
     body: bytes | tuple[bytes | Pause, ...] = b""
     status: int = 200
     headers: Mapping[str, str] = {}
     then: Then = "end"
     before: float = 0.0  # seconds of silence before the first byte
-    raw: bytes = b""  # instead of all of it: these bytes, and not a word of HTTP
+    raw: bytes = b""  # sent instead of an HTTP response
 
 
 class ReceivedRequest(Struct, frozen=True):
-    """One request as it was received."""
+    """A request that the server has received."""
 
     method: str
     path: str
@@ -54,7 +54,11 @@ Answering: TypeAlias = Callable[[ReceivedRequest], Answer]
 
 
 class WireServer:
-    """`url`, the requests in `heard`, and the number of `connections`."""
+    """The running server at `url`.
+
+    `heard` are the requests that it has received, `connections` is the number of all
+    connections, `open` that of the open ones.
+    """
 
     def __init__(self, answering: Answering) -> None:
         self._answering = answering
@@ -70,14 +74,16 @@ class WireServer:
             async with stream:
                 try:
                     await self._converse(stream)
-                except h11.RemoteProtocolError:  # not HTTP; real servers say so in HTTP
+                # not HTTP; real servers answer that in HTTP
+                except h11.RemoteProtocolError:
                     await stream.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, anyio.EndOfStream):
-            pass  # the client left: what many tests are about
+            pass  # the client closed the connection, which many tests are about
         finally:
             self.open -= 1
 
     async def _converse(self, stream: ByteStream) -> None:
+        """Answer each request of a connection, until an answer or the client ends it."""
         http = h11.Connection(h11.SERVER)
         while (received := await _receive_request(http, stream)) is not None:
             self.heard.append(received)
@@ -104,24 +110,26 @@ class WireServer:
 async def wire_server(
     *answers: Answer | Answering, tls: ssl.SSLContext | None = None
 ) -> AsyncGenerator[WireServer, None]:
-    """Serve on a free port: the n-th request gets the n-th answer.
+    """Run a server on a free port that answers the n-th request with the n-th answer.
 
-    A function answers every request from its position on. Without a further answer there is a
-    500 that says so.
+    A function among `answers` is called for the request at its position and for all later ones.
+    Requests without an answer get status 500.
     """
     server = WireServer(_answer_in_turn(answers))
     listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
     port = listener.extra(SocketAttribute.local_port)
     server.url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
-    door = TLSListener(listener, tls, standard_compatible=False) if tls else listener
+    own_listener = (
+        TLSListener(listener, tls, standard_compatible=False) if tls else listener
+    )
     failed: BaseException | None = None
-    async with door, anyio.create_task_group() as group:
-        group.start_soon(door.serve, server.serve)
+    async with own_listener, anyio.create_task_group() as group:
+        group.start_soon(own_listener.serve, server.serve)
         try:
             yield server
         except anyio.get_cancelled_exc_class():
             raise
-        except BaseException as error:  # handed on below, not wrapped in a group
+        except BaseException as error:  # raised below, not wrapped in an exception group
             failed = error
         group.cancel_scope.cancel()
     if failed:
@@ -129,16 +137,19 @@ async def wire_server(
 
 
 def _answer_in_turn(answers: Iterable[Answer | Answering]) -> Answering:
-    waiting = iter(answers)
-    always: list[Answering] = []
+    """Return a function that returns the next answer for each request."""
+    remaining = iter(answers)
+    function: Answering | None = None  # answers all further requests
 
     def answering(request: ReceivedRequest) -> Answer:
-        answer = always[0] if always else next(waiting, None)
+        """Return the next answer, or status 500. A function answers all further requests."""
+        nonlocal function
+        answer = function or next(remaining, None)
         if answer is None:
             return Answer(b'{"error":{"message":"no more answers"}}', 500)
         if isinstance(answer, Answer):
             return answer
-        always.append(answer)
+        function = answer
         return answer(request)
 
     return answering
@@ -147,6 +158,7 @@ def _answer_in_turn(answers: Iterable[Answer | Answering]) -> Answering:
 async def _receive_request(
     http: h11.Connection, stream: ByteStream
 ) -> ReceivedRequest | None:
+    """Return the next request, or None if the client closes the connection."""
     asked: h11.Request | None = None
     body = bytearray()
     while True:
@@ -167,6 +179,7 @@ async def _receive_request(
 
 
 async def _send(http: h11.Connection, stream: ByteStream, answer: Answer) -> None:
+    """Send the head of an answer and its body, without the end of the message."""
     headers = list(answer.headers.items())
     if not any(name.lower() == "content-length" for name in answer.headers):
         headers.append(("transfer-encoding", "chunked"))
@@ -185,6 +198,7 @@ def _bytes(http: h11.Connection, event: h11.Event) -> bytes:
 
 
 async def _read_request(stream: ByteStream) -> bytes:
+    """Return the next bytes, or b"" if the client has closed the connection."""
     try:
         return await stream.receive()
     except anyio.EndOfStream:

@@ -1,10 +1,11 @@
-"""The tool `apply_patch`: changes many files with one patch, all of it or nothing.
+"""The tool `apply_patch`: changes many files with one patch, all of them or none.
 
-Every file is read, every hunk located and applied in memory, and every problem reported
-before the first file changes; then `place` writes all files in one operation.
+It reads every file, finds the place of every hunk, applies the hunks in memory, and reports
+every problem before the first file changes. Then `place` writes all files in one operation.
 `patch_format` parses the patch.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -40,7 +41,10 @@ _NO_TEXT = DiffText("@@ the file was not text @@", 0, 0)
 
 
 def files_of_patch(arguments: Mapping[str, object]) -> tuple[str, ...]:
-    """Every file that a patch would create, change, move or remove."""
+    """Return every file that a patch would create, change, move or remove.
+
+    `arguments` are those of the call.
+    """
     from refold.tools.patch_format import read_patch
 
     sections = read_patch(str(arguments.get("patch", "")))
@@ -66,11 +70,12 @@ async def apply_patch(
     return await to_thread.run_sync(partial(_apply, patch, files, known))
 
 
-def _apply(patch: str, files: Files, known_texts: Mapping[str, str]) -> Reply:
+def _apply(patch: str, files: Files, known_digests: Mapping[str, str]) -> Reply:
+    """Apply a patch. Raises `ToolFailed`, and changes nothing, if a section does not fit."""
     from refold.tools.patch_format import read_patch
 
     check_sendable(patch, "patch")
-    planned = _PlannedChanges(files, known_texts)
+    planned = _PlannedChanges(files, known_digests)
     try:
         for section in read_patch(patch):
             planned.add(section)
@@ -81,13 +86,18 @@ def _apply(patch: str, files: Files, known_texts: Mapping[str, str]) -> Reply:
 
 
 class _PlannedChanges:
-    """The planned writes, diffs and notes, section by section."""
+    """Collects the changes that a patch makes: the files to write, the diffs, and notes for the
+    model.
 
-    def __init__(self, files: Files, known_texts: Mapping[str, str]) -> None:
-        self._files, self._known = files, known_texts
+    `add` plans one section of the patch.
+    """
+
+    def __init__(self, files: Files, known_digests: Mapping[str, str]) -> None:
+        self._files, self._known = files, known_digests
         self.writes, self.diffs, self.lines = list[FileWrite](), list[Diff](), list[str]()
 
     def add(self, section: "Section") -> None:
+        """Plan the changes of one section. Nothing is written yet."""
         real = self._files.real(section.path)
         match section.kind:
             case "add":
@@ -98,8 +108,10 @@ class _PlannedChanges:
                 self._update(real, section)
 
     def _add(self, real: Real, section: "Section") -> None:
+        """Plan a new file. Raises `ToolFailed` if it exists already."""
         name = self._check_unused(real, "change it with *** Update File")
         section = replace(section, content=restore_invisible(section.content, ""))
+        # This only checks: a new file has no secrets, so a mask in it raises `ToolFailed`.
         self._files.secrets("", name).unmask(section.content)
         data = section.content.encode()
         self._add_write(FileWrite(real, data, "", executable=section.executable))
@@ -116,6 +128,7 @@ class _PlannedChanges:
         self.lines.append(f"Deleted {self._files.display_name(real)}.")
 
     def _update(self, real: Real, section: "Section") -> None:
+        """Plan the changes of a file, which may also be moved or made executable."""
         name = self._files.display_name(real)
         before = read_current(real, self._files, self._known)
         data, diff, remarks = _apply_hunks(before, section, name, self._files)
@@ -135,26 +148,35 @@ class _PlannedChanges:
     def _add_move(
         self, real: Real, to: Real, before: bytes, data: bytes, diff: DiffText
     ) -> None:
+        """Plan a move from `real` with the content `before` to `to` with the content `data`."""
         name, new = (
             self._files.display_name(real),
             self._check_unused(to, "nothing is moved over it"),
         )
         self._add_write(FileWrite(to, data, "", like=real))
         self._add_write(FileWrite(real, None, digest(before)))
-        gone, come = f"@@ moved to {new} @@", f"@@ moved from {name} @@\n{diff.text}"
+        deleted_text, created_text = (
+            f"@@ moved to {new} @@",
+            f"@@ moved from {name} @@\n{diff.text}",
+        )
         self.diffs += (
-            Diff(escape_name(real), "deleted", gone, digest(before)),
-            Diff(escape_name(to), "created", come.rstrip("\n"), "", digest(data)),
+            Diff(escape_name(real), "deleted", deleted_text, digest(before)),
+            Diff(escape_name(to), "created", created_text.rstrip("\n"), "", digest(data)),
         )
         self.lines.append(f"Moved {name} to {new} ({diff.count}).")
 
     def _check_unused(self, real: Real, instead: str) -> str:
+        """Return the name of a file that does not exist yet.
+
+        Raises `ToolFailed` if it does; `instead` is the clause that says what to do.
+        """
         name = self._files.display_name(real)
         if self._files.kind(real) != "nothing":
             raise ToolFailed(f"{name} already exists: {instead}.")
         return name
 
     def _add_write(self, new: FileWrite) -> None:
+        """Add a write. Raises `ToolFailed` if an earlier section names this file."""
         if any(new.real == write.real for write in self.writes):
             name = self._files.display_name(new.real)
             raise ToolFailed(
@@ -166,13 +188,14 @@ class _PlannedChanges:
 def _apply_hunks(
     before: bytes, section: "Section", name: str, files: Files
 ) -> tuple[bytes, DiffText, tuple[str, ...]]:
+    """Return the changed content of a file, its diff, and remarks for the model."""
     if not section.hunks:
         return before, DiffText("", 0, 0), ()
     old = decode_text(before)
     if old is None:
         raise ToolFailed(f"{name} is not text: a patch cannot change it.")
     secrets = files.secrets(old.plain, name)
-    hunks = [_with_secrets(hunk, secrets) for hunk in section.hunks]
+    hunks = [_unmask_hunk(hunk, secrets) for hunk in section.hunks]
     patched = patch_text(old, hunks, name)
     diff = compare_texts(old.plain, patched.text.replace("\r\n", "\n"))
     remarks = [f"In {name} {remark}." for remark in patched.remarks]
@@ -181,8 +204,12 @@ def _apply_hunks(
     return encode_like(old, patched.text, name), diff, tuple(remarks)
 
 
-def _with_secrets(hunk: "Hunk", secrets: Secrets) -> "Hunk":
-    """The hunk with the secrets of the file. In kept and removed lines unknown masks stay."""
+def _unmask_hunk(hunk: "Hunk", secrets: Secrets) -> "Hunk":
+    """Return the hunk with the file's secrets in place of the masks that the model saw.
+
+    In headers and in kept and removed lines, a mask that stands for no secret stays unchanged.
+    In an added line it raises `ToolFailed`, unless the file has that line.
+    """
     rows = list[tuple[str, str]]()
     for sign, text in hunk.rows:
         line = secrets.unmask(text) if sign == "+" else secrets.as_in_file(text)
@@ -195,7 +222,7 @@ _MAX_LISTED_PLACES = 10  # listed in a message
 
 
 class _Splice(Struct, frozen=True):
-    """Lines from `start` up to `end`, and their replacement."""
+    """A replacement for the lines from index `start` up to, but not including, `end`."""
 
     start: int
     end: int
@@ -203,18 +230,21 @@ class _Splice(Struct, frozen=True):
 
 
 class PatchedText(Struct, frozen=True):
-    """The new text, with its line ends, and notes for the model."""
+    """The text after a patch, with the line ends of the file, and notes for the model."""
 
     text: str
     remarks: tuple[str, ...]
 
 
 def patch_text(original: EditableText, hunks: "Sequence[Hunk]", name: str) -> PatchedText:
-    """Apply all hunks. Raises `ToolFailed` for one whose place is ambiguous."""
+    """Apply all hunks to the text of a file. `name` is the file's name for messages.
+
+    Raises `ToolFailed` for a hunk whose place is missing or ambiguous.
+    """
     hunks = [_with_file_line_ends(hunk, original.plain) for hunk in hunks]
-    bare = bool(original.plain) and not original.plain.endswith("\n")
+    lacks_last_end = bool(original.plain) and not original.plain.endswith("\n")
     end = "\r\n" if original.crlf else "\n"
-    work = replace(original, text=original.text + end) if bare else original
+    work = replace(original, text=original.text + end) if lacks_last_end else original
     lines = work.plain.split("\n")[:-1]
     splices, remarks, next_line = list[_Splice](), list[str](), 0
     for number, hunk in enumerate(hunks, 1):
@@ -231,14 +261,21 @@ def patch_text(original: EditableText, hunks: "Sequence[Hunk]", name: str) -> Pa
         old = work.plain[first : offsets[splice.end]]
         new = "".join(f"{line}\n" for line in splice.new_lines)
         work = replace(work, text=work.replace_at([first], old, new))
-    finals = [hunk.final for hunk in hunks if hunk.final is not None]
-    if not finals[-1] if finals else bare:
+    for hunk in hunks:
+        if hunk.final is not None:
+            lacks_last_end = not hunk.final
+    if lacks_last_end:
         return PatchedText(_without_last_end(work.text), tuple(remarks))
     return PatchedText(work.text, tuple(remarks))
 
 
 def _splices(hunk: "Hunk", index: int) -> Iterable[_Splice]:
+    """Yield the changes of a hunk, one for each run of lines with - and +.
+
+    `index` is the place in the file of the hunk's first line.
+    """
     start, new_lines = index, list[str]()
+    # The kept line at the end closes the last run.
     for sign, text in (*hunk.rows, (" ", "")):
         if sign == "+":
             new_lines.append(text)
@@ -253,6 +290,7 @@ def _splices(hunk: "Hunk", index: int) -> Iterable[_Splice]:
 
 
 def _offsets(lines: Sequence[str]) -> list[int]:
+    """Return the offset at which each line starts, and the end of the text."""
     offsets = [0]
     for line in lines:
         offsets.append(offsets[-1] + len(line) + 1)
@@ -269,7 +307,9 @@ def _without_last_end(text: str) -> str:
 
 
 class _Search:
-    """Finds the place of a hunk in `lines`, from line `start` on."""
+    """Finds the place of a hunk in `lines`, at or after line `start`. The names are for
+    messages.
+    """
 
     def __init__(
         self, lines: Sequence[str], hunk: "Hunk", start: int, name: str, hunk_name: str
@@ -278,9 +318,14 @@ class _Search:
         self._hunk_name = f"{hunk_name} (line {hunk.line} of the patch)"
 
     def find_place(self) -> tuple[int, bool]:
-        """Return the line, from 0, and whether it matches only without white space."""
+        """Return the index of the line at which the hunk begins, and whether it matches only
+        loosely.
+
+        A loose match ignores white space at line ends. Raises `ToolFailed` if there is no
+        single match.
+        """
         hunk = self._hunk
-        after = self._after_headers() if hunk.headers else None
+        after = self._header_lines() if hunk.headers else None
         if not hunk.old:
             return self._insertion_line(after), False
         for key, loosely in ((str, False), (str.rstrip, True)):
@@ -294,18 +339,25 @@ class _Search:
     def _matching_lines(
         self, key: Callable[[str], str], old: Sequence[str], after: Sequence[int] | None
     ) -> list[int]:
+        """Return the indexes at which the lines `old` begin, compared after `key` is applied.
+
+        If the hunk has headers, `after` has the indexes of the lines that match the last
+        header.
+        """
         lines = self._lines if key is str else [key(line) for line in self._lines]
         places = _find_starts(lines, [key(line) for line in old])
         places = [index for index in places if index >= self._first]
         if self._hunk.at_end:
             places = [index for index in places if index + len(old) == len(self._lines)]
         if after is not None:
-            first = {next((f for f in places if f >= a), -1) for a in after} - {-1}
-            return sorted(first)
-        claimed = self._hunk.at - 1
-        return [claimed] if claimed in places else places
+            return _first_from(places, after)
+        named_index = self._hunk.at - 1
+        return [named_index] if named_index in places else places
 
-    def _after_headers(self) -> list[int]:
+    def _header_lines(self) -> list[int]:
+        """Return the indexes of the lines that match the last header and follow the earlier
+        ones.
+        """
         places = [self._first - 1]
         for header in self._hunk.headers:
             stands = [
@@ -316,8 +368,7 @@ class _Search:
             if len(places) == 1:
                 places = [index for index in stands if index > places[0]]
             else:
-                nexts = {next((s for s in stands if s > p), -1) for p in places}
-                places = sorted(nexts - {-1})
+                places = _first_from(stands, [index + 1 for index in places])
             if not places:
                 raise ToolFailed(
                     f"{self._hunk_name}: there is no line {header!r} in {self._name}"
@@ -327,6 +378,7 @@ class _Search:
         return places
 
     def _insertion_line(self, after: Sequence[int] | None) -> int:
+        """Return the index of the line before which a hunk that only adds lines goes."""
         if after is not None:
             if len(after) > 1:
                 raise ToolFailed(self._ambiguous_message([index + 1 for index in after]))
@@ -341,6 +393,7 @@ class _Search:
         return self._hunk.at - 1
 
     def _ambiguous_message(self, places: Sequence[int]) -> str:
+        """Return the message for a hunk that fits at several indexes of lines."""
         numbers = ", ".join(str(index + 1) for index in places[:_MAX_LISTED_PLACES])
         ellipsis = ", …" if len(places) > _MAX_LISTED_PLACES else ""
         return (
@@ -349,6 +402,7 @@ class _Search:
         )
 
     def _missing_message(self) -> str:
+        """Return the message for a hunk that fits nowhere after the previous hunk."""
         old, whole = self._hunk.old, "\n".join(self._lines)
         places = _find_starts(self._lines, old)
         if places and self._hunk.at_end:
@@ -361,9 +415,16 @@ class _Search:
         return not_found_message(self._hunk_name, whole, "\n".join(old), self._name)
 
 
+def _first_from(places: Sequence[int], starts: Iterable[int]) -> list[int]:
+    """Return the first of `places` at or after each of `starts`. Skip a start that has none."""
+    indexes = {bisect_left(places, start) for start in starts}
+    return [places[index] for index in sorted(indexes) if index < len(places)]
+
+
 def _find_starts(lines: Sequence[str], old: Sequence[str]) -> list[int]:
+    """Return the indexes at which all lines of `old` follow each other in `lines`."""
     starts, wanted, index = list[int](), list(old), -1
-    with suppress(ValueError):  # no further line is like the first
+    with suppress(ValueError):  # no further line equals the first of `old`
         while True:
             index = lines.index(wanted[0], index + 1)
             if lines[index : index + len(wanted)] == wanted:

@@ -1,7 +1,9 @@
-"""Numbers of a spreadsheet as their number formats show them: ECMA-376 part 1, 18.8.31. Pure.
+"""Formats numbers of a spreadsheet as their number formats say (ECMA-376 part 1, 18.8.31).
+Pure.
 
-Digits, groups, percentages, literals, dates and times; months and days have English names. A format
-that needs more (fractions, exponents, conditions) is not known here: the value is shown as it is stored.
+It supports digits, groups, percentages, literals, dates and times; months and days have English
+names. If a format needs more (fractions, exponents, conditions), the number is shown as it is
+stored.
 """
 
 import calendar
@@ -19,8 +21,8 @@ _TokenKind: TypeAlias = Literal[
     "text", "digits", "date", "elapsed", "noon", "unknown", "end"
 ]
 
-# Formats that have no code in the file, 18.8.30. The short date is that of the reader's country: here
-# it is written so that everybody reads it alike.
+# Formats that every program knows, so their codes are not in the file: 18.8.30. The short date depends on the reader's
+# country: here it has a form that everybody understands.
 _BUILT_IN: Mapping[int, str] = {
     1: "0", 2: "0.00", 3: "#,##0", 4: "#,##0.00", 9: "0%", 10: "0.00%", 14: "yyyy-mm-dd",
     15: "d-mmm-yy", 16: "d-mmm", 17: "mmm-yy", 18: "h:mm AM/PM", 19: "h:mm:ss AM/PM", 20: "h:mm",
@@ -53,14 +55,17 @@ _PERCENT_SIGN = Token("text", "%")
 
 
 class CellFormat(Struct, frozen=True):
-    """A number format: what kind of number it shows, and its sections by sign. None: as stored."""
+    """A number format: its kind, and for each sign of a number the tokens that show it.
+
+    Without sections, a number is shown as it is stored.
+    """
 
     kind: Kind = ""
     sections: tuple[tuple[Token, ...], ...] = ()
 
 
 def cell_format(id_: int, codes: Mapping[int, str]) -> CellFormat:
-    """The format with this id, where the workbook has these codes of its own."""
+    """Return the format with this id. `codes` are the formats that the workbook itself defines."""
     code = codes.get(id_) or _BUILT_IN.get(id_, "")
     if not code:
         return CellFormat("date" if id_ in _LOCAL_DATES else "")
@@ -73,11 +78,14 @@ def cell_format(id_: int, codes: Mapping[int, str]) -> CellFormat:
     kind: Kind = "percent" if _PERCENT_SIGN in sections[0] else ""
     if any(token.kind in ("date", "elapsed") for token in sections[0]):
         kind = "date"
-    return CellFormat(kind, tuple(tuple(_tell_minutes(section)) for section in sections))
+    return CellFormat(kind, tuple(tuple(_mark_minutes(section)) for section in sections))
 
 
 def stored_number(text: str, kind: Kind, epoch: datetime) -> str:
-    """A number with all its digits, and a date of any format as ISO 8601 writes it."""
+    """Return a number with all its digits, or a date in the form of ISO 8601.
+
+    A text that is not a number is returned unchanged. Dates count days from `epoch`.
+    """
     number = _number(text)
     if number is None:
         return text
@@ -88,12 +96,16 @@ def stored_number(text: str, kind: Kind, epoch: datetime) -> str:
         return (
             f"{moment:%Y-%m-%d}" if number == int(number) else f"{moment:%Y-%m-%d %H:%M:%S}"
         )
-    # 15 digits are what spreadsheets compute with.
+    # Spreadsheets compute with 15 digits.
     return f"{number * 100:.15g}%" if kind == "percent" else f"{number:.15g}"
 
 
 def shown_number(text: str, format_: CellFormat, epoch: datetime) -> str:
-    """A number as its format shows it."""
+    """Return a number as its format shows it, or as it is stored if the format is not
+    supported.
+
+    Dates count days from `epoch`.
+    """
     number = _number(text)
     if number is None or not format_.sections or abs(number) >= _MAX_NUMBER:
         return stored_number(text, format_.kind, epoch)
@@ -113,6 +125,7 @@ def shown_number(text: str, format_: CellFormat, epoch: datetime) -> str:
 
 
 def _number(text: str) -> float | None:
+    """Return the number in a text; None for other text, an infinity or NaN."""
     try:
         number = float(text)
     except ValueError:
@@ -121,6 +134,7 @@ def _number(text: str) -> float | None:
 
 
 def _tokens(code: str) -> Iterator[Token]:
+    """Yield the parts of a format code. The kind of an unsupported part is "unknown"."""
     for match in _TOKEN_PATTERN.finditer(code):
         kind, text = match.lastgroup or "", match[match.lastgroup or 0]
         match kind:
@@ -131,28 +145,32 @@ def _tokens(code: str) -> Iterator[Token]:
             case "date" | "elapsed" | "noon" | "end":
                 yield Token(kind, text.lower())
             case "":
-                continue  # room for a character, a color or a language
+                continue  # space for a character, a color or a language
             case _:
                 yield Token("unknown", text)
 
 
-def _tell_minutes(section: Sequence[Token]) -> Iterator[Token]:
-    """Write minutes with "n": behind hours or before seconds, "m" are no months."""
+def _mark_minutes(section: Sequence[Token]) -> Iterator[Token]:
+    """Replace "m" by "n" in the tokens of a date if it means minutes: after hours or before
+    seconds.
+    """
     times = [token for token in section if token.kind in ("date", "elapsed")]
-    minutes = {
-        id(token)
-        for before, token, after in zip([None, *times], times, [*times[1:], None], strict=False)
-        if token.text in ("m", "mm") and token.kind == "date"
-        and ((before and before.text[0] == "h") or (after and after.text[0] == "s"))
-    }  # fmt: skip
+    units = ["", *(token.text[0] for token in times), ""]
+    position = 0  # of the token in `units`
     for token in section:
-        yield Token("date", "n" * len(token.text)) if id(token) in minutes else token
+        if token.kind in ("date", "elapsed"):
+            position += 1
+            is_time = units[position - 1] == "h" or units[position + 1] == "s"
+            if token.kind == "date" and token.text in ("m", "mm") and is_time:
+                yield Token("date", "n" * len(token.text))
+                continue
+        yield token
 
 
 def _section(
     number: float, sections: Sequence[Sequence[Token]]
 ) -> tuple[Sequence[Token], str]:
-    """The section for a number of this sign, and the sign that is written before it."""
+    """Return the section for this number, and the sign to write before the number."""
     if number < 0 and len(sections) > 1:
         return sections[1], ""
     if number == 0 and len(sections) > 2:
@@ -161,8 +179,10 @@ def _section(
 
 
 def _digits(value: Decimal, code: str) -> str:
+    """Return a number as a format code such as `#,##0.00` shows it."""
     places = code.rstrip(",")
-    value = value.scaleb(-3 * (len(code) - len(places)))  # a comma behind it: in thousands
+    # a comma after the digits means thousands
+    value = value.scaleb(-3 * (len(code) - len(places)))
     whole, _, decimals = places.partition(".")
     rounded = value.quantize(Decimal(1).scaleb(-len(decimals)), ROUND_HALF_UP)
     before, _, after = f"{rounded:f}".partition(".")
@@ -175,20 +195,22 @@ def _digits(value: Decimal, code: str) -> str:
 
 
 def _date(number: float, section: Sequence[Token], epoch: datetime) -> str:
+    """Return a date as the format shows it. `number` is the number of days since `epoch`."""
     fine = any("." in token.text for token in section if token.kind == "date")
     seconds = round(number * _DAY_SECONDS, 3 if fine else 0)
     moment = epoch + timedelta(seconds=seconds)
-    half = any(token.kind == "noon" for token in section)
-    parts = (_date_part(token, moment, seconds, half) for token in section)
+    twelve_hours = any(token.kind == "noon" for token in section)
+    parts = (_date_part(token, moment, seconds, twelve_hours) for token in section)
     return "".join(parts).strip()
 
 
-def _date_part(token: Token, moment: datetime, seconds: float, half: bool) -> str:
-    """The text of one part of a date format. `half`: hours of half a day, with AM or PM.
-    `seconds`: since the beginning.
+def _date_part(token: Token, moment: datetime, seconds: float, twelve_hours: bool) -> str:
+    """Return the text for one token of a date format.
+
+    `seconds` are those since the epoch. `twelve_hours`: hours count to twelve, with AM or PM.
     """
     width = len(token.text)
-    hour = (moment.hour % 12 or 12) if half else moment.hour
+    hour = (moment.hour % 12 or 12) if twelve_hours else moment.hour
     match token.kind, token.text[:1]:
         case "noon", _:
             word = "AM" if moment.hour < 12 else "PM"

@@ -1,10 +1,10 @@
-"""What a tool is: a function, its schema and description, and the files it names.
+"""Defines what a tool is: a function, its schema and description, and the files it names.
 
-Parameters before the `*` are filled by the model and make the JSON Schema. Parameters
-after it are dependencies: the engine supplies them by name and never shows them to the
-model; with a `Context` they are the only access that a tool has. The first paragraph of the docstring is the
-description that the model reads. The function returns a `Reply`, text, or a
-value that JSON can express.
+The model fills the parameters before the `*`; they make the JSON Schema. Parameters after it
+are dependencies: the engine supplies them by name and never shows them to the model. Together
+with a `Context` they are the only access that a tool has. The first paragraph of the docstring
+is the description that the model reads. The function returns a `Reply`, text, or a value that
+JSON can express.
 """
 
 import inspect
@@ -27,14 +27,14 @@ from refold.values.tools import Effect, ToolSpec
 
 
 class ReadRange(Struct, frozen=True):
-    """A file that a call showed to the model, with the sha256 of its whole content."""
+    """A file whose content a call showed to the model, with the sha256 of its whole content."""
 
     path: str
     sha256: str
 
 
 class ImageData(Struct, frozen=True):
-    """An image for the model to see. `kind` is as in "image/png"."""
+    """An image for the model. `kind` is its media type, such as "image/png"."""
 
     content: bytes
     kind: str
@@ -42,7 +42,7 @@ class ImageData(Struct, frozen=True):
 
 
 class FittedImage(Struct, frozen=True):
-    """An image as providers accept it. `note` tells the model what was changed, or is ""."""
+    """An image in a form that providers accept. `note` says how it was changed, or is ""."""
 
     image: ImageData
     note: str = ""
@@ -53,11 +53,11 @@ async def _withdraw_nothing() -> None:
 
 
 class Context(Struct, frozen=True):
-    """Services for every tool: a parameter of this type is filled in, and not in the schema.
+    """What the engine offers to every tool. A parameter of this type is not in the schema.
 
-    `directory` is where the session works. `progress` shows text while the call runs.
-    `withdraw` ends the question that waits for an answer: `put` raises `ToolFailed`. A call is
-    stopped by cancelling its task.
+    `directory` is where the session works. `progress` shows a text while the call runs. `put`
+    asks the user a question and waits for the answer; `withdraw` makes the waiting `put` raise
+    `ToolFailed`. To stop a call, cancel its task.
     """
 
     directory: Path
@@ -78,23 +78,23 @@ class Context(Struct, frozen=True):
 
 
 class Completion(Struct, frozen=True):
-    """The response of a model that a tool asked. `model` is the name of that model."""
+    """The answer of a model that a tool has asked, and the name of the model."""
 
     text: str
     model: str
 
 
-# A parameter `complete` makes a call of the helper model outside the conversation: the
-# engine chooses the model, reserves the cost and records it. It raises `ToolFailed`. A tool
-# asks the user.
+# A tool with a parameter `complete` can call the helper model outside the conversation. The
+# engine chooses the model, reserves the cost and records the call. A failed request raises
+# `ToolFailed`.
 Complete = Callable[[Request], Awaitable[Completion]]
 
 
 class Reply(Struct, frozen=True):
-    """The result of a tool: `text` for the model, `shown` for the screen.
+    """The result of a tool: `text` for the model, and `shown` for the screen.
 
-    `whole` is false if the output was longer than `text` and the rest is lost. `outside`:
-    this text comes from outside, even if the tool's other results do not.
+    `whole`: `text` is all of the output; if it is False, the rest is lost. `outside`: this text
+    comes from outside, even if other results of the tool do not.
     """
 
     text: str
@@ -107,7 +107,7 @@ class Reply(Struct, frozen=True):
 
 
 class CommandLine(Struct, frozen=True):
-    """The shell command of a call. `network`: it needs the network."""
+    """The shell command that a call runs. `network`: the command needs the network."""
 
     text: str
     network: bool = False
@@ -119,10 +119,11 @@ _DRY_RUN_DEPENDENCIES = frozenset({"files", "known", "unread"})
 
 
 class Signature(Struct, frozen=True):
-    """The parameters of a tool: `arguments` from the model, the rest from the engine.
+    """The parameters of a tool: `arguments` come from the model, `needs` from the engine.
 
-    `schema` is the JSON Schema of the arguments, `context` the name of the parameter that is a
-    `Context`. `subject` names the parameter that rules match on and labels show.
+    `schema` is the JSON Schema of the arguments. `context` is the name of the `Context`
+    parameter, or "". `subject` is the name of the parameter that rules match on and labels
+    show.
     """
 
     arguments: type[Struct]
@@ -133,28 +134,29 @@ class Signature(Struct, frozen=True):
 
 
 class Tool(Struct, frozen=True):
-    """A tool. `signature` is computed on first use: most tools are never offered.
+    """A tool that a model can call. `signature` computes its parameters when first used.
 
-    `path` names the parameter that is a file, if there is one; `paths` finds the files that
-    a call names in another way. The seam checks whether they are inside the workspace, and
+    `path` names the parameter that is a file, if there is one; `paths` finds the files that a
+    call names in another way. The engine checks whether they are inside the workspace, and
     never runs two changes of one file at the same time.
 
-    `dry_run`: all its effects go through `files`. It is first run on a copy in memory, to show
-    the user what would change.
+    `dry_run`: all its effects go through `files`, so it can first run on a copy in memory, to
+    show the user what would change.
 
-    `command` returns the command line that a call runs, or raises `ToolFailed`. It is judged
-    and confined like a command of `bash`. Only agents that name the tool have it.
+    `command` returns the command line that a call runs, or raises `ToolFailed`. The line is
+    judged and confined like a command of `bash`. Only an agent that names a tool with `command`
+    has it.
 
-    `rewrite` rewrites checked arguments before permissions are decided.
+    `rewrite` changes the checked arguments before permissions are decided.
 
     `check` raises `ToolFailed` for a call that cannot work, before the user is asked about it.
     It only reads files, and is called in a thread.
 
-    `is_confined` returns whether a sandbox keeps what the tool runs from changing files of the
-    workspace. What a server says of itself does not count.
+    `is_confined` returns whether a sandbox keeps the tool from changing files of the workspace.
+    It does not count what an MCP server says about its own tools.
 
-    `outside`: its result is text from outside, which may contain instructions. The result of
-    a tool with the effect NET always is.
+    `outside`: its result is text from outside, which may contain instructions. The result of a
+    tool with the effect NET always is.
     """
 
     name: str
@@ -172,7 +174,7 @@ class Tool(Struct, frozen=True):
     is_confined: Callable[[], bool] = lambda: False
 
     def parse(self, raw: bytes | Raw) -> dict[str, object]:
-        """Decode and check the arguments. Raises `ToolFailed` that lists every problem."""
+        """Decode and check the arguments of a call. Raises `ToolFailed` with all problems."""
         values = arguments_object(raw)
         if unknown := values.keys() - set(self.arguments.__struct_fields__):
             raise self._argument_error(values, unknown)
@@ -185,11 +187,11 @@ class Tool(Struct, frozen=True):
 
     @property
     def spec(self) -> ToolSpec:
-        """The tool as the model sees it."""
+        """The tool in the form that the model sees."""
         return ToolSpec(self.name, self.description, self.signature().schema)
 
     def with_spec(self, spec: ToolSpec) -> "Tool":
-        """The tool with this description and schema for the model."""
+        """Return this tool with the description and the schema of `spec`."""
         signature = structs.replace(self.signature(), schema=spec.parameters)
         return structs.replace(
             self, description=spec.description, signature=lambda: signature
@@ -209,7 +211,11 @@ class Tool(Struct, frozen=True):
         return tuple(self.arguments.__struct_fields__)
 
     def subject_of(self, arguments: Mapping[str, object]) -> str:
-        """The subject that rules match and labels show: a path, a command line."""
+        """Return the text that rules match on and labels show, such as a path or a command
+        line.
+
+        Return "" if the arguments are invalid.
+        """
         if self.paths is None and self.command is None:
             return str(arguments.get(self.subject, ""))
         try:
@@ -220,9 +226,9 @@ class Tool(Struct, frozen=True):
             return ""
 
     def names_files(self, arguments: Mapping[str, object]) -> tuple[str, ...]:
-        """Every file or directory that a call names, spelled as in the call.
+        """Return all files and directories that a call names, spelled as in the call.
 
-        Raises `ToolFailed` if the arguments cannot be read; then the call cannot be run.
+        Raises `ToolFailed` if the arguments are invalid, so that the call cannot run.
         """
         if self.paths is not None:
             return self.paths(arguments)
@@ -230,13 +236,15 @@ class Tool(Struct, frozen=True):
         return (path,) if path else ()
 
     def label(self, arguments: Mapping[str, object]) -> str:
-        """A call in one line: the name of the tool and its subject."""
+        """Return one line about a call: the name of the tool and the subject of the call."""
         return f"{self.name} {' '.join(self.subject_of(arguments).split())}".rstrip()
 
     def _argument_error(
         self, values: Mapping[str, object], unknown: Iterable[str]
     ) -> ToolFailed:
-        # msgspec stops at the first error; a model corrects its call better from all.
+        """Return the error for invalid arguments, with all problems in one message."""
+        # msgspec stops at the first error, but a model corrects its call better if it gets
+        # all errors.
         problems = [f"there is no argument {name!r}" for name in unknown]
         for field in structs.fields(self.arguments):
             if field.name in values:
@@ -253,7 +261,7 @@ class Tool(Struct, frozen=True):
 
 
 def arguments_object(raw: bytes | Raw) -> dict[str, object]:
-    """The JSON object in which a model gives arguments. Raises `ToolFailed`."""
+    """Decode the JSON object in which a model passes arguments. Raises `ToolFailed`."""
     try:
         arguments = msgspec.json.decode(raw, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -269,7 +277,11 @@ def arguments_object(raw: bytes | Raw) -> dict[str, object]:
 
 
 def _decode_problem(raw: bytes | Raw, error: Exception) -> str:
-    """The problem of invalid arguments. Arguments that are not JSON are recorded as a string."""
+    """Return why the arguments of a call are invalid.
+
+    The journal stores arguments that are not JSON as a JSON string; the reason is then about
+    the text in it.
+    """
     try:
         written = msgspec.json.decode(raw, type=str)
         msgspec.json.decode(written)
@@ -293,10 +305,12 @@ def tool(
     dry_run: bool = False,
     outside: bool = False,
 ) -> Callable[[ToolFunction], Tool]:
-    """Make a tool of a function that returns a `Reply`, text, or a value that JSON can express.
+    """Return a decorator that makes a tool of a function.
 
-    One that is not async runs in a thread, and cannot be cancelled. Describe a parameter with `Annotated[str, msgspec.Meta(description="…")]`.
-    `subject` defaults to `path`, and that to the first parameter.
+    The function returns a `Reply`, text, or a value that JSON can express. If it is not async,
+    it runs in a thread, and cannot be cancelled. Describe a parameter with `Annotated[str,
+    msgspec.Meta(description="…")]`. `subject` defaults to `path`, and `path` to the first
+    parameter.
     """
 
     def make(function: ToolFunction) -> Tool:
@@ -334,9 +348,9 @@ def tool(
 def _parameters(
     function: ToolFunction,
 ) -> tuple[Mapping[str, Any], tuple[str, ...], tuple[str, ...]]:
-    """The annotations of a function, the names before the `*`, and those after it.
+    """Return the annotations of a function, its parameters before the `*`, and those after it.
 
-    `inspect.signature` is slow, and every start reads all tools.
+    It replaces `inspect.signature`, which is slow: every start reads all tools.
     """
     code = inspect.unwrap(function).__code__
     after = code.co_argcount + code.co_kwonlyargcount
@@ -345,16 +359,18 @@ def _parameters(
 
 
 def _signature(function: ToolFunction, subject: str) -> Signature:
+    """Return the arguments that the model gives, and the dependencies that refold fills in."""
     types, before, after = _parameters(function)
     if any(isinstance(annotation, str) for annotation in types.values()):
         types = typing.get_type_hints(function, include_extras=True)
     context = [name for name in (*before, *after) if types.get(name) is Context]
-    asked = [name for name in before if name not in context]
-    last = inspect.unwrap(function).__defaults__ or ()
-    defaults = dict(zip(before[::-1], last[::-1], strict=False))
+    filled_names = [name for name in before if name not in context]
+    values = inspect.unwrap(function).__defaults__ or ()
+    # Only the last parameters have defaults.
+    defaults = dict(zip(before[::-1], values[::-1], strict=False))
     fields = [
         (name, types[name]) + ((defaults[name],) if name in defaults else ())
-        for name in asked
+        for name in filled_names
     ]
     arguments = msgspec.defstruct(function.__name__, fields, frozen=True, kw_only=True)
     return Signature(
@@ -362,12 +378,12 @@ def _signature(function: ToolFunction, subject: str) -> Signature:
         Raw(msgspec.json.encode(schema_of(arguments))),
         tuple(name for name in after if name not in context),
         context[0] if context else "",
-        subject or (asked[0] if asked else ""),
+        subject or (filled_names[0] if filled_names else ""),
     )
 
 
 def _with_reply(function: ToolFunction) -> Callable[..., Awaitable[Reply]]:
-    """Wrap `function` as an async function that returns a `Reply`."""
+    """Return an async function that calls `function` and returns its result as a `Reply`."""
 
     @wraps(function)
     async def run(**arguments: object) -> Reply:
@@ -389,7 +405,7 @@ def _with_reply(function: ToolFunction) -> Callable[..., Awaitable[Reply]]:
 
 
 def schema_of(arguments: type[Struct]) -> dict[str, Any]:
-    """A plain JSON Schema object: no titles, and every reference written out."""
+    """Return the JSON Schema of a Struct, without titles and with every reference resolved."""
     (whole,), parts = msgspec.json.schema_components([arguments])
     schema: dict[str, Any] = _inline_references(whole, parts)
     properties = schema.get("properties", {})
@@ -402,9 +418,10 @@ def schema_of(arguments: type[Struct]) -> dict[str, Any]:
 
 
 def _inline_references(node: Any, parts: Mapping[str, Any]) -> Any:
-    # Several providers refuse `$ref`; titles only cost tokens. A value of that
-    # name that is not text is a parameter. Every start does this for every tool: no `match` here,
-    # which takes five times as long.
+    """Return a part of a JSON Schema with each `$ref` replaced and without titles."""
+    # Several providers refuse `$ref`, and titles only cost tokens. A `title` that is not
+    # text is a parameter. This code runs at every start for every tool, and `match` would
+    # take five times as long.
     if isinstance(node, dict):
         schema = typing.cast("dict[str, Any]", node)
         if "$ref" in schema:

@@ -1,6 +1,6 @@
-"""Files that are not plain text, as text: notebooks, PDF, HTML, a description of others.
+"""Converts notebooks, PDF and HTML to text, and describes other files that are not text.
 
-PDF and HTML are read in processes of their own with bounds: some files of a few kilobytes take
+PDF and HTML are parsed in separate processes with limits: some files of a few kilobytes take
 gigabytes, or crash a library.
 """
 
@@ -18,7 +18,7 @@ from refold.tools.bounded_process import (
     run_bounded,
 )
 
-_MAX_TEXT_CHARS = 10_000_000  # characters
+_MAX_TEXT_CHARS = 10_000_000
 
 _BINARY_KINDS = (
     (b"\x7fELF", "a program"),
@@ -35,7 +35,7 @@ def binary_kind(content: bytes) -> str:
 
 
 def pdf_text(content: bytes, name: str) -> str:
-    """The text of a PDF, page by page."""
+    """Return the text of a PDF, page by page. Raises `ToolFailed` if it cannot be read."""
     try:
         import pypdfium2  # pyright: ignore[reportMissingTypeStubs] - it has none
     except ImportError as error:
@@ -57,7 +57,10 @@ def pdf_text(content: bytes, name: str) -> str:
 
 
 def html_text(text: str, url: str) -> str:
-    """A page as Markdown. Links are made absolute; what a browser hides is left out."""
+    """Convert a page to Markdown. Parts that a browser hides are left out.
+
+    `url` is the address of the page, which makes its links absolute.
+    """
     if find_spec("html_to_markdown") is None:
         raise ToolFailed(f"{url} is HTML. Reading that needs: pip install 'refold[web]'")
     try:
@@ -69,14 +72,14 @@ def html_text(text: str, url: str) -> str:
 
 
 def print_html(url: str) -> None:
-    """The HTML on standard input as Markdown, in a process with bounds."""
+    """Print the HTML on standard input as Markdown. This runs in a process with limits."""
     import html_to_markdown
 
     options = html_to_markdown.ConversionOptions(
         base_url=url, inline_data_media="alt_text_only", compact_tables=True
     )
     page = html_to_markdown.convert(sys.stdin.buffer.read().decode(), options)
-    text = page.content or ""  # links get longer by the address of the page
+    text = page.content or ""  # many links that were made absolute can make it long
     sys.stdout.buffer.write(text[:_MAX_TEXT_CHARS].encode(errors="replace"))
     if len(text) > _MAX_TEXT_CHARS:
         note = f"\n(Only the first {_MAX_TEXT_CHARS:,} characters were read.)"
@@ -84,7 +87,7 @@ def print_html(url: str) -> None:
 
 
 def print_pdf(_name: str) -> None:
-    """The text of the PDF on standard input, page by page, in a process with bounds."""
+    """Print the text of the PDF on standard input. This runs in a process with limits."""
     import pypdfium2  # pyright: ignore[reportMissingTypeStubs] - it has none
 
     output = sys.stdout.buffer
@@ -106,7 +109,9 @@ def print_pdf(_name: str) -> None:
 
 
 def notebook_text(content: bytes) -> str | None:
-    """The cells of a Jupyter notebook with their outputs; None if it is not one."""
+    """Return the cells of a Jupyter notebook with their outputs as text, or None for another
+    file.
+    """
     try:
         book = msgspec.json.decode(content)
         cells = [_cell(n, cell) for n, cell in enumerate(book["cells"], 1)]
@@ -123,17 +128,19 @@ def notebook_text(content: bytes) -> str | None:
 
 
 def _page(document: Any, number: int) -> str:
+    """Return the text of a page with a heading. `number` counts from 0."""
     page = document[number]
-    words = page.get_textpage()
+    text_page = page.get_textpage()
     try:
-        text = cast("str", words.get_text_bounded())
+        text = cast("str", text_page.get_text_bounded())
     finally:
-        words.close()
+        text_page.close()
         page.close()
     return f"--- page {number + 1} ---\n{text.replace(chr(13), '').strip()}"
 
 
 def _cell(number: int, cell: dict[str, Any]) -> str:
+    """Return a notebook cell as text: its source, and then its outputs."""
     parts = [f"--- cell {number}, {cell['cell_type']} ---", _join_text(cell["source"])]
     for output in cell.get("outputs", ()):
         parts += ["--- output ---", _output(output)]
@@ -141,6 +148,7 @@ def _cell(number: int, cell: dict[str, Any]) -> str:
 
 
 def _output(output: dict[str, Any]) -> str:
+    """Return the output of a notebook cell as text, or only its kinds if it has no text."""
     match output:
         case {"text": text}:
             return _join_text(text)

@@ -25,7 +25,13 @@ from refold.tools.file_versions import (
     read_current,
     to_diff,
 )
-from refold.tools.text_files import EditableText, check_sendable, decode_text, piece
+from refold.tools.text_files import (
+    EditableText,
+    check_sendable,
+    count_lines,
+    decode_text,
+    piece,
+)
 from refold.tools.write_checks import add_syntax_note, check_loss
 from refold.values.display import Diff, Note
 from refold.values.printable_names import escape_name
@@ -34,11 +40,11 @@ from refold.values.tools import Effect
 
 _NO_TEXT = DiffText("", 0, 0)
 _LINE_NUMBERS_PATTERN = r"(?m)^\d+\t"
-_MAX_SHOWN_LINES = 30  # of the nearest text
+_MAX_SHOWN_LINES = 30  # of the most similar text
 _MAX_LISTED_LINES = 10  # line numbers in a message
-_MIN_LIKENESS_PERCENT = 55.0  # below this a hint would mislead
-_MAX_ANCHORS = 5  # lines most like the longest wanted line
-_MAX_COMPARED_CHARS = 20_000  # of each side
+_MIN_LIKENESS_PERCENT = 55.0  # with less similarity a hint would be misleading
+_MAX_ANCHORS = 5  # the number of lines compared with the longest wanted line
+_MAX_COMPARED_CHARS = 20_000  # on each side
 
 
 @tool(Effect.CHANGE, path="path", dry_run=True)
@@ -72,9 +78,10 @@ def _write(
     path: str,
     content: str,
     files: Files,
-    known_texts: Mapping[str, str],
+    known_digests: Mapping[str, str],
     unread: Collection[str],
 ) -> Reply:
+    """Create a file, or replace the content of one that the model has read."""
     check_sendable(content, "content")
     real = files.real(path)
     name = files.display_name(real)
@@ -85,8 +92,8 @@ def _write(
         files.write(real, data, expect="")
         diff_text = compare_texts("", content)
         diff = Diff(escape_name(real), "created", diff_text.text, "", digest(data))
-        return Reply(f"Created {name}, {_lines(content)}.", (diff,))
-    before = read_current(real, files, known_texts)
+        return Reply(f"Created {name}, {_line_count_text(content)}.", (diff,))
+    before = read_current(real, files, known_digests)
     previous = decode_text(before)
     content = restore_invisible(content, previous.text if previous else "")
     content = files.secrets(previous.plain if previous else "", name).unmask(content)
@@ -99,17 +106,20 @@ def _write(
     diff_text = compare_texts(old, new) if previous else _NO_TEXT
     diff = to_diff(real, diff_text, before, data, recoded)
     remark = f" The encoding was changed from {recoded}." if recoded else ""
-    reply = Reply(f"Wrote {name}, {_lines(content)} ({diff_text.count}).{remark}", (diff,))
+    reply = Reply(
+        f"Wrote {name}, {_line_count_text(content)} ({diff_text.count}).{remark}", (diff,)
+    )
     return add_syntax_note(reply, name, old, new)
 
 
 def _edit(
-    path: str, old: str, new: str, all: bool, files: Files, known_texts: Mapping[str, str]
+    path: str, old: str, new: str, all: bool, files: Files, known_digests: Mapping[str, str]
 ) -> Reply:
+    """Replace `old` by `new` once, or with `all` everywhere, and write the file."""
     check_sendable(new, "new")
     real = files.real(path)
     name = files.display_name(real)
-    before = read_current(real, files, known_texts)
+    before = read_current(real, files, known_digests)
     previous = decode_text(before)
     if previous is None:
         raise ToolFailed(f"{name} is not text: edit_file cannot change it.")
@@ -130,9 +140,10 @@ def _edit(
 
 
 def _encode_as_before(content: str, original: EditableText | None) -> tuple[bytes, str]:
-    """`content` with the line ends and the encoding of the file it replaces.
+    """Encode `content` with the line ends and the encoding of the file that it replaces.
 
-    The second value reports which encoding became which, or is "".
+    `original` is the text of that file; None for binary data. The second value names a change
+    of the encoding, or "".
     """
     if original is None:
         return content.encode(), "binary data to UTF-8"
@@ -153,8 +164,8 @@ def _reply_unchanged(real: Real, name: str, data: bytes) -> Reply:
     )
 
 
-def _lines(content: str) -> str:
-    count = content.count("\n") + (not content.endswith("\n") and bool(content))
+def _line_count_text(content: str) -> str:
+    count = count_lines(content)
     return f"{count:,} line{'' if count == 1 else 's'}"
 
 
@@ -177,11 +188,12 @@ async def multi_edit(
 
 
 def _edit_all(
-    path: str, edits: Sequence[Edit], files: Files, known_texts: Mapping[str, str]
+    path: str, edits: Sequence[Edit], files: Files, known_digests: Mapping[str, str]
 ) -> Reply:
+    """Make all edits one after the other, and write the file once; if one fails, nothing."""
     real = files.real(path)
     name = files.display_name(real)
-    before = read_current(real, files, known_texts)
+    before = read_current(real, files, known_digests)
     old = decode_text(before)
     if old is None:
         raise ToolFailed(f"{name} is not text: multi_edit cannot change it.")
@@ -209,6 +221,7 @@ def _edit_all(
 def _apply_edit(
     text: EditableText, edit: Edit, name: str, secrets: Secrets
 ) -> tuple[EditableText, int]:
+    """Return the text after an edit, and how many places changed."""
     check_sendable(edit.new, "new")
     old, new = (
         with_file_line_ends(edit.old, text.plain),
@@ -220,12 +233,19 @@ def _apply_edit(
 
 
 def with_file_line_ends(words: str, text: str) -> str:
-    """Text from a model, with the line ends and invisible characters of the file."""
+    """Return text from a model with LF, and with the invisible characters that the file has.
+
+    The model saw placeholders for these. `text` is the text of the file.
+    """
     return restore_invisible(words.replace("\r\n", "\n"), text)
 
 
 def find_places(text: str, old: str, new: str, name: str, *, all: bool) -> list[int]:
-    """The offset of `old` in `text`. Raises `ToolFailed` if it is missing or ambiguous."""
+    """Return the offsets of `old` in `text`, all of them or the only one.
+
+    Raises `ToolFailed` if `old` is missing, equal to `new`, or ambiguous without `all`. `name`
+    is the file's name for messages.
+    """
     if not old:
         raise ToolFailed(
             "old is empty: give the exact text to replace. To make a file, use write_file."
@@ -243,12 +263,13 @@ def find_places(text: str, old: str, new: str, name: str, *, all: bool) -> list[
     return offsets
 
 
-def edit_summary(text: str, offsets: list[int], name: str, new_text: str) -> str:
+def edit_summary(text: str, offsets: list[int], name: str, count_text: str) -> str:
     times = f"{len(offsets):,} places, " if len(offsets) > 1 else ""
-    return f"Edited {name}: {times}{line_numbers_text(text, offsets)} ({new_text})."
+    return f"Edited {name}: {times}{line_numbers_text(text, offsets)} ({count_text})."
 
 
 def _find_all(text: str, old: str) -> list[int]:
+    """Return the offsets of `old` in the text, without overlaps."""
     offsets = list[int]()
     offset = text.find(old)
     while offset >= 0:
@@ -258,6 +279,7 @@ def _find_all(text: str, old: str) -> list[int]:
 
 
 def line_numbers_text(text: str, offsets: list[int]) -> str:
+    """Return the lines of these ascending offsets, such as "lines 3, 8, …"."""
     numbers = list[str]()
     line, counted = 1, 0
     for offset in offsets[:_MAX_LISTED_LINES]:
@@ -269,10 +291,13 @@ def line_numbers_text(text: str, offsets: list[int]) -> str:
 
 
 def not_found_message(parameter: str, text: str, old: str, name: str) -> str:
-    """The error that `old` (named `parameter`) is not in `text`, with the most similar lines."""
+    """Return the message that `old`, the value of `parameter`, is not in `text`.
+
+    It shows the most similar lines.
+    """
     start_text = f"{parameter} was not found in {name}."
-    bare = re.sub(_LINE_NUMBERS_PATTERN, "", old)
-    if bare != old and bare in text:
+    unnumbered = re.sub(_LINE_NUMBERS_PATTERN, "", old)
+    if unnumbered != old and unnumbered in text:
         return f"{start_text} It begins with the line numbers that read_file shows: leave them out."
 
     nearest = find_nearest(text, old)
@@ -286,7 +311,7 @@ def not_found_message(parameter: str, text: str, old: str, name: str) -> str:
 
 
 class NearestMatch(Struct, frozen=True):
-    """`first` is a line number, from 1."""
+    """The lines of a file that are most similar to a text. `first` is a line number."""
 
     first: int
     lines: tuple[str, ...]
@@ -294,10 +319,10 @@ class NearestMatch(Struct, frozen=True):
 
 
 def find_nearest(text: str, wanted_text: str) -> NearestMatch | None:
-    """The lines most like `wanted_text`, if any are much like it.
+    """Return the lines of `text` that are most similar to `wanted_text`.
 
-    Lines like the longest line wanted are looked up first, so that the time
-    grows with the text and not with the text times what is wanted.
+    Return None if none are similar enough. Lines similar to the longest wanted line are looked
+    up first, so that the time grows with the length of the text, and not with both lengths.
     """
     from rapidfuzz import fuzz, process
 

@@ -1,8 +1,8 @@
-"""Calculates an expression exactly, with bounds on every number and no `eval`.
+"""Calculates an expression exactly, with limits on every number and without `eval`.
 
-Numbers are fractions; `0.1` is one tenth. Roots and logarithms are decimals with 50 digits, and a
-result that depends on one is shown with 15 and a ≈. An expression is parsed by Python's own parser
-and only the nodes named here are followed. `data` has the tool.
+Numbers are fractions; `0.1` is one tenth. Roots and logarithms are decimals with 50 digits, and
+a result that depends on one is shown with 15 digits and a ≈. Python's parser parses the
+expression, and only the kinds of nodes named here are evaluated. `data` has the tool.
 """
 
 import ast
@@ -16,15 +16,16 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from refold.errors import ToolFailed
+from refold.values.python_syntax import parse_expression
 
 Number: TypeAlias = Fraction | Decimal  # a Decimal is an approximation
 
 _MAX_EXPRESSION_CHARS = 1_000
 _MAX_DEPTH = 500  # levels of an expression
-_MAX_BITS = 14_000  # of a numerator or denominator: about 4,200 digits
-_PRECISION_DIGITS = 50  # of intermediate results
+_MAX_BITS = 14_000  # in a numerator or denominator: about 4,200 digits
+_PRECISION_DIGITS = 50  # for intermediate results
 _SHOWN_DIGITS = 15
-_MAX_DECIMAL_PLACES = 30  # of an exact result; longer ones are shown as a fraction
+_MAX_DECIMAL_PLACES = 30  # in an exact result; longer ones are shown as a fraction
 _MAX_COUNT = 3_000  # for factorial, comb and perm
 _DECIMAL_CONTEXT = decimal.Context(
     prec=_PRECISION_DIGITS,
@@ -37,12 +38,12 @@ _PI_VALUE = Decimal("3.1415926535897932384626433832795028841971693993751")
 
 
 def calculate(expression: str) -> str:
-    """`expression = result`. Raises `ToolFailed`."""
+    """Return `expression = result`. Raises `ToolFailed`."""
     text = " ".join(expression.split())
     if len(text) > _MAX_EXPRESSION_CHARS:
         raise ToolFailed(f"An expression has at most {_MAX_EXPRESSION_CHARS:,} characters.")
     try:
-        tree = ast.parse(text, mode="eval")
+        tree = parse_expression(text)
         return f"{text} {_result_text(_Calculation(text).value(tree.body, 0))}"
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         why = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -60,6 +61,7 @@ class _Calculation:
         self._text = text
 
     def value(self, node: ast.expr, depth: int) -> Number:
+        """Return the value of an expression. Raises `ValueError` for other syntax."""
         if depth > _MAX_DEPTH:
             raise ValueError(f"it is nested more than {_MAX_DEPTH} levels deep")
         match node:
@@ -86,6 +88,7 @@ class _Calculation:
                 )
 
     def _call(self, name: str, args: Sequence[ast.expr], depth: int) -> Number:
+        """Return the value of a function. Items of a list count as separate arguments."""
         numbers = list[Number]()
         for arg in args:
             if isinstance(arg, ast.List | ast.Tuple):
@@ -99,18 +102,19 @@ class _Calculation:
         return _check_bounds(function(numbers))
 
     def _literal(self, node: ast.Constant) -> Number:
-        """The exact value of a number as written: Python's float of 0.1 differs."""
+        """Return the exact value of a number as it is written; the float 0.1 is inexact."""
         written = ast.get_source_segment(self._text, node) or ""
         if type(node.value) not in (int, float):
             raise ValueError(_unknown_name(written))
         if not (match := _NUMBER_PATTERN.fullmatch(written)):
-            return _check_bounds(Fraction(int(written, 0)))  # 0xff
+            return _check_bounds(Fraction(int(written, 0)))  # for example 0xff
         if match[1] and int(match[1]) > _MAX_BITS // 4:
             raise ValueError(f"{written} has too many digits")
         return _check_bounds(Fraction(written))
 
 
 def _check_bounds(number: Number) -> Number:
+    """Return `number`. Raises `ValueError` if it has too many digits or is not finite."""
     if isinstance(number, Fraction):
         bits = max(abs(number.numerator).bit_length(), number.denominator.bit_length())
         if bits > _MAX_BITS:
@@ -136,7 +140,7 @@ def _compute_exactly(
     exact: Callable[[Fraction, Fraction], Fraction | int],
     approximate: Callable[[Decimal, Decimal], Decimal],
 ) -> Callable[[Number, Number], Number]:
-    """Compute exactly if both numbers are exact, else with decimals."""
+    """Return a function that uses `exact` for two exact numbers, else `approximate`."""
 
     def operate(left: Number, right: Number) -> Number:
         if isinstance(left, Fraction) and isinstance(right, Fraction):
@@ -156,6 +160,7 @@ def _remainder(left: Decimal, right: Decimal) -> Decimal:
 
 
 def _power(base: Number, exponent: Number) -> Number:
+    """Return a power. It is exact for an integer exponent, and for some square roots."""
     if isinstance(base, Fraction) and isinstance(exponent, Fraction):
         if exponent.denominator == 1:
             size = max(abs(base.numerator), base.denominator).bit_length() - 1
@@ -170,16 +175,23 @@ def _power(base: Number, exponent: Number) -> Number:
 
 
 def _root(numbers: Sequence[Number]) -> Number:
+    """Return the square root of the only number: exact if it is a fraction, else rounded."""
     (number,) = numbers
     if isinstance(number, Fraction) and number >= 0:
-        top, below = math.isqrt(number.numerator), math.isqrt(number.denominator)
-        if (top * top, below * below) == (number.numerator, number.denominator):
-            return Fraction(top, below)
+        numerator_root, denominator_root = (
+            math.isqrt(number.numerator),
+            math.isqrt(number.denominator),
+        )
+        if (numerator_root * numerator_root, denominator_root * denominator_root) == (
+            number.numerator,
+            number.denominator,
+        ):
+            return Fraction(numerator_root, denominator_root)
     return _DECIMAL_CONTEXT.sqrt(_decimal(number))
 
 
 def _logarithm(numbers: Sequence[Number]) -> Number:
-    """The natural logarithm, or the logarithm to a base."""
+    """Return the natural logarithm of one number, or the logarithm of the first to a base."""
     logarithm = _DECIMAL_CONTEXT.ln(_decimal(numbers[0]))
     if len(numbers) == 1:
         return logarithm
@@ -187,6 +199,7 @@ def _logarithm(numbers: Sequence[Number]) -> Number:
 
 
 def _round(numbers: Sequence[Number]) -> Number:
+    """Return the first number, rounded to the decimals that the second says, or to none."""
     digits = _bounded_integer(numbers[1], "round", 4_000) if len(numbers) > 1 else 0
     if isinstance(numbers[0], Fraction):
         return Fraction(round(numbers[0], digits))
@@ -204,6 +217,8 @@ def _bounded_integer(number: Number, name: str, max_value: int) -> int:
 def _count_function(
     name: str, count: Callable[..., int]
 ) -> Callable[[Sequence[Number]], Number]:
+    """Return a calculation that calls `count` with integers of limited size."""
+
     def calculate(numbers: Sequence[Number]) -> Number:
         return Fraction(
             count(*(_bounded_integer(number, name, _MAX_COUNT) for number in numbers))
@@ -217,6 +232,7 @@ def _greatest_common_divisor(numbers: Sequence[Number]) -> Number:
 
 
 def _least_common_multiple(numbers: Sequence[Number]) -> Number:
+    """Return the least common multiple of integers. Each step checks the size of the result."""
     multiple = 1
     for number in numbers:
         multiple = math.lcm(multiple, _integer(number))
@@ -240,6 +256,8 @@ def _sum(numbers: Sequence[Number]) -> Number:
 def _float_function(
     function: Callable[[float], float],
 ) -> Callable[[Sequence[Number]], Number]:
+    """Return a calculation that calls `function` with the first number as a float."""
+
     def calculate(numbers: Sequence[Number]) -> Number:
         try:
             return Decimal(repr(function(float(numbers[0]))))
@@ -293,6 +311,7 @@ _CONSTANT_TABLE: Mapping[str, Callable[[], Number]] = MappingProxyType({
 
 
 def _result_text(number: Number) -> str:
+    """Return a result after "=" if it is exact, or after "≈" if it was rounded."""
     if isinstance(number, Decimal):
         return f"≈ {_decimal_text(number)}"
     if number.denominator == 1:
@@ -309,7 +328,7 @@ def _decimal_text(number: Decimal) -> str:
 
 
 def _short_decimal(number: Fraction) -> str | None:
-    """The short decimal that equals this number exactly, or None."""
+    """Return the decimal that equals this number, or None if it has too many digits."""
     for digits in range(1, _MAX_DECIMAL_PLACES + 1):
         if not 10**digits % number.denominator:
             whole = abs(number.numerator) * 10**digits // number.denominator

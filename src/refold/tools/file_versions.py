@@ -1,7 +1,8 @@
-"""Which version of a file the model has seen, and the diff between two versions.
+"""Determines which version of a file the model has seen, and the diff between two versions.
 
-A file can be changed only in the version that the model last saw. `known` has the sha256
-of each file by its printable real path; the session collects it from tool results.
+A file can be changed only in the version that the model last saw. `known` has the sha256 of
+that version for each file, by its printable real path; the session collects it from tool
+results.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +18,12 @@ from refold.values.printable_names import escape_name
 from refold.values.text import clean
 
 
-def read_current(real: Real, files: Files, known_texts: Mapping[str, str]) -> bytes:
-    """The content of a file that this session has read. Raises `ToolFailed` if it has changed since."""
+def read_current(real: Real, files: Files, known_digests: Mapping[str, str]) -> bytes:
+    """Read a file that the model knows in its current version.
+
+    Raises `ToolFailed` if the file is missing, was not read in this session, or has changed
+    since.
+    """
     name = files.display_name(real)
     if files.kind(real) == "nothing":
         from refold.tools.file_names import similar_names_text
@@ -27,11 +32,11 @@ def read_current(real: Real, files: Files, known_texts: Mapping[str, str]) -> by
         hint = f" {names}" if names else ""
         raise ToolFailed(f"There is no file {name}: write_file makes one.{hint}")
     content = files.read(real)
-    if escape_name(real) not in known_texts:
+    if escape_name(real) not in known_digests:
         raise ToolFailed(
             f"{name} was not read in this session. Read it first, then change it."
         )
-    if known_texts[escape_name(real)] != digest(content):
+    if known_digests[escape_name(real)] != digest(content):
         raise ToolFailed(
             f"{name} has changed since you last read it. Read it again, then change it."
         )
@@ -43,7 +48,11 @@ def digest(content: bytes) -> str:
 
 
 def encode_like(original: EditableText, text: str, name: str) -> bytes:
-    """Encode `text` as `original` is encoded. Raises `ToolFailed` if a letter has no code."""
+    """Encode `text` as the file `original` is encoded.
+
+    Raises `ToolFailed` if the encoding lacks a character. `name` is the file's name for
+    messages.
+    """
     try:
         return original.encode(text)
     except UnicodeEncodeError as error:
@@ -55,7 +64,7 @@ def encode_like(original: EditableText, text: str, name: str) -> bytes:
 
 
 class DiffText(Struct, frozen=True):
-    """`text` is the diff as far as it is shown, `plus` and `minus` count all lines."""
+    """A diff. `text` may be shortened; `plus` and `minus` count all added and removed lines."""
 
     text: str
     plus: int
@@ -69,7 +78,10 @@ class DiffText(Struct, frozen=True):
 def to_diff(
     real: Real, diff_text: DiffText, before: bytes, after: bytes, recoded_text: str = ""
 ) -> Diff:
-    """Return the diff for the user. `recoded_text` describes a change of the encoding, or is ""."""
+    """Return the diff of a changed file for the user.
+
+    `recoded_text` names a change of the encoding, or is "".
+    """
     first = f"@@ the encoding was changed from {recoded_text} @@\n" if recoded_text else ""
     text = f"{first}{diff_text.text}".rstrip("\n")
     return Diff(
@@ -78,28 +90,33 @@ def to_diff(
 
 
 _CONTEXT_LINES = 3  # lines of context
-_MAX_COMPARED_LINES = 4000  # old and new together
-_MAX_DIFF_CHARS = 20_000  # of a shown diff
+_MAX_COMPARED_LINES = 4000  # old and new lines together
+_MAX_DIFF_CHARS = 20_000  # in a shown diff
 
 
 def compare_texts(before: str, after: str) -> DiffText:
-    """The diff from `before` to `after`. Line ends are LF in both."""
+    """Return the diff between two texts, whose lines end with LF."""
     old, new = _lines(clean(before)), _lines(clean(after))
     first = _common_length(old, new)
     last = _common_length(old[first:][::-1], new[first:][::-1])
-    gone, come = len(old) - first - last, len(new) - first - last
-    if gone + come > _MAX_COMPARED_LINES and gone and come:
+    removed, added = len(old) - first - last, len(new) - first - last
+    if removed + added > _MAX_COMPARED_LINES and removed and added:
         return DiffText(
-            f"@@ {gone:,} lines became {come:,}: too many to show @@", come, gone
+            f"@@ {removed:,} lines became {added:,}: too many to show @@", added, removed
         )
     # Equal lines at both ends are not compared, except for the context.
-    start, tail = max(0, first - _CONTEXT_LINES), max(0, last - _CONTEXT_LINES)
-    rows = list(_rows(old[start : len(old) - tail], new[start : len(new) - tail], start))
+    start, same_at_end = max(0, first - _CONTEXT_LINES), max(0, last - _CONTEXT_LINES)
+    rows = list(
+        _rows(
+            old[start : len(old) - same_at_end], new[start : len(new) - same_at_end], start
+        )
+    )
     plus = sum(row.startswith("+") for row in rows)
     return DiffText(_shorten(rows), plus, sum(row.startswith("-") for row in rows))
 
 
 def _lines(text: str) -> list[str]:
+    """Return the lines of a text, with a note on the last one if it has no line end."""
     lines = text.split("\n")
     if lines[-1] == "":
         return lines[:-1]
@@ -108,6 +125,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _common_length(old: Sequence[str], new: Sequence[str]) -> int:
+    """Return how many lines at the beginning are equal."""
     for count, (one, other) in enumerate(zip(old, new, strict=False)):
         if one != other:
             return count
@@ -115,6 +133,7 @@ def _common_length(old: Sequence[str], new: Sequence[str]) -> int:
 
 
 def _rows(old: list[str], new: list[str], before: int) -> Iterator[str]:
+    """Yield the rows of a unified diff. `before` is the number of lines above both texts."""
     from difflib import SequenceMatcher
 
     for hunk in SequenceMatcher(None, old, new).get_grouped_opcodes(_CONTEXT_LINES):
@@ -129,11 +148,12 @@ def _rows(old: list[str], new: list[str], before: int) -> Iterator[str]:
 
 
 def _range(start: int, count: int) -> str:
-    # The format requires that an empty range names the line before it.
+    # In this format, an empty range is numbered by the line before it.
     return f"{start + 1 if count else start},{count}"
 
 
 def _shorten(rows: list[str]) -> str:
+    """Return the rows as text. Rows beyond the limit are replaced by their number."""
     length = 0
     for count, row in enumerate(rows):
         length += len(row) + 1

@@ -35,8 +35,8 @@ from refold.values.tools import Effect
 _MAX_ITEMS = 500
 _MAX_FOUND = 200
 _TIMEOUT_SECONDS = 60.0
-_MAX_PATTERN_SHOWN_CHARS = 200  # of an invalid pattern
-_MAX_NAMED = 20  # hidden files in a message
+_MAX_PATTERN_SHOWN_CHARS = 200  # of an invalid pattern, in a message
+_MAX_NAMED = 20  # hidden files named in a message
 _COMPLAINT_PATTERN = re.compile(rb"(?:rg: )?(.+): ([^:]+) \(os error \d+\)")
 _RIPGREP_COMMAND = (
     "rg", "--no-config", "--hidden", "--glob", "!.git", "--no-ignore-global",
@@ -74,12 +74,14 @@ async def glob(
     }
     note_text = f"\n{not_shown_text(shown, display_name)}" if shown else ""
     paths = await to_thread.run_sync(
-        partial(_sort_by_age, directory_path, [p for p in below if matches(p)], files)
+        partial(
+            _sort_readable_by_age, directory_path, [p for p in below if matches(p)], files
+        )
     )
     note = (Note(f"found {len(paths):,} files for {escape_name(pattern)}"),)
     if not paths:
         ignored = await to_thread.run_sync(
-            partial(_count_ignored, directory_path, matches, files)
+            partial(_ignored_clause, directory_path, matches, files)
         )
         return Reply(f"No file below {name} matches {pattern}{ignored}.{note_text}", note)
     lines = [display_name(path) for path in paths[:_MAX_FOUND]]
@@ -89,7 +91,10 @@ async def glob(
 
 
 def not_shown_text(left_out: Mapping[str, str], display_name: Callable[[str], str]) -> str:
-    """A sentence on paths that are not shown, with reasons. The path "" stands for lines."""
+    """Return a sentence about the files that are not shown.
+
+    `left_out` maps each path to a reason; the path "" stands for further lines.
+    """
     names = [
         f"{display_name(path) if path else 'more lines'} ({why})"
         for path, why in left_out.items()
@@ -98,10 +103,10 @@ def not_shown_text(left_out: Mapping[str, str], display_name: Callable[[str], st
     return f"Not shown: {', '.join(names[:_MAX_NAMED])}{more_text}."
 
 
-def _count_ignored(
+def _ignored_clause(
     directory_path: str, matches: Callable[[str], bool], files: Files
 ) -> str:
-    """A clause about matching files that are ignored, or ""."""
+    """Return a clause with the number of matching files that git ignores, or "" for none."""
     count = sum(
         matches(os.path.relpath(path, directory_path))
         and not files.why_unreadable(Real(path))
@@ -113,7 +118,10 @@ def _count_ignored(
 
 
 def find_directory(path: str, files: Files) -> tuple[Real, str]:
-    """The real path and the display name of a directory. Raises if it is not one."""
+    """Return the real path and the display name of a directory.
+
+    Raises `ToolFailed` if it is not a directory.
+    """
     real = files.real(path)
     name = files.display_name(real)
     match files.kind(real):
@@ -126,9 +134,9 @@ def find_directory(path: str, files: Files) -> tuple[Real, str]:
 
 
 def ripgrep(directory_path: str, scope: SearchScope) -> tuple[str, ...]:
-    """The command line with which ripgrep finds what our own walk finds."""
-    # Outside of a repository it would ignore .gitignore. Inside, without this, it stops at
-    # the top of the repository, as git does.
+    """Return the command line with which ripgrep finds what refold's own walk finds."""
+    # Outside of a repository ripgrep would ignore .gitignore. Inside, without this option,
+    # it stops at the top of the repository, as git does.
     anywhere = () if scope.is_in_repository else ("--no-require-git",)
     excludes = excludes_input(directory_path, scope)
     own = ("--ignore-file", "/dev/stdin") if excludes else ()
@@ -136,9 +144,11 @@ def ripgrep(directory_path: str, scope: SearchScope) -> tuple[str, ...]:
 
 
 def excludes_input(directory_path: str, scope: SearchScope) -> str:
-    """The input for ripgrep in this directory: the user's own exclude file.
+    """Return the patterns of the user's own exclude file, as input for ripgrep in this
+    directory.
 
-    ripgrep reads them relative to `directory_path`, git relative to the repository.
+    ripgrep applies the patterns relative to `directory_path`, but git relative to the
+    repository.
     """
     below = os.path.relpath(directory_path, scope.top) if scope.top else "."
     return "".join(
@@ -149,6 +159,10 @@ def excludes_input(directory_path: str, scope: SearchScope) -> str:
 
 
 def _relative(line: str, folder: str) -> str:
+    """Return a line of git's exclude file as a pattern relative to `folder`.
+
+    Return "" for a comment, and for a pattern that can match nothing in `folder`.
+    """
     sign = "!" if line.startswith("!") else ""
     pattern = line.removeprefix("!")
     anchored = "/" in pattern.rstrip().removesuffix("/") and not pattern.startswith("**/")
@@ -160,11 +174,12 @@ def _relative(line: str, folder: str) -> str:
 
 
 def with_input(line: str, text: str) -> str:
-    """A shell line whose program reads `text`."""
+    """Return the shell command `line` with `text` as input; unchanged if `text` is ""."""
     return f"printf %s {quote(text)} | {line}" if text else line
 
 
 def _list_directory(path: str, files: Files) -> Reply:
+    """Return the entries of a directory, each with a mark if git ignores it."""
     real, name = find_directory(path, files)
     rules = files.tree.rules(real)
     items = items_in_order(real, rules, files)
@@ -178,7 +193,10 @@ def _list_directory(path: str, files: Files) -> Reply:
 def items_in_order(
     real: Real, rules: Ignores, files: Files
 ) -> list[tuple[DirectoryEntry, bool]]:
-    """The names in a directory, directories first, and whether `rules` ignore each."""
+    """Return the entries of a directory, directories first.
+
+    With each entry comes whether git ignores it by `rules`.
+    """
     items = [
         (item, rules.ignores(item.name, directory=item.kind == "directory"))
         for item in files.items(real)
@@ -187,6 +205,7 @@ def items_in_order(
 
 
 def _row(item: DirectoryEntry, ignored: bool) -> str:
+    """Return a line about a directory entry: name, size or kind, and whether it is ignored."""
     name = escape_name(item.name)
     mark = "\tignored" if ignored else ""
     match item.kind:
@@ -207,19 +226,20 @@ def _size(size: int) -> str:
 async def run_search(
     line: Sequence[str], directory_path: str, commands: Commands, excludes: str = ""
 ) -> Finished:
-    """Run ripgrep, or our own program. Its error lines come last in the output.
+    """Run ripgrep or refold's own search program. Its errors come last in the output.
 
-    `excludes` is the input for ripgrep.
+    `excludes` is the input of the program.
     """
     from shlex import join
 
     run = with_input(f"{join(line)} 2>&1 >&3 3>&-", excludes)
+    # 3 is the standard output; errors are stored in `said` until the program has exited.
     script = f'exec 3>&1; said=$({run}); code=$?; echo "$said"; exit $code'
     return await commands.run(script, cwd=directory_path, seconds=_TIMEOUT_SECONDS)
 
 
 def parse_complaints(lines: Iterable[bytes]) -> dict[str, str]:
-    """The paths that ripgrep could not read, and why."""
+    """Parse the error lines of ripgrep. Return why it could not read each path."""
     matches = (line for line in map(_COMPLAINT_PATTERN.fullmatch, lines) if line)
     return {
         os.fsdecode(line[1]).removeprefix("./"): os.fsdecode(line[2]).lower()
@@ -228,18 +248,22 @@ def parse_complaints(lines: Iterable[bytes]) -> dict[str, str]:
 
 
 def _walk(directory_path: Real, files: Files) -> tuple[Sequence[str], Mapping[str, str]]:
-    too_late = monotonic() + _TIMEOUT_SECONDS
+    """Return the files below a directory, and why some directories could not be read."""
+    deadline = monotonic() + _TIMEOUT_SECONDS
 
     def check() -> None:
         from_thread.check_cancelled()
-        if monotonic() > too_late:
+        if monotonic() > deadline:
             raise ToolFailed(_TOO_MANY_FILES)
 
     walked = files.tree.walk(directory_path, check)
     return walked.paths, walked.unread
 
 
-def _sort_by_age(directory_path: Real, paths: list[str], files: Files) -> list[str]:
+def _sort_readable_by_age(
+    directory_path: Real, paths: list[str], files: Files
+) -> list[str]:
+    """Return those of the paths that may be read, newest first."""
     shown = [
         p for p in paths if not files.why_unreadable(Real(os.path.join(directory_path, p)))
     ]
@@ -253,9 +277,12 @@ _MAX_ALTERNATIVES = 256  # patterns from one brace expansion
 
 
 def matcher(pattern: str) -> Callable[[str], bool]:
-    """A test for relative paths. Raises `ToolFailed` for an invalid pattern."""
+    """Return a function that tells whether a relative path matches the pattern.
+
+    Raises `ToolFailed` for an invalid pattern.
+    """
     plain = pattern.removeprefix("./")
-    whole = "/" in plain
+    whole = "/" in plain  # a pattern without a slash is compared with the name alone
     try:
         tests = [
             re.compile(regex(alternative), re.DOTALL).fullmatch
@@ -274,7 +301,10 @@ def matcher(pattern: str) -> Callable[[str], bool]:
 
 
 def _alternatives(pattern: str) -> Sequence[str]:
-    """`a{b,c{d,e}}` is ab, acd and ace. Braces without a partner are literal."""
+    """Return the patterns that a pattern with braces stands for.
+
+    `a{b,c{d,e}}` stands for ab, acd and ace. A closing brace without an opening one is literal.
+    """
     if len(pattern) > MAX_PATTERN_CHARS:
         raise ToolFailed(
             f"The pattern is {len(pattern)} characters long; {MAX_PATTERN_CHARS} are most."
@@ -294,12 +324,17 @@ def _alternatives(pattern: str) -> Sequence[str]:
 
 
 def _first_choice(pattern: str) -> list[str] | None:
+    """Return the patterns that the first pair of braces stands for; None without braces.
+
+    Raises `ToolFailed` if a brace is not closed.
+    """
     depth, cuts = 0, list[int]()
     for token in re.finditer(_BRACES_PATTERN, pattern):
         match token[0]:
             case "{":
                 depth += 1
-                cuts += [token.start()] if depth == 1 else []
+                if depth == 1:
+                    cuts.append(token.start())
             case "," if depth == 1:
                 cuts.append(token.start())
             case "}" if depth:
@@ -314,5 +349,9 @@ def _first_choice(pattern: str) -> list[str] | None:
 
 
 def _choices(pattern: str, cuts: Sequence[int]) -> Iterator[str]:
+    """Yield the pattern once for each alternative in a pair of braces.
+
+    `cuts` are the offsets of the braces and the commas between them.
+    """
     for start, end in pairwise(cuts):
         yield pattern[: cuts[0]] + pattern[start + 1 : end] + pattern[cuts[-1] + 1 :]

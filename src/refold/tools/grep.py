@@ -1,11 +1,11 @@
-"""The tool `grep`: searches in files with ripgrep, or with our own search program.
+"""The tool `grep`: searches in files with ripgrep, or with refold's own search program.
 
-Both print the same JSON lines and are parsed by one reader. `grep_walk` is a process of
-its own, because that is the only way to stop a pattern that never finishes.
+Both print the same JSON lines, so one function parses them. `grep_walk` is refold's program. It
+runs in a separate process, because a pattern that never finishes can be stopped only there.
 
-Both walk the directory themselves, so the remembered walk of `place.file_walk` saves nothing here:
-reading the files takes most of the time (ripgrep lists 80,000 in 0.14 s), and their names do not
-fit into the arguments of a program.
+Both find the files themselves. `place.file_walk` remembers a list of files, but using it here
+would save nothing: most of the time is spent reading files (ripgrep lists 80,000 in 0.14 s),
+and that many names do not fit into the arguments of a program.
 """
 
 import binascii
@@ -36,8 +36,8 @@ from refold.values.printable_names import escape_name
 from refold.values.tools import Effect
 
 _MAX_LINES = 300
-_MAX_LINE_CHARS = 400  # characters
-_TIMEOUT_SECONDS = 60.0  # seconds
+_MAX_LINE_CHARS = 400
+_TIMEOUT_SECONDS = 60.0
 _NOTHING_FOUND = "Nothing was found."
 _ALL_IGNORED = (
     "Nothing was found: all files there are ignored. To search in one, give it as the path; "
@@ -54,13 +54,13 @@ _WALK_SCRIPT = (
 
 
 class GrepQuery(Struct, frozen=True):
-    """A search. `grep_walk` gets it as JSON."""
+    """What to search for, and how. `grep_walk` gets it as JSON."""
 
     pattern: str
     path: str
     ignore_case: bool = False
     context: int = 0
-    excludes: str = ""  # the user's own, which a sandbox may hide
+    excludes: str = ""  # the user's own exclude file, which a sandbox may hide
 
 
 class MatchedLine(Struct, frozen=True):
@@ -86,8 +86,8 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
     directory_path, below = await to_thread.run_sync(partial(_search_root, path, files))
     wanted = GrepQuery(pattern, below, ignore_case, 0 if files_only else context)
     scope = await to_thread.run_sync(files.tree.scope, Real(directory_path))
-    by = await to_thread.run_sync(_find_search_program, commands)
-    line = by(directory_path, wanted, scope)
+    command_line = await to_thread.run_sync(_find_search_program, commands)
+    line = command_line(directory_path, wanted, scope)
     excludes = excludes_input(directory_path, scope) if "--ignore-file" in line else ""
     search = partial(run_search, directory_path=directory_path, commands=commands)
     result = await search(line, excludes=excludes)
@@ -104,23 +104,28 @@ async def grep(  # noqa: PLR0913 - the parameters are the schema
         partial(_unreadable_paths, paths, directory_path, files)
     )
     lines = [matched for matched in lines if matched.path not in hidden]
-    called = partial(_display_name, files, directory_path)
-    reply = _reply(lines, wanted, files_only, called)
+    display_name = partial(_display_name, files, directory_path)
+    reply = _reply(lines, wanted, files_only, display_name)
     if reply.text == _NOTHING_FOUND and below == ".":
         all_ignored = await to_thread.run_sync(partial(_all_ignored, directory_path, files))
         reply = Reply(_ALL_IGNORED, reply.shown) if all_ignored else reply
     return _with_left_out(
-        reply, {path: why for path, why in left_out.items() if path not in hidden}, called
+        reply,
+        {path: why for path, why in left_out.items() if path not in hidden},
+        display_name,
     )
 
 
 def _find_search_program(
     commands: Commands,
 ) -> Callable[[str, GrepQuery, SearchScope], Sequence[str]]:
-    """What makes the command line of a search. Raises `ToolFailed` if no program can search."""
+    """Return the function that makes the command line of a search, for the program that exists.
+
+    Raises `ToolFailed` if no program can search.
+    """
     if commands.has("rg"):
         return _ripgrep_command
-    if commands.has(sys.executable):  # not in a workspace elsewhere
+    if commands.has(sys.executable):  # false in a workspace elsewhere
         return _walk_command
     raise ToolFailed(
         "There is no ripgrep (rg) where the workspace is, which `grep` needs there: install it, "
@@ -129,6 +134,10 @@ def _find_search_program(
 
 
 def _search_root(path: str, files: Files) -> tuple[str, str]:
+    """Return the directory in which the search runs, and what it searches there.
+
+    This is "." or the name of one file. Raises `ToolFailed` if `path` cannot be searched.
+    """
     real = files.real(path)
     if reason := files.why_unreadable(real):
         raise ToolFailed(f"{files.display_name(real)} may not be searched: {reason}.")
@@ -146,6 +155,7 @@ def _search_root(path: str, files: Files) -> tuple[str, str]:
 def _ripgrep_command(
     directory_path: str, query: GrepQuery, scope: SearchScope
 ) -> Sequence[str]:
+    """Return the command that searches with ripgrep and prints JSON lines."""
     options = ["--ignore-case"] if query.ignore_case else []
     options += [f"--context={query.context}", f"--regexp={query.pattern}"]
     program, *usual = ripgrep(directory_path, scope)
@@ -154,6 +164,7 @@ def _ripgrep_command(
 
 
 def _walk_command(_where: str, query: GrepQuery, scope: SearchScope) -> Sequence[str]:
+    """Return the command that searches with Python, and prints the same JSON as ripgrep."""
     query = msgspec.structs.replace(query, excludes=scope.excludes)
     # -I: no file in the workspace may be imported as a module.
     path = ":".join(p for p in sys.path if os.path.isabs(p))
@@ -170,8 +181,10 @@ def _walk_command(_where: str, query: GrepQuery, scope: SearchScope) -> Sequence
 def _parse_output(
     result: Finished, pattern: str
 ) -> tuple[list[MatchedLine], dict[str, str]]:
-    """Parse the printed lines, by path and number, and the files without lines, with
-    reasons.
+    """Parse the output of a search for `pattern`.
+
+    Return the found lines, sorted by path and number, and the files that were left out, each
+    with the reason. Raises `ToolFailed` after the time limit and for an invalid pattern.
     """
     if result.timed_out:
         raise ToolFailed(
@@ -179,17 +192,17 @@ def _parse_output(
             "or a simpler pattern."
         )
     printed = [*result.start.split(b"\n"), *result.end.split(b"\n")]
-    news = [record for line in printed if (record := _parse_line(line))]
-    if result.code and result.code > 1 and not news:
+    records = [record for line in printed if (record := _parse_line(line))]
+    if result.code and result.code > 1 and not records:
         why = result.text.strip().rpartition("\n")[2].removeprefix("error: ")
         raise ToolFailed(f'The pattern "{escape_name(pattern)}" is invalid: {why}.')
     left_out = {
         _path(data): _BINARY_REASON if kind == "end" else str(data["why"])
-        for kind, data in news
+        for kind, data in records
         if kind == "skipped" or (kind == "end" and data.get("binary_offset") is not None)
     }
     left_out |= parse_complaints(printed)
-    lines = (_line(kind, data) for kind, data in news if kind in ("match", "context"))
+    lines = (_line(kind, data) for kind, data in records if kind in ("match", "context"))
     shown = (line for line in lines if line.path not in left_out)
     return sorted(shown, key=lambda line: (line.path, line.number)), left_out
 
@@ -199,7 +212,12 @@ async def _files_without_lines(
     shown_files: set[str],
     search: Callable[[Sequence[str]], Awaitable[Finished]],
 ) -> dict[str, str]:
-    """Matching files of which no line was kept. "" stands for more lines."""
+    """Return the matching files of which the shortened output has no line, each with the
+    reason.
+
+    If they are not known, return the key "", which stands for further lines. `line` is the
+    command line of the search.
+    """
     if "--json" not in line:
         return _MORE_LINES
     names = [word for word in line if word != "--json"]
@@ -216,11 +234,12 @@ def _path(data: dict[str, Any]) -> str:
 
 
 def _parse_line(line: bytes) -> tuple[str, dict[str, Any]] | None:
+    """Return the kind and the data of one output line; None if it is not a whole record."""
     try:
         record = msgspec.json.decode(line)
         return record["type"], record["data"]
     except (msgspec.DecodeError, TypeError, KeyError):
-        return None  # cut by the limit of very long output
+        return None  # the line was cut by the limit for very long output
 
 
 def _line(kind: str, data: dict[str, Any]) -> MatchedLine:
@@ -229,7 +248,7 @@ def _line(kind: str, data: dict[str, Any]) -> MatchedLine:
 
 
 def _text(field: dict[str, str]) -> str:
-    """The text of a field. ripgrep encodes text that is not UTF-8 as base64."""
+    """Return the text of a field in the JSON of ripgrep, which is base64 if it is not UTF-8."""
     if "text" in field:
         return field["text"]
     return os.fsdecode(binascii.a2b_base64(field["bytes"]))
@@ -241,7 +260,7 @@ def _line_text(field: dict[str, str]) -> str:
 
 
 def _all_ignored(directory_path: str, files: Files) -> bool:
-    """Whether all files in the directory are ignored."""
+    """Whether the directory has files, and git ignores all of them."""
     real = Real(directory_path)
     return (
         not files.tree.walk(real, lambda: None).paths
@@ -250,7 +269,7 @@ def _all_ignored(directory_path: str, files: Files) -> bool:
 
 
 def _unreadable_paths(paths: set[str], directory_path: str, files: Files) -> set[str]:
-    """The paths whose content may not be shown, whichever program has read it."""
+    """Return those of the paths whose content may not be shown."""
     return {
         p for p in paths if p and files.why_hidden(Real(os.path.join(directory_path, p)))
     }
@@ -259,7 +278,7 @@ def _unreadable_paths(paths: set[str], directory_path: str, files: Files) -> set
 def _with_left_out(
     reply: Reply, left_out: dict[str, str], display_name: Callable[[str], str]
 ) -> Reply:
-    """The reply with a sentence on the files that are not shown."""
+    """Return the reply with a sentence about the files that are not shown."""
     if not left_out:
         return reply
     sentence = not_shown_text(left_out, display_name)
@@ -278,6 +297,7 @@ def _reply(
     files_only: bool,
     display_name: partial[str],
 ) -> Reply:
+    """Return the reply with the matched lines or, if `files_only`, the names of their files."""
     paths = list(dict.fromkeys(line.path for line in matches))
     match_count = sum(line.match for line in matches)
     about = f"{_count(match_count, 'line')} in {_count(len(paths), 'file')}"
@@ -295,12 +315,13 @@ def _reply(
 
 
 def _rows(matches: Sequence[MatchedLine], display_name: partial[str]) -> Iterator[str]:
+    """Yield the lines of the result: each file's name, and then its lines with numbers."""
     before = MatchedLine("", 0, "", False)
     for line in matches:
         if line.path != before.path:
             yield display_name(line.path)
         elif line.number > before.number + 1 and not (line.match and before.match):
-            yield "--"
+            yield "--"  # separates groups of lines with context, as grep does
         yield f"{line.number}{':' if line.match else '-'} {shorten_line(line.text, _MAX_LINE_CHARS)}"
         before = line
 

@@ -1,8 +1,8 @@
 """A program that searches files as ripgrep does, for machines without ripgrep.
 
-`grep` starts it in the directory to be searched and parses its output, the same as of
-ripgrep's JSON lines and fields that `grep` needs. It is a process of its own because a
-Python pattern can run forever, and only a process can be stopped.
+`grep` starts it in the directory to search, and parses its output: JSON lines with the fields
+of ripgrep that `grep` needs. It is a separate process because a Python pattern can run forever,
+and only a process can be stopped.
 """
 
 import os
@@ -20,30 +20,32 @@ from refold.tools.grep import GrepQuery
 from refold.tools.text_files import decode_text
 from refold.values.text import clean
 
-_MAX_LINE_CHARS = 200_000  # characters; fewer are shown
+_MAX_LINE_CHARS = 200_000  # a longer line is cut; still fewer characters are shown
 
 
 def main(wanted: str) -> None:
-    asked = msgspec.json.decode(wanted, type=GrepQuery)
+    """Search for `wanted`, a `GrepQuery` in JSON. Prints one JSON object for each line."""
+    query = msgspec.json.decode(wanted, type=GrepQuery)
     try:
-        pattern = re.compile(asked.pattern, re.IGNORECASE if asked.ignore_case else 0)
+        pattern = re.compile(query.pattern, re.IGNORECASE if query.ignore_case else 0)
     except re.error as error:
         sys.stdout.write(f"error: {error}\n")
         sys.exit(2)
     directory = os.path.realpath(os.curdir)
     files = DiskFiles(directory)
-    for path in _paths(directory, asked, files):
+    for path in _paths(directory, query, files):
         content, why = _content(Real(os.path.join(directory, path)), files)
         if why or (
             decode_text(content) is None and pattern.search(content.decode("latin-1"))
         ):
             _print_skipped(path, why or "a binary file that matches")
             continue
-        for kind, number, line in _hits(content, pattern, asked.context):
+        for kind, number, line in _hits(content, pattern, query.context):
             _print(kind, path, number, line)
 
 
 def _paths(directory: str, query: GrepQuery, files: Files) -> Iterator[str]:
+    """Yield the files to search, relative to `directory`. Those left out are printed."""
     path = query.path
     if files.kind(Real(os.path.join(directory, path))) == "file":
         yield path
@@ -58,7 +60,7 @@ def _paths(directory: str, query: GrepQuery, files: Files) -> Iterator[str]:
 
 
 def _content(real: Real, files: Files) -> tuple[bytes, str]:
-    """The content of a file, or why it cannot be read."""
+    """Read a file. Return its content, and why it cannot be read or ""."""
     try:
         return files.read(real), ""
     except ToolFailed as error:
@@ -68,6 +70,7 @@ def _content(real: Real, files: Files) -> tuple[bytes, str]:
 def _hits(
     content: bytes, pattern: re.Pattern[str], context: int
 ) -> Iterator[tuple[str, int, str]]:
+    """Yield the lines to print: the kind of each line, its number from 1, and its text."""
     text = decode_text(content)
     if text is None:
         return

@@ -1,9 +1,9 @@
-"""Finds the legacy encoding of a file: by its declaration, its language or its letters.
+"""Finds the legacy encoding of a file by its declaration, its language or its characters.
 
-An encoding is only named if the whole content decodes and encodes to the same bytes. Where
-the evidence is weak, as in a file of two words, the answer is windows-1252 or Latin-1: every
-byte has a character there, so unchanged parts keep their bytes whatever the file was.
-`text_files` reads and writes with the encoding.
+An encoding is returned only if the whole content decodes, and encodes to the same bytes again.
+If the evidence is weak, as in a file of two words, the answer is windows-1252 or Latin-1: these
+have a character for every byte, so unchanged parts keep their bytes even if the answer is
+wrong. `text_files` reads and writes with the encoding.
 """
 
 import re
@@ -24,7 +24,7 @@ DISPLAY_NAMES = {
     "euc_jp": "EUC-JP",
     "cp949": "EUC-KR",
 }
-# First bytes of everyday characters, the number of these, and their share of a text.
+# Ranges of the first bytes of everyday characters, their number, and their share of a text.
 _EVERYDAY_RANGES = {
     "gb18030": ((0xA1, 0xA3, 100, 0.1), (0xB0, 0xD7, 3755, 0.85)),
     "big5": ((0xA1, 0xA3, 100, 0.1), (0xA4, 0xC6, 5401, 0.85)),
@@ -33,12 +33,12 @@ _EVERYDAY_RANGES = {
     "cp932": ((0x81, 0x81, 100, 0.1), (0x82, 0x83, 170, 0.45), (0x88, 0x97, 2965, 0.4)),
 }
 _RARE_SHARE = 0.05 / 10_000  # the share of any other character
-_FEWEST_CHARS = 4  # that identify a multi-byte encoding
-_COMMON_SHARE = 0.85  # of the characters beyond ASCII
-_MIN_LEAD = log(20)  # the required lead over the next likely one
+_MIN_CHARS = 4  # the minimum to identify a multi-byte encoding
+_COMMON_SHARE = 0.85  # the minimum share of everyday characters beyond ASCII
+_MIN_LEAD = log(20)  # the required lead over the second most likely encoding
 _COHERENCE, _CHAOS = 0.2, 0.1  # the minimum and the maximum for charset-normalizer
 _SAMPLE_BYTES = 65_536
-_DECLARED_WITHIN = 1_024  # bytes from the start
+_DECLARED_WITHIN = 1_024  # bytes from the start of the file
 # PEP 263, Emacs and Vim, XML and HTML.
 _DECLARATION_PATTERN = re.compile(
     rb"(?:coding|charset)\s*[:=]\s*[\"']?\s*([A-Za-z][\w.:-]{1,40})", re.IGNORECASE
@@ -51,7 +51,7 @@ _WINDOWS_BYTES = re.compile(rb"[\x80-\x9f]")
 
 
 def legacy_encoding(content: bytes) -> str:
-    """The name of Python's codec for `content`, which is not UTF-8."""
+    """Return the name of Python's codec for `content`, a text that is not UTF-8."""
     sample = _sample(content)
     for name in (
         _find_declaration(content),
@@ -68,7 +68,7 @@ def legacy_encoding(content: bytes) -> str:
 
 
 def is_encoded_in(name: str, content: bytes) -> bool:
-    """Whether `content` is text in this encoding and becomes the same bytes again."""
+    """Whether `content` can be decoded with this codec, and encoded to the same bytes again."""
     try:
         return content.decode(name).encode(name) == content
     except UnicodeError:
@@ -76,7 +76,9 @@ def is_encoded_in(name: str, content: bytes) -> bool:
 
 
 def _sample(content: bytes) -> bytes:
-    """The first lines with non-ASCII bytes: a file may begin with many ASCII-only lines."""
+    """Return lines from the first one with a non-ASCII byte on, since lines before it say
+    nothing.
+    """
     first = _HIGH_BYTES.search(content)
     start = content.rfind(b"\n", 0, first.start() if first else 0) + 1
     sample = content[start : start + _SAMPLE_BYTES]
@@ -85,6 +87,7 @@ def _sample(content: bytes) -> bytes:
 
 
 def _find_declaration(content: bytes) -> str:
+    """Return the first known encoding that a page or source file declares, or ""."""
     import codecs
 
     for match in _DECLARATION_PATTERN.finditer(content[:_DECLARED_WITHIN]):
@@ -99,7 +102,7 @@ def _find_declaration(content: bytes) -> str:
 
 
 def _encoding_by_language(sample: bytes) -> str:
-    """The encoding in which the text is a language that charset-normalizer knows, or ""."""
+    """Return the encoding in which the text has words of a known language, or ""."""
     from charset_normalizer import from_bytes
 
     names = [*_EVERYDAY_RANGES, "koi8_r", "cp1251", "cp1252"]
@@ -109,14 +112,15 @@ def _encoding_by_language(sample: bytes) -> str:
     best = max(matches, key=lambda match: match.coherence, default=None)
     if best is None or best.coherence < _COHERENCE or best.chaos > _CHAOS:
         return ""
-    # Latin-1 gives the same text, and has bytes that windows-1252 lacks.
-    return "" if best.encoding == "cp1252" else best.encoding
+    if best.encoding == "cp1252":
+        return ""  # the caller takes Latin-1 then, which also has bytes that cp1252 lacks
+    return best.encoding
 
 
 def _encoding_by_letters(sample: bytes) -> str:
-    """The East Asian encoding in which the characters are everyday ones, or "".
+    """Return the East Asian encoding in which most characters are everyday ones, or "".
 
-    It must be clearly more likely than the next one.
+    It must be clearly more likely than the second most likely encoding.
     """
     ranks = sorted(_likelihoods(sample), reverse=True)
     if not ranks or (len(ranks) > 1 and ranks[0][0] < ranks[1][0] + _MIN_LEAD):
@@ -126,7 +130,11 @@ def _encoding_by_letters(sample: bytes) -> str:
 
 
 def _likelihoods(sample: bytes) -> Iterator[tuple[float, str, float]]:
-    """The log likelihood of the text, the encoding, and the share of everyday characters."""
+    """Yield three values for each encoding that can decode the text.
+
+    They are the log likelihood of the text, the name of the encoding, and the share of everyday
+    characters.
+    """
     for name in _EVERYDAY_RANGES:
         if not is_encoded_in(name, sample):
             continue
@@ -134,7 +142,7 @@ def _likelihoods(sample: bytes) -> Iterator[tuple[float, str, float]]:
         text = "".join(runs)
         # An accent or a dash between ASCII letters would decode as a single character.
         alone = sum(len(run) == 1 for run in runs)
-        if len(text) < _FEWEST_CHARS:
+        if len(text) < _MIN_CHARS:
             continue
         shares = [_everyday_share(letter, name) for letter in text]
         common = (sum(share > _RARE_SHARE for share in shares) - alone) / len(text)
@@ -142,6 +150,7 @@ def _likelihoods(sample: bytes) -> Iterator[tuple[float, str, float]]:
 
 
 def _everyday_share(letter: str, name: str) -> float:
+    """Return how likely the character is in everyday text of this encoding."""
     first, *others = letter.encode(name)
     if len(others) == 1:
         for low, high, count, share in _EVERYDAY_RANGES[name]:

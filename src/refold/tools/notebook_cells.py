@@ -1,6 +1,7 @@
-"""Changes one cell of a Jupyter notebook, and no other byte, for the tool `notebook_edit`.
+"""Changes one cell of a Jupyter notebook, for the tool `notebook_edit`. Other bytes stay the
+same.
 
-The outputs of a changed cell are removed, because other code made them.
+The outputs of a changed cell are removed, because they are those of the old code.
 """
 
 import json
@@ -24,26 +25,30 @@ from refold.tools.file_versions import (
 from refold.tools.text_files import EditableText, check_sendable, decode_text
 from refold.values.text import restore_invisible
 
-_CELL_DEPTH = 2  # of a cell in the notebook's JSON
-_WITH_IDS = (4, 5)  # the first format whose cells have ids
+_CELL_DEPTH = 2  # the nesting depth of a cell in the notebook's JSON
+_FIRST_FORMAT_WITH_IDS = (4, 5)  # the first format whose cells have ids
 
 
 class CellEdit(Struct, frozen=True):
     cell: str | int
     source: str
-    kind: str  # code, markdown, raw; same: as it was
+    kind: str  # code, markdown, raw; same: unchanged
     mode: str  # replace, insert, delete
 
 
 class Layout(Struct, frozen=True):
-    """`unit` is one step of indentation, None if all is on one line."""
+    """How a JSON text is written. `unit` is one step of indentation; None if all is on one
+    line.
+    """
 
     unit: str | None
     plain: bool  # letters beyond ASCII are not escaped
     tight: bool  # no blank after "," and ":" on one line
 
     def text(self, value: Any, depth: int) -> str:
-        """`value` as it would be written at this depth. The first line is not indented."""
+        """Return `value` as JSON in this layout, for a place at this depth. The first line is
+        not indented.
+        """
         if self.unit is None:
             separators = (",", ":") if self.tight else (", ", ": ")
             return json.dumps(value, ensure_ascii=not self.plain, separators=separators)
@@ -52,7 +57,7 @@ class Layout(Struct, frozen=True):
 
 
 class Span(Struct, frozen=True):
-    """A value at text[start:end]."""
+    """The place of a value in a JSON text, which is text[start:end]."""
 
     start: int
     end: int
@@ -63,7 +68,7 @@ class _Notebook(Struct, frozen=True):
     cells: Sequence[Span]
     array: Span
     layout: Layout
-    ids: bool  # its cells have ids
+    has_ids: bool  # whether its cells have ids
 
     def cell(self, number: int) -> dict[str, Any]:
         span = self.cells[number]
@@ -74,27 +79,28 @@ class _Notebook(Struct, frozen=True):
 
 
 def edit_cell(
-    path: str, edit: CellEdit, files: Files, known_texts: Mapping[str, str]
+    path: str, edit: CellEdit, files: Files, known_digests: Mapping[str, str]
 ) -> Reply:
+    """Change, insert or delete one cell, and write the notebook."""
     check_sendable(edit.source, "source")
     real = files.real(path)
     name = files.display_name(real)
-    before = read_current(real, files, known_texts)
+    before = read_current(real, files, known_digests)
     old, book = _parse_notebook(before, name)
     sources = _sources(book)
     source = files.secrets(sources, name).unmask(restore_invisible(edit.source, sources))
     edit = replace(edit, source=source)
     match edit.mode:
         case "replace":
-            number = _number(book, edit.cell, name)
+            number = _cell_index(book, edit.cell, name)
             after = _replace_source(book, number, edit)
             summary = f"Changed cell {number + 1} of {name}"
         case "insert":
-            number = 0 if edit.cell in (0, "0") else _number(book, edit.cell, name) + 1
+            number = 0 if edit.cell in (0, "0") else _cell_index(book, edit.cell, name) + 1
             after = _insert_cell(book, number, edit)
             summary = f"Inserted cell {number + 1} into {name}"
-        case _:  # delete
-            number = _number(book, edit.cell, name)
+        case _:  # the mode delete
+            number = _cell_index(book, edit.cell, name)
             after = _delete_cell(book, number)
             summary = f"Deleted cell {number + 1} of {name}"
     data = encode_like(old, old.with_ends(after), name)
@@ -108,6 +114,7 @@ def edit_cell(
 
 
 def _parse_notebook(content: bytes, name: str) -> tuple[EditableText, _Notebook]:
+    """Return the text of a notebook, and where its cells are in it. Raises `ToolFailed`."""
     old = decode_text(content)
     try:
         text = old.plain if old else ""
@@ -117,7 +124,9 @@ def _parse_notebook(content: bytes, name: str) -> tuple[EditableText, _Notebook]
         for cell in document["cells"]:
             _ = cell["cell_type"], cell["source"]
         version = (document.get("nbformat", 0), document.get("nbformat_minor", 0))
-        ids = version >= _WITH_IDS or any("id" in cell for cell in document["cells"])
+        ids = version >= _FIRST_FORMAT_WITH_IDS or any(
+            "id" in cell for cell in document["cells"]
+        )
     except (
         ValueError,
         KeyError,
@@ -127,20 +136,23 @@ def _parse_notebook(content: bytes, name: str) -> tuple[EditableText, _Notebook]
         RecursionError,
     ) as e:
         raise ToolFailed(f"{name} is not a Jupyter notebook with cells.") from e
-    assert old is not None  # it parsed as JSON
+    assert old is not None  # the text was parsed as JSON
     return old, _Notebook(text, cells, top, layout(text), ids)
 
 
 def _sources(book: _Notebook) -> str:
-    """The text of all cells, as shown to a model."""
+    """Return the text of all cells, as a model sees it."""
     cells = (book.cell(number)["source"] for number in range(len(book.cells)))
     return "\n".join(
         source if isinstance(source, str) else "".join(source) for source in cells
     )
 
 
-def _number(book: _Notebook, cell: str | int, name: str) -> int:
-    """The index of the cell, from 0."""
+def _cell_index(book: _Notebook, cell: str | int, name: str) -> int:
+    """Return the index, from 0, of the cell with an id or a number.
+
+    Raises `ToolFailed` if there is none. `name` is the notebook's name for messages.
+    """
     ids = [book.cell(number).get("id") for number in range(len(book.cells))]
     if isinstance(cell, str) and ids.count(cell) == 1:
         return ids.index(cell)
@@ -155,21 +167,22 @@ def _number(book: _Notebook, cell: str | int, name: str) -> int:
 
 
 def _replace_source(book: _Notebook, number: int, edit: CellEdit) -> str:
+    """Return the notebook's text with a new source or kind of one cell."""
     if not edit.source:
         raise ToolFailed("source is empty: give the new text, or mode=delete.")
     span, cell = book.cells[number], book.cell(number)
     kind = cell["cell_type"] if edit.kind == "same" else edit.kind
     if kind != cell["cell_type"]:
-        cell |= {"cell_type": kind, "source": _source(edit.source, cell["source"])}
+        cell |= {"cell_type": kind, "source": _to_cell_source(edit.source, cell["source"])}
         cell = {k: v for k, v in cell.items() if k not in ("outputs", "execution_count")}
         cell |= _empty_outputs(kind)
         return book.replace_span(span, book.layout.text(cell, _CELL_DEPTH))
-    values = {"source": _source(edit.source, cell["source"])}
+    values = {"source": _to_cell_source(edit.source, cell["source"])}
     if values["source"] != cell["source"]:
         values |= {k: v for k, v in _empty_outputs(kind).items() if k in cell}
     text = book.text
     parts = members(text, span.start)
-    # From the end, so that earlier offsets stay valid.
+    # Replace from the end, so that earlier offsets stay valid.
     for key in sorted(values, key=lambda key: -parts[key].start):
         if values[key] != cell[key]:
             new = book.layout.text(values[key], _CELL_DEPTH + 1)
@@ -178,12 +191,15 @@ def _replace_source(book: _Notebook, number: int, edit: CellEdit) -> str:
 
 
 def _insert_cell(book: _Notebook, number: int, edit: CellEdit) -> str:
+    """Return the notebook's text with a new cell at the index `number`."""
     kind = "code" if edit.kind == "same" else edit.kind
     like: object = book.cell(0)["source"] if book.cells else None
     cell: dict[str, Any] = {"cell_type": kind}
-    if book.ids:
+    if book.has_ids:
         cell["id"] = _new_id(book, number, edit.source)
-    cell |= {"metadata": {}, "source": _source(edit.source, like)} | _empty_outputs(kind)
+    cell |= {"metadata": {}, "source": _to_cell_source(edit.source, like)} | _empty_outputs(
+        kind
+    )
     text = book.layout.text({key: cell[key] for key in sorted(cell)}, _CELL_DEPTH)
     if not book.cells:
         return book.replace_span(book.array, _only_cell_text(book, text))
@@ -195,6 +211,7 @@ def _insert_cell(book: _Notebook, number: int, edit: CellEdit) -> str:
 
 
 def _delete_cell(book: _Notebook, number: int) -> str:
+    """Return the notebook's text without the cell at the index `number`."""
     if len(book.cells) == 1:
         return book.replace_span(book.array, "[]")
     if number == 0:
@@ -203,23 +220,25 @@ def _delete_cell(book: _Notebook, number: int) -> str:
 
 
 def _separator(book: _Notebook) -> str:
+    """Return the text between two cells: a comma, and the white space of this notebook."""
     if len(book.cells) > 1:
         return book.text[book.cells[0].end : book.cells[1].start]
-    # The white space before the only cell is used between two.
+    # With only one cell, the white space before it is used between two.
     before = book.text[book.array.start + 1 : book.cells[0].start]
     return f",{before}" if before or book.layout.tight else ", "
 
 
 def _only_cell_text(book: _Notebook, text: str) -> str:
+    """Return the list of cells with a single cell, whose JSON is `text`."""
     unit = book.layout.unit
     if unit is None:
         return f"[{text}]"
     return f"[\n{unit * _CELL_DEPTH}{text}\n{unit}]"
 
 
-def _source(source: str, like: object) -> str | list[str]:
-    """The source of a cell as a list of lines, as Jupyter stores it, or as one text if
-    `like` is one.
+def _to_cell_source(source: str, like: object) -> str | list[str]:
+    """Return the source of a cell as a text if `like`, the old source, is one; otherwise as
+    lines.
     """
     source = source.replace("\r\n", "\n")
     if isinstance(like, str):
@@ -230,6 +249,7 @@ def _source(source: str, like: object) -> str | list[str]:
 
 
 def _empty_outputs(kind: str) -> dict[str, Any]:
+    """Return the fields for outputs that a new cell of this kind must have."""
     return (
         {"execution_count": None, "outputs": cast("list[Any]", [])}
         if kind == "code"
@@ -238,6 +258,7 @@ def _empty_outputs(kind: str) -> dict[str, Any]:
 
 
 def _new_id(book: _Notebook, number: int, source: str) -> str:
+    """Return an id that no other cell has. It is not random: a repeated call gives the same."""
     taken = {book.cell(n).get("id") for n in range(len(book.cells))}
     seed = f"{number} {len(book.cells)} {source}"
     while (id_ := sha256(seed.encode()).hexdigest()[:8]) in taken:
@@ -249,7 +270,9 @@ _WHITE_SPACE = " \t\r\n"
 
 
 def members(text: str, start: int) -> Mapping[str, Span]:
-    """The values of the object that begins at `start`, by their names."""
+    """Return the places of the values in the JSON object that begins at `start`, by their
+    names.
+    """
     spans, offset = dict[str, Span](), _skip_white_space(text, start + 1)
     while text[offset] != "}":
         key = _value_span(text, offset)
@@ -263,7 +286,7 @@ def members(text: str, start: int) -> Mapping[str, Span]:
 
 
 def elements(text: str, start: int) -> list[Span]:
-    """The values of the array that begins at `start`."""
+    """Return the places of the values in the JSON array that begins at `start`."""
     spans, offset = list[Span](), _skip_white_space(text, start + 1)
     while text[offset] != "]":
         spans.append(_value_span(text, offset))
@@ -272,7 +295,7 @@ def elements(text: str, start: int) -> list[Span]:
 
 
 def layout(text: str) -> Layout:
-    """The layout of an object, derived from its beginning."""
+    """Return how a JSON text is written, derived from its beginning."""
     top = _skip_white_space(text, 0)
     before = text[top + 1 : _skip_white_space(text, top + 1)]
     unit = before.rpartition("\n")[2] if "\n" in before else None

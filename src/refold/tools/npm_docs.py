@@ -1,7 +1,8 @@
 """Reads the documentation of an npm package that is installed in the workspace.
 
-From its package.json, its readme and the declarations for TypeScript: its own, or those of
-@types. Declarations are found by their lines, not parsed. `package_docs` writes what is found.
+It uses the package.json, the readme and the TypeScript declarations, either those of the
+package or those of @types. Declarations are found line by line, not parsed. `package_docs`
+renders the result.
 """
 
 import re
@@ -21,9 +22,9 @@ from refold.tools.package_symbols import (
 )
 
 _NAME_PATTERN = re.compile(r"(?:@[a-z0-9._~-]+/)?[A-Za-z0-9._~-]+")
-_MAX_TOTAL_CHARS, _MAX_FILES = 8_000_000, 400  # of all declarations together
+_MAX_TOTAL_CHARS, _MAX_FILES = 8_000_000, 400  # for all declarations together
 _MAX_DEPTH = 6
-_MAX_ROWS = 12  # of one declaration
+_MAX_ROWS = 12  # for one declaration
 _DECLARATION_PATTERN = re.compile(
     r"^(?P<indent>\s*)(?:export\s+)?(?:declare\s+)?(?:default\s+)?(?:abstract\s+)?"
     r"(?:async\s+)?(?P<kind>function|class|interface|type|const|let|var|enum|namespace)\s+"
@@ -36,7 +37,10 @@ _CONTAINER_KINDS = ("class", "interface", "namespace")
 
 
 def find_package(files: Files, package: str, query: str) -> PackageDocs | None:
-    """The documentation of a package; None without its folder in node_modules."""
+    """Return the documentation of a package; None if no node_modules folder has it.
+
+    Symbols are those that match `query`.
+    """
     if not _NAME_PATTERN.fullmatch(package):
         return None
     folder = f"node_modules/{package}"
@@ -62,18 +66,20 @@ def find_package(files: Files, package: str, query: str) -> PackageDocs | None:
 
 
 def _symbols(files: Files, folder: str, words: Sequence[str]) -> Iterator[Symbol]:
-    left = _MAX_TOTAL_CHARS
+    """Yield the symbols in those declaration files that contain all words, up to the limits."""
+    chars_left = _MAX_TOTAL_CHARS
     for path in list(_declarations(files, folder, 0))[:_MAX_FILES]:
         text = text_of(files, path)
-        left -= len(text)
-        if left < 0:
+        chars_left -= len(text)
+        if chars_left < 0:
             return
-        small = text.casefold()
-        if all(word in small for word in words):
+        folded = text.casefold()
+        if all(word in folded for word in words):
             yield from _parse_declarations(text.splitlines(), path)
 
 
 def _declarations(files: Files, folder: str, depth: int) -> Iterator[str]:
+    """Yield the files with type declarations in a folder, and then those below it."""
     if depth > _MAX_DEPTH:
         return
     below = list[str]()
@@ -87,23 +93,23 @@ def _declarations(files: Files, folder: str, depth: int) -> Iterator[str]:
 
 
 def _parse_declarations(rows: Sequence[str], path: str) -> Iterator[Symbol]:
-    """Declarations, and the members of classes and interfaces."""
-    inside, comment, started = "", list[str](), False
+    """Yield the declarations in a file, and the members of its classes and interfaces."""
+    container, comment, in_comment = "", list[str](), False
     for number, row in enumerate(rows):
         stripped = row.strip()
         if stripped.startswith("/**"):
-            comment, started = [], True
-        if started:
+            comment, in_comment = [], True
+        if in_comment:
             comment.append(stripped.strip("/* ").strip())
-            started = "*/" not in stripped
+            in_comment = "*/" not in stripped
             continue
         declaration = _DECLARATION_PATTERN.match(row)
         if row.startswith("}"):
-            inside = ""
-        named = declaration or (_MEMBER_PATTERN.match(row) if inside else None)
+            container = ""
+        named = declaration or (_MEMBER_PATTERN.match(row) if container else None)
         if named is not None:
             name = named["name"]
-            full = f"{inside}.{name}" if inside and name != inside else name
+            full = f"{container}.{name}" if container and name != container else name
             doc = "\n".join(comment).strip()
             yield Symbol(full, _declaration_text(rows, number), doc, f"{path}:{number + 1}")
             if (
@@ -111,13 +117,13 @@ def _parse_declarations(rows: Sequence[str], path: str) -> Iterator[Symbol]:
                 and not declaration["indent"]
                 and declaration["kind"] in _CONTAINER_KINDS
             ):
-                inside = name
+                container = name
         if stripped:
             comment = []
 
 
 def _declaration_text(rows: Sequence[str], number: int) -> str:
-    """The declaration, to its end or to where its body opens."""
+    """Return the text of the declaration in this row, up to its end or its body."""
     taken = list[str]()
     for row in rows[number : number + _MAX_ROWS]:
         taken.append(row.strip())
@@ -127,6 +133,7 @@ def _declaration_text(rows: Sequence[str], number: int) -> str:
 
 
 def _json(files: Files, path: str) -> dict[str, Any]:
+    """Return the JSON object in a file; {} if it is missing or damaged."""
     try:
         return msgspec.json.decode(text_of(files, path), type=dict[str, Any])
     except msgspec.DecodeError:

@@ -1,6 +1,6 @@
-"""Makes text for a model from a web page: its character set, its format, its oddities.
+"""Converts a web page to text for a model: decodes its bytes, and converts its format.
 
-`document_text` reads HTML and PDF. The text is marked as coming from outside.
+`document_text` converts HTML and PDF. The text is marked as coming from outside.
 """
 
 import codecs
@@ -20,16 +20,17 @@ from refold.values.printable_names import shorten
 from refold.values.text import mark_as_outside
 
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
-# Possessive: a page with nothing but comments must not cause backtracking.
+# The quantifiers are possessive, so that a page of comments alone causes no backtracking.
 _HTML_START = re.compile(rb"\s*+(?:<\?xml[^>]*+>\s*+)?(?:<!--(?:(?!-->).)*+-->\s*+)*+"
                      rb"<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)  # fmt: skip
 _CHARSET_PATTERN = re.compile(
     rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?\s*([\w.:-]{1,40})", re.IGNORECASE
 )
-_MAX_HEAD_BYTES = 4_096  # in which a page declares its encoding
+_MAX_HEAD_BYTES = 4_096  # a page declares its encoding within these
 _MIN_BODY_CHARS = 80  # a page with scripts and less text is probably built by them
-_FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)  # title and description
-# How browsers decode them.
+# the block with title and description
+_FRONT_MATTER = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
+# How browsers decode these.
 _BROWSER_ENCODINGS = {"iso-8859-1": "windows-1252", "latin-1": "windows-1252", "us-ascii": "windows-1252",
           "ascii": "windows-1252", "gb2312": "gb18030", "gbk": "gb18030"}  # fmt: skip
 # Codecs of Python that no page uses, or that are not text encodings.
@@ -48,19 +49,21 @@ _BY_JAVASCRIPT = (
 
 
 class WebPage(Struct, frozen=True):
-    """A page as received: `url` is the last one after redirects, `kind` is like "text/html"."""
+    """A page as it was received. `url` is the address after all redirects; `kind` is its media
+    type, such as "text/html".
+    """
 
     url: str
     kind: str
     charset: str
     content: bytes
-    whole: bool = True  # false: it was cut at the limit
+    whole: bool = True  # False if the page was cut at the limit
     redirects: tuple[str, ...] = ()
     index: str = ""  # the address of the site's index for language models, if it has one
 
 
 class WebHit(Struct, frozen=True):
-    """A page that a search found; `date` as the service writes it, or ""."""
+    """A page that a search found. `date` is as the search service writes it, or ""."""
 
     title: str
     url: str
@@ -74,6 +77,7 @@ class SearchHits(Struct, frozen=True):
 
 
 def search_reply(query: str, result: SearchHits) -> Reply:
+    """Return the results of a web search, marked as text from outside."""
     count_text = "1 page" if len(result.hits) == 1 else f"{len(result.hits)} pages"
     note = (Note(f"found {count_text} with {result.service}"),)
     if not result.hits:
@@ -83,6 +87,7 @@ def search_reply(query: str, result: SearchHits) -> Reply:
 
 
 def _hit(hit: WebHit) -> str:
+    """Return a search result as lines: title and date, address, excerpt."""
     date = f" ({_line(hit.date, 40)})" if hit.date else ""
     lines = (
         f"{_line(hit.title, 200)}{date}",
@@ -97,7 +102,7 @@ def _line(text: str, max_chars: int) -> str:
 
 
 def page_reply(page: WebPage) -> Reply:
-    """A page as a reply. Raises `ToolFailed` if it has no text."""
+    """Return the text of a page as a reply. Raises `ToolFailed` if it has no text."""
     note = (
         Note(f"read {page.url}, {page.kind or 'no type'}, {len(page.content):,} bytes"),
     )
@@ -115,6 +120,7 @@ def page_reply(page: WebPage) -> Reply:
 
 
 def _image(page: WebPage, kind: str, note: tuple[Note, ...]) -> Reply:
+    """Return an image for the model. Raises `ToolFailed` if it cannot be shown."""
     about = f"{page.url} is an image, {kind}, {len(page.content):,} bytes."
     try:
         image = image_data(page.content, page.url)
@@ -124,6 +130,10 @@ def _image(page: WebPage, kind: str, note: tuple[Note, ...]) -> Reply:
 
 
 def _text(page: WebPage) -> tuple[str, tuple[str, ...]]:
+    """Return the text of a page, and clauses about what is unusual about it.
+
+    Raises `ToolFailed` if the page is not text.
+    """
     if page.content.startswith(b"%PDF-"):
         if not page.whole:
             raise ToolFailed(
@@ -148,6 +158,7 @@ def _text(page: WebPage) -> tuple[str, tuple[str, ...]]:
 
 
 def _is_binary(page: WebPage) -> bool:
+    """Return whether a page has no text, by its media type or else by its bytes."""
     kind = page.kind.partition("/")[0]
     if kind in ("audio", "video", "font", "image") and not page.kind.endswith("+xml"):
         return True
@@ -155,7 +166,10 @@ def _is_binary(page: WebPage) -> bool:
 
 
 def decode(page: WebPage) -> tuple[str, tuple[str, ...]]:
-    """The text, and a sentence if the encoding is not the one that the server declares."""
+    """Return the text of a page, and a clause if it is not in the encoding that it declares.
+
+    Without a valid declaration, the encoding is UTF-8 or the most likely one.
+    """
     content = page.content
     for mark, name in (
         (codecs.BOM_UTF8, "utf-8"),
@@ -165,13 +179,13 @@ def decode(page: WebPage) -> tuple[str, tuple[str, ...]]:
         if content.startswith(mark):
             return content[len(mark) :].decode(name, "replace"), ()
     declared = _CHARSET_PATTERN.search(content[:_MAX_HEAD_BYTES])
-    tried = (page.charset, declared[1].decode("ascii").lower() if declared else "", "utf-8")
-    for name in filter(None, tried):
+    in_page = declared[1].decode("ascii").lower() if declared else ""
+    candidates = [name for name in (page.charset, in_page, "utf-8") if name]
+    first = candidates[0]
+    for name in candidates:
         if (text := _decode_as(content, name, whole=page.whole)) is not None:
-            first = next(filter(None, tried))
             odd = () if name == first else (f"it is not {first}, and was read as {name}",)
             return text, odd
-    first = next(filter(None, tried))
     encoding = legacy_encoding(content)
     # Browsers read Latin-1 as windows-1252.
     encoding = "cp1252" if encoding == "latin-1" else encoding
@@ -180,6 +194,10 @@ def decode(page: WebPage) -> tuple[str, tuple[str, ...]]:
 
 
 def _decode_as(content: bytes, name: str, *, whole: bool) -> str | None:
+    """Return the text in the encoding `name`; None if the encoding is unknown or wrong.
+
+    `whole`: the page was not cut, so its last character must be complete.
+    """
     try:
         codec = codecs.lookup(_BROWSER_ENCODINGS.get(name, name))
     except (LookupError, ValueError):

@@ -1,7 +1,7 @@
 """Parses the text of a patch into the changes of each file.
 
-Two formats: sections between `*** Begin Patch` and `*** End Patch`, and unified diffs
-(`unified`). `apply_patch` locates and applies the hunks.
+It accepts two formats: sections between `*** Begin Patch` and `*** End Patch`, and unified
+diffs. `apply_patch` finds the places of the hunks and applies them.
 """
 
 import re
@@ -22,15 +22,16 @@ _SECTION_KINDS: tuple[tuple[Literal["add", "update", "delete"], str], ...] = (
 )
 _RANGE_PATTERN = r"-\d+(?:,\d+)? \+\d+(?:,\d+)? @@"
 
-Row: TypeAlias = tuple[str, str]  # " ", "+" or "-", and the line without it
+Row: TypeAlias = tuple[str, str]  # A sign " ", "+" or "-", and the line without it
 
 
 class Hunk(Struct, frozen=True):
-    """Kept, removed and added lines. `line` is where in the patch it begins, from 1.
+    """One change in a file: its kept, removed and added lines. `line` is its place in the
+    patch.
 
-    `headers` are lines somewhere before it, the outermost first; `at` is the
-    line number it claims, or 0. `final` says how the last line ends from now on: with a
-    line end or not; None for as before.
+    `headers` are lines that come somewhere before it in the file, the outermost first. `at` is
+    the line number that the hunk names, or 0. `at_end`: it changes the end of the file. `final`
+    says whether the last line of the file will have a line end; None means unchanged.
     """
 
     line: int
@@ -46,7 +47,7 @@ class Hunk(Struct, frozen=True):
 
 
 class Section(Struct, frozen=True):
-    """The change of one file. `content` is for a new file."""
+    """The changes of one file. `content` is the text of a new file."""
 
     kind: Literal["add", "update", "delete"]
     path: str
@@ -57,7 +58,7 @@ class Section(Struct, frozen=True):
 
 
 def read_patch(patch: str) -> tuple[Section, ...]:
-    """Parse a patch. Raises `ToolFailed` unless it can be parsed to its end."""
+    """Parse a patch into sections. Raises `ToolFailed` if a part of it is not valid."""
     lines = patch.replace("\r\n", "\n").split("\n")
     starts = [index for index, line in enumerate(lines) if line.rstrip() == BEGIN]
     sections = _parse_marked(lines, starts[0] + 1) if starts else parse_unified(lines)
@@ -70,7 +71,7 @@ def read_patch(patch: str) -> tuple[Section, ...]:
 
 
 def without_blank_end(rows: Sequence[Row], blanks: int) -> tuple[Row, ...]:
-    """`rows` without up to `blanks` empty context lines at the end."""
+    """Return `rows` without up to `blanks` empty context lines at the end."""
     count = len(rows)
     while blanks and count and rows[count - 1] == (" ", ""):
         count, blanks = count - 1, blanks - 1
@@ -82,6 +83,7 @@ def unclear_error(line: int, text: str, reason: str) -> ToolFailed:
 
 
 def _parse_marked(lines: Sequence[str], index: int) -> tuple[Section, ...]:
+    """Return the sections of a patch with markers, from the line `index` to the end marker."""
     sections = list[Section]()
     while index < len(lines):
         line = lines[index].strip()
@@ -97,7 +99,7 @@ def _parse_marked(lines: Sequence[str], index: int) -> tuple[Section, ...]:
 
 
 def _next_marker(lines: Sequence[str], index: int) -> int:
-    """The end of this section: the first line without a sign."""
+    """Return the index of the next line that begins a section or ends the patch."""
     inner = (_MOVE, _END_OF_FILE)
     while index < len(lines) and (
         not lines[index].startswith("*** ") or lines[index].startswith(inner)
@@ -107,6 +109,7 @@ def _next_marker(lines: Sequence[str], index: int) -> int:
 
 
 def _section(lines: Sequence[str], start: int, end: int) -> Section:
+    """Parse the section from the line `start` up to `end`."""
     line = lines[start]
     kind, path = _parse_marker(start + 1, line)
     body = [(number, lines[number - 1]) for number in range(start + 2, end + 1)]
@@ -125,6 +128,7 @@ def _section(lines: Sequence[str], start: int, end: int) -> Section:
 
 
 def _parse_marker(number: int, line: str) -> tuple[Literal["add", "update", "delete"], str]:
+    """Return the kind and the path in the line that begins a section."""
     for kind, marker in _SECTION_KINDS:
         if line.startswith(marker):
             if path := line.removeprefix(marker).strip():
@@ -140,6 +144,7 @@ def _is_move(line: str) -> bool:
 
 
 def _parse_added(body: Sequence[tuple[int, str]]) -> str:
+    """Return the content of a new file from its lines, each with a + before it."""
     while body and not body[-1][1]:
         body = body[:-1]
     for number, text in body:
@@ -151,8 +156,9 @@ def _parse_added(body: Sequence[tuple[int, str]]) -> str:
 
 
 def _hunks(body: Sequence[tuple[int, str]]) -> tuple[Hunk, ...]:
+    """Return the hunks of a section. `body` has its lines with their numbers in the patch."""
     hunks, headers, rows = list[Hunk](), list[str](), list[Row]()
-    hunk_start = blanks = 0
+    hunk_start = blanks = 0  # `blanks` counts the empty lines at the end of `rows`
 
     def close(*, at_end: bool = False) -> None:
         nonlocal hunk_start, blanks
@@ -162,7 +168,9 @@ def _hunks(body: Sequence[tuple[int, str]]) -> tuple[Hunk, ...]:
                 hunks.append(Hunk(hunk_start, hunk_rows, tuple(headers), at_end=at_end))
                 headers.clear()
         rows.clear()
-        hunk_start, blanks = hunk_start if headers else 0, 0
+        # Headers without a hunk belong to the next one.
+        hunk_start = hunk_start if headers else 0
+        blanks = 0
 
     for number, line in body:
         if line.startswith("@@"):
@@ -186,12 +194,7 @@ def _hunks(body: Sequence[tuple[int, str]]) -> tuple[Hunk, ...]:
 
 
 def _header(line: str) -> str:
-    text = line[2:].strip()
-    return (
-        re.sub(f"^{_RANGE_PATTERN}", "", text).strip()
-        if re.match(_RANGE_PATTERN, text)
-        else text
-    )
+    return re.sub(f"^{_RANGE_PATTERN}", "", line[2:].strip()).strip()
 
 
 def _row(number: int, line: str) -> Row:
@@ -207,7 +210,11 @@ _UNKNOWN_COUNT = 1_000_000_000  # the number of lines is unknown
 
 
 class _File(Struct):
-    """One file of the diff while it is parsed. `old` or `new` None: no file."""
+    """One file of a unified diff while it is parsed: its names before and after the change, and
+    hunks.
+
+    A name is None if the file does not exist then, and "" until it is known.
+    """
 
     line: int
     old: str | None = ""
@@ -218,6 +225,7 @@ class _File(Struct):
 
 
 def parse_unified(lines: Sequence[str]) -> tuple[Section, ...]:
+    """Return the sections of a unified diff, such as `git diff` prints."""
     files = list[_File]()
     index = 0
     while index < len(lines):
@@ -253,7 +261,9 @@ def _is_file_header(lines: Sequence[str], index: int) -> bool:
 
 
 def _read_extended_header(line: str, file: _File) -> bool:
-    """Read git's lines between the names and the first hunk."""
+    """Read a line of git between the names and the first hunk. Return False if it is another
+    line.
+    """
     word = " ".join(line.split(" ")[:2])
     match word:
         case "rename from":
@@ -280,16 +290,18 @@ def _read_extended_header(line: str, file: _File) -> bool:
 
 
 def _file_names(old: str, new: str) -> tuple[str | None, str | None]:
+    """Return both names of a file without `a/` and `b/`; None for `/dev/null`."""
     first, second = _name(old), _name(new)
-    marked = (first is None or first.startswith("a/")) and (
+    is_marked = (first is None or first.startswith("a/")) and (
         second is None or second.startswith("b/")
     )
-    if marked:
-        return first and first[2:], second and second[2:]
-    return first, second
+    if not is_marked:
+        return first, second
+    return first and first.removeprefix("a/"), second and second.removeprefix("b/")
 
 
 def _name(text: str) -> str | None:
+    """Return the name of the file in a line of a diff; None for `/dev/null`."""
     text = text.partition("\t")[0].strip()
     if len(text) > 1 and text[0] == text[-1] == '"':
         # git escapes unusual names with octal numbers for bytes.
@@ -302,33 +314,43 @@ def _name(text: str) -> str | None:
 
 
 def _hunk(lines: Sequence[str], index: int) -> tuple[Hunk, int]:
+    """Parse the hunk that begins at `index`. Return the hunk, and the index of the line after
+    it.
+    """
     head = _HEAD_PATTERN.match(lines[index])
     start = int(head[1]) if head else 0
+    # How many old and new lines are still to come.
     left = [int(head[n] or 1) if head else _UNKNOWN_COUNT for n in (2, 3)]
     hunk_start, rows, blanks = index + 1, list[Row](), 0
-    bare = {"+": False, "-": False}  # the last line on that side has no line end
+    # whether the last new and old line have no line end
+    lacks_end = {"+": False, "-": False}
     index += 1
     while index < len(lines) and not _is_hunk_end(lines, index, left):
         line = lines[index]
         sign = line[:1] or " "
         if sign == "\\":
             last = rows[-1][0] if rows else " "
-            bare = {side: bare[side] or last in (side, " ") for side in bare}
+            lacks_end = {side: lacks_end[side] or last in (side, " ") for side in lacks_end}
         else:
             rows.append((sign, line[1:]))
             left = [left[0] - (sign != "+"), left[1] - (sign != "-")]
             blanks = 0 if line else blanks + 1
         index += 1
-    final = None if not any(bare.values()) else not bare["+"]
+    final = None if not any(lacks_end.values()) else not lacks_end["+"]
     hunk_rows = without_blank_end(rows, blanks) if max(left) > 0 else tuple(rows)
     if not hunk_rows:
         raise unclear_error(hunk_start, lines[hunk_start - 1], "is followed by no lines.")
     # If no line is removed, the number is that of the line before.
-    start += bool(head) and not any(sign != "+" for sign, _ in hunk_rows)
+    if head and all(sign == "+" for sign, _ in hunk_rows):
+        start += 1
     return Hunk(hunk_start, hunk_rows, at=start, final=final), index
 
 
 def _is_hunk_end(lines: Sequence[str], index: int, remaining: Sequence[int]) -> bool:
+    """Whether the line at `index` comes after the end of the hunk.
+
+    `remaining` are the numbers of old and new lines that are still missing in the hunk.
+    """
     line = lines[index]
     full = max(remaining) <= 0
     if line.startswith("\\"):
@@ -339,7 +361,7 @@ def _is_hunk_end(lines: Sequence[str], index: int, remaining: Sequence[int]) -> 
         return True
     if not _is_file_header(lines, index):
         return False
-    # Two lines of the file that look like names, or the next file?
+    # These are either two lines of the file that look like names, or the next file.
     heads = index + 2 < len(lines) and lines[index + 2].startswith("@@")
     return (
         full
@@ -350,6 +372,7 @@ def _is_hunk_end(lines: Sequence[str], index: int, remaining: Sequence[int]) -> 
 
 
 def _diff_section(file: _File) -> Section:
+    """Return the section for one file of a unified diff. A name is None for /dev/null."""
     old, new = file.old, file.new
     if old == "" or new == "" or (old is None and new is None):
         raise ToolFailed(f"At line {file.line} of the patch no file is named.")
@@ -369,6 +392,7 @@ def _diff_section(file: _File) -> Section:
 
 
 def _new_file_section(path: str, hunks: Sequence[Hunk], file: _File) -> Section:
+    """Return the section for a new file, whose hunks have only added lines."""
     rows = [row for hunk in hunks for row in hunk.rows]
     if any(sign != "+" for sign, _ in rows):
         raise ToolFailed(

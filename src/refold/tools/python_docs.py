@@ -1,7 +1,7 @@
 """Reads the documentation of a Python package that is installed in the workspace.
 
-It finds virtual environments by their names, reads the metadata of the distribution, and parses
-its source with `ast`: nothing is imported. `package_docs` writes what is found.
+It finds virtual environments by their usual names, reads the metadata of the package, and
+parses its source with `ast`, without importing anything. `package_docs` renders the result.
 """
 
 import ast
@@ -20,22 +20,26 @@ from refold.tools.package_symbols import (
     with_query,
     words_of,
 )
+from refold.values.python_syntax import parse_module
 from refold.values.similar_names import normalize_distribution
 
 _ENVIRONMENT_NAMES = (".venv", "venv", "env")
-# Of all source files, and their number.
+# The size of all source files, and their number.
 _MAX_TOTAL_CHARS, _MAX_FILES = 12_000_000, 2_000
 _IGNORED_PATHS = re.compile(r"(?:^|/)(?:tests?|testing|_vendor|vendor|examples?)/")
 
 
 class _Distribution(Struct, frozen=True):
     site: str  # the directory site-packages
-    info: str  # its .dist-info there
-    modules: tuple[str, ...]  # paths of its source files there
+    info: str  # the .dist-info in that directory
+    modules: tuple[str, ...]  # paths of its source files in that directory
 
 
 def find_package(files: Files, package: str, query: str) -> PackageDocs | None:
-    """The documentation of a package; None if no environment of the workspace has it."""
+    """Return the documentation of a package; None if no environment of the workspace has it.
+
+    Symbols are those that match `query`.
+    """
     for site in _sites(files):
         if (distribution := _distribution(files, site, package)) is not None:
             return _read(files, distribution, package, query)
@@ -43,6 +47,7 @@ def find_package(files: Files, package: str, query: str) -> PackageDocs | None:
 
 
 def _sites(files: Files) -> Iterator[str]:
+    """Yield the folders with installed packages in the workspace's virtual environments."""
     for name in _ENVIRONMENT_NAMES:
         for folder, _ in names_in(files, f"{name}/lib"):
             if folder.startswith("python3"):
@@ -50,12 +55,13 @@ def _sites(files: Files) -> Iterator[str]:
 
 
 def _distribution(files: Files, site: str, package: str) -> _Distribution | None:
+    """Return the package that has this name or contains a module of this name, or None."""
     wanted = normalize_distribution(package)
     infos = [item for item, _ in names_in(files, site) if item.endswith(".dist-info")]
     for info in infos:
         if normalize_distribution(info.partition("-")[0]) == wanted:
             return _Distribution(site, info, _modules(files, site, info))
-    # Perhaps it is an import name: yaml is a module of PyYAML.
+    # The name may be an import name: yaml is a module of PyYAML.
     for info in infos:
         modules = _modules(files, site, info)
         if any(item.startswith((f"{package}/", f"{package}.py")) for item in modules):
@@ -64,6 +70,7 @@ def _distribution(files: Files, site: str, package: str) -> _Distribution | None
 
 
 def _modules(files: Files, site: str, info: str) -> tuple[str, ...]:
+    """Return the paths of a package's Python files, those nearest to the top first."""
     rows = text_of(files, f"{site}/{info}/RECORD").splitlines()
     paths = [row.rsplit(",", 2)[0].strip('"') for row in rows]
     usable = [
@@ -77,6 +84,7 @@ def _modules(files: Files, site: str, info: str) -> tuple[str, ...]:
 def _read(
     files: Files, distribution: _Distribution, package: str, query: str
 ) -> PackageDocs:
+    """Return the documentation of an installed package, with the symbols that match `query`."""
     head, _, readme = text_of(
         files, f"{distribution.site}/{distribution.info}/METADATA"
     ).partition("\n\n")
@@ -85,6 +93,7 @@ def _read(
     def field(name: str) -> str:
         return next((value for key, _, value in fields if key == name), "")
 
+    # The main module of the package is the one nearest to the top, if possible a public one.
     tops = [m for m in distribution.modules if m.endswith("__init__.py")]
     top = min(tops, key=lambda m: (m.startswith("_"), m.count("/")), default="")
     top = top or next(iter(distribution.modules), "")
@@ -104,7 +113,7 @@ def _read(
 def _symbols(
     files: Files, distribution: _Distribution, words: Sequence[str]
 ) -> Iterator[Symbol]:
-    """The definitions in files that contain every word, up to the limits."""
+    """Yield the definitions in modules that contain every word, up to the limits."""
     left = _MAX_TOTAL_CHARS
     for path in distribution.modules:
         if _IGNORED_PATHS.search(path):
@@ -119,9 +128,10 @@ def _symbols(
 
 
 def _parse_definitions(text: str, path: str, location: str) -> Iterator[Symbol]:
+    """Yield the symbols of a module with their docstrings; nothing if it has a syntax error."""
     module = re.sub(r"(?:/__init__)?\.pyi?$", "", path).replace("/", ".")
     try:
-        tree = ast.parse(text)
+        tree = parse_module(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return
     doc = ast.get_docstring(tree) or ""
@@ -133,6 +143,7 @@ def _parse_definitions(text: str, path: str, location: str) -> Iterator[Symbol]:
 def _parse_body(
     parent: ast.Module | ast.ClassDef, prefix: str, location: str
 ) -> Iterator[Symbol]:
+    """Yield the functions and classes in a body, and those in the classes."""
     for node in parent.body:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             continue
@@ -149,6 +160,7 @@ def _parse_body(
 
 
 def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> str:
+    """Return the first line of a definition, without decorators and colon."""
     if isinstance(node, ast.ClassDef):
         bases = ", ".join(ast.unparse(base) for base in node.bases)
         return f"class {node.name}({bases})" if bases else f"class {node.name}"
@@ -158,9 +170,11 @@ def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> s
 
 
 def _public_names(text: str) -> tuple[str, ...]:
-    """The public names of a module: its `__all__`, or what it defines and imports."""
+    """Return the public names of a module: its `__all__`, or the names that it defines and
+    imports.
+    """
     try:
-        tree = ast.parse(text)
+        tree = parse_module(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ()
     names = list[str]()

@@ -1,6 +1,7 @@
 """The tool `history_search`: searches earlier messages and calls of this session.
 
-It also finds messages that were compacted. The port reads the journal.
+It also finds messages that were removed by compaction. The port `SessionHistory` reads the
+journal.
 """
 
 from collections.abc import Sequence
@@ -15,15 +16,15 @@ from refold.values.display import Note
 from refold.values.messages import SearchHit
 from refold.values.tools import Effect
 
-_EXCERPT_CHARS = 160  # on each side of a hit
-_MAX_PAGE_CHARS = 12_000  # of one event
+_EXCERPT_CHARS = 160  # on each side of a match
+_MAX_PAGE_CHARS = 12_000  # for one event
 _MAX_QUERY_CHARS = 500
 _OWN_SUFFIX = " of history_search"
 
 
 class SessionHistory(Protocol):
     async def all_hits(self) -> Sequence[SearchHit]:
-        """All messages and calls of this session, oldest first."""
+        """Return all messages and calls of this session, oldest first."""
         ...
 
 
@@ -63,23 +64,26 @@ async def history_search(
 
 
 def _hits(all_hits: Sequence[SearchHit], phrase: str) -> Sequence[SearchHit]:
-    """Sort hits, newest first; those with the exact phrase come before all others.
+    """Return the hits with all words of `phrase`. Those with the exact phrase come first.
 
-    Calls of this tool and their results are left out: they contain every query.
+    Otherwise the newest come first. Calls of this tool and their results are left out, because
+    they contain every query.
     """
     words = phrase.split()
-    texts = [
-        (t, t.text.casefold())
-        for t in reversed(all_hits)
-        if not t.what.endswith(_OWN_SUFFIX)
-    ]
-    matches = [
-        (phrase not in text, t) for t, text in texts if all(w in text for w in words)
-    ]
-    return [t for _, t in sorted(matches, key=lambda pair: pair[0])]
+    with_phrase, with_words = list[SearchHit](), list[SearchHit]()
+    for hit in reversed(all_hits):
+        text = hit.text.casefold()
+        if hit.what.endswith(_OWN_SUFFIX):
+            continue
+        if phrase in text:
+            with_phrase.append(hit)
+        elif all(word in text for word in words):
+            with_words.append(hit)
+    return [*with_phrase, *with_words]
 
 
 def _page_of_hits(hits: Sequence[SearchHit], name: str, offset: int) -> Reply:
+    """Return the texts of these hits from the character `offset` on, at most one page."""
     if not hits:
         raise ToolFailed(f"There is no {name} with anything to read in this session.")
     text = "\n\n".join(f"[{t.seq}] {_name(t)}:\n{t.text}" for t in hits)
@@ -101,6 +105,7 @@ def _name(hit: SearchHit) -> str:
 
 
 def _excerpt(text: str, phrase: str) -> str:
+    """Return the text around `phrase`, or else around its first word."""
     whole = text.casefold()
     offset, word = whole.find(phrase), phrase.split()[0]
     position = offset if offset >= 0 else max(0, whole.find(word))
@@ -112,10 +117,10 @@ def _excerpt(text: str, phrase: str) -> str:
 
 
 def _offset_before_folding(text: str, index: int) -> int:
-    """The offset in `text` of the offset `index` in its case-folded form."""
+    """Return the offset in `text` of the character at `index` of the case-folded text."""
     length = 0
     for n, character in enumerate(text):
-        length += len(character.casefold())  # "ß" becomes two
+        length += len(character.casefold())  # "ß" becomes two characters
         if length > index:
             return n
     return len(text)

@@ -1,8 +1,8 @@
-"""The tools that run shell commands: `bash`, `background_run` with its companions, `monitor`.
+"""The tools that run shell commands: `bash`, `monitor`, and those for background commands.
 
-The place starts, watches and stops a command; rules have decided before whether it may
-run. `agents.background_commands` keeps those that run in the background. `careful` keeps
-redirections from overwriting files.
+The place starts, watches and stops a command; permission rules have decided before whether it
+may run. `agents.background_commands` manages background commands. `without_overwriting`
+prevents redirections from overwriting files.
 """
 
 import re
@@ -20,7 +20,7 @@ from refold.errors import ToolFailed
 from refold.journal.state.background import BackgroundCommand, end_text
 from refold.place.port import CommandExtras, Commands, Files, Finished
 from refold.tools.contract import Reply, Tool, tool
-from refold.tools.find import find_directory as a_directory
+from refold.tools.find import find_directory
 from refold.values.display import HostAttempt, Note, Output
 from refold.values.kept_output import Printed
 from refold.values.tools import Confinement, Effect
@@ -28,13 +28,13 @@ from refold.values.tools import Confinement, Effect
 if TYPE_CHECKING:
     from refold.place.handover import Handover
 
-_MAX_SHOWN_CHARS = 10_000  # shown to the person
+_MAX_SHOWN_CHARS = 10_000  # shown to the user
 _COLOURS_AND_MOVES = r"\x1b\[[0-?]*[ -/]*[@-~]"
-# Sequences for the clipboard, the title or the keyboard: replaced by a mark.
+# Control sequences for the clipboard, the title or the keyboard: replaced by a mark.
 _TERMINAL_ORDERS = r"\x1b(?:[\]P^_X][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\])"
 _TERMINAL_ORDER_MARK = "[an order to the terminal]"
 
-_SEARCHED_CHARS = 20_000  # at the end, where programs report why they failed
+_SEARCHED_CHARS = 20_000  # at the end of the output, where programs report why they failed
 _NO_NETWORK = (
     r"resolve host|name resolution|name or service not known|network is unreachable|"
     r"no address associated|getaddrinfo|failed to lookup address|nodename nor servname|"
@@ -45,7 +45,7 @@ _NO_PROXY = (
     "program seems not to use it: give it the proxy, or ask for every host with "
     'hosts=["all"]'
 )
-_CURL_NETWORK_CODES = (6, 7)  # and prints nothing with -s
+_CURL_NETWORK_CODES = (6, 7)  # with these, curl -s prints nothing
 _NO_MODE = r"(?:chmod|mode|permissions)\b[^\n]*operation not permitted"
 _NOT_WRITABLE = r"(?i:read-only file system|EROFS)|Device or resource busy"
 
@@ -61,39 +61,45 @@ Hosts: TypeAlias = Annotated[
 
 
 class BackgroundRequest(Struct, frozen=True):
-    """A command, with its directory and its confinement."""
+    """A command to run in the background, its directory, and how it is confined."""
 
     command: str
     directory: str
     confines: Confinement
-    notify: bool = False  # wake the agent at its end
-    until: str = ""  # and when it prints one of these texts, with | between them
+    notify: bool = False  # wake the agent when it ends
+    until: str = (
+        ""  # also wake the agent when one of these texts, separated by |, is printed
+    )
 
 
 class BackgroundOutput(Struct, frozen=True):
-    """`ended` says how the command ended; "": it runs. `code`: None if it did not exit."""
+    """The output of a background command. `ended` says how it ended; "" if it still runs.
+
+    `code` is its exit code; None unless the command has exited by itself.
+    """
 
     text: str
     ended: str = ""
     code: int | None = None
     whole: bool = True
-    outside: bool = False  # it needed the network
+    outside: bool = False  # the command needed the network
 
 
 class BackgroundRunner(Protocol):
-    """The background commands of a session. All raise `ToolFailed`.
+    """The background commands of a session. All methods raise `ToolFailed`.
 
-    `output` is what was printed since the last time, or all of it. `stop` waits for the end,
-    and is False if it had ended before; with `silent` the model gets no message about it.
+    `output` returns what was printed since the last call, or everything. `stop` waits for the
+    end, and returns False if the command had ended before; with `silent` the model gets no
+    message about it.
 
-    The user can move a command of another call here while it is `movable`. `adopt` then takes
-    it over, and ends it if that cannot be recorded: `so_far` is what the call has returned of
-    it, and `printed` gets its output.
+    The user can move the command of a `bash` call to the background while it is `movable`. Then
+    `adopt` manages the command, or stops it if the change cannot be recorded. `so_far` is the
+    result that the call returns, and `printed` gets the later output of the command.
     """
 
     async def start(
         self, call_id: str, request: BackgroundRequest, commands: Commands
-    ) -> str: ...
+    ) -> str: ...  # the name of the command
     def movable(self, call_id: str) -> "AbstractContextManager[Handover]": ...
     async def adopt(
         self,
@@ -101,10 +107,10 @@ class BackgroundRunner(Protocol):
         request: BackgroundRequest,
         so_far: Finished,
         printed: Printed,
-    ) -> str: ...
+    ) -> str: ...  # the name of the command
     async def output(self, name: str, *, all_of_it: bool = False) -> BackgroundOutput: ...
     async def stop(self, name: str, *, silent: bool = False) -> bool: ...
-    def all_commands(self) -> Sequence[BackgroundCommand]: ...
+    def all_commands(self) -> Sequence[BackgroundCommand]: ...  # also those that have ended
 
 
 @tool(Effect.RUN)
@@ -160,7 +166,7 @@ async def bash(  # noqa: PLR0913 - the parameters are the schema
 
 
 def _reply_moved(so_far: Finished, command: str, name: str) -> Reply:
-    """The result of a call whose command continues in the background."""
+    """Return the result of a `bash` call whose command the user moved to the background."""
     text, whole = so_far.read()
     text = to_readable(text)
     body = text.rstrip("\n") if text.strip() else "(no output so far)"
@@ -194,8 +200,8 @@ async def background_run(  # noqa: PLR0913 - the parameters are the schema
     network: Annotated[
         bool,
         Meta(
-            description="it must reach the network, or other commands must reach it (then "
-            'hosts=["all"], and they need network=true, too)'
+            description="the command must reach the network, or serve other commands: then "
+            'also give hosts=["all"], and call those with network=true'
         ),
     ] = False,
     hosts: Hosts = (),
@@ -254,10 +260,10 @@ async def monitor(  # noqa: PLR0913 - the parameters are the schema
 
 
 def _with_tail_command(arguments: dict[str, object]) -> dict[str, object]:
-    """Watch a file with a command, so that it is judged, confined and shown like one.
+    """Replace a watched file in the arguments by a command, so that rules for commands apply.
 
-    `tail` follows the name, even if the file is rotated, truncated or created later. Its
-    messages about that are not part of the log.
+    `tail` follows the name of the file, even if it is rotated, truncated or created later. The
+    messages of `tail` itself are discarded, because they are not part of the log.
     """
     command, file = arguments.get("command", ""), str(arguments.get("file", ""))
     if not file:
@@ -285,7 +291,7 @@ monitor = replace(monitor, rewrite=_with_tail_command, check=_check_watch)
 
 
 def _check_log(file: str, files: Files) -> None:
-    """Raise `ToolFailed` for a path that is not a file or may not be read."""
+    """Raise `ToolFailed` if a log cannot be watched: it is not a file, or may not be read."""
     if outside := files.outside(file):
         raise ToolFailed(
             f"{files.display_name(outside)} lies outside the workspace: watch it with a command, "
@@ -341,7 +347,9 @@ def _line(command: BackgroundCommand) -> str:
 
 
 def to_readable(text: str) -> str:
-    """`text` without colours and NUL, with a placeholder for other control sequences."""
+    """Return `text` without colours. NUL is escaped, and a mark replaces other control
+    sequences.
+    """
     if "\x1b" in text:
         text = re.sub(
             _TERMINAL_ORDERS, _TERMINAL_ORDER_MARK, re.sub(_COLOURS_AND_MOVES, "", text)
@@ -350,7 +358,10 @@ def to_readable(text: str) -> str:
 
 
 async def _working_directory(cwd: str, directory: Path, files: Files) -> tuple[str, str]:
-    """Where a command runs, and its name in the workspace if the call named it."""
+    """Return the directory in which a command runs, and its display name.
+
+    The name is "" if the call gives no directory (`cwd`).
+    """
     if not cwd:
         return str(directory), ""
     return await to_thread.run_sync(partial(_directory_inside, cwd, files))
@@ -362,16 +373,21 @@ def _directory_inside(cwd: str, files: Files) -> tuple[str, str]:
             f"{files.display_name(outside)} lies outside the workspace: cwd must not. "
             "Go there with cd in the command instead."
         )
-    return a_directory(cwd, files)
+    return find_directory(cwd, files)
 
 
 def _end_reason(result: Finished, seconds: int) -> str:
+    """Return why refold stopped the command, or "" if it ended by itself.
+
+    `seconds` is its time limit.
+    """
     if result.stopped:
         return result.stopped
     return f"it took longer than {seconds} s" if result.timed_out else ""
 
 
 def _remarks(result: Finished, seconds: int, location: str) -> list[str]:
+    """Return remarks on how a command ended and where it ran; none after a usual end."""
     remarks = list[str]()
     if result.stopped:
         remarks.append(f"ended by us: {result.stopped}")
@@ -389,11 +405,11 @@ def _remarks(result: Finished, seconds: int, location: str) -> list[str]:
 def _restriction_remarks(
     result: Finished, text: str, command: str, *, network: bool
 ) -> list[str]:
-    """Remarks on failures that the sandbox may have caused."""
+    """Return sentences about failures of a command that the sandbox may have caused."""
     remarks = list[str]()
     silent = result.code in _CURL_NETWORK_CODES and not text.strip()
     if result.filtered:
-        pass  # `host_remarks` covers it
+        pass  # `host_remarks` covers this case
     elif result.offline and (silent or re.search(_NO_NETWORK, text, re.IGNORECASE)):
         remarks.append(
             "the network was off all the same: it was not allowed"
@@ -406,13 +422,16 @@ def _restriction_remarks(
             if result.looking
             else "only the workspace and /tmp can be written, and no guarded files in it"
         )
-    if result.no_namespaces and (result.code or "|" in command):  # of the last in a pipe
+    # in a pipe, the exit code is that of the last program
+    if result.no_namespaces and (result.code or "|" in command):
         remarks += _kernel_remarks(text)
     return remarks
 
 
 def host_remarks(result: Finished) -> list[str]:
-    """The hosts that it reached, those that were refused, and how to ask for these."""
+    """Return sentences about hosts that the command reached or was refused, and how to request
+    them.
+    """
     if not result.filtered:
         return []
     from refold.values.hosts import attempt_remarks
@@ -435,7 +454,7 @@ def _kernel_remarks(text: str) -> list[str]:
     from refold.values.namespaces import (
         NAMESPACES_REFUSED,
         reports_no_namespaces,
-    )  # of few commands
+    )  # few commands reach hosts
 
     remarks = [NAMESPACES_REFUSED] if reports_no_namespaces(text) else []
     if re.search(_NO_MODE, text, re.IGNORECASE):
@@ -444,26 +463,30 @@ def _kernel_remarks(text: str) -> list[str]:
 
 
 def _shorten(text: str, result: Finished) -> tuple[str, int]:
-    """Start and end of `text` for the person, and how many lines are left out."""
+    """Return the beginning and end of `text` for the user, and how many lines are omitted."""
     if len(text) <= _MAX_SHOWN_CHARS:
         return text, 0
     half = _MAX_SHOWN_CHARS // 2
-    left = f"{len(text) - 2 * half:,} characters"
+    omitted = f"{len(text) - 2 * half:,} characters"
     if result.dropped:
-        left = f"{left}, and {result.dropped:,} bytes that were not kept,"
-    short = f"{text[:half]}\n[{left} are not shown]\n{text[-half:]}"
+        omitted = f"{omitted}, and {result.dropped:,} bytes that were not kept,"
+    short = f"{text[:half]}\n[{omitted} are not shown]\n{text[-half:]}"
     return short, max(text.count("\n") - short.count("\n"), 0)
 
 
-_NO_CLOBBER = "set -C; export SHELLOPTS; "  # also for a bash that a command starts
+# `set -C` forbids overwriting; SHELLOPTS passes it to every bash that the command starts.
+_NO_CLOBBER = "set -C; export SHELLOPTS; "
 
 
 def without_overwriting(tool: Tool) -> Tool:
-    """`tool`; a shell tool is wrapped so that redirections overwrite nothing."""
+    """Return a tool whose shell redirections do not overwrite files (`set -o noclobber`).
+
+    A tool that runs no shell is returned unchanged.
+    """
     if tool.name not in ("bash", "background_run", "monitor"):
         return tool
 
-    async def run(command: str, **given: object) -> Reply:
-        return await tool.run(_NO_CLOBBER + command, **given)
+    async def run(command: str, **arguments: object) -> Reply:
+        return await tool.run(_NO_CLOBBER + command, **arguments)
 
     return replace(tool, run=run)

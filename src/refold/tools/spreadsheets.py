@@ -1,9 +1,9 @@
-"""Sheets of an XLSX workbook as text and as tables, read in a process with bounds.
+"""Reads sheets of an XLSX workbook as text and as tables, in a process with limits.
 
-The format is ECMA-376, part 1: a zip archive of XML parts. Nothing is computed: a cell has the value
-that the program stored which saved it, or its formula where there is none. A model gets numbers with all
-their digits, a person as `cell_formats` shows them. A part with a document type is refused, so no entity is
-expanded; how much is unpacked is bounded here, time and memory in `bounded_process`.
+The format is ECMA-376, part 1: a zip archive of XML parts. Formulas are not computed: a cell
+has the value that was saved, or its formula if there is no value. A model gets numbers with all
+their digits, the user as `cell_formats` shows them. A part with a document type is refused, so
+no entity is expanded. The unpacked size is limited here, time and memory in `bounded_process`.
 """
 
 import json
@@ -34,15 +34,16 @@ from refold.tools.cell_formats import (
 )
 from refold.values.sheet_table import SheetTable
 
-MAX_TABLE_ROWS = 501  # the head, and what a page shows below it
+MAX_TABLE_ROWS = 501  # the header, and the rows that a page shows below it
 MAX_COLUMNS = 200
 _MAX_TEXT_CHARS = 10_000_000
-_MAX_PART_BYTES = 200_000_000  # of one part, unpacked
+_MAX_PART_BYTES = 200_000_000  # for one part, unpacked
 _CHUNK_BYTES = 65_536
 _WORKBOOK_SUFFIXES = (".xlsx", ".xlsm", ".xltx", ".xltm")
 _PLAIN_FORMAT = CellFormat()
 _EPOCH, _EPOCH_1904 = datetime(1899, 12, 30), datetime(1904, 1, 1)
 Attributes = Mapping[str, str]
+# The kind, the name of the element, its attributes, and the text before its end.
 Event = tuple[Literal["start", "end"], str, Attributes, str]
 
 
@@ -52,7 +53,10 @@ def is_workbook(content: bytes, name: str) -> bool:
 
 
 def workbook_text(content: bytes, name: str) -> str:
-    """The rows of all sheets, each with its number, cells separated by tabs."""
+    """Return the rows of all sheets as text, each with its number, and cells separated by tabs.
+
+    Raises `ToolFailed` for a workbook that cannot be read.
+    """
     try:
         return run_bounded(print_workbook, content, name)
     except LimitExceeded as error:
@@ -65,7 +69,10 @@ def workbook_text(content: bytes, name: str) -> str:
 
 
 def sheet_table(content: bytes, number: int) -> SheetTable:
-    """The first rows of the sheet with this number, from 1. Raises `ToolFailed`."""
+    """Return the first rows of a sheet as a table. The number of the sheet counts from 1.
+
+    Raises `ToolFailed` for a sheet that cannot be read.
+    """
     try:
         printed = run_bounded(print_sheet, content, str(number))
     except LimitExceeded as error:
@@ -76,7 +83,7 @@ def sheet_table(content: bytes, number: int) -> SheetTable:
 
 
 def print_workbook(_name: str) -> None:
-    """The workbook on standard input as text, in a process with bounds."""
+    """Print the workbook on standard input as text. This runs in a process with limits."""
     try:
         sys.stdout.buffer.write(
             _text(_Workbook(_standard_input())).encode(errors="replace")
@@ -86,7 +93,10 @@ def print_workbook(_name: str) -> None:
 
 
 def print_sheet(number: str) -> None:
-    """A `SheetTable` of the workbook on standard input as JSON, in a process with bounds."""
+    """Print a sheet of the workbook on standard input as a `SheetTable` in JSON.
+
+    This runs in a process with limits.
+    """
     try:
         workbook = _Workbook(_standard_input(), as_shown=True)
         table = _table(workbook, int(number))
@@ -97,6 +107,7 @@ def print_sheet(number: str) -> None:
 
 
 def _standard_input() -> ZipFile:
+    """Return the workbook on standard input. Raises `_Unreadable` if it is not a ZIP file."""
     try:
         return ZipFile(BytesIO(sys.stdin.buffer.read()))
     except BadZipFile as error:
@@ -104,27 +115,29 @@ def _standard_input() -> ZipFile:
 
 
 def _text(workbook: "_Workbook") -> str:
-    lines, starts, left = list[str](), list[str](), _MAX_TEXT_CHARS
+    """Return the rows of all sheets as text, up to a limit, after a list of the sheets."""
+    lines, starts, chars_left = list[str](), list[str](), _MAX_TEXT_CHARS
     for sheet in workbook.sheets:
-        begin = len(lines)
+        first_row = len(lines)
         for number, cells in workbook.rows(sheet):
             row = "\t".join((str(number), *map(_one_line, cells[:MAX_COLUMNS])))
             if len(cells) > MAX_COLUMNS:
                 row += f"\t({len(cells) - MAX_COLUMNS} more columns)"
             lines.append(row)
-            left -= len(row)
-            if left <= 0:
+            chars_left -= len(row)
+            if chars_left <= 0:
                 lines.append(f"(Only the first {_MAX_TEXT_CHARS:,} characters were read.)")
                 break
-        count = len(lines) - begin
-        lines.insert(begin, f'--- sheet "{sheet.name}", rows with cells: {count:,} ---')
-        starts.append(f'"{sheet.name}" at line {begin + 2:,}')
-        if left <= 0:
+        count = len(lines) - first_row
+        lines.insert(first_row, f'--- sheet "{sheet.name}", rows with cells: {count:,} ---')
+        starts.append(f'"{sheet.name}" at line {first_row + 2:,}')
+        if chars_left <= 0:
             break
     return "\n".join((f"Sheets: {', '.join(starts)}", *lines))
 
 
 def _table(workbook: "_Workbook", number: int) -> Mapping[str, object]:
+    """Return the fields of a `SheetTable` for the sheet with this number, from 1."""
     names = [sheet.name for sheet in workbook.sheets]
     if not 1 <= number <= len(names):
         raise _Unreadable(f"it has {len(names)} sheets, not {number}")
@@ -146,7 +159,9 @@ def _one_line(cell: str) -> str:
 
 
 class _Unreadable(Exception):
-    """The message says why, as a clause about the file."""
+    """Raised if the workbook cannot be read. The message is the reason, as a clause about the
+    file.
+    """
 
 
 class _Sheet(Struct, frozen=True):
@@ -161,7 +176,9 @@ class _Relation(Struct, frozen=True):
 
 
 class _Workbook:
-    """`as_shown`: numbers as their formats show them to a person, not with all their digits."""
+    """A workbook. `as_shown`: numbers are shown in their formats, and not with all their
+    digits.
+    """
 
     def __init__(self, archive: ZipFile, *, as_shown: bool = False) -> None:
         self._archive, self._as_shown = archive, as_shown
@@ -184,30 +201,33 @@ class _Workbook:
         self._formats = list(self._styles(styles)) if styles else []
 
     def rows(self, sheet: _Sheet) -> Iterator[tuple[int, list[str]]]:
-        """Rows that have a cell with a value, each with its number."""
+        """Yield the number and the cells of each row that has a value."""
         number = column = 0
-        cells, attributes, text, formula = list[str](), dict[str, str](), "", ""
-        for kind, name, cell_text, value in self._events(sheet.part):
+        cells, cell_attributes, text, formula = list[str](), dict[str, str](), "", ""
+        for kind, name, attributes, value in self._events(sheet.part):
             match kind, name:
                 case "start", "row":
-                    number = _to_whole_number(cell_text.get("r")) or number + 1
+                    number = _to_whole_number(attributes.get("r")) or number + 1
                     column, cells = 0, []
                 case "start", "c":
-                    column = _column(cell_text.get("r", "")) or column + 1
-                    attributes, text, formula = dict(cell_text), "", ""
+                    column = _column(attributes.get("r", "")) or column + 1
+                    cell_attributes, text, formula = dict(attributes), "", ""
                 case "end", "v" | "t":
                     text += value
                 case "end", "f":
                     formula = value
                 case "end", "c" if text or formula:
                     cells += [""] * (column - 1 - len(cells))
-                    cells.append(self._cell(attributes, text) if text else f"={formula}")
+                    cells.append(
+                        self._cell(cell_attributes, text) if text else f"={formula}"
+                    )
                 case "end", "row" if cells:
                     yield number, cells
                 case _:
                     pass
 
     def _cell(self, attributes: Attributes, text: str) -> str:
+        """Return the text to show for a cell. `text` is its stored value."""
         match attributes.get("t", "n"):
             case "s":
                 index = _to_whole_number(text)
@@ -226,7 +246,7 @@ class _Workbook:
                 return text
 
     def _texts(self, part: str) -> Iterator[str]:
-        """Read the shared strings. Strings of `rPh` say how others are pronounced."""
+        """Yield the shared strings of the workbook. Their pronunciation (`rPh`) is left out."""
         text, spoken = "", False
         for kind, name, _, value in self._events(part):
             if name == "rPh":
@@ -238,6 +258,7 @@ class _Workbook:
                 text = ""
 
     def _styles(self, part: str) -> Iterator[CellFormat]:
+        """Yield the format of each cell style, in the order in which cells refer to them."""
         codes, inside = dict[int, str](), False
         for kind, name, attributes, _ in self._events(part):
             if name == "cellXfs":
@@ -250,7 +271,7 @@ class _Workbook:
                 yield cell_format(_to_whole_number(attributes.get("numFmtId")), codes)
 
     def _relations(self, part: str, folder: str) -> list[_Relation]:
-        """The parts that this part of relations names."""
+        """Return the relations in a `.rels` part. Their targets are relative to `folder`."""
         return [
             _Relation(
                 attributes.get("Id", ""),
@@ -262,7 +283,10 @@ class _Workbook:
         ]
 
     def _events(self, part: str) -> Iterator[Event]:
-        """Starts and ends of elements without namespaces; an end has the text since the last start."""
+        """Yield the starts and ends of the elements in an XML part. Namespaces are removed.
+
+        An end has the text since the last start.
+        """
         events, text = list[Event](), list[str]()
         parser = expat.ParserCreate(namespace_separator=" ")
         parser.buffer_text = True
@@ -290,7 +314,8 @@ class _Workbook:
                 parser.Parse(b"", True)
         except (KeyError, BadZipFile, expat.ExpatError, EOFError, OSError) as error:
             raise _Unreadable(f"its part {part!r} is missing or damaged") from error
-        except (RuntimeError, NotImplementedError) as error:  # a password, a compression
+        # a password, or an unsupported compression
+        except (RuntimeError, NotImplementedError) as error:
             raise _Unreadable(str(error)) from error
 
 
@@ -307,7 +332,7 @@ def _to_whole_number(text: str | None) -> int:
 
 
 def _column(reference: str) -> int:
-    """The number of the column of a cell such as AB12; 0 if there is none."""
+    """Return the column number in a cell reference: 28 for AB12, 0 without a column."""
     number = 0
     for letter in reference.rstrip("0123456789").upper()[:3]:
         number = number * 26 + ord(letter) - ord("A") + 1

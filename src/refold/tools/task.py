@@ -1,8 +1,9 @@
 """The tools `task` and `schedule`: give work to another session, now or later.
 
-The port of `task` finds the agent, and opens, limits and stops its session. That of `schedule`
-keeps the work with the rights that the session has at that moment; `cli.scheduled_run` runs it. It
-asks unless a rule allows it, and plan mode refuses it: its effect is that something runs.
+The port of `task` finds the agent, and opens, limits and stops its session. The port of
+`schedule` stores the work with the rights that the session has when it calls the tool;
+`cli.scheduled_run` runs it. A call of `schedule` needs approval unless a rule allows it, and
+plan mode refuses it, because its effect is that something runs.
 """
 
 from collections.abc import Sequence
@@ -17,39 +18,43 @@ from refold.values.display import Note
 from refold.values.tools import TASK, Effect
 
 TOOL_NAME = TASK
+_MAX_PROMPT_CHARS = 60  # shown instead of a title
 
 
 class TaskRequest(Struct, frozen=True):
-    """A task for a subagent. `level`: the role of its model; "": that of the agent."""
+    """A task for a subagent. `level` selects its model; "" means that of the agent."""
 
     agent: str
     prompt: str
     title: str = ""
     level: Literal["", "small", "main", "big"] = ""
-    background: bool = False  # the parent does not wait: the report comes as a message
-    worktree: bool = False  # in a git working tree of its own
+    background: bool = False  # the parent does not wait, and gets the report as a message
+    worktree: bool = False  # the child gets a git working tree of its own
 
 
 class Report(Struct, frozen=True):
-    """The result of a child, or that a background child has started."""
+    """The result of a subagent, or a notice that one has started in the background."""
 
     child: str
     status: Literal["runs", "done", "partial", "failed"]
     text: str = ""
     reason: str = ""
-    branch: str = ""  # its changes, if it had a working tree of its own
+    branch: str = ""  # the branch with its changes, if it had a working tree of its own
     directory: str = ""
     as_json: bool = False  # the text is the JSON of a value
 
 
 class ChildStarter(Protocol):
     async def run(self, call_id: str, request: TaskRequest) -> Report:
-        """Run a child, once for each call, even if the call is resumed. Raises `ToolFailed`."""
+        """Run a subagent, and return its report. Raises `ToolFailed`.
+
+        It runs once for each call, even if the call is repeated after a crash.
+        """
         ...
 
 
 class AgentChoice(Struct, frozen=True):
-    """An agent that may be given work."""
+    """An agent that can work on a task."""
 
     name: str
     description: str
@@ -88,15 +93,16 @@ async def task(  # noqa: PLR0913 - a call has what the model needs to say
     """
     request = TaskRequest(agent, prompt, title, level, background, worktree)
     report = await children.run(call, request)
-    words = title or f"{agent}: {' '.join(prompt.split())[:60]}"
+    if not title:
+        title = f"{agent}: {' '.join(prompt.split())[:_MAX_PROMPT_CHARS]}"
     branch = f", on the branch {report.branch}" if report.branch else ""
     return Reply(
-        report_text(report), (Note(f"{report.child} {report.status}: {words}{branch}"),)
+        report_text(report), (Note(f"{report.child} {report.status}: {title}{branch}"),)
     )
 
 
 def report_text(report: Report) -> str:
-    """The report as the parent's model reads it."""
+    """Return the text of a report for the model of the parent."""
     place = (
         f"\nIt changed files in {report.directory}, on the branch {report.branch}."
         if report.branch
@@ -109,16 +115,17 @@ def report_text(report: Report) -> str:
 
 
 def task_for(agents: Sequence[AgentChoice]) -> Tool:
-    """The tool `task` with the available agents in its description."""
+    """Return the tool `task` with a list of these agents in its description."""
     listed = "\n".join(f"- {agent.name}: {agent.description}" for agent in agents)
     return replace(task, description=f"{task.description}\nThe agents are:\n{listed}")
 
 
 class Schedules(Protocol):
     async def add(self, call: str, prompt: str, when: str, every: str) -> str:
-        """Store the work and return when it runs. Raises `ToolFailed`.
+        """Store the work, and return when it will run. Raises `ToolFailed`.
 
-        `call` is the id of the call: one that is repeated after a crash adds nothing again.
+        `call` is the id of the call: if the call is repeated after a crash, nothing is added
+        again.
         """
         ...
 

@@ -1,7 +1,7 @@
-"""Text as it is in a file, and as a model reads and writes it.
+"""Converts between the text of a file and the text that a model reads and writes.
 
-A model writes LF and no byte order mark. A file may have CRLF, a mark, UTF-16, or bytes
-that are not UTF-8. Unchanged parts keep their bytes. Lines are shown with numbers.
+A model writes LF and no byte order mark. A file may have CRLF, a mark, UTF-16, or bytes that
+are not UTF-8. Unchanged parts keep their bytes. A model reads lines with their numbers.
 `legacy_encodings` finds the encoding of text that is not UTF-8.
 """
 
@@ -20,11 +20,11 @@ _BYTE_ORDER_MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _ASCII_BYTES = bytes(range(128))
-_MAX_HEAD_BYTES = 8192  # in which a NUL marks binary data
+_MAX_HEAD_BYTES = 8192  # a NUL within these means binary data
 
 
 class EditableText(Struct, frozen=True):
-    """The text of a file with its original line ends, and how to encode it."""
+    """The text of a file with its original line ends, and the encoding of the file."""
 
     text: str
     encoding: str = "utf-8"
@@ -32,17 +32,17 @@ class EditableText(Struct, frozen=True):
 
     @property
     def plain(self) -> str:
-        """The text with LF alone, as a model sees it."""
+        """The text with LF as line end, as a model sees it."""
         return self.text.replace("\r\n", "\n")
 
     @property
     def crlf(self) -> bool:
-        """Whether most lines end in CRLF."""
+        """Whether most lines of the file end in CRLF."""
         return self.text.count("\r\n") * 2 > self.text.count("\n")
 
     @property
     def oddity(self) -> str:
-        """A note if the file is not plain UTF-8, or ""."""
+        """A note for the model if the file is not plain UTF-8, otherwise ""."""
         if clean(self.text) is not self.text:
             return "some bytes are not UTF-8 and are shown as \ufffd"
         if self.encoding != "utf-8":
@@ -56,30 +56,36 @@ class EditableText(Struct, frozen=True):
         return DISPLAY_NAMES[self.encoding]
 
     def encode(self, text: str) -> bytes:
-        """`text`, which has this file's line ends, as bytes of this file."""
+        """Return `text`, which has the line ends of this file, in the encoding of this file."""
         return self.mark + text.encode(self.encoding, _errors(self.encoding))
 
     def with_ends(self, text: str) -> str:
-        """`text`, which has LF, with the line ends of this file."""
+        """Return `text`, which has LF, with the line ends of this file."""
         text = text.replace("\r\n", "\n")
         return text.replace("\n", "\r\n") if self.crlf else text
 
     def replace_at(self, places: list[int], old: str, new: str) -> str:
-        """`new` instead of `old` at each of `places` in `plain`. The rest stays as it is.
+        """Return the text of the file with `old` replaced by `new` at each of `places`.
 
-        `old` and `new` have LF; the k-th line of `new` ends like the k-th of `old`.
+        `places` are offsets in `plain`. `old` and `new` have LF; the k-th line of `new` gets
+        the line end of the k-th line of `old`.
         """
-        returns = list(_crlf_offsets(self.text))
+        crlf_offsets = list(_crlf_offsets(self.text))
         text, end, pieces = self.text, 0, list[str]()
         for place in places:
-            first = place + bisect_left(returns, place)
+            # Each CRLF before it moves the place by one character.
+            first = place + bisect_left(crlf_offsets, place)
             after = place + len(old)
-            last = after + bisect_left(returns, after)
+            last = after + bisect_left(crlf_offsets, after)
             pieces += (text[end:first], self._with_ends_like(text[first:last], new))
             end = last
         return "".join((*pieces, text[end:]))
 
     def _with_ends_like(self, before: str, new: str) -> str:
+        """Return `new` with the line ends that the lines of `before` have.
+
+        Further lines get the line end of the file.
+        """
         ends = [piece.endswith("\r") for piece in before.split("\n")[:-1]]
         if all(end == self.crlf for end in ends):
             return self.with_ends(new)
@@ -93,7 +99,7 @@ class EditableText(Struct, frozen=True):
 
 
 def decode_text(content: bytes) -> EditableText | None:
-    """The text of `content`; None if it is not text."""
+    """Return the text of `content`; None if it is not text."""
     for mark, encoding in _BYTE_ORDER_MARKS:
         if content.startswith(mark):
             return _decode_exactly(content, encoding, mark)
@@ -103,7 +109,8 @@ def decode_text(content: bytes) -> EditableText | None:
         return EditableText(content.decode())
     except UnicodeDecodeError:
         text = content.decode(errors="surrogateescape")
-        # More valid UTF-8 than bad bytes: a damaged UTF-8 file. Otherwise an older encoding.
+        # With more valid UTF-8 than bad bytes, it is a damaged UTF-8 file; otherwise it has
+        # an older encoding.
         good = text.encode(errors="ignore")
         if len(good.translate(None, _ASCII_BYTES)) > len(content) - len(good):
             return EditableText(text)
@@ -114,7 +121,10 @@ def decode_text(content: bytes) -> EditableText | None:
 
 
 def check_sendable(text: str, name: str) -> None:
-    """Raise if a model wrote a lone surrogate."""
+    """Raise `ToolFailed` if the text has a lone surrogate, which cannot be encoded.
+
+    `name` is the name of the text for the message.
+    """
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -123,6 +133,10 @@ def check_sendable(text: str, name: str) -> None:
 
 
 def _decode_exactly(content: bytes, encoding: str, mark: bytes) -> EditableText | None:
+    """Return the text; None unless it is encoded to exactly the same bytes again.
+
+    `mark` is the byte order mark at the beginning.
+    """
     try:
         text = content[len(mark) :].decode(encoding, _errors(encoding))
     except UnicodeDecodeError:
@@ -136,19 +150,21 @@ def _errors(encoding: str) -> str:
 
 
 def _crlf_offsets(text: str) -> Iterator[int]:
-    """The offsets, in the text with LF alone, of line ends that are CRLF."""
-    offset, before = text.find("\r\n"), 0
+    """Yield the offset of each CRLF, as if every line end before it were one character."""
+    offset, count = text.find("\r\n"), 0
     while offset >= 0:
-        yield offset - before
-        before += 1
+        yield offset - count
+        count += 1
         offset = text.find("\r\n", offset + 2)
 
 
 MAX_LINE_CHARS = 2000
-MAX_PIECE_CHARS = 28_000  # below the length at which the seam cuts
+MAX_PIECE_CHARS = 28_000  # shorter than the length at which the seam cuts
 
 
 class Piece(Struct, frozen=True):
+    """Lines `first` to `last` of a text of `total` lines, with their numbers."""
+
     text: str
     first: int
     last: int
@@ -156,7 +172,7 @@ class Piece(Struct, frozen=True):
 
     @property
     def where(self) -> str:
-        """The numbers of these lines, for the user."""
+        """The numbers of these lines, as a text for the user."""
         if self.last < self.first:
             return f"there are only {self.total:,} lines"
         if self.first == 1 and self.last == self.total:
@@ -165,15 +181,18 @@ class Piece(Struct, frozen=True):
 
     @property
     def extent(self) -> str:
-        """The line numbers with a hint on how to read more, for a model."""
+        """The numbers of these lines, as a text for a model, with how to read on."""
         if self.last < self.first or self.last == self.total:
             return self.where
         return f"{self.where}; continue with first={self.last + 1}"
 
 
 def piece(text: str, first: int, count: int) -> Piece:
-    """Lines of `text` (LF alone) from `first`, at most `count`, cut where too long."""
-    total = text.count("\n") + (not text.endswith("\n") and bool(text))
+    """Return at most `count` lines of `text`, with their numbers, from line `first` on.
+
+    There are fewer if they would be too long together. The line ends of `text` are LF.
+    """
+    total = count_lines(text)
     shown, length, last = list[str](), 0, first - 1
     for number, line in enumerate(_lines_from(text, first), first):
         row = f"{number}\t{shorten_line(line)}"
@@ -185,8 +204,16 @@ def piece(text: str, first: int, count: int) -> Piece:
     return Piece("\n".join(shown), first, last, total)
 
 
+def count_lines(text: str) -> int:
+    has_open_end = bool(text) and not text.endswith("\n")
+    return text.count("\n") + has_open_end
+
+
 def fold_lines(text: str, width: int = MAX_LINE_CHARS) -> str:
-    """`text` with long lines broken, so that each part can be read by its line number."""
+    """Return `text` with long lines divided into lines of at most `width` characters.
+
+    So `read_file` can read every part by its line number.
+    """
     if all(len(line) <= width for line in text.split("\n")):
         return text
     return "\n".join(
@@ -197,7 +224,8 @@ def fold_lines(text: str, width: int = MAX_LINE_CHARS) -> str:
 
 
 def _lines_from(text: str, first: int) -> Iterator[str]:
-    # Without `split`: a big file must not become a million strings.
+    """Yield the lines of a text from the line `first` on, which counts from 1."""
+    # No `split`, because a big file must not become a million strings.
     offset = 0
     for _ in range(first - 1):
         offset = text.find("\n", offset) + 1
@@ -212,7 +240,7 @@ def _lines_from(text: str, first: int) -> Iterator[str]:
 
 
 def shorten_line(line: str, chars: int = MAX_LINE_CHARS) -> str:
-    """At most `chars` characters of a line, and the number that is left out."""
+    """Return the first `chars` characters of a line, and how many characters are omitted."""
     line = clean(line)
     left = len(line) - chars
     return line if left <= 0 else f"{line[:chars]} [{left:,} more characters]"

@@ -1,8 +1,8 @@
-"""Work to be done: the checklist of the session, and tasks of the project's board.
+"""The tools for work to be done: the checklist of a session, and the task board of a project.
 
-`todo_write` is for the session alone. The five tools `task_create`, `task_get`,
-`task_update`, `task_list` and `task_claim` are for what sessions share; the port `Board`
-keeps it. A subagent is started by `tools.task`.
+`todo_write` is for the session alone. `task_create`, `task_get`, `task_update`, `task_list` and
+`task_claim` are for tasks that sessions share; the port `Board` stores them. `tools.task`
+starts subagents.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ MAX_TODOS = 100
 
 
 class Item(Struct, frozen=True):
-    """A todo as a model writes it: many say "completed", as other agents have it."""
+    """A todo. The status "completed", which many models write, means "done"."""
 
     subject: str
     status: Literal["pending", "in_progress", "done", "cancelled", "completed"] = "pending"
@@ -56,25 +56,36 @@ async def todo_write(
 class Board(Protocol):
     """The task board of the project. Each method raises `ToolFailed` with the reason.
 
-    `by` is the session, and `key` its call: one that is repeated after a crash changes
-    nothing a second time.
+    `author` is the session, and `key` is the id of the call: if the call is repeated after a
+    crash, nothing is changed a second time.
     """
 
-    async def add(self, task: NewTask, author: str, key: str) -> BoardTask: ...
-    async def change(self, id_: int, change: TaskChange, author: str) -> BoardTask: ...
-    async def claim(self, id_: int, author: str, key: str) -> BoardTask:
-        """Take a task, or with 0 the next free one."""
+    async def add(self, task: NewTask, author: str, key: str) -> BoardTask:
+        """Add a task, and return it with its number."""
         ...
 
-    async def task(self, id_: int) -> BoardTask: ...
-    async def tasks(self) -> Sequence[BoardTask]: ...
+    async def change(self, id_: int, change: TaskChange, author: str) -> BoardTask:
+        """Change a task, and return it as it is then."""
+        ...
+
+    async def claim(self, id_: int, author: str, key: str) -> BoardTask:
+        """Assign a task to the session `author`. The id 0 means the next free task."""
+        ...
+
+    async def task(self, id_: int) -> BoardTask:
+        """Return the task with this number."""
+        ...
+
+    async def tasks(self) -> Sequence[BoardTask]:
+        """Return all tasks, also those that are done."""
+        ...
 
 
 _Status: TypeAlias = Literal["pending", "in_progress", "done", "cancelled", "completed"]
 _Blockers: TypeAlias = Annotated[
     tuple[int, ...], Meta(description="tasks that must be done first")
 ]
-_MAX_LISTED_TASKS = 200  # tasks of one list
+_MAX_LISTED_TASKS = 200  # in one list
 
 
 @tool(Effect.SELF, subject="subject")
@@ -116,8 +127,8 @@ async def task_update(  # noqa: PLR0913, PLR0917 - the parameters are the schema
     context: Context,
 ) -> Reply:
     """Change a task of the board; status done completes it, pending gives it back."""
-    became = "done" if status == "completed" else status
-    change = TaskChange(subject, description, became, blocked_by, owner, metadata)
+    new_status = "done" if status == "completed" else status
+    change = TaskChange(subject, description, new_status, blocked_by, owner, metadata)
     return _reply_changed("Changed", await board.change(id, change, context.session_id))
 
 
@@ -157,6 +168,7 @@ def _key(context: Context) -> str:
 
 
 def _is_wanted(task: BoardTask, status: str) -> bool:
+    """Return whether a task belongs to a list: open, free to be claimed, or all."""
     match status:
         case "open":
             return task.open
@@ -185,6 +197,7 @@ def _facts_text(task: BoardTask) -> str:
 
 
 def _facts(task: BoardTask) -> Iterator[str]:
+    """Yield clauses about the owner of a task, and how it depends on other tasks."""
     if task.owner:
         yield f"owner {task.owner}"
     if task.waits_for:

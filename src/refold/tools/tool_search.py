@@ -1,9 +1,9 @@
 """The tools `tool_search` and `tool_call`: find and call deferred tools.
 
-Each tool that is described in every request costs tokens, so rare ones are deferred:
-the model knows only their names. The list of tools in a request never changes, so the
-provider's prompt cache stays valid. An agent's profile names its deferred tools. A call
-through `tool_call` becomes a call of the tool itself before it is judged.
+Each tool that is described in every request costs tokens, so rare tools are deferred: the model
+knows only their names. The list of tools in a request never changes, so the provider's prompt
+cache stays valid. The profile of an agent names its deferred tools. A call of `tool_call`
+becomes a call of the deferred tool before permissions are decided.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,10 +19,11 @@ from refold.values.printable_names import shorten
 from refold.values.tools import CALLER_TOOL, Effect
 
 _SELECT_PREFIX = "select:"
-_MAX_LIST_CHARS = 700  # of the list of names; a description may have 1,024
-_MAX_GIST_CHARS = 60  # of the summary of each tool
+_MAX_LIST_CHARS = 700  # the length of the list of names; a description may have 1,024
+_MAX_GIST_CHARS = 60  # the length of each tool's summary
+_RESERVED_CHARS = 12  # for each name that is still to be listed
 _MAX_RESULTS = 20
-_MIN_SCORE, _MIN_LIKENESS = 50.0, 80.0  # of 100
+_MIN_SCORE, _MIN_LIKENESS = 50.0, 80.0  # of a maximum of 100
 _CALL_HINT = f"Call one as {CALLER_TOOL}(name, arguments)."
 
 
@@ -56,9 +57,11 @@ async def tool_call(
 
 
 def search_tools(deferred: Sequence[Tool], note: str = "") -> tuple[Tool, ...]:
-    """The two tools that reach the `deferred` ones, with their names. Empty if there are none.
+    """Return the tools that find and call the `deferred` tools, whose names are in their
+    descriptions.
 
-    `note` is a sentence about tools that are not loaded yet.
+    Return () if there is nothing to find. `note` is a sentence about tools that are not loaded
+    yet.
     """
     if not deferred and not note:
         return ()
@@ -72,6 +75,7 @@ def search_tools(deferred: Sequence[Tool], note: str = "") -> tuple[Tool, ...]:
 
 
 def _select(names: str, deferred: Sequence[Tool]) -> list[Tool]:
+    """Return the tools with these names, separated by commas. Raises `ToolFailed`."""
     known = {tool.name: tool for tool in deferred}
     wanted = [name for part in names.split(",") if (name := part.strip())]
     for name in wanted:
@@ -81,6 +85,7 @@ def _select(names: str, deferred: Sequence[Tool]) -> list[Tool]:
 
 
 def _rank(query: str, deferred: Sequence[Tool]) -> list[Tool]:
+    """Return the tools that match the words well enough, the best first."""
     words = query.casefold().replace("_", " ").split()
     scored = [(_score(words, tool), tool) for tool in deferred]
     best = sorted(scored, key=lambda each: -each[0])
@@ -88,15 +93,17 @@ def _rank(query: str, deferred: Sequence[Tool]) -> list[Tool]:
 
 
 def _score(words: Sequence[str], tool: Tool) -> float:
-    """How well a tool matches these words: the mean of their scores."""
+    """Return how well a tool matches the words: the mean of the scores of the words."""
     from rapidfuzz import fuzz, process
 
     name = tool.name.casefold().replace("_", " ").split()
     about = tool.description.casefold().split()
 
     def alike(word: str) -> float:
+        """Return how similar a word is to one of the tool, up to 100; 0 if too little."""
         if word in name:
             return 100.0
+        # A word that only the description has counts a tenth less.
         in_name = process.extractOne(word, name, scorer=fuzz.ratio)
         in_words = process.extractOne(word, about, scorer=fuzz.ratio)
         likeness = max(
@@ -113,11 +120,18 @@ def _describe(tool: Tool) -> str:
 
 
 def _list_names(tools: Sequence[Tool]) -> Iterator[str]:
-    """Names with a gist while there is room, then names, then the number of the rest."""
+    """Yield the names of tools with summaries while there is space, then names alone.
+
+    The last item says how many tools are left out.
+    """
     chars_left = _MAX_LIST_CHARS
     for index, item in enumerate(tools):
         gist = f"{item.name} ({_summarize(item.description)})"
-        line = gist if len(gist) <= chars_left - 12 * (len(tools) - index) else item.name
+        line = (
+            gist
+            if len(gist) <= chars_left - _RESERVED_CHARS * (len(tools) - index)
+            else item.name
+        )
         if len(line) > chars_left:
             yield f"and {len(tools) - index} more"
             return
@@ -126,6 +140,7 @@ def _list_names(tools: Sequence[Tool]) -> Iterator[str]:
 
 
 def _summarize(description: str) -> str:
+    """Return the first sentence of a description as one short line."""
     first = description.split(". ")[0].rstrip(".")
     words = first
     if not first.isprintable():  # an MCP server may send anything
@@ -134,6 +149,7 @@ def _summarize(description: str) -> str:
 
 
 def _unknown_tool(name: str, deferred: Sequence[Tool]) -> str:
+    """Return why a call of `name` failed: it was called wrongly, or does not exist."""
     names = [tool.name for tool in deferred]
     if name in names:
         return (

@@ -1,7 +1,7 @@
-"""The tool `tree`: the names below a directory, indented, to a depth.
+"""The tool `tree`: lists the names below a directory, indented, to a maximum depth.
 
-It lists each directory as `list_files` does, from the top down, so that the limit cuts off the
-deepest entries. Links are not followed. `glob` finds files by name.
+Directories near the top are listed first, so the limit omits the deepest entries. Links are not
+followed. `find` has the tools that list one directory and find files by name.
 """
 
 import os
@@ -38,19 +38,20 @@ async def tree(
 
 
 class _Directory:
-    """One directory of the tree. `left_out` counts names for which there was no room."""
+    """One directory of the tree. `left_out` counts the names that exceed the limit."""
 
     def __init__(self, real: Real, rules: Ignores, depth: int) -> None:
         self.real, self.rules, self.depth = real, rules, depth
         self.items: list[DirectoryEntry] = []
         self.below: dict[str, _Directory] = {}
-        self.opened, self.left_out, self.ignored = False, 0, 0
+        self.left_out, self.ignored = 0, 0
 
 
 def _tree(path: str, depth: int, files: Files) -> Reply:
+    """Return the tree below a directory, and remarks about what is left out."""
     real, name = find_directory(path, files)
     top = _Directory(real, files.tree.rules(real), depth)
-    top_items = items_in_order(real, top.rules, files)  # a failure here fails the call
+    top_items = items_in_order(real, top.rules, files)  # an error here makes the call fail
     _fill(top, top_items, _MAX_NAMES)
     opened, unreadable = _fill_below(top, files)
     lines = list(_lines(top, ""))
@@ -64,18 +65,17 @@ def _tree(path: str, depth: int, files: Files) -> Reply:
         remarks.append(f"({shown} names, and no more: give the path of a part)")
     if unreadable:
         left_out = len(unreadable) - _UNREADABLE_SHOWN
-        named = "; ".join(unreadable[:_UNREADABLE_SHOWN])
-        remarks.append(
-            f"Not listed: {named}{f'; and {left_out:,} left_out' if left_out > 0 else ''}."
-        )
+        reasons = "; ".join(unreadable[:_UNREADABLE_SHOWN])
+        more_text = f"; and {left_out:,} more" if left_out > 0 else ""
+        remarks.append(f"Not listed: {reasons}{more_text}.")
     text = "\n".join((*(lines or [f"{name} is empty."]), *remarks))
     return Reply(text, (Note(f"showed {shown:,} names below {name}"),))
 
 
 def _fill_below(top: _Directory, files: Files) -> tuple[list[_Directory], list[str]]:
-    """Open the directories below, the nearest first, while there is room.
+    """List the directories below `top`, the nearest first, while there is space.
 
-    Returns all that are open, and why others could not be listed.
+    Return the listed directories, and a clause for each one that cannot be listed.
     """
     opened, unreadable, names_left = [top], list[str](), _MAX_NAMES - len(top.items)
     waiting = deque([top])
@@ -101,15 +101,17 @@ def _fill_below(top: _Directory, files: Files) -> tuple[list[_Directory], list[s
 
 
 def _fill(
-    parent: _Directory, items: list[tuple[DirectoryEntry, bool]], max_chars: int
+    parent: _Directory, items: list[tuple[DirectoryEntry, bool]], max_names: int
 ) -> None:
+    """Add the entries that git does not ignore, at most `max_names`, and count the others."""
     visible = [item for item, ignored in items if not ignored]
-    parent.items = visible[: min(max_chars, _MAX_NAMES_OF_ONE)]
+    parent.items = visible[: min(max_names, _MAX_NAMES_OF_ONE)]
     parent.left_out = len(visible) - len(parent.items)
     parent.ignored = sum(ignored and item.name != ".git" for item, ignored in items)
 
 
 def _lines(parent: _Directory, indent: str) -> Iterator[str]:
+    """Yield the lines for the entries of a directory and, indented, of those below it."""
     for item in parent.items:
         name = f"{indent}{escape_name(item.name)}"
         if item.kind == "directory":

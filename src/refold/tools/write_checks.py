@@ -1,13 +1,13 @@
-"""Checks a change of a file: that it still parses, and that most of it stays.
+"""Checks a change of a file: whether it can still be parsed, and how much of it is lost.
 
-Both checks compare the file with what it was, and read nothing else: no request, no language of
-the user. `code.edit_checks` asks language servers for more.
+Both checks only compare the new text of the file with the old one. They do not read the
+request, so they work for every human language. `code.edit_checks` asks language servers for
+more.
 
-Earlier checks parsed requests in English, for small models. On twenty tasks for which they
-had not been tuned, a 1.5B model did 18 with them and 17 without, and destroyed nothing
-either way, so they were removed: they were 29 % of the engine's lines, for one language. A
-change that breaks the syntax is noted and not refused, because edits in several steps are
-legitimate.
+Earlier checks parsed requests in English, for small models. On twenty tasks for which they had
+not been tuned, a 1.5B model did 18 with them and 17 without, and destroyed nothing either way,
+so they were removed: they were 29 % of the engine's lines, for one language. A change that
+breaks the syntax is noted and not refused, because edits in several steps are legitimate.
 """
 
 from collections import Counter
@@ -24,11 +24,11 @@ from refold.values.printable_names import escape_name
 _MAX_PARSED_CHARS = 1_000_000
 _MAX_YAML_CHARS = 100_000  # parsing this takes about a second
 _MAX_ERROR_CHARS = 200
-_MIN_LINES = 20  # of a file that an overwrite must not halve unread
+_MIN_LINES = 20  # a smaller file may be replaced without reading it
 
 
 def add_syntax_note(reply: Reply, name: str, before: str, after: str) -> Reply:
-    """`reply` with the `syntax_note`, if there is one, for the model and the user."""
+    """Return `reply` with the `syntax_note`, if there is one, for the model and the user."""
     note = syntax_note(name, before, after)
     if not note:
         return reply
@@ -36,10 +36,10 @@ def add_syntax_note(reply: Reply, name: str, before: str, after: str) -> Reply:
 
 
 def syntax_note(name: str, before: str, after: str) -> str:
-    """A sentence if `before` could be parsed and `after` cannot; "" otherwise.
+    """Return a sentence if `before` can be parsed and `after` cannot; otherwise "".
 
-    The suffix of `name` selects the parser. A file that did not parse before is left alone: it may
-    be a template, or have a dialect that is not known here.
+    The suffix of `name` selects the parser. If `before` cannot be parsed, the file may be a
+    template or have an unknown dialect. Long files are not parsed.
     """
     parse = _parser(name)
     limit = _MAX_YAML_CHARS if parse is _parse_yaml else _MAX_PARSED_CHARS
@@ -54,9 +54,11 @@ def syntax_note(name: str, before: str, after: str) -> str:
 def check_loss(
     real: Real, name: str, before: str, after: str, unread: Collection[str]
 ) -> None:
-    """Refuse an overwrite that drops more than half of a file that the model has not read.
+    """Refuse to drop more than half of the lines of a file that the model has not seen
+    unchanged.
 
-    `unread` are the files that it has changed since it last read them. Raises `ToolFailed`.
+    `unread` are the files that have changed since the model last read them. Short files are not
+    checked. Raises `ToolFailed`.
     """
     if escape_name(real) not in unread:
         return
@@ -71,6 +73,7 @@ def check_loss(
 
 
 def _parser(name: str) -> Callable[[str], object] | None:
+    """Return a function that raises an error for invalid syntax; None for other files."""
     match name.rpartition(".")[2].lower():
         case "json" | "ipynb":
             from json import loads
@@ -89,15 +92,18 @@ def _parser(name: str) -> Callable[[str], object] | None:
 
 
 def _parse_python(text: str) -> None:
-    import ast
+    """Raise the error of the parser if the text is not valid Python."""
     import warnings
+
+    from refold.values.python_syntax import parse_module
 
     # Warnings, for example about escapes, would be printed on the screen.
     warnings.filterwarnings("ignore", module=r"<changed file>\Z")
-    ast.parse(text, "<changed file>")
+    parse_module(text, "<changed file>")
 
 
 def _parse_yaml(text: str) -> None:
+    """Raise `ValueError` if the text is not valid YAML."""
     import yaml
 
     try:
@@ -107,6 +113,7 @@ def _parse_yaml(text: str) -> None:
 
 
 def _parse_error(parse: Callable[[str], object], text: str) -> str:
+    """Return the message of the syntax error in `text`, or ""."""
     try:
         parse(text)
     except (ValueError, SyntaxError) as error:

@@ -1,11 +1,10 @@
-"""The runtime of the full screen: turns keys into messages, and performs commands.
+"""The runtime of the full screen: converts keys to messages, and performs commands.
 
-`update` and `view` are pure; everything that waits, writes or asks is here, in `following`
-and in `host`. A frame is painted only if something has changed.
+`update` and `view` are pure. Code that waits, writes or asks is here, in `following` and in
+`host`. A frame is painted only if something on it has changed.
 
-There is no framework, because its cost is paid for every key: with 10,000 blocks Textual
-took 14 ms for a key at the median and 185 ms at the 99th percentile, and this takes 0.6 and
-1.0 ms.
+No framework is used, because it would slow down every key: with 10,000 blocks, Textual took 14
+ms for a key at the median and 185 ms at the 99th percentile; this module takes 0.6 and 1.0 ms.
 """
 
 import os
@@ -34,7 +33,7 @@ from refold.commands.session_lines import (
     is_cut_off,
     sentence,
 )
-from refold.commands.table import command_in
+from refold.commands.table import command_name
 from refold.console import plan_prompt as plans
 from refold.console.bell import Bell, notice_sequence, show_desktop_notice
 from refold.console.capabilities import (
@@ -70,7 +69,7 @@ from refold.views.escape import escape_to_one_line
 from refold.views.styled import Line, line
 
 _TICK_SECONDS = 0.1  # between two steps of the spinner
-_FROM_PERSON = m.Key | m.Typed | m.Paste | m.Mouse
+_INPUT_MESSAGES = m.Key | m.Typed | m.Paste | m.Mouse
 _PERSON_LEFT = "the person has left"
 
 
@@ -81,17 +80,22 @@ async def run(
     typed: str | None = None,
     background: BackgroundWork | None = None,
 ) -> int:
-    """Run the full screen until the person leaves. Return the exit code."""
+    """Run the full screen for the session until the user leaves. Return the exit code.
+
+    `first_words` and `images` are a first message. `typed` is the part of it that the user
+    wrote. `background` runs in the background and reports lines to print.
+    """
     return await App(session, background or do_no_background_work).run(
         first_words, images, typed
     )
 
 
 def check_terminal(environ: Mapping[str, str]) -> None:
-    """Raise `BadInput` for a terminal on which no screen can be drawn."""
+    """Raise `BadInput` if the terminal cannot show a full screen."""
     term = environ.get("TERM", "")
-    known = None if is_dumb(environ) else read_terminfo(term)
-    if is_dumb(environ) or (known is not None and not known.full):
+    terminfo = None if is_dumb(environ) else read_terminfo(term)
+    lacks_cursor = terminfo is not None and not terminfo.full
+    if is_dumb(environ) or lacks_cursor:
         raise BadInput(
             f"the terminal {escape_to_one_line(term) or '(TERM is not set)'} cannot place and hide its "
             "cursor, as the full screen does: use refold --display plain"
@@ -99,6 +103,7 @@ def check_terminal(environ: Mapping[str, str]) -> None:
 
 
 def _greet(session: Session, printer: Printer) -> None:
+    """Print the heading and the notices of the session, and a turn that was cut off."""
     printer.print_line(heading(session))
     for notice in session.notices():
         printer.print_text(escape_to_one_line(notice), "warn")
@@ -107,6 +112,7 @@ def _greet(session: Session, printer: Printer) -> None:
 
 
 async def _stop_turn(session: Session, reason: str) -> None:
+    """Stop the turn that this process runs, and wait briefly for its end."""
     if session.view.turn.seq and session.owns_turns:
         await session.interrupt(reason=reason)
         with anyio.move_on_after(2):
@@ -115,11 +121,11 @@ async def _stop_turn(session: Session, reason: str) -> None:
 
 
 class App:
-    """One terminal, and the session that it shows now."""
+    """The runtime of one terminal, with the session that it shows."""
 
     def __init__(self, session: Session, background: BackgroundWork) -> None:
         settings, config, environ = session.settings.terminal, session.config, os.environ
-        self._beside = background
+        self._background = background
         self._capabilities = detect_capabilities(
             sys.stdout, environ, display="line", theme=settings.theme
         )
@@ -147,15 +153,15 @@ class App:
         self._terminal = ScreenContext(session, self._printer, reader, self)
         self._bell = Bell(anyio.current_time, session.settings.notify_seconds)
         self._history = open_history(config.history_file, lambda text: text, config.mask)
-        self._left, self._turning = anyio.Event(), anyio.Event()
+        self._has_left, self._turn_began = anyio.Event(), anyio.Event()
         if settings.vi:
             reader.use_vi_keys(enabled=True)
-        self._live = anyio.CancelScope()
-        self._following: SessionFollower | None = None
+        self._follow_scope = anyio.CancelScope()
+        self._follower: SessionFollower | None = None
         self._completer, self._clipboard = Completer(session, self.post), Clipboard(environ)
         self._delayed = list[str]()
         self._shell: ShellDisplay | None = None
-        self._shells = anyio.Lock()
+        self._shell_lock = anyio.Lock()
 
     @property
     def session(self) -> Session:
@@ -164,6 +170,8 @@ class App:
     async def run(
         self, first_words: str, images: Sequence[ImageData], typed: str | None
     ) -> int:
+        """Run the screen until the user leaves. Return the exit code."""
+
         async def show_until_left() -> None:
             async with anyio.create_task_group() as self._group:
                 earlier = list(self._history.load_history_strings())
@@ -175,10 +183,10 @@ class App:
                 self._group.start_soon(self._read)
                 self._group.start_soon(self._tick)
                 self._group.start_soon(self._terminal.let_processes_join)
-                self._group.start_soon(self._beside, self._printer.print_text)
+                self._group.start_soon(self._background, self._printer.print_text)
                 if first_words or images:
                     await self._terminal.say(first_words, images, typed=typed)
-                await self._left.wait()
+                await self._has_left.wait()
                 await self._stop_this_turn(_PERSON_LEFT)
                 self._group.cancel_scope.cancel()
 
@@ -194,54 +202,53 @@ class App:
     _group: TaskGroup
 
     def post(self, message: m.Message) -> None:
-        if isinstance(message, _FROM_PERSON):
+        """Update the state by a message, and perform the commands that `update` returns."""
+        if isinstance(message, _INPUT_MESSAGES):
             self._bell.note_key()
         self.model, commands = update(self.model, message)
-        self._foreground.request_frame(keyed=isinstance(message, _FROM_PERSON))
+        self._foreground.request_frame(keyed=isinstance(message, _INPUT_MESSAGES))
         if self.model.screen.view.turn.seq:
-            self._turning.set()
+            self._turn_began.set()
         for command in commands:
             self._perform(command)
 
     async def _read(self) -> None:
         await self._foreground.run()
-        self._left.set()  # the terminal is gone
+        self._has_left.set()  # the terminal was closed
 
     async def _tick(self) -> None:
-        """Post ticks while a turn runs; an idle screen is never woken."""
+        """Post a tick regularly while a turn runs. Without a turn, the process sleeps."""
         while True:
-            await self._turning.wait()
+            await self._turn_began.wait()
             while self.model.screen.view.turn.seq:
                 await anyio.sleep(_TICK_SECONDS)
                 self.post(m.Tick(time.time()))
-            self._turning = anyio.Event()
-
-    # The session that is shown.
+            self._turn_began = anyio.Event()
 
     async def show_session(self, session: Session) -> None:
-        """Show this session from its first event."""
-        self._live.cancel()
-        self._live, self._completer = anyio.CancelScope(), Completer(session, self.post)
+        """Show another session, from its first event."""
+        self._follow_scope.cancel()
+        self._follow_scope = anyio.CancelScope()
+        self._completer = Completer(session, self.post)
         body = list[Line]()
-        self._following = SessionFollower(
+        self._follower = SessionFollower(
             session, self, self._row_printer(body.extend),
             ScreenReader(self._questions, self._foreground.edit_text, body),
         )  # fmt: skip
-        await self._following.load()
+        await self._follower.load()
         _greet(session, self._printer)
         if not is_cut_off(session):
-            self._following.may_work.set()
-        self._group.start_soon(self._following.run, self._live)
+            self._follower.may_work.set()
+        self._group.start_soon(self._follower.run, self._follow_scope)
 
-    async def _press_ctrl_c(self) -> None:  # Ctrl+C came as a signal
+    async def _press_ctrl_c(self) -> None:  # Ctrl+C, received as a signal
         self.post(m.Key("ctrl+c", anyio.current_time()))
 
     async def _stop_this_turn(self, reason: str) -> None:
         await _stop_turn(self.session, reason)
 
-    # Commands.
-
     def _perform(self, command: m.Command) -> None:
+        """Perform a command. If it waits for something, start a task for it."""
         match command:
             case m.Answer() | m.Picked() | m.Selected():
                 self._questions.accept(command)
@@ -252,9 +259,9 @@ class App:
             case m.Repaint():
                 self._foreground.repaint()
             case m.Quit():
-                self._left.set()
-            case m.Watch() | m.Follow() if self._following is not None:
-                self._following.watch(command)
+                self._has_left.set()
+            case m.Watch() | m.Follow() if self._follower is not None:
+                self._follower.watch(command)
             case m.WakeAfter(seconds):
                 self._start_task(partial(_wake_after, seconds, self.post))
             case (
@@ -269,6 +276,8 @@ class App:
                 self._start_task(partial(self._carry_out, command))
 
     def _start_task(self, function: Callable[[], Awaitable[None]]) -> None:
+        """Run a function in a task of its own, and print its error if it fails."""
+
         async def start_guarded() -> None:
             try:
                 await function()
@@ -281,6 +290,7 @@ class App:
         self,
         command: m.FindMatches | m.Complete | m.Copy | m.PasteImage | m.MeasureImages,
     ) -> None:
+        """Carry out a command that looks something up or copies it, and post the result."""
         match command:
             case m.FindMatches(number, query):
                 await self._questions.search(number, query)
@@ -296,6 +306,7 @@ class App:
                 await self._images.measure(names)
 
     async def _carry_out(self, command: m.Command) -> None:
+        """Carry out a command for the session or the terminal. Ignore other commands."""
         match command:
             case m.Send(order):
                 await self._send(order)
@@ -320,16 +331,19 @@ class App:
 
     async def _send(self, order: Order) -> None:
         await self.session.send(order)
-        if isinstance(order, Interrupt):  # a turn that was cut off ends, too
+        # this also ends a turn that was cut off
+        if isinstance(order, Interrupt):
             self.wake_turn_loop()
 
     async def _submit(self, text: str, when: Literal["now", "next"]) -> None:
+        """Run the text if it is a slash command, or else send it as a message."""
         if self._terminal.commands.is_command(text):
             await self._run_command(text)
         else:
             await self._terminal.say(text, self._clipboard.images_in(text), when=when)
 
     def display_for(self, command: str) -> ShellDisplay:
+        """Return a new display for a shell command, and remember it as the current one."""
         self._shell = ShellDisplay(
             command, self.post, lambda: shell_output_width(divide_screen(self.model).text_width),
             self._foreground.lend_terminal,
@@ -337,17 +351,18 @@ class App:
         return self._shell
 
     def wake_turn_loop(self) -> None:
-        if self._following is not None:
-            self._following.wake_for_order()
+        if self._follower is not None:
+            self._follower.wake_turn_loop()
 
     async def _run_command(self, typed: str) -> None:
-        name = (command_in(typed) or ("",))[0]
-        works = self.session.view.turn.seq and not is_cut_off(self.session)
-        if works and not self._terminal.commands.is_immediate(typed):
+        """Run a command now, or after the turn if it must not run during one."""
+        name = command_name(typed)
+        is_working = self.session.view.turn.seq and not is_cut_off(self.session)
+        if is_working and not self._terminal.commands.is_immediate(typed):
             self._printer.print_text(f"after this turn: {escape_to_one_line(typed)}", "dim")
             self._delayed.append(typed)
             return
-        if name != "shell":  # its command is in the transcript, as a message
+        if name != "shell":  # a shell command is shown in the transcript, as a message
             self.post(
                 m.RowsPrinted(
                     (line(f"› {escape_to_one_line(typed)}", "person"),), begins=True
@@ -357,18 +372,20 @@ class App:
         else:
             await self._run_shell(typed)
         if self._terminal.leaving:
-            self._left.set()
+            self._has_left.set()
 
     async def _run_shell(self, typed: str) -> None:
-        """Run a `!command`, one after the other."""
-        if self._shells.locked():
+        """Run a `!command`. If several are typed, each waits for the one before it."""
+        if self._shell_lock.locked():
             text = f"after the running command: {escape_to_one_line(typed)}"
             self._printer.print_text(text, "dim")
-        async with self._shells:
+        async with self._shell_lock:
             await self._terminal.commands.run(typed)
             self.post(m.ShellEnded())
 
     def run_delayed(self) -> None:
+        """Run the commands that were typed during a turn and had to wait for its end."""
+
         async def run() -> None:
             while self._delayed:
                 await self._terminal.commands.run(self._delayed.pop(0))

@@ -1,4 +1,4 @@
-"""The input at the bottom of the screen: its field, the history and the completion menu. Pure."""
+"""The input at the bottom of the screen: text field, history and completion menu. Pure."""
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -7,27 +7,30 @@ from refold.tui import editing
 from refold.tui.text_field import Edit, TextField, clear
 from refold.views.picker import CompletionItem
 
-_MAX_INPUTS = 500  # of the history
+_MAX_INPUTS = 500  # in the history
 
 
 class Composer(Struct, frozen=True):
-    """The input. `at` is the position in the history, `draft` the text typed before browsing it."""
+    """The input. `at` is its position in the history, `draft` the text that was typed before
+    that.
+    """
 
     field: TextField = TextField()
     history: tuple[str, ...] = ()
     at: int = -1  # -1: not in the history, 0: the newest input
     draft: str = ""
     offers: tuple[CompletionItem, ...] = ()
-    chosen: int = -1  # of the offers
+    chosen: int = -1  # the index of the selected completion
     search: str | None = None  # the words that Ctrl+R searches for
 
     @property
     def before(self) -> str:
+        """The text before the cursor."""
         return self.field.text[: self.field.at]
 
     @property
     def suggestion(self) -> str:
-        """Return the rest of the newest input that begins with the typed text."""
+        """The rest of the newest entry of the history that begins with the typed text, or ""."""
         text = self.field.text
         if not text or self.field.at < len(text) or "\n" in text or self.at >= 0:
             return ""
@@ -36,13 +39,14 @@ class Composer(Struct, frozen=True):
 
 
 def insert(composer: Composer, text: str) -> Composer:
+    """Return the input after typed characters: text, a search, or commands of vi."""
     if composer.search is not None:
         return search_history(composer, composer.search + text)
     if composer.field.mode == "insert":
         return _after_edit(
             composer, editing.type_into(composer.field, text, composer.history)
         )
-    for letter in text:  # a command: `j` and `k` also reach earlier inputs
+    for letter in text:  # as commands of vi, `j` and `k` also reach earlier inputs
         edit = editing.type_into(composer.field, letter, composer.history)
         composer = _after_edit(composer, edit)
     return composer
@@ -57,16 +61,16 @@ def with_text(composer: Composer, text: str) -> Composer:
 
 
 def is_same_place(composer: Composer, other: Composer) -> bool:
-    """Return True if both have the same text and the same cursor."""
-    one, two = composer.field, other.field
-    return (one.text, one.at) == (two.text, two.at)
+    """Return whether the text and the cursor of both are the same."""
+    first_field, second_field = composer.field, other.field
+    return (first_field.text, first_field.at) == (second_field.text, second_field.at)
 
 
 def expects_vi_command(composer: Composer) -> bool:
-    """Return True if the next character starts a vi command."""
+    """Return whether the next character begins a command of vi."""
     field = composer.field
-    begun = field.pending or field.selected or composer.search is not None
-    return field.mode == "normal" and not begun
+    has_begun = field.pending or field.selected or composer.search is not None
+    return field.mode == "normal" and not has_begun
 
 
 def with_vi_keys(composer: Composer, enabled: bool) -> Composer:
@@ -75,9 +79,9 @@ def with_vi_keys(composer: Composer, enabled: bool) -> Composer:
 
 
 def draft_of(composer: Composer) -> str:
-    """Return the text being typed, also while the history is browsed."""
-    looking = composer.at >= 0 or composer.search is not None
-    return composer.draft if looking else composer.field.whole
+    """Return the text that the user has typed, even if another input is shown from the history."""
+    is_browsing = composer.at >= 0 or composer.search is not None
+    return composer.draft if is_browsing else composer.field.whole
 
 
 def clear_field(composer: Composer) -> Composer:
@@ -85,21 +89,20 @@ def clear_field(composer: Composer) -> Composer:
 
 
 def remember_input(composer: Composer, text: str) -> Composer:
-    """Return the history with this input added, unless it repeats the last one."""
+    """Return the input with `text` added to the history, unless it is the last entry already."""
     if not text.strip() or composer.history[-1:] == (text,):
         return composer
     return replace(composer, history=(*composer.history, text)[-_MAX_INPUTS:])
 
 
 def press_key(composer: Composer, key: str) -> Composer | None:
-    """Return the composer after a key, or None if it does not use the key."""
+    """Return the input after a key, or None if the key means nothing here."""
     if composer.search is not None:
         return _press_key_in_search(composer, key)
-    if (
-        composer.offers
-        and (press_menu_key := _press_key_in_menu(composer, key)) is not None
-    ):
-        return press_menu_key
+    if composer.offers:
+        after_menu_key = _press_key_in_menu(composer, key)
+        if after_menu_key is not None:
+            return after_menu_key
     field = composer.field
     match key:
         case "ctrl+r" if composer.history:
@@ -108,9 +111,9 @@ def press_key(composer: Composer, key: str) -> Composer | None:
             return _with_field(composer, editing.insert_text(field, composer.suggestion))
         case "ctrl+j" | "shift+enter":
             return _with_field(composer, editing.insert_text(field, "\n"))
-        case "ctrl+v" if field.mode == "insert":  # an image
+        case "ctrl+v" if field.mode == "insert":  # pastes an image
             return None
-        case "ctrl+g" if not field.selected:  # the user's editor
+        case "ctrl+g" if not field.selected:  # opens the user's editor
             return None
         case _:
             edit = editing.press_key(field, key, composer.history)
@@ -120,14 +123,17 @@ def press_key(composer: Composer, key: str) -> Composer | None:
 def with_offers(
     composer: Composer, before: str, offers: tuple[CompletionItem, ...]
 ) -> Composer:
-    """Return the composer with these completions, unless its text has changed since."""
+    """Return the input with these completions for the text `before` the cursor.
+
+    If that text has changed since, return the input unchanged.
+    """
     if before != composer.before or composer.search is not None:
         return composer
     return replace(composer, offers=offers, chosen=-1)
 
 
 def accept_completion(composer: Composer, index: int) -> Composer:
-    """Accept the completion with this number."""
+    """Return the input after the completion with this index was accepted."""
     offer = composer.offers[index]
     field = composer.field
     start = field.at - offer.instead_of
@@ -137,6 +143,7 @@ def accept_completion(composer: Composer, index: int) -> Composer:
 
 
 def recall_older(composer: Composer) -> Composer:
+    """Return the input with the next older entry of the history. Typed text becomes the draft."""
     if composer.at + 1 >= len(composer.history):
         return composer
     draft = composer.field.text if composer.at < 0 else composer.draft
@@ -148,6 +155,7 @@ def recall_older(composer: Composer) -> Composer:
 
 
 def recall_newer(composer: Composer) -> Composer:
+    """Return the input with the next newer entry of the history; after the newest, the draft."""
     if composer.at < 0:
         return composer
     index = composer.at - 1
@@ -156,7 +164,10 @@ def recall_newer(composer: Composer) -> Composer:
 
 
 def search_history(composer: Composer, text: str, *, further: bool = False) -> Composer:
-    """Find the newest input with these words; with `further`, the next older one."""
+    """Return the input with the newest entry of the history that contains `text`.
+
+    With `further`, only entries that are older than the current one are searched.
+    """
     start = composer.at + 1 if further else 0
     for index in range(start, len(composer.history)):
         entry = composer.history[-1 - index]
@@ -167,7 +178,9 @@ def search_history(composer: Composer, text: str, *, further: bool = False) -> C
 
 
 def _after_edit(composer: Composer, edit: Edit) -> Composer:
-    """Return the composer after an edit; beyond the first or last line is the history."""
+    """Return the input after an edit. Above the first and below the last line, the history
+    begins.
+    """
     if edit.beyond:
         composer = replace(composer, field=edit.field)
         for _ in range(min(abs(edit.beyond), len(composer.history) + 1)):
@@ -175,22 +188,21 @@ def _after_edit(composer: Composer, edit: Edit) -> Composer:
         return composer
     new = replace(composer, field=edit.field)
     unchanged = composer.at >= 0 and edit.field.text == composer.field.text
-    return (
-        new
-        if unchanged or is_same_place(new, composer)
-        else _with_field(composer, edit.field)
-    )
+    if unchanged or is_same_place(new, composer):
+        return new
+    return _with_field(composer, edit.field)
 
 
 def _field_with_text(composer: Composer, text: str) -> TextField:
-    """Put another text into the field, with the cursor at its end."""
-    commands = composer.field.mode == "normal" and not text.endswith("\n")
-    return editing.with_text_at(
-        composer.field, text, max(len(text) - (1 if commands else 0), 0)
-    )
+    """Return the field with `text` as its text, and the cursor at its end."""
+    cursor = len(text)
+    if text and composer.field.mode == "normal" and not text.endswith("\n"):
+        cursor -= 1  # in this mode, the cursor is on the last character
+    return editing.with_text_at(composer.field, text, cursor)
 
 
 def _press_key_in_search(composer: Composer, key: str) -> Composer | None:
+    """Return the input after a key in the search, or None if the key means nothing here."""
     match key:
         case "ctrl+r":
             return search_history(composer, composer.search or "", further=True)
@@ -206,6 +218,7 @@ def _press_key_in_search(composer: Composer, key: str) -> Composer | None:
 
 
 def _press_key_in_menu(composer: Composer, key: str) -> Composer | None:
+    """Return the input after a key in the menu, or None if the key is not for the menu."""
     count = len(composer.offers)
     match key:
         case "tab" if composer.chosen < 0:

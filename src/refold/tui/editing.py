@@ -1,7 +1,7 @@
-"""Edits a text field by keys, letters and pastes. Pure.
+"""Edits a text field by keys, characters and pastes. Pure.
 
-The keys are those of the line editor of the line terminal: `headless_editor` runs it
-without a terminal. What Enter, history and completion do is decided in `composer`.
+The keys mean the same as in the line terminal: `headless_editor` runs the line editor without a
+terminal. `composer` decides what Enter, the history and completion do.
 """
 
 from collections.abc import Sequence
@@ -15,42 +15,44 @@ from refold.views.pastes import clean_paste, paste_label
 if TYPE_CHECKING:
     from refold.tui.headless_editor import HeadlessEditor
 
-MAX_TYPED_CHARS = 200  # at once; more are not typed keys
-# Keys that are not for the text of a field.
+MAX_TYPED_CHARS = 200  # at once; a longer text was not typed
+# Keys that do not edit the text of a field.
 _OTHER_KEYS = frozenset({
     "enter", "alt+enter", "tab", "shift+tab", "ctrl+c", "ctrl+j", "ctrl+l", "ctrl+z", "pageup", "pagedown",
     "ctrl+up", "ctrl+down",
 })  # fmt: skip
-# Emacs keys that work in the insert mode of vi, too, beside those with Alt.
-_IN_INSERT = frozenset({
+# Emacs keys that also work in the insert mode of vi, besides those with Alt.
+_INSERT_MODE_KEYS = frozenset({
     "ctrl+a", "ctrl+b", "ctrl+d", "ctrl+e", "ctrl+f", "ctrl+y", "ctrl+_", "ctrl+left", "ctrl+right",
 })  # fmt: skip
 
 
 def press_key(field: TextField, key: str, history: Sequence[str] = ()) -> Edit | None:
-    """Return the field after a key, or None if the key does nothing to it."""
+    """Return the field after a key, or None if the key has no effect."""
     from refold.tui.headless_editor import key_presses
 
     keys = key_presses(key)
     if not keys or key in _OTHER_KEYS or (key == "esc" and not _handles_esc(field)):
         return None
-    emacs = field.mode == "insert" and (key.startswith("alt+") or key in _IN_INSERT)
+    emacs = field.mode == "insert" and (key.startswith("alt+") or key in _INSERT_MODE_KEYS)
     edit = _editor().press(field, keys, history, emacs=emacs)
-    same = (
+    is_unchanged = (
         _visible_state(edit.field) == _visible_state(field)
         and edit.field.kept is field.kept
     )
-    return None if same and not edit.beyond else edit
+    return None if is_unchanged and not edit.beyond else edit
 
 
 def edit_field(field: TextField, key: str) -> TextField | None:
-    """Return a field without a history after a key."""
+    """Return the field after a key, or None if the key has no effect; for fields without a
+    history.
+    """
     edit = press_key(field, key)
     return None if edit is None else edit.field
 
 
 def type_into(field: TextField, text: str, history: Sequence[str] = ()) -> Edit:
-    """Return the field after these characters; in vi's normal mode they are commands."""
+    """Return the field after typed characters. In the normal mode of vi, they are commands."""
     from refold.tui.headless_editor import key_presses
 
     inserts = field.mode == "insert" and not field.pending
@@ -61,7 +63,7 @@ def type_into(field: TextField, text: str, history: Sequence[str] = ()) -> Edit:
 
 
 def insert_text(field: TextField, text: str) -> TextField:
-    """Return the field with this text inserted at the cursor."""
+    """Return the field with `text` inserted at the cursor."""
     cursor = field.at
     return with_text_at(
         field, field.text[:cursor] + text + field.text[cursor:], cursor + len(text)
@@ -69,16 +71,16 @@ def insert_text(field: TextField, text: str) -> TextField:
 
 
 def insert_paste(field: TextField, text: str) -> TextField:
-    """Return the field after a paste. A long one is folded into one character."""
+    """Return the field with `text` pasted at the cursor. A long paste takes only one character."""
     clean = clean_paste(text)
     if not paste_label(clean) or len(field.pastes) >= MAX_PASTES:
         return insert_text(field, clean)
-    sign = chr(FIRST_PASTE + len(field.pastes))
-    return insert_text(replace(field, pastes=(*field.pastes, clean)), sign)
+    placeholder = chr(FIRST_PASTE + len(field.pastes))
+    return insert_text(replace(field, pastes=(*field.pastes, clean)), placeholder)
 
 
 def with_text_at(field: TextField, text: str, cursor: int) -> TextField:
-    """Return the field with this text instead, as an edit that can be undone."""
+    """Return the field with `text` as its text. This edit can be undone."""
     return _editor().replace_text(field, text, cursor)
 
 
@@ -89,7 +91,7 @@ def _editor() -> "HeadlessEditor":
 
 
 def _handles_esc(field: TextField) -> bool:
-    """Return True if Esc has a mode, command or selection to end."""
+    """Return whether Esc has an effect in the field: it ends a mode, a command or a selection."""
     if not field.vi:
         return False
     return field.mode != "normal" or bool(field.pending or field.selected)

@@ -1,7 +1,7 @@
-"""Follows the session that is shown: its events, its turns and its questions.
+"""Follows the session on the screen: its events, its turns and its questions.
 
-Events become messages for `update`; turns run until nothing is left to do; questions and
-plans are put one after the other, as in the line terminal.
+Events become messages for `update`. Turns run until nothing is left to do. Questions and plans
+are shown one after the other, as in the line terminal.
 """
 
 import time
@@ -52,40 +52,48 @@ from refold.views.question_keys import DraftMessage
 from refold.views.screen.screen import screen_of
 from refold.views.styled import Line
 
-_GROUPING_SECONDS = (
-    0.3  # seconds for which a question waits for others of the same response
-)
-_POLL_SECONDS = (
-    1.0  # seconds between two reads of a watched command or of a panel's content
-)
-# Events of a session beyond which its end is shown before all of it is folded.
+# seconds for which a question waits for others of the same response
+_GROUPING_SECONDS = 0.3
+# seconds between two reads of a watched command or of a panel's content
+_POLL_SECONDS = 1.0
+# If a session has more events, its end is shown before all of it is folded.
 _LONG_SESSION_EVENTS = 2_000
-_MAX_TAIL_EVENTS = 400  # events of that end, at most
-_MAX_LAST_LINE_BYTES = 4_000  # of output in which the last line of a command is searched
+_MAX_TAIL_EVENTS = 400  # events of the end that is shown first
+# the part of the output in which a command's last line is searched
+_MAX_LAST_LINE_BYTES = 4_000
 
 
 class Display(Protocol):
-    """What shows a session: the runtime of the full screen."""
+    """Shows a session. The runtime of the full screen implements it."""
 
     @property
-    def plans(self) -> plans.PlanQueue: ...
-    def post(self, message: Message) -> None: ...
-    def print_row(self, row: Line) -> None: ...
+    def plans(self) -> plans.PlanQueue:
+        """The queue from which plans to ask about are taken."""
+        ...
+
+    def post(self, message: Message) -> None:
+        """Update the state of the screen by a message."""
+        ...
+
+    def print_row(self, row: Line) -> None:
+        """Print a row at the end of the transcript."""
+        ...
+
     def ring(self, reason: str) -> None:
-        """Notify the person, who may be looking elsewhere."""
+        """Notify the user, who may be looking elsewhere. `reason` says why."""
         ...
 
     def notify(self, text: str) -> None:
-        """Notify the person when the model asks for it."""
+        """Show a notification that the model requests."""
         ...
 
     def run_delayed(self) -> None:
-        """Start the commands that waited for this turn. They may switch sessions."""
+        """Run the commands that waited for the end of the turn. They may open another session."""
         ...
 
 
 class SessionFollower:
-    """Follows one session. `printer` and `reader` are for its questions."""
+    """Follows one session. `printer` and `reader` show its questions and read the answers."""
 
     def __init__(
         self, session: Session, display: Display, printer: Printer, reader: ScreenReader
@@ -95,17 +103,18 @@ class SessionFollower:
         self._asker = Asker(session, printer, reader, self._send_draft)
         self._watch = session.watch()  # buffers events while earlier ones are loaded
         self._news, self.may_work = anyio.Event(), anyio.Event()
-        self._ordered = anyio.Event()
+        self._order_came = anyio.Event()
         self._seen, self._branch = 0, ""
         self._watched = ""  # the subagent whose transcript is shown
-        self._moved, self._follows = anyio.Event(), False
-        self._panel: PanelName = ""  # the open panel whose content comes from no event
-        self._opened = anyio.Event()
+        self._watched_changed, self._loads_again = anyio.Event(), False
+        # the open panel whose content does not come from events
+        self._panel: PanelName = ""
+        self._panel_changed = anyio.Event()
 
     async def run(self, scope: anyio.CancelScope) -> None:
-        """Follow the session until the scope is cancelled."""
+        """Follow the session until `scope` is cancelled."""
         session = self._session
-        watch, leave = self._watch, session.on_event(self._on_event)
+        watch, stop_listening = self._watch, session.on_event(self._on_event)
         try:
             with scope:
                 async with anyio.create_task_group() as group:
@@ -115,44 +124,45 @@ class SessionFollower:
                         group.start_soon(task)
                     await self._post_frames(watch)
         finally:
-            leave()
+            stop_listening()
             watch.close()
 
-    def wake_for_order(self) -> None:
-        """Wake the turn loop after an order, from here or from another client."""
+    def wake_turn_loop(self) -> None:
+        """Wake the turn loop, because this or another client has given an order."""
         self.may_work.set()
-        self._ordered.set()
+        self._order_came.set()
 
     def watch(self, command: messages.Watch | messages.Follow) -> None:
-        """Follow this subagent, this background command or this panel.
+        """Load this subagent, background command or panel whenever it changes.
 
-        Questions of the watched subagent are put before others.
+        Questions of the watched subagent are asked before others.
         """
         match command:
             case messages.Watch(node):
                 self._watched = node
-                self._moved.set()
+                self._watched_changed.set()
                 self._asker.prefer_subagent(node)
             case messages.Follow(panel):
                 self._panel = panel
-                self._opened.set()
+                self._panel_changed.set()
 
     def facts(self) -> Facts:
-        now = self._session
+        session = self._session
         return Facts(
-            session=now.id or "-", model=now.model, effort=now.effort, agent=now.agent,
-            mode=now.mode, branch=self._branch, directory=now.view.session.directory,
-            cut_off=is_cut_off(now),
+            session=session.id or "-", model=session.model, effort=session.effort, agent=session.agent,
+            mode=session.mode, branch=self._branch, directory=session.view.session.directory,
+            cut_off=is_cut_off(session),
         )  # fmt: skip
 
     async def load(self) -> None:
-        """Load earlier events. The session's facts come first: they empty the screen."""
+        """Post the facts about the session, which clear the screen, and then its events so far."""
         self._branch = await anyio.to_thread.run_sync(
             lambda: self._session.workspace.branch
         )
         self._post(FactsChanged(self.facts()))
         history = await self._session.reports.history()
-        entries = history.entries  # decoded when they are read: the newest are shown first
+        # each entry is decoded when it is read, so the newest can be shown first
+        entries = history.entries
         self._seen = len(entries)
         if len(entries) < _LONG_SESSION_EVENTS:
             self._post(News(tuple(Frame(entry.seq, 0, entry) for entry in entries)))
@@ -162,10 +172,10 @@ class SessionFollower:
         self._post(Loaded(await anyio.to_thread.run_sync(screen_of, entries)))
 
     async def _post_frames(self, watch: Subscription) -> None:
+        """Post events and live news, without events that were loaded before."""
         async for frame in watch.merge_frames():
-            if frame.seq < self._seen or (
-                isinstance(frame.item, Entry) and frame.seq == self._seen
-            ):
+            is_event = isinstance(frame.item, Entry)
+            if frame.seq < self._seen or (is_event and frame.seq == self._seen):
                 continue  # loaded already
             self._post(News((frame,)))
             if isinstance(frame.item, Entry):
@@ -176,18 +186,18 @@ class SessionFollower:
                 self._wake_waiters()
                 self._reload_watched(frame.item)
             elif isinstance(frame.item, ChildMoved) and frame.item.node == self._watched:
-                self._moved.set()
+                self._watched_changed.set()
 
     def _reload_watched(self, entry: Entry) -> None:
-        """Load the watched subagent again when it asks, is answered, or does something."""
+        """Load the watched subagent again, if it has asked, was answered, or has ended."""
         match entry.event:
             case ChildAsked(id_) | ChildAnswered(id_) if id_.startswith(
                 f"{self._watched}/"
             ):
-                self._moved.set()
-                self._follows = True
+                self._watched_changed.set()
+                self._loads_again = True
             case ChildEnded(self._watched):
-                self._moved.set()
+                self._watched_changed.set()
             case _:
                 pass
 
@@ -202,36 +212,39 @@ class SessionFollower:
         news.set()
 
     async def _run_turns(self) -> None:
-        """Run turns whenever there is work."""
+        """Run turns whenever there is work, until cancelled."""
         session = self._session
         await self.may_work.wait()
         while True:
-            seq, ran = session.view.seq, bool(session.view.turn.seq)
+            seq, was_running = session.view.seq, bool(session.view.turn.seq)
             try:
                 await session.settle()
             except RefoldError as error:
                 self._display.print_row(sentence(error))
-            if (ran or session.view.seq > seq) and not session.view.turn.seq:
+            has_run = was_running or session.view.seq > seq
+            if has_run and not session.view.turn.seq:
                 self._display.ring("it is done")
                 self._display.run_delayed()
             await self._wait_for_event_or_order(seq)
 
     async def _wait_for_event_or_order(self, seq: int) -> None:
-        """Wait for an event after this one, or for an order that causes no event."""
+        """Wait for an event after `seq`, or for an order, which may cause no event."""
         async with anyio.create_task_group() as group:
 
-            async def event() -> None:
+            async def end_at_event() -> None:
                 await self._session.wait_for_change(after=seq)
                 group.cancel_scope.cancel()
 
-            group.start_soon(event)
-            await self._ordered.wait()
-            self._ordered = anyio.Event()
+            group.start_soon(end_at_event)
+            await self._order_came.wait()
+            self._order_came = anyio.Event()
             group.cancel_scope.cancel()
 
     async def _put_questions(self) -> None:
+        """Ask the user each question of the session, one after the other."""
         while True:
-            if (request := self._asker.next_question()) is None:
+            request = self._asker.next_question()
+            if request is None:
                 await self._news.wait()
                 continue
             with anyio.move_on_after(_GROUPING_SECONDS):
@@ -247,10 +260,14 @@ class SessionFollower:
                 self._reader.erase_question()
 
     async def _send_draft(self, draft: DraftMessage) -> None:
-        """Send words that amend an answer. The screen sends drafts itself."""
+        """Send a message with words that amend an answer. Other drafts are sent by the screen."""
         await self._session.say(draft.words)
 
     async def _ask_about_plans(self) -> None:
+        """Until this is cancelled, ask the user about each plan that waits for approval.
+
+        A question is shown only while no turn runs.
+        """
         while True:
             plan = self._display.plans.next_plan(self._session)
             if plan is None or self._session.view.turn.seq:
@@ -268,32 +285,32 @@ class SessionFollower:
                 self._reader.erase_question()
 
     async def _load_watched(self) -> None:
-        """Load the watched subagent after its events, or the watched command while it runs."""
+        """Load the watched subagent whenever it changes, or the watched command while it runs."""
         while True:
-            await self._moved.wait()
-            self._moved = anyio.Event()
-            if not (name := self._watched):
+            await self._watched_changed.wait()
+            self._watched_changed = anyio.Event()
+            name = self._watched
+            if not name:
                 continue
             command = self._session.view.background.command(name)
             try:
-                loaded = await (
-                    self._load_transcript(name)
-                    if command is None
-                    else self._load_output(command)
-                )
+                if command is None:
+                    loaded = await self._load_transcript(name)
+                else:
+                    loaded = await self._load_output(command)
             except RefoldError as error:
                 self._display.print_row(sentence(error))
                 continue
-            if name == self._watched:  # otherwise another one is watched by now
+            if name == self._watched:  # another one may be watched by now
                 self._post(loaded)
             await anyio.sleep(_POLL_SECONDS)
-            if (command is not None and command.runs) or self._follows:
-                self._follows = False
-                self._moved.set()
+            if (command is not None and command.runs) or self._loads_again:
+                self._loads_again = False
+                self._watched_changed.set()
 
     async def _load_transcript(self, address: str) -> TranscriptLoaded:
         node = await self._session.reports.node(address)
-        frames = tuple(Frame(entry.seq, 0, entry) for entry in node.entries)
+        frames = tuple(Frame(entry.seq, 0, entry) for entry in node.entries)  # 0: no delta
         title = f"{escape_to_one_line(node.name)} ({escape_to_one_line(node.view.session.agent)})"
         return TranscriptLoaded(address, title, frames)
 
@@ -305,25 +322,26 @@ class SessionFollower:
         )
 
     async def _load_panel(self) -> None:
-        """Read the content of the open panel that comes from no event, while it is open."""
+        """Read the content of the open panel repeatedly, if it does not come from events."""
         while True:
-            await self._opened.wait()
-            self._opened = anyio.Event()
+            await self._panel_changed.wait()
+            self._panel_changed = anyio.Event()
             board, shown = self._session.workspace.tasks, None
             while panel := self._panel:
-                reading = (
+                read_content = (
                     partial(_read_board, board)
                     if panel == "tasks"
                     else self._read_last_lines
                 )
-                if (content := await reading()) != shown and panel == self._panel:
+                content = await read_content()
+                if content != shown and panel == self._panel:
                     shown = content
                     self._post(content)
                 with anyio.move_on_after(_POLL_SECONDS):
-                    await self._opened.wait()
+                    await self._panel_changed.wait()
 
     async def _read_last_lines(self) -> OutputsRead:
-        """Return the last output line of each command that runs in this process."""
+        """Return the last output line of each background command that runs."""
         lines = dict[str, str]()
         for command in self._session.view.background.running:
             with suppress(RefoldError):
@@ -337,7 +355,10 @@ class SessionFollower:
 
 
 def _last_turns(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """Return the newest events from the start of a turn; none if the turn is too long."""
+    """Return the newest events, from the start of a turn on.
+
+    Return () if no turn starts within the last `_MAX_TAIL_EVENTS` events.
+    """
     newest = entries[-_MAX_TAIL_EVENTS:]
     begins = (
         index
@@ -348,6 +369,7 @@ def _last_turns(entries: Sequence[Entry]) -> Sequence[Entry]:
 
 
 async def _read_board(board: TaskBoard) -> BoardRead:
+    """Return the tasks of the board, or the reason why it cannot be read."""
     try:
         return BoardRead((await anyio.to_thread.run_sync(board.read)).tasks)
     except RefoldError as error:

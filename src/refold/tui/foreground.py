@@ -1,6 +1,6 @@
-"""The terminal while it is ours: its keys and size become messages, and frames are painted.
+"""Reads keys and paints frames while refold uses the terminal.
 
-While another program has it, for example an editor, nothing is read or painted here.
+While another program uses it, for example an editor, nothing is read or painted.
 """
 
 import os
@@ -14,7 +14,7 @@ from anyio.lowlevel import checkpoint
 
 from refold.console.capabilities import TerminalCapabilities
 from refold.console.editor import edit_text
-from refold.console.keys import suspend, unread_input
+from refold.console.keyboard_modes import suspend, unread_input
 from refold.console.printer import Printer
 from refold.tui.image_loader import ImageLoader
 from refold.tui.key_parser import Keyboard
@@ -24,36 +24,44 @@ from refold.tui.painter import Painted, paint
 from refold.tui.screen_modes import ScreenModes, write
 from refold.tui.view import Frame, view
 
-_FRAME_SECONDS = 1 / 20  # between two frames that no key caused
-_FRAMES_PER_SECOND, _SAVED_FRAMES = (
-    25.0,
-    5.0,
-)  # frames: together never more than 30 in a second
-_ESC_SECONDS = 0.04  # seconds in which the rest of a key arrives
+_FRAME_SECONDS = 1 / 20  # between two frames that were not caused by a key
+_FRAMES_PER_SECOND = 25.0  # added to the saved frames
+_MAX_SAVED_FRAMES = 5.0  # so that at most 30 frames are painted in a second
+_ESC_SECONDS = 0.04  # within which the rest of a key arrives
 
 
 class FramePacer:
-    """Decides when the next frame may be painted: at once for a key, later for the rest.
+    """Decides when the next frame may be painted: at once after a key, otherwise later.
 
-    Of thirty frames a second, at most twenty are for news. The others are saved up for
-    keys.
+    The rate is limited by saved frames: each frame takes one, 25 are added in each second, and
+    at most 5 are saved. A frame that no key has caused also waits until 1/20 of a second has
+    passed since the last frame.
     """
 
     def __init__(self) -> None:
-        self._saved, self._last = _SAVED_FRAMES, 0.0
+        self._saved, self._last = _MAX_SAVED_FRAMES, 0.0
 
     def note_frame(self, now: float) -> None:
         grown = self._saved + (now - self._last) * _FRAMES_PER_SECOND
-        self._saved, self._last = min(grown, _SAVED_FRAMES) - 1, now
+        self._saved, self._last = min(grown, _MAX_SAVED_FRAMES) - 1, now
 
     def wait(self, now: float, *, keyed: bool) -> float:
-        """Return the seconds until the next frame."""
-        saved = min(self._saved + (now - self._last) * _FRAMES_PER_SECOND, _SAVED_FRAMES)
+        """Return the seconds until the next frame may be painted.
+
+        `keyed` says that it shows the effect of a key.
+        """
+        saved = min(
+            self._saved + (now - self._last) * _FRAMES_PER_SECOND, _MAX_SAVED_FRAMES
+        )
         left = max(1 - saved, 0.0) / _FRAMES_PER_SECOND
         return left if keyed else max(left, self._last + _FRAME_SECONDS - now)
 
 
 class Foreground:
+    """The terminal while refold uses it. Its keys and its size are passed to `post` as
+    messages.
+    """
+
     def __init__(
         self,
         modes: ScreenModes,
@@ -63,23 +71,24 @@ class Foreground:
     ) -> None:
         self.capabilities, self._images = capabilities, images
         self._modes, self._post = modes, post
-        self._before: Painted | None = None
+        self._last_painted: Painted | None = None
         self._changed, self._keyed = anyio.Event(), anyio.Event()
-        self._ours, self._scope = anyio.Event(), anyio.CancelScope()
+        self._is_ours, self._reading_scope = anyio.Event(), anyio.CancelScope()
         self._typed_ahead = b""
 
     def enter(self) -> None:
+        """Take over the terminal, and keep the keys that were typed during the start."""
         self._modes.enter()
-        # What was typed during the start came as lines, in which Enter is a line feed.
+        # Keys typed during the start arrived as lines, in which Enter is a line feed.
         self._typed_ahead = unread_input(0).replace(b"\n", b"\r")
-        self._ours.set()
+        self._is_ours.set()
 
     def close(self) -> None:
         write(self._images.painter.delete_images_sequence())
         self._modes.close()
 
     def size(self) -> tuple[int, int]:
-        """Columns and rows."""
+        """Return the columns and rows of the terminal; 80 and 24 if they are unknown."""
         try:
             size = os.get_terminal_size(1)
         except OSError:
@@ -87,25 +96,25 @@ class Foreground:
         return size.columns or 80, size.lines or 24
 
     async def run(self) -> None:
-        """Read keys and follow the size, until the terminal is gone."""
+        """Post keys and changes of the size, until the terminal is closed."""
         keyboard, is_open = Keyboard(), True
         self._dispatch(keyboard.feed(self._typed_ahead, anyio.current_time()))
         while is_open:
-            await self._ours.wait()
+            await self._is_ours.wait()
             async with anyio.create_task_group() as group:
-                self._scope = group.cancel_scope
+                self._reading_scope = group.cancel_scope
                 group.start_soon(self._post_new_sizes)
                 is_open = await self._read_keys(keyboard)
                 group.cancel_scope.cancel()
 
     def request_frame(self, *, keyed: bool = False) -> None:
-        """Request a frame; `keyed` says that the person waits for it."""
+        """Request a frame. `keyed` says that it shows the effect of a key."""
         self._changed.set()
         if keyed:
             self._keyed.set()
 
     async def paint_frames(self, model: Callable[[], Model]) -> None:
-        """Paint what has changed, until cancelled."""
+        """Paint the requested frames, until cancelled."""
         pace = FramePacer()
         while True:
             await self._changed.wait()
@@ -118,41 +127,42 @@ class Foreground:
             pace.note_frame(anyio.current_time())
 
     def _paint(self, frame: Frame, width: int) -> None:
-        if not self._ours.is_set():
+        """Write what differs from the last frame, unless another program has the terminal."""
+        if not self._is_ours.is_set():
             return
         if text := paint(
-            frame, width, self._before, self.capabilities, self._images.painter
+            frame, width, self._last_painted, self.capabilities, self._images.painter
         ):
             write(text)
-            self._before = Painted(frame.rows, frame.cursor, width)
+            self._last_painted = Painted(frame.rows, frame.cursor, width)
         self._images.request_missing_images(frame.rows)
 
     def repaint(self) -> None:
-        """Paint everything with the next frame: the terminal may show something else."""
-        self._before = None
+        """Paint the next frame completely, because the terminal may show something else."""
+        self._last_painted = None
         self._post(Resized(*self.size()))  # which wakes the painter
 
     @asynccontextmanager
     async def lend_terminal(self) -> AsyncGenerator[Printer]:
-        """Give the terminal to another program; yields a printer for that time."""
-        self._ours = anyio.Event()
-        self._scope.cancel()
-        await checkpoint()  # the reader of the keyboard stops first
+        """Let another program use the terminal in this context. Yield a printer for it."""
+        self._is_ours = anyio.Event()
+        self._reading_scope.cancel()
+        await checkpoint()  # the task that reads the keyboard must stop first
         write(self._images.painter.delete_images_sequence())
         self._modes.leave()
         try:
             yield Printer(sys.stdout, self.capabilities)
         finally:
             self._restore_screen()
-            self._ours.set()
+            self._is_ours.set()
 
     async def edit_text(self, text: str, command: tuple[str, ...], name: str) -> str:
-        """Edit the text in the user's editor, which has the terminal until it ends."""
+        """Return the text after the user has edited it in an editor, which uses the terminal."""
         async with self.lend_terminal():
             return await edit_text(text, command, name)
 
     def suspend(self) -> None:
-        """Stop the process, as Ctrl+Z does, until the shell continues it."""
+        """Suspend the process, as Ctrl+Z does, until the shell continues it."""
         write(self._images.painter.delete_images_sequence())
         self._modes.leave()
         suspend(None, 0)
@@ -163,7 +173,7 @@ class Foreground:
         self.repaint()
 
     async def _read_keys(self, keyboard: Keyboard) -> bool:
-        """Read keys; return False if the terminal is gone. Cancelled by `lend_terminal`."""
+        """Post keys. Return False when the terminal is closed. `lend_terminal` cancels this."""
         while True:
             await anyio.wait_readable(0)
             data = os.read(0, 65_536)

@@ -1,8 +1,8 @@
-"""The line editor without a terminal: what keys do to a text field, by value.
+"""Runs the line editor without a terminal, to apply keys to a text field.
 
-Keys, kill ring, undo and vi mode are those of the line terminal: prompt_toolkit has them. A
-hidden application gets the field and the keys, and its state is read back. It draws
-nothing, and no event loop runs. `editing` imports this module at the first key.
+So keys, kill ring, undo and vi mode are the same as in the line terminal: prompt_toolkit
+implements them. A hidden application gets the field and the keys, and then its state is read.
+It draws nothing and has no event loop. `editing` imports this module at the first key.
 """
 
 from collections import deque
@@ -37,8 +37,9 @@ _VI_MODES: dict[InputMode, Mode] = {
     InputMode.NAVIGATION: "normal", InputMode.REPLACE: "replace",
     InputMode.REPLACE_SINGLE: "replace",
 }  # fmt: skip
-# The state that prompt_toolkit has between two keys, besides text and cursor, by the object
-# that holds it. The first belongs to the edited text, the second outlives it.
+# The attributes with the state of prompt_toolkit between two keys, besides text and cursor, by
+# the object that has them. `_TEXT_FIELDS` are about the edited text, `_SESSION_FIELDS` are kept
+# for later texts.
 _TEXT_FIELDS = (
     ("current_buffer", ("selection_state", "preferred_column", "multiple_cursor_positions",
                         "document_before_paste", "yank_nth_arg_state", "_undo_stack",
@@ -59,11 +60,17 @@ _Names = Sequence[tuple[str, tuple[str, ...]]]
 
 
 class _Memory(Struct, frozen=True, eq=False):
+    """The state of the editor that a field keeps between two keys: values of the editor's
+    attributes.
+    """
+
     values: tuple[Any, ...]
-    keys: tuple[KeyPress, ...] = ()  # of an unfinished command
+    keys: tuple[KeyPress, ...] = ()  # the keys of an unfinished command
 
 
 class HeadlessEditor:
+    """Loads a field into the hidden application, applies keys, and reads the field from it."""
+
     def __init__(self) -> None:
         self._buffer, keys = _FieldBuffer(), KeyBindings()
         add_letter_keys(keys)
@@ -75,10 +82,8 @@ class HeadlessEditor:
         # A timeout would need an event loop.
         self._app.timeoutlen = None  # pyright: ignore[reportAttributeAccessIssue]
         keep_cursor_between_letters(self._app)
-        self._new_text, self._new_session = (
-            self._get_attributes(_TEXT_FIELDS),
-            self._get_attributes(_SESSION_FIELDS),
-        )
+        self._new_text = self._get_attributes(_TEXT_FIELDS)
+        self._new_session = self._get_attributes(_SESSION_FIELDS)
 
     def press(
         self,
@@ -88,12 +93,14 @@ class HeadlessEditor:
         *,
         emacs: bool = False,
     ) -> Edit:
-        """Return the field after these keys; `emacs` makes them Emacs keys in vi mode."""
+        """Return the field after these keys. With `emacs`, a field with vi keys treats them as
+        Emacs keys.
+        """
         self._load_field(field, emacs=emacs)
         self._buffer.beyond = 0
         pressed, processor = tuple(keys), self._app.key_processor
-        # Alt and a key may insert a word of it.
-        if Keys.Escape in [key.key for key in pressed[:1]]:
+        # Alt and a key may insert a word from the history.
+        if pressed and pressed[0].key == Keys.Escape:
             self._buffer.history = InMemoryHistory()
             for text in history:
                 self._buffer.history.append_string(text)
@@ -107,7 +114,7 @@ class HeadlessEditor:
             return Edit(self._read_field(field, pressed), self._buffer.beyond)
 
     def replace_text(self, field: TextField, text: str, cursor: int) -> TextField:
-        """Return the field with this text instead, as an edit that can be undone."""
+        """Return the field with `text` as its text. This edit can be undone."""
         self._load_field(field)
         with set_app(self._app):
             self._buffer.save_to_undo_stack()
@@ -115,17 +122,20 @@ class HeadlessEditor:
             return self._read_field(field, ())
 
     def _without_command(self, field: TextField) -> TextField:
-        """Return the field as it was before a command that failed."""
+        """Return the field without its unfinished command, because a command has failed."""
         self._load_field(field)
         self._app.key_processor.key_buffer.clear()
         self._app.key_processor.arg = self._app.vi_state.operator_func = None
         return self._read_field(field, ())
 
     def _read_field(self, before: TextField, keys: Sequence[KeyPress]) -> TextField:
+        """Return the field `before` with the text, cursor and state that the editor has after
+        the keys.
+        """
         buffer, vi = self._buffer, self._app.vi_state
         processor = self._app.key_processor
-        begun = processor.key_buffer or processor.arg or vi.operator_func
-        begun = begun or vi.waiting_for_digraph
+        is_unfinished = processor.key_buffer or processor.arg or vi.operator_func
+        is_unfinished = is_unfinished or vi.waiting_for_digraph
         typed = "".join(key.data for key in keys)
         buffer.limit_undo()
         values = self._get_attributes(_SESSION_FIELDS)
@@ -134,21 +144,23 @@ class HeadlessEditor:
             text=buffer.text,
             at=buffer.cursor_position,
             mode=_VI_MODES.get(vi.input_mode, "insert"),
-            pending=before.pending + typed if begun else "",
+            pending=before.pending + typed if is_unfinished else "",
             selected=tuple(buffer.document.selection_ranges()),
             edit=_Memory(self._get_attributes(_TEXT_FIELDS), tuple(processor.key_buffer)),
             kept=before.kept if values == self._session_values(before) else _Memory(values),
         )
 
     def _load_field(self, field: TextField, *, emacs: bool = False) -> None:
+        """Give the editor the text, the cursor and the stored state of a field."""
         vi = field.vi and not emacs
         self._app.editing_mode = EditingMode.VI if vi else EditingMode.EMACS
         self._buffer.set_document(Document(field.text, field.at), bypass_readonly=True)
-        new = _Memory(self._new_text)
-        memory = field.edit if isinstance(field.edit, _Memory) else new
+        initial = _Memory(self._new_text)
+        memory = field.edit if isinstance(field.edit, _Memory) else initial
         self._set_attributes(_TEXT_FIELDS, memory.values)
-        self._app.key_processor.key_buffer[:] = memory.keys  # its generator has this list
-        if memory is new and field.mode == "normal":
+        # the generator of the key processor refers to this list
+        self._app.key_processor.key_buffer[:] = memory.keys
+        if memory is initial and field.mode == "normal":
             self._app.vi_state.input_mode = InputMode.NAVIGATION
         self._set_attributes(_SESSION_FIELDS, self._session_values(field))
 
@@ -157,6 +169,7 @@ class HeadlessEditor:
         return memory.values if isinstance(memory, _Memory) else self._new_session
 
     def _get_attributes(self, names: _Names) -> tuple[Any, ...]:
+        """Return copies of the named attributes, in the order of `names`."""
         return tuple(
             _copy_mutable(getattr(self._application_part(part), name))
             for part, attributes in names
@@ -164,6 +177,7 @@ class HeadlessEditor:
         )
 
     def _set_attributes(self, names: _Names, values: Sequence[Any]) -> None:
+        """Set the named attributes to copies of `values`, which are in the order of `names`."""
         rest = iter(values)
         for part, attributes in names:
             for name in attributes:
@@ -174,7 +188,11 @@ class HeadlessEditor:
 
 
 class _FieldBuffer(Buffer):
-    """A buffer without history and completions. `beyond` counts the lines past the text."""
+    """A buffer of prompt_toolkit without history and completions.
+
+    `beyond` is the number of lines by which a key would move the cursor out of the text,
+    negative if upwards.
+    """
 
     beyond = 0
 
@@ -188,31 +206,31 @@ class _FieldBuffer(Buffer):
         self.beyond += count
 
     def go_to_history(self, index: int) -> None:
-        """Go to the line with this number, for `G` with a count."""
+        """Move to the line `index`: that is what `G` of vi does with a count."""
         row = max(min(index, self.document.line_count - 1), 0)
         self.cursor_position = self.document.translate_row_col_to_index(row, 0)
 
     def start_completion(self, *_: object, **__: object) -> None:
-        """Do nothing: the composer completes."""
+        """Do nothing: `composer` completes."""
 
 
 @cache
 def headless_editor() -> HeadlessEditor:
-    """Return the one editor of all fields; no state of a field stays in it."""
+    """Return the editor, which all fields share. It stores nothing about a field."""
     return HeadlessEditor()
 
 
 def key_presses(name: str) -> tuple[KeyPress, ...]:
-    """Return a key as prompt_toolkit names it, Alt as Esc; () for unknown keys."""
+    """Return a key in the notation of prompt_toolkit; () if it is unknown. Alt becomes Esc."""
     if name.startswith("alt+"):
         rest = key_presses(name.removeprefix("alt+"))
         return (_to_key_press(Keys.Escape), *rest) if rest else ()
     if len(name) == 1:
         return (KeyPress(name),)
-    theirs = name.replace("ctrl+", "c-").replace("shift+", "s-")
-    theirs = {"esc": "escape"}.get(theirs, theirs)
+    their_name = name.replace("ctrl+", "c-").replace("shift+", "s-")
+    their_name = {"esc": "escape"}.get(their_name, their_name)
     try:
-        return (_to_key_press(Keys(KEY_ALIASES.get(theirs, theirs))),)
+        return (_to_key_press(Keys(KEY_ALIASES.get(their_name, their_name))),)
     except ValueError:
         return ()
 
@@ -222,12 +240,12 @@ def _to_key_press(key: Keys) -> KeyPress:
 
 
 def _copy_mutable(value: Any) -> Any:
-    """Return a copy of a value that prompt_toolkit changes in place."""
+    """Return a copy of the value if prompt_toolkit could change it in place."""
     return copy(value) if type(value) in _MUTABLE_TYPES else value
 
 
 def _bind_text_ends(keys: KeyBindings) -> None:
-    """Bind Alt+< and Alt+> to the ends of the text: there is no history here."""
+    """Bind Alt+< and Alt+> to the start and end of the text: here they cannot mean the history."""
 
     @keys.add("escape", "<", filter=emacs_mode)
     def _(event: KeyPressEvent) -> None:

@@ -1,8 +1,8 @@
-"""The full screen as commands and questions see it: a printer, a reader, and a context.
+"""Gives slash commands and questions a printer, a reader and a context on the full screen.
 
-Slash commands and the questions of a session are the same as in the line terminal. What they print
-becomes rows of the transcript or of a question, and what they ask becomes a question in place
-of the input; the coroutine waits until `update` gives the answer back as a command.
+They are the same as in the line terminal. What they print becomes rows of the transcript, or of
+a question. A question of a command replaces the input, and its coroutine waits until `update`
+returns the answer.
 """
 
 import io
@@ -44,7 +44,7 @@ from refold.views.picker import OnMove, Picker, Search, with_selection
 from refold.views.question_keys import DraftMessage, Menu
 from refold.views.styled import Line, Piece
 
-_QUESTION_ROWS = 100_000  # a question is shown whole, and scrolled
+_QUESTION_ROWS = 100_000  # a question is shown completely, and scrolled
 _KEY_NAMES: Mapping[str, Key] = {
     "esc": Key.ESC,
     "ctrl+c": Key.CTRL_C,
@@ -52,13 +52,14 @@ _KEY_NAMES: Mapping[str, Key] = {
     "shift+tab": Key.SHIFT_TAB,
 }
 Post = Callable[[Message], None]
-Edit = Callable[[str, tuple[str, ...], str], Awaitable[str]]  # as in `TerminalReader.edit`
+# the same as `TerminalReader.edit`
+Edit = Callable[[str, tuple[str, ...], str], Awaitable[str]]
 
 
 class RowPrinter(Printer):
-    """A printer that passes whole rows to `rows`; nothing is written to a terminal.
+    """A printer that passes each complete row to `rows` and writes nothing to a terminal.
 
-    `use` applies other capabilities to the screen.
+    `use` is called when the capabilities of the terminal change.
     """
 
     def __init__(
@@ -69,27 +70,30 @@ class RowPrinter(Printer):
         use: Callable[[TerminalCapabilities], None],
     ) -> None:
         super().__init__(io.StringIO(), _row_capabilities(capabilities, width))
-        self._rows, self._begun = rows, list[Piece]()
+        self._rows, self._unfinished_row = rows, list[Piece]()
         self._cells, self._use = width, use
 
     def print_pieces(self, pieces: Iterable[Piece]) -> None:
-        texts = [*self._begun, *pieces]
+        """Pass on the rows that these pieces complete. An unfinished row waits for the next
+        pieces.
+        """
+        texts = [*self._unfinished_row, *pieces]
         text = "".join(text for _, text in texts)
         if not text:
             return
         self.written += 1
         rows = split_rows(texts)
-        self._begun = [] if text.endswith("\n") else [*rows.pop()]
-        self._at_start, self._after_gap = not self._begun, text.endswith("\n\n")
+        self._unfinished_row = [] if text.endswith("\n") else [*rows.pop()]
+        self._at_start, self._after_gap = not self._unfinished_row, text.endswith("\n\n")
         if rows:
             self._rows(rows)
 
     def start_line(self) -> None:
-        if self._begun:
+        if self._unfinished_row:
             self.print_pieces((("plain", "\n"),))
 
     def ensure_blank_line(self) -> None:
-        """End the line: the transcript adds its own gaps."""
+        """End the current line. The transcript itself leaves blank lines."""
         self.start_line()
 
     def send_sequence(self, sequence: str) -> None:
@@ -106,12 +110,14 @@ class RowPrinter(Printer):
 
 
 class Questions:
-    """The open questions. Each has a number; its answer comes as a command."""
+    """The questions that wait for an answer, by number. The answers come as commands."""
 
     def __init__(self, post: Post, clock: Callable[[], float]) -> None:
         self._post, self._clock = post, clock
         self._numbers, self._vi = count(1), False
+        # By number: an event that is set by the answer, and the answer.
         self._open = dict[int, tuple[anyio.Event, list[Answer | Picked]]]()
+        # By number: the functions `search` and `on_move` of a list.
         self._lists = dict[int, tuple[Search | None, Callable[[str], None] | None]]()
 
     async def ask(
@@ -120,7 +126,12 @@ class Questions:
         search: Search | None = None,
         on_move: Callable[[str], None] | None = None,
     ) -> Answer | Picked:
-        """Ask, and wait. `search` searches a list; `on_move` gets the selected item."""
+        """Post a question, and return the answer.
+
+        `to_message` makes the message from the number of the question and the time. If the
+        question is a list, `search` finds items by hidden text, and `on_move` is called with
+        the id of a newly selected item.
+        """
         number = next(self._numbers)
         self._lists[number] = search, on_move
         event, answers = anyio.Event(), list[Answer | Picked]()
@@ -135,6 +146,9 @@ class Questions:
                 self._post(Withdrawn(number, self._clock()))
 
     def accept(self, command: Answer | Picked | Selected) -> None:
+        """Pass an answer to the coroutine that waits for it, or a newly selected item to
+        `on_move`.
+        """
         if not isinstance(command, Selected):
             self._set_answer(command)
             return
@@ -143,20 +157,24 @@ class Questions:
             on_move(command.id)
 
     def _set_answer(self, answer: Answer | Picked) -> None:
-        if (waiting := self._open.get(answer.number)) is not None:
-            event, answers = waiting
+        """Wake the coroutine that waits for the answer. If none waits, do nothing."""
+        if (open_question := self._open.get(answer.number)) is not None:
+            event, answers = open_question
             answers.append(answer)
             event.set()
 
     async def search(self, number: int, query: str) -> None:
-        """Search in what the items of the list do not show."""
+        """Search the hidden text of a list's items, and post the ids of the matches."""
         search, _ = self._lists.get(number, (None, None))
         if search is not None and query.strip():
             ids = await anyio.to_thread.run_sync(search, query)
             self._post(Matched(number, query, ids))
 
     def use_vi_keys(self, enabled: bool | None) -> bool:
-        """Turn the vi keys of the input on or off; None changes nothing. Return whether they are on."""
+        """Turn the vi keys of the input on or off, or change nothing if `enabled` is None.
+
+        Return whether they are on.
+        """
         if enabled is not None:
             self._vi = enabled
             self._post(ViKeys(enabled))
@@ -167,9 +185,10 @@ class Questions:
 
 
 class ScreenReader:
-    """Implements `DialogReader`, the port. `body` are the rows printed for a question, until `forget`.
+    """Implements `DialogReader` on the full screen.
 
-    `edit` leaves the screen for an editor and comes back.
+    `body` collects the rows that are printed for a question, until `erase_question`. `edit`
+    opens an editor in place of the screen.
     """
 
     has_line_editor = can_edit_text = True
@@ -182,21 +201,29 @@ class ScreenReader:
         self._shown = 0  # rows of the body that an earlier question showed
 
     def erase_question(self) -> bool:
-        """Remove the printed body: the question is over, or is printed again."""
+        """Remove the rows printed for the question: it is over, or will be printed again."""
         self._body.clear()
         self._shown = 0
         return True
 
     async def read_message(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
+        """Ask for a message, which begins as `text` and may have several lines.
+
+        Return a key if it ended the question.
+        """
         return _key_or_text(await self._ask(prompt(), text=text, many=True))
 
     async def read_line(self, prompt: Line, text: str = "") -> str | Key:
         return _key_or_text(await self._ask(prompt, text=text))
 
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
+        """Return the id of the choice, a typed text, or the key that left the question."""
         return _key_or_text(await self._ask(prompt, menu=menu))
 
     async def read_choice(self, prompt: Line, keys: str) -> str | Key:
+        """Ask for one of `keys`. Return "" for any other key, except those that leave the
+        question.
+        """
         answer = await self._ask(prompt, keys=keys)
         if answer.key:
             return _KEY_NAMES[answer.key]
@@ -211,6 +238,8 @@ class ScreenReader:
         search: Search | None = None,
         on_move: OnMove | None = None,
     ) -> Picker | None:
+        """Show a list. Return it with the chosen item selected, or None if the user leaves."""
+
         def move(id_: str) -> None:
             if on_move is not None:
                 on_move(with_selection(picker, id_))
@@ -236,6 +265,7 @@ class ScreenReader:
         self, prompt: Line, *, keys: str = "", text: str = "", 
         many: bool = False, menu: Menu | None = None,
     ) -> Answer:  # fmt: skip
+        """Ask below the rows printed for the question. An answer of a list counts as Esc."""
         body, follows = tuple(self._body), self._shown > 0
         self._shown = len(body)
         answer = await self._questions.ask(
@@ -247,7 +277,7 @@ class ScreenReader:
 
 
 class ScreenContext(ConsoleContext):
-    """Implements `CommandContext`. Turns run by themselves; sending does not wait."""
+    """Implements `CommandContext`. Turns run in another task, so `say` does not wait for them."""
 
     def __init__(
         self,
@@ -265,7 +295,7 @@ class ScreenContext(ConsoleContext):
         return self
 
     async def let_processes_join(self) -> None:
-        """Let other processes join the session."""
+        """Let other processes give orders to the session, until cancelled."""
         if self.socket is None:
             return
         async with anyio.create_task_group() as group:
@@ -277,16 +307,18 @@ class ScreenContext(ConsoleContext):
     async def run_program(
         self, command: Sequence[str], *, only_prints: bool = False
     ) -> ProgramOutput:
+        """Run a program on the screen. With `only_prints`, it only prints and gets no keys."""
         from refold.console.run_program import run_program
 
         directory = self.session.view.session.directory or "."
         if only_prints:
             return await run_program(command, directory, self.printer)
-        # The last argument of a shell is what the person typed.
+        # The last argument of a shell is the command that the user typed.
         display = self._display.display_for(command[-1])
         return await run_program(command, directory, self.printer, display)
 
     async def switch(self, target: ResumeTarget | None) -> Sequence[str]:
+        """Show another session. If it cannot be opened, the draft is shown again."""
         self._leave_draft()
         try:
             notices = await super().switch(target)
@@ -297,7 +329,9 @@ class ScreenContext(ConsoleContext):
         return notices
 
     async def show_session(self) -> None:
-        """Do nothing: the display loaded it; an interrupted turn waits for /continue."""
+        """Do nothing: the display already shows the session. A stopped turn waits for
+        /continue.
+        """
 
     async def say(
         self,
@@ -318,25 +352,25 @@ class ScreenContext(ConsoleContext):
 
 
 class ScreenDisplay(Protocol):
-    """What shows the session that a command works on: the runtime of the screen."""
+    """Shows the session on which a command works. The runtime of the screen implements it."""
 
     def wake_turn_loop(self) -> None:
-        """Wake the turn loop: there may be work."""
+        """Wake the turn loop, because there may be work."""
         ...
 
     async def show_session(self, session: Session) -> None:
-        """Show this session from now on."""
+        """Show another session."""
         ...
 
     def display_for(self, command: str) -> CommandDisplay:
-        """Show this command in the transcript while it runs."""
+        """Return a display that shows this command in the transcript while it runs."""
         ...
 
 
 def _row_capabilities(
     capabilities: TerminalCapabilities, width: Callable[[], int]
 ) -> TerminalCapabilities:
-    """Return capabilities for rows that the screen draws: no cursor movement."""
+    """Return the capabilities of a terminal whose output is only rows: the cursor cannot move."""
     return replace(
         capabilities,
         text_width=width,
@@ -347,4 +381,5 @@ def _row_capabilities(
 
 
 def _key_or_text(answer: Answer) -> str | Key:
+    """Return the key that ended the question, or else the text of the answer."""
     return _KEY_NAMES.get(answer.key, answer.text)

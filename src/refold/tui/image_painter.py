@@ -1,16 +1,16 @@
-"""Draws images over the blank rows that a frame reserves, in terminals that can.
+"""Draws images over blank rows of a frame, on terminals that support images.
 
-Two protocols: kitty's, where the terminal keeps an image and gets orders which part to
-place where; and iTerm2's, where an image is sent whole for each place. Only our numbers and
-base64 are sent, never the raw bytes of an image.
+There are two protocols. With kitty's, the terminal stores an image, and commands place parts of
+it. With iTerm2's, the complete image is sent each time that it is placed. The raw bytes of an
+image are never sent, only numbers and base64.
 
-Sixel is left out: each image would have to be decoded and its colours reduced, and none of
-our libraries does that. Inside tmux and screen the outer terminal is unknown, and nothing
-is drawn.
+Sixel is not supported: each image would have to be decoded and its colours reduced, which none
+of our libraries does. Inside tmux and screen the outer terminal is unknown, so nothing is
+drawn.
 
-A terminal is recognized by its environment and never queried: a late reply would be typed
-into the shell. kitty's Unicode placeholders scroll as text does, but the environment does
-not show which version supports them.
+A terminal is recognized by its environment. It is never queried, because a late reply would be
+typed into the shell. kitty's Unicode placeholders would scroll like text, but the environment
+does not show which version supports them.
 """
 
 import base64
@@ -25,21 +25,21 @@ from refold.views.styled import ImageRow, Line
 from refold.views.wrap import cells
 
 Protocol: TypeAlias = Literal["", "kitty", "iterm"]
-# A terminal inside a terminal.
+# Variables that show a terminal inside a terminal.
 _NESTING_VARIABLES = ("TMUX", "STY", "NVIM", "VIM_TERMINAL", "INSIDE_EMACS")
 _KITTY_TERMS = ("xterm-kitty", "xterm-ghostty")
 _KITTY_PROGRAMS = ("kitty", "ghostty")
 _ITERM_PROGRAMS = ("iTerm.app", "WezTerm")
-# Of a file.
+# The size of an image file.
 _MAX_FILE_BYTES: Mapping[Protocol, int] = {"kitty": 4_000_000, "iterm": 1_000_000}
 _MAX_SSH_FILE_BYTES = 256_000
-_CHUNK_CHARS = 4_096  # of base64 in one order, a limit of kitty
-_MAX_TERMINAL_IMAGES = 24  # that the terminal is asked to keep
+_CHUNK_CHARS = 4_096  # of base64 in one command, a limit of kitty
+_MAX_TERMINAL_IMAGES = 24  # images that the terminal is asked to store
 _DELETE_ALL_IMAGES = "\x1b_Ga=d,d=A,q=2\x1b\\"
 
 
 class PlacedImage(Struct, frozen=True):
-    """An image on the screen, whose rows from `first` to `last` are visible."""
+    """An image on the screen, of which the rows from `first` to `last` are visible."""
 
     image: str
     top: int
@@ -55,18 +55,19 @@ class PlacedImage(Struct, frozen=True):
 
 
 def image_protocol(environ: Mapping[str, str]) -> Protocol:
-    """Return how this terminal draws images; "" if it is not known to."""
+    """Return the protocol with which this terminal draws images; "" if it is not known to draw
+    any.
+    """
     term, program = environ.get("TERM", ""), environ.get("TERM_PROGRAM", "")
-    if term.startswith(("tmux", "screen")) or any(
-        environ.get(variable) for variable in _NESTING_VARIABLES
-    ):
+    is_nested = any(environ.get(variable) for variable in _NESTING_VARIABLES)
+    if is_nested or term.startswith(("tmux", "screen")):
         return ""
     if term in _KITTY_TERMS:  # the other variables may be inherited from another terminal
         return "kitty"
     if program in _ITERM_PROGRAMS or environ.get("LC_TERMINAL") == "iTerm2":
         return "iterm"
-    known = program in _KITTY_PROGRAMS or environ.get("KITTY_WINDOW_ID")
-    return "kitty" if known else ""
+    is_kitty = program in _KITTY_PROGRAMS or environ.get("KITTY_WINDOW_ID")
+    return "kitty" if is_kitty else ""
 
 
 def images_in_rows(rows: Sequence[Line]) -> list[PlacedImage]:
@@ -83,6 +84,7 @@ def images_in_rows(rows: Sequence[Line]) -> list[PlacedImage]:
 
 
 def _add_row(images: list[PlacedImage], style: ImageRow, y: int, x: int) -> None:
+    """Add one row of an image: to the last of `images` if it continues that, else as a new one."""
     last = images[-1] if images else None
     top = y - (style.row - last.first) if last else y
     if (
@@ -101,21 +103,22 @@ def _add_row(images: list[PlacedImage], style: ImageRow, y: int, x: int) -> None
 
 
 class ImagePainter:
-    """Which images this terminal has, and where; lasts as long as the screen is ours."""
+    """Knows which images the terminal has stored, and where they are on the screen."""
 
     def __init__(self, environ: Mapping[str, str], *, wanted: bool = True) -> None:
         self.protocol: Protocol = image_protocol(environ) if wanted else ""
-        far = environ.get("SSH_CONNECTION") or environ.get("SSH_TTY")
-        most = _MAX_FILE_BYTES.get(self.protocol, 0)
-        self._most = min(most, _MAX_SSH_FILE_BYTES) if far else most
+        is_remote = environ.get("SSH_CONNECTION") or environ.get("SSH_TTY")
+        max_bytes = _MAX_FILE_BYTES.get(self.protocol, 0)
+        self._max_bytes = min(max_bytes, _MAX_SSH_FILE_BYTES) if is_remote else max_bytes
         self._sizes = dict[str, ImageSize]()
-        self._contents = dict[str, bytes]()  # of the images that are drawn, newest last
-        self._sent = dict[str, int]()  # the number of each in the terminal
+        self._contents = dict[str, bytes]()  # contents of the drawn images, newest last
+        self._sent = dict[str, int]()  # the number of each image in the terminal
         self._placed = dict[tuple[str, int], PlacedImage]()
-        self._next = (os.getpid() & 0x7FFF) << 16 | 1  # other programs have numbers, too
+        # depends on the process, because other programs number their images, too
+        self._next_number = (os.getpid() & 0x7FFF) << 16 | 1
 
     def can_draw(self, content: bytes) -> bool:
-        if len(content) > self._most:
+        if len(content) > self._max_bytes:
             return False
         return self.protocol == "iterm" or content.startswith(b"\x89PNG")
 
@@ -123,7 +126,7 @@ class ImagePainter:
         self._sizes[image] = size
 
     def missing_images(self, rows: Sequence[Line]) -> list[str]:
-        """Return the images of this frame whose bytes are needed."""
+        """Return the names of the images in these rows whose bytes are needed."""
         names = dict.fromkeys(image.image for image in images_in_rows(rows))
         return [
             name for name in names if name not in self._sent and name not in self._contents
@@ -133,38 +136,45 @@ class ImagePainter:
         self._contents[image] = content
 
     def delete_images_sequence(self) -> str:
-        """Forget the images of the terminal, and return the sequence that deletes them."""
-        known = bool(self._sent)
+        """Return the sequence that deletes all images from the terminal, and forget them."""
+        has_images = bool(self._sent)
         self._sent.clear()
         self._placed.clear()
-        return _DELETE_ALL_IMAGES if known and self.protocol == "kitty" else ""
+        return _DELETE_ALL_IMAGES if has_images and self.protocol == "kitty" else ""
 
     def frame_sequences(
         self, rows: Sequence[Line], written_rows: frozenset[int], *, moved: bool
     ) -> tuple[str, str]:
-        """Return what to write before the frame, and after it.
+        """Return the sequences to write before and after a frame.
 
-        `written_rows` are the rows that the frame rewrites; `moved` says that the terminal
+        `written_rows` are the rows that the frame writes again. `moved` says that the terminal
         scrolled.
         """
         if not self.protocol or not (self._placed or self._sizes):
             return "", ""
         now = dict[tuple[str, int], PlacedImage]()
         for image in images_in_rows(rows):
-            place = next(n for n in range(len(rows) + 1) if (image.image, n) not in now)
+            # the same image may be on the screen several times
+            copy_index = next(
+                n for n in range(len(rows) + 1) if (image.image, n) not in now
+            )
             if image.image in self._sizes:
-                now[image.image, place] = image
+                now[image.image, copy_index] = image
         if self.protocol == "iterm":
             return "", "".join(self._inline_sequences(now, written_rows))
         uploads = "".join(self._transmissions(now))
         return uploads, "".join(self._placement_sequences(now, written_rows, moved=moved))
 
     def _transmissions(self, now: Mapping[tuple[str, int], PlacedImage]) -> Iterator[str]:
+        """Yield sequences that store new images, or delete images that are not shown.
+
+        `now` has the images of the frame, by name and number of the copy.
+        """
         for name in dict.fromkeys(image for image, _ in now):
             if name in self._sent or name not in self._contents:
                 continue
-            self._sent[name] = number = self._next
-            self._next += 1
+            self._sent[name] = number = self._next_number
+            self._next_number += 1
             code = base64.b64encode(self._contents.pop(name)).decode()
             for start in range(0, len(code), _CHUNK_CHARS):
                 more = int(start + _CHUNK_CHARS < len(code))
@@ -184,27 +194,32 @@ class ImagePainter:
         *,
         moved: bool,
     ) -> Iterator[str]:
-        for (name, place), _ in self._placed.items():
-            if (name, place) not in now and name in self._sent:
-                yield f"\x1b_Ga=d,d=i,i={self._sent[name]},p={place + 1},q=2\x1b\\"
+        """Yield sequences that remove images, then those that place new or overwritten ones.
+
+        `now` has the images of the frame, by name and number of the copy.
+        """
+        for (name, copy_index), _ in self._placed.items():
+            if (name, copy_index) not in now and name in self._sent:
+                yield f"\x1b_Ga=d,d=i,i={self._sent[name]},p={copy_index + 1},q=2\x1b\\"
         before, self._placed = self._placed, dict[tuple[str, int], PlacedImage]()
-        for (name, place), image in now.items():
+        for (name, copy_index), image in now.items():
             if name not in self._sent:
-                continue  # its bytes are not sent yet
-            self._placed[name, place] = image
+                continue  # the bytes of the image were not sent yet
+            self._placed[name, copy_index] = image
             if (
                 moved
-                or before.get((name, place)) != image
+                or before.get((name, copy_index)) != image
                 or _is_overwritten(image, written_rows)
             ):
-                yield self._placement_sequence(image, place)
+                yield self._placement_sequence(image, copy_index)
 
-    def _placement_sequence(self, image: PlacedImage, place: int) -> str:
+    def _placement_sequence(self, image: PlacedImage, copy_index: int) -> str:
+        """Return the sequence that shows the visible rows of an image, for kitty's protocol."""
         size = self._sizes[image.image]
         begin = size.height * image.first // image.rows
         end = max(size.height * (image.last + 1) // image.rows, begin + 1)
         order = (
-            f"a=p,i={self._sent[image.image]},p={place + 1},x=0,y={begin},w={size.width},"
+            f"a=p,i={self._sent[image.image]},p={copy_index + 1},x=0,y={begin},w={size.width},"
             f"h={end - begin},c={image.columns},r={image.last - image.first + 1},C=1,q=2"
         )
         return f"{_cursor_sequence(image)}\x1b_G{order}\x1b\\"
@@ -212,7 +227,9 @@ class ImagePainter:
     def _inline_sequences(
         self, now: Mapping[tuple[str, int], PlacedImage], written_rows: frozenset[int]
     ) -> Iterator[str]:
-        """Return the orders for inline images that are new or were overwritten."""
+        """Yield sequences that draw the images that are new or were overwritten, by iTerm2's
+        protocol.
+        """
         before, self._placed = self._placed, dict[tuple[str, int], PlacedImage]()
         for key, image in now.items():
             content = self._contents.get(image.image)

@@ -1,12 +1,13 @@
-"""The size of an image: in pixels, by the first bytes of its file, and in cells.
+"""Finds the size of an image in pixels, from the first bytes of its file, and in cells.
 
-Nothing is decoded. A file that claims an impossible size is not treated as an image.
-`image_painter` draws.
+The image is not decoded. A file with an impossible size does not count as an image.
+`image_painter` draws images.
 """
 
 import fcntl
 import struct
 import termios
+from math import ceil
 
 from msgspec import Struct
 
@@ -25,8 +26,9 @@ class CellSize(Struct, frozen=True):
 
 
 class ImageSize(Struct, frozen=True):
-    """The size of an image in pixels; `cells` are the columns and rows that it takes, at
-    least one.
+    """The size of an image in pixels.
+
+    `cells` is the number of columns and rows that it takes at full size, at least 1 each.
     """
 
     width: int
@@ -34,18 +36,22 @@ class ImageSize(Struct, frozen=True):
     cells: tuple[int, int] = (1, 1)
 
     def fit(self, width: int, *, whole: bool) -> tuple[int, int]:
-        """Return columns and rows on the screen, in proportion and never enlarged."""
+        """Return the columns and rows that the drawn image takes.
+
+        It keeps its proportions and is never enlarged. `width` is the maximum number of
+        columns. With `whole`, more rows are allowed.
+        """
         columns, rows = self.cells
-        most = _WHOLE_ROWS if whole else _FOLDED_ROWS
-        scale = min(1.0, max(width, 1) / columns, most / rows)
+        max_rows = _WHOLE_ROWS if whole else _FOLDED_ROWS
+        scale = min(1.0, max(width, 1) / columns, max_rows / rows)
         return (
             max(min(round(columns * scale), width), 1),
-            max(min(round(rows * scale), most), 1),
+            max(min(round(rows * scale), max_rows), 1),
         )
 
 
 def cell_size() -> CellSize:
-    """Return the cell size that this terminal reports, otherwise the usual one."""
+    """Return the size of a cell that this terminal reports, or a usual size if it reports none."""
     try:
         answer = fcntl.ioctl(1, termios.TIOCGWINSZ, bytes(8))
     except OSError:
@@ -57,15 +63,18 @@ def cell_size() -> CellSize:
 
 
 def image_size(content: bytes, cell: CellSize) -> ImageSize | None:
-    """Return the size of a PNG, GIF, JPEG or WebP file; None if it cannot be drawn."""
-    if (size := pixel_size(content)) is None:
+    """Return the size of a PNG, GIF, JPEG or WebP image.
+
+    Return None if the content is not one of these, or if the image is too large to draw.
+    """
+    size = pixel_size(content)
+    if size is None:
         return None
     width, height = size
-    if (
-        not (0 < width <= _MAX_SIDE_PIXELS and 0 < height <= _MAX_SIDE_PIXELS)
-        or width * height > _MAX_IMAGE_PIXELS
-    ):
+    if min(size) <= 0 or max(size) > _MAX_SIDE_PIXELS:
         return None
-    across = -(-width // max(cell.width, 1))
-    down = -(-height // max(cell.height, 1))
-    return ImageSize(width, height, (across, down))
+    if width * height > _MAX_IMAGE_PIXELS:
+        return None
+    columns = ceil(width / max(cell.width, 1))
+    rows = ceil(height / max(cell.height, 1))
+    return ImageSize(width, height, (columns, rows))

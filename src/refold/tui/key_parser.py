@@ -1,11 +1,11 @@
 """Parses the bytes that a terminal sends into keys, text, pastes and mouse events. Pure.
 
-Three encodings of keys are read: the old one, where Ctrl+I is Tab and Esc begins other
-keys; that of xterm's modifyOtherKeys; and the kitty protocol, where each key is one
-sequence. `screen_modes` asks terminals for the last two. A key has the same name in each.
+Three encodings of keys are supported: the old one, in which Ctrl+I is Tab and Esc begins other
+keys; xterm's modifyOtherKeys; and the kitty protocol, in which each key is one sequence.
+`screen_modes` turns on the last two. A key has the same name in all encodings.
 
-A lone Esc is distinguished from the beginning of a key by time: the reader calls `flush`
-when nothing more has arrived for a moment.
+Only time shows whether Esc is a key or begins a sequence: the reader calls `flush` when nothing
+more has arrived for a moment.
 """
 
 import re
@@ -16,9 +16,10 @@ from refold.tui.messages import Key, Message, Mouse, Paste, Typed
 
 _LETTERS_PATTERN = re.compile(r"[^\x00-\x1f\x7f]+")
 _CSI_PATTERN = re.compile(r"\x1b\[([0-?]*)([ -/]*)([@-~])")
-_CSI_BEGUN = re.compile(r"\x1b\[[0-?]*[ -/]*")
+_PARTIAL_CSI_PATTERN = re.compile(r"\x1b\[[0-?]*[ -/]*")
 _RXVT_PATTERN = re.compile(r"\x1b\[(\d+)\$")  # a key with Shift, as rxvt sends it
-_REPLY_PATTERN = re.compile(r"\x1b(?:\]\d|P[\d>!|$]|_G)")  # to a query of another program
+# the reply to a query of another program
+_REPLY_PATTERN = re.compile(r"\x1b(?:\]\d|P[\d>!|$]|_G)")
 _REPLY_END = re.compile(r"\x07|\x1b\\")
 _MAX_REPLY_CHARS = 4_096
 _PASTE, _PASTE_END = "\x1b[200~", "\x1b[201~"
@@ -37,15 +38,15 @@ _NUMBERED_KEYS: Mapping[int, str] = {
     8: "end", 11: "f1", 12: "f2", 13: "f3", 14: "f4", 15: "f5", 17: "f6", 18: "f7",
     19: "f8", 20: "f9", 21: "f10", 23: "f11", 24: "f12",
 }  # fmt: skip
-# Keys of the kitty protocol that are not letters; from 57399 on, those of the keypad.
+# Keys of the kitty protocol that are not characters; from 57399 on, those of the keypad.
 _CODED_KEYS: Mapping[int, str] = {
     8: "backspace", 9: "tab", 13: "enter", 27: "esc", 127: "backspace", 57414: "enter",
     57417: "left", 57418: "right", 57419: "up", 57420: "down", 57421: "pageup",
     57422: "pagedown", 57423: "home", 57424: "end", 57425: "insert", 57426: "delete",
 }  # fmt: skip
-_KEYPAD, _ON_KEYPAD = 57399, "0123456789./*-+"
+_FIRST_KEYPAD_CODE, _KEYPAD_CHARS = 57399, "0123456789./*-+"
 _PRIVATE_CODES = range(57344, 63744)  # other keys of that protocol, for example volume keys
-# Keys that the old encoding cannot distinguish have one name in all.
+# Keys that the old encoding cannot distinguish have one name in all encodings.
 _SAME_KEYS: Mapping[str, str] = {
     "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+h": "backspace", "ctrl+[": "esc",
     "ctrl+ ": "ctrl+space", "ctrl+@": "ctrl+space", "ctrl+2": "ctrl+space",
@@ -53,47 +54,57 @@ _SAME_KEYS: Mapping[str, str] = {
     "ctrl+backspace": "alt+backspace", "ctrl+delete": "alt+d", "shift+backspace": "backspace",
     "shift+delete": "delete", "shift+esc": "esc",
 }  # fmt: skip
-_SHIFT, _ALT, _CTRL, _OTHER = 1, 2, 4, 8 | 16 | 32  # the last: super, hyper, meta
+# the last value means super, hyper or meta
+_SHIFT, _ALT, _CTRL, _OTHER = 1, 2, 4, 8 | 16 | 32
 
 
 class Keyboard:
-    """Parses bytes into complete messages. `at` is when they arrived."""
+    """Parses bytes into messages. `time` is the time at which the bytes arrived."""
 
     def __init__(self) -> None:
-        self._rest = ""  # an incomplete sequence
+        self._unread = ""  # an incomplete sequence
         self._decoder = getincrementaldecoder("utf-8")(errors="ignore")
 
     def feed(self, data: bytes, time: float) -> list[Message]:
-        self._rest += self._decoder.decode(data)
+        """Add bytes. Return the messages that are complete."""
+        self._unread += self._decoder.decode(data)
         messages = list[Message]()
         place = 0
-        while place < len(self._rest):
-            if (read := _read_message(self._rest, place, time)) is None:
+        while place < len(self._unread):
+            read = _read_message(self._unread, place, time)
+            if read is None:
                 break
             message, place = read
             if message is not None:
                 messages.append(message)
-        self._rest = self._rest[place:]
+        self._unread = self._unread[place:]
         return messages
 
     def flush(self, time: float) -> list[Message]:
-        """End the input for now: an Esc is the key Esc, or Alt with the next key."""
-        rest, messages = self._rest, list[Message]()
+        """Return the messages of the unfinished input, because nothing more has arrived.
+
+        Esc is then the key, or Alt for the character after it. A longer sequence still waits
+        for its rest.
+        """
+        rest, messages = self._unread, list[Message]()
         if rest in ("\x1b", "\x1b\x1b"):
             messages.extend(Key("esc", time) for _ in rest)
         elif len(rest) == 2:
             messages.append(Key(f"alt+{rest[1]}", time))
         elif len(rest) < _MAX_REPLY_CHARS or rest.startswith(_PASTE):
-            return []  # the line is slow: the rest is still to come
-        self._rest = ""
+            return []  # the connection is slow, and the rest will still arrive
+        self._unread = ""
         return messages
 
 
-_Read = tuple[Message | None, int]  # and where the next one begins
+_Read = tuple[Message | None, int]  # a message, and the offset of the next one
 
 
 def _read_message(text: str, place: int, time: float) -> _Read | None:
-    """Return the message at this place, or None if it is incomplete."""
+    """Return the message at this offset, and the offset after it; None if it is incomplete.
+
+    In the functions below, a message of None means that the sequence is ignored.
+    """
     if letters := _LETTERS_PATTERN.match(text, place):
         return Typed(letters[0], time), letters.end()
     if text[place] != "\x1b":
@@ -115,7 +126,7 @@ def _read_message(text: str, place: int, time: float) -> _Read | None:
 
 
 def _control_name(letter: str) -> str:
-    """Return the name of a character, or of the key that sends this control character."""
+    """Return the name of a character; for a control character, that of the key that sends it."""
     if letter >= " " and letter != "\x7f":
         return letter
     if letter == "\x7f":
@@ -125,30 +136,36 @@ def _control_name(letter: str) -> str:
 
 
 def _read_after_esc(text: str, place: int, time: float) -> _Read | None:
-    """Read Esc twice, or Alt with a sequence."""
+    """Parse two Esc. The second may begin the sequence of a key, to which the first adds Alt.
+
+    Otherwise, the first is the key Esc.
+    """
     third = text[place + 2 : place + 3]
     if not third:
         return None
     if third in ("[", "O"):
-        if (read := _read_message(text, place + 1, time)) is None:
+        read = _read_message(text, place + 1, time)
+        if read is None:
             return None
-        if isinstance(read[0], Key):
-            return Key(f"alt+{read[0].name}", time), read[1]
+        message, end = read
+        if isinstance(message, Key):
+            return Key(f"alt+{message.name}", time), end
     return Key("esc", time), place + 1
 
 
 def _read_ss3(text: str, place: int, time: float) -> _Read | None:
+    """Parse a key whose sequence begins with Esc O (SS3)."""
     final = text[place + 2 : place + 3]
     if not final:
         return None
-    if "j" <= final <= "y":  # the keypad, in application mode
+    if "j" <= final <= "y":  # keys of the keypad, in application mode
         return Typed(chr(ord(final) - 64), time), place + 3
     name = _SS3_KEYS.get(final)
     return (Key(name, time) if name else None), place + 3
 
 
 def _read_reply(text: str, place: int, time: float) -> _Read | None:
-    """Read a reply to another program, which is dropped, or Alt with a letter."""
+    """Parse the reply to a query of another program, which is ignored, or Alt with a character."""
     if len(text) == place + 2:
         return None
     if not _REPLY_PATTERN.match(text, place):
@@ -158,6 +175,7 @@ def _read_reply(text: str, place: int, time: float) -> _Read | None:
 
 
 def _read_sequence(text: str, place: int, time: float) -> _Read | None:
+    """Parse a sequence that begins with Esc [ (CSI): a paste, a key or a mouse event."""
     if text.startswith(_PASTE, place):
         begin = place + len(_PASTE)
         end = text.find(_PASTE_END, begin)
@@ -168,29 +186,38 @@ def _read_sequence(text: str, place: int, time: float) -> _Read | None:
         number = ord(text[place + 3]) - 64
         return (Key(f"f{number}", time) if 1 <= number <= 5 else None), place + 4
     if shifted := _RXVT_PATTERN.match(text, place):
-        name = _NUMBERED_KEYS.get(_first_number(shifted[1]))
+        name = _NUMBERED_KEYS.get(_number_or_0(shifted[1]))
         return (Key(f"shift+{name}", time) if name else None), shifted.end()
     if (match := _CSI_PATTERN.match(text, place)) is None:
-        begun = _CSI_BEGUN.match(text, place)
-        return None if begun and begun.end() == len(text) else (None, place + 2)
-    if match[3] == "M" and not match[1]:  # a click as reported before SGR: three characters
+        partial_match = _PARTIAL_CSI_PATTERN.match(text, place)
+        if partial_match and partial_match.end() == len(text):
+            return None  # the end of the sequence has not arrived yet
+        return None, place + 2
+    # a click in the format before SGR: three characters
+    if match[3] == "M" and not match[1]:
         end = match.end() + 3
         return (None, end) if len(text) >= end else None
-    return (None if match[2] else _key_by_params(match[1], match[3], time)), match.end()
+    params, intermediates, final = match.groups()
+    message = None if intermediates else _key_by_params(params, final, time)
+    return message, match.end()
 
 
 def _key_by_params(params: str, final: str, time: float) -> Message | None:
+    """Return the message of a CSI sequence with these parameters and this final letter, or
+    None.
+    """
     if params.startswith("<"):
         return _mouse_message(params[1:], final)
     if not re.fullmatch(r"[\d;:]*", params):
         return None
     fields = [
-        [_first_number(part) for part in field.split(":")] for field in params.split(";")
+        [_number_or_0(part) for part in field.split(":")] for field in params.split(";")
     ]
     first = fields[0]
-    modifiers, event = (*(fields[1] if len(fields) > 1 else ()), 0, 0)[:2]
+    second = fields[1] if len(fields) > 1 else []
+    modifiers, event = (*second, 0, 0)[:2]  # missing numbers are 0
     modifiers = max(modifiers - 1, 0) & 63  # Caps Lock and Num Lock are ignored
-    if event == 3:  # released
+    if event == 3:  # the key was released
         return None
     match final:
         case "u":
@@ -208,12 +235,15 @@ def _key_by_params(params: str, final: str, time: float) -> Message | None:
 
 
 def _key_by_code(codes: list[int], modifiers: int, time: float) -> Message | None:
-    """Return a key by its codes: plain, with Shift, on an English keyboard."""
+    """Return the message of a key by its codes; None if the key has no name.
+
+    `codes` are up to three codes: of the key alone, with Shift, and on an English keyboard.
+    """
     code, shifted, english = (*codes, 0, 0)[:3]
     if name := _CODED_KEYS.get(code):
         return Key(_with_modifiers(modifiers, name), time)
-    if 0 <= code - _KEYPAD < len(_ON_KEYPAD):
-        letter = _ON_KEYPAD[code - _KEYPAD]
+    if 0 <= code - _FIRST_KEYPAD_CODE < len(_KEYPAD_CHARS):
+        letter = _KEYPAD_CHARS[code - _FIRST_KEYPAD_CODE]
     elif not 32 <= code < 0x110000 or code in _PRIVATE_CODES or 0xD800 <= code < 0xE000:
         return None
     else:
@@ -223,15 +253,14 @@ def _key_by_code(codes: list[int], modifiers: int, time: float) -> Message | Non
         return Typed(upper if modifiers & _SHIFT else letter, time)
     if modifiers & _CTRL and not letter.isascii() and 32 <= english < 127:
         letter = chr(english)
-    if modifiers & _SHIFT and (not letter.isalpha() or not modifiers & _CTRL):
-        modifiers, letter = (
-            (modifiers & ~_SHIFT, upper) if upper != letter else (modifiers, letter)
-        )
+    is_ctrl_letter = letter.isalpha() and modifiers & _CTRL
+    if modifiers & _SHIFT and upper != letter and not is_ctrl_letter:
+        modifiers, letter = modifiers & ~_SHIFT, upper
     return Key(_with_modifiers(modifiers, letter), time)
 
 
 def _with_modifiers(modifiers: int, name: str) -> str:
-    """Return the name of a key with its modifiers."""
+    """Return the name of a key, preceded by its modifiers."""
     parts = [word for bit, word in ((_CTRL, "ctrl"), (_SHIFT, "shift")) if modifiers & bit]
     whole = "+".join([*parts, name])
     whole = _SAME_KEYS.get(whole, whole)
@@ -241,20 +270,22 @@ def _with_modifiers(modifiers: int, name: str) -> str:
 
 
 def _mouse_message(params: str, final: str) -> Message | None:
-    numbers = [_first_number(part) for part in params.split(";")]
+    """Return the message of a mouse report, or None for an action that is not used."""
+    numbers = [_number_or_0(part) for part in params.split(";")]
     if len(numbers) != 3:
         return None
     button, column, row = numbers[0], numbers[1] - 1, numbers[2] - 1
     match button, final:
-        case 64, _:
+        case 64, _:  # 64 and 65 are the wheel
             return Mouse("wheel_up", column, row)
         case 65, _:
             return Mouse("wheel_down", column, row)
-        case 0, "M":
+        case 0, "M":  # the left button goes down
             return Mouse("press", column, row)
         case _:
             return None
 
 
-def _first_number(text: str) -> int:
+def _number_or_0(text: str) -> int:
+    """Return the number in `text`; 0 if it is not a number or has more than 8 digits."""
     return int(text) if text.isdecimal() and len(text) < 9 else 0

@@ -1,4 +1,4 @@
-"""Moves in the transcript: scrolling, selecting and copying blocks, the mouse, the search. Pure."""
+"""Moves in the transcript: scrolls, selects and copies blocks; handles mouse and search. Pure."""
 
 from msgspec.structs import replace
 
@@ -20,13 +20,14 @@ from refold.tui.view import divide_screen
 from refold.views.screen.blocks import CallBlock, MessageBlock, TurnEndBlock
 from refold.views.styled import plain_text
 
-_WHEEL_ROWS = 3  # rows per turn of the wheel
+_WHEEL_ROWS = 3  # per step of the wheel
 
 
 def scroll_transcript(model: Model, action: str) -> Updated:
+    """Scroll the transcript that is shown. After "end" it follows new output again."""
     layout, pane = divide_screen(model), model.watching or model
     page = max(layout.height - 2, 1)
-    by = {
+    row_step = {
         "scroll_up": -1, "scroll_down": 1, "page_up": -page, "page_down": page,
     }.get(action, 0)  # fmt: skip
     if action == "top":
@@ -34,7 +35,7 @@ def scroll_transcript(model: Model, action: str) -> Updated:
     if action == "end":
         return _with_anchor(model, None), ()
     anchor = scroll_anchor(
-        pane.transcript, pane.anchor, by, layout.text_width, layout.height
+        pane.transcript, pane.anchor, row_step, layout.text_width, layout.height
     )
     return _with_anchor(model, anchor), ()
 
@@ -46,7 +47,10 @@ def _with_anchor(model: Model, anchor: Anchor | None) -> Model:
 
 
 def move_selection(model: Model, step: int) -> Model:
-    """Select the item above or below, and scroll it onto the screen."""
+    """Select the next item in the direction of `step`, and scroll to it.
+
+    If the transcript has no focus yet, select its lowest visible item.
+    """
     count = len(model.transcript)
     if not count:
         return model
@@ -66,12 +70,13 @@ def move_selection(model: Model, step: int) -> Model:
 
 
 def _is_selectable(transcript: Transcript, index: int, width: int) -> bool:
-    """Return True for a block with rows that a person may want to open or copy."""
+    """Return whether the user may want to open or copy the item. The end of a turn is skipped."""
     is_end = isinstance(transcript.item(index), TurnEndBlock)
     return not is_end and bool(transcript.rows(index, width))
 
 
 def _show_item(model: Model, item: int) -> Model:
+    """Return the state, scrolled to the item if the item is not visible."""
     layout = divide_screen(model)
     _, items = visible_rows(
         model.transcript, model.anchor, layout.text_width, layout.height
@@ -80,6 +85,7 @@ def _show_item(model: Model, item: int) -> Model:
 
 
 def press_transcript_key(model: Model, key: str) -> Updated:
+    """Press a key while the transcript has the focus. An unknown key shows a hint."""
     match key:
         case "up" | "k":
             return move_selection(model, -1), ()
@@ -97,6 +103,7 @@ def press_transcript_key(model: Model, key: str) -> Updated:
 
 
 def _toggle_whole(model: Model, item: int) -> Model:
+    """Open the item, or fold it if it is open."""
     transcript = model.transcript
     return replace(
         model, transcript=replace(transcript, flipped=transcript.flipped ^ {item})
@@ -104,6 +111,7 @@ def _toggle_whole(model: Model, item: int) -> Model:
 
 
 def _copy_selected(model: Model, *, code: bool) -> Updated:
+    """Copy the text of the selected item, or with `code` only its last code block."""
     if not 0 <= model.selected < len(model.transcript):
         return model, ()
     text = item_text(model.transcript.item(model.selected), model.transcript.label)
@@ -114,7 +122,10 @@ def _copy_selected(model: Model, *, code: bool) -> Updated:
 
 
 def shell_key(model: Model, key: str) -> ShellKey | None:
-    """Return what a key means to a `!command` that runs, where nothing is typed."""
+    """Return the command of a key for the running `!command`; None for other keys.
+
+    Return None also if no command runs, the input has text, or the focus is elsewhere.
+    """
     if not model.transcript.shell or model.composer.field.text or model.focus != "input":
         return None
     match key:
@@ -127,13 +138,14 @@ def shell_key(model: Model, key: str) -> ShellKey | None:
 
 
 def use_mouse(model: Model, event: Mouse) -> Updated:
+    """Scroll by the wheel. By a press, open or close an item, or focus the panel."""
     if event.kind != "press":
-        by = -_WHEEL_ROWS if event.kind == "wheel_up" else _WHEEL_ROWS
+        row_step = -_WHEEL_ROWS if event.kind == "wheel_up" else _WHEEL_ROWS
         if isinstance(model.overlay, Dialog):
-            return scroll_dialog(model, model.overlay, by), ()
+            return scroll_dialog(model, model.overlay, row_step), ()
         layout, pane = divide_screen(model), model.watching or model
         anchor = scroll_anchor(
-            pane.transcript, pane.anchor, by, layout.text_width, layout.height
+            pane.transcript, pane.anchor, row_step, layout.text_width, layout.height
         )
         return _with_anchor(model, anchor), ()
     layout = divide_screen(model)
@@ -150,13 +162,14 @@ def use_mouse(model: Model, event: Mouse) -> Updated:
 
 
 def _can_be_opened(item: object) -> bool:
-    """Return True if opening an item shows more of it."""
+    """Return whether an item shows more when it is opened."""
     return isinstance(item, CallBlock) or (
         isinstance(item, MessageBlock) and bool(item.images)
     )
 
 
 def press_search_key(model: Model, finding: TextSearch, key: str) -> Updated:
+    """Press a key in a search: Enter and ↑ search upwards, Shift+Tab and ↓ downwards."""
     match key:
         case "esc" | "ctrl+c":
             return replace(model, overlay=None), ()
@@ -170,36 +183,44 @@ def press_search_key(model: Model, finding: TextSearch, key: str) -> Updated:
 
 
 def search(model: Model, text: str, step: int = -1, start: int | None = None) -> Updated:
-    """Show the next item with these words; without `start`, search from the newest."""
+    """Search the transcript for `text`, and scroll to the item that is found.
+
+    The search begins at the index `start`, or else at the newest item. It goes down, or up if
+    `step` is negative.
+    """
     last = len(model.transcript) - 1
     begin = last if start is None else start
     item = None
     if text and 0 <= begin <= last:
         item = find_item(model.transcript, text, begin, step)
-    current = (
-        model.overlay.at
-        if isinstance(model.overlay, TextSearch) and start is not None
-        else -1
-    )
+    current = -1
+    if isinstance(model.overlay, TextSearch) and start is not None:
+        current = model.overlay.at
     finding = TextSearch(
         field_of(text), current if item is None else item, bool(text) and item is None
     )
     model = replace(model, overlay=finding)
-    return (model if item is None else _show_match(model, item, text)), ()
+    if item is None:
+        return model, ()
+    return _show_match(model, item, text), ()
 
 
 def _show_match(model: Model, item: int, words: str) -> Model:
-    """Scroll to the last row with these words in the item, which is opened if necessary."""
-    layout, wanted = divide_screen(model), words.casefold()
+    """Scroll to the last row of the item with these words. If necessary, open the item first."""
+    layout, query = divide_screen(model), words.casefold()
     transcript = model.transcript
-    if (match := _last_matching_row(transcript, item, layout.text_width, wanted)) is None:
-        opened = replace(transcript, flipped=transcript.flipped ^ {item})
-        if (match := _last_matching_row(opened, item, layout.text_width, wanted)) is None:
+    match = _last_matching_row(transcript, item, layout.text_width, query)
+    if match is None:
+        transcript = replace(transcript, flipped=transcript.flipped ^ {item})
+        match = _last_matching_row(transcript, item, layout.text_width, query)
+        if match is None:
             return _show_item(model, item)
-        model, transcript = replace(model, transcript=opened), opened
+        model = replace(model, transcript=transcript)
     rows, items = visible_rows(transcript, model.anchor, layout.text_width, layout.height)
-    texts = (plain_text([row]) for row, of in zip(rows, items, strict=True) if of == item)
-    if any(wanted in text.casefold() for text in texts):
+    texts = (
+        plain_text([row]) for row, owner in zip(rows, items, strict=True) if owner == item
+    )
+    if any(query in text.casefold() for text in texts):
         return model
     return replace(model, anchor=Anchor(item, max(match - layout.height // 2, 0)))
 
@@ -207,13 +228,9 @@ def _show_match(model: Model, item: int, words: str) -> Model:
 def _last_matching_row(
     transcript: Transcript, item: int, width: int, text: str
 ) -> int | None:
-    """Return the last row of the item that has these words in one piece."""
+    """Return the index of the last row that contains all of `text`, or None."""
     rows = transcript.rows(item, width)
-    return next(
-        (
-            n
-            for n in range(len(rows) - 1, -1, -1)
-            if text in plain_text([rows[n]]).casefold()
-        ),
-        None,
-    )
+    for number in reversed(range(len(rows))):
+        if text in plain_text([rows[number]]).casefold():
+            return number
+    return None

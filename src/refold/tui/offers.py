@@ -1,7 +1,7 @@
-"""The entries of the command palette, and completions at the cursor.
+"""Finds the entries of the command palette, and completions for the input.
 
-An entry's id in the palette is the text to type: a command, which is run, or a file or a
-command with arguments, which is put into the input.
+The id of a palette entry is text to type. A complete command is run; a file, or a command that
+needs an argument, is inserted into the input.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,12 +23,12 @@ from refold.views.wrap import cells, cut
 
 _MAX_SESSIONS = 50
 _MAX_FILES = 2_000
-_NAME_CELLS = 14  # of a name; longer ones push their description to the right
+_NAME_CELLS = 14  # the width of a name; a longer one moves its description to the right
 _MAX_OFFERS = 50  # completions
 
 
 def palette(session: Session) -> Picker:
-    """Return all entries. Reads the disk: call it in a thread."""
+    """Return the command palette. Call this in a thread, because it reads the disk."""
     directory = session.view.session.directory or "."
     names = session.workspace.file_names
     files = WorkspaceFiles(lambda: directory, lambda _: names()).find("")
@@ -40,26 +40,29 @@ def palette(session: Session) -> Picker:
 
 
 class Completer:
-    """Completes the newest text; text that is typed during a search comes next."""
+    """Finds completions, one search at a time. After a search, newer text is completed next."""
 
     def __init__(self, session: Session, post: Callable[[Message], None]) -> None:
         self._session, self._post = session, post
         self._complete: Complete | None = None
-        self._before, self._looking = "", False
+        self._before, self._is_searching = "", False
 
     async def look_for_completions(self, before: str) -> None:
-        """Look for completions; during a search, only note the text for the next one."""
+        """Find completions for `before` and post them.
+
+        If a search is running, only remember `before` for the next one.
+        """
         self._before = before
-        if self._looking:
+        if self._is_searching:
             return
-        self._looking, text = True, None
+        self._is_searching, text = True, None
         try:
             while text != self._before:
                 text = self._before
                 offers = await anyio.to_thread.run_sync(self._find_offers, text)
                 self._post(Offered(text, offers))
         finally:
-            self._looking = False
+            self._is_searching = False
 
     def _find_offers(self, before: str) -> tuple[CompletionItem, ...]:
         if self._complete is None:
@@ -69,10 +72,13 @@ class Completer:
 
 
 def _command_items(session: Session) -> Iterator[PickerItem]:
+    """Yield an item for each slash command and shortcut. A blank at its end awaits words."""
     for command in commands():
-        needs = bool(command.takes) and not command.takes.startswith("[")
+        needs_argument = bool(command.takes) and not command.takes.startswith("[")
         yield _item(
-            f"/{command.name}{' ' if needs else ''}", f"/{command.name}", command.about
+            f"/{command.name}{' ' if needs_argument else ''}",
+            f"/{command.name}",
+            command.about,
         )
     for offered in session.shortcuts.infos():
         yield _item(f"{offered.name} ", offered.name, escape_to_one_line(offered.about))
@@ -89,6 +95,7 @@ def _model_items(session: Session) -> Iterator[PickerItem]:
 
 
 def _session_items(session: Session) -> Iterator[PickerItem]:
+    """Yield an item for each other session; none if no sessions are stored."""
     try:
         names = session.catalogue.names()
     except BadInput:  # no sessions are stored
@@ -99,6 +106,7 @@ def _session_items(session: Session) -> Iterator[PickerItem]:
 
 
 def _item(id_: str, name: str, about: str) -> PickerItem:
+    """Return an entry with the id `id_`, whose row shows its name and what it is about."""
     name, about = escape_to_one_line(name), escape_to_one_line(about)
 
     def row(width: int) -> Line:

@@ -1,7 +1,7 @@
 """The overlays in place of the input: a question, or a list to choose from. Pure.
 
-For both: what a key does, and their rows. Questions come one after the other; one that was
-answered elsewhere is removed.
+This module handles their keys and makes their rows. Questions are asked one after the other. A
+question that was answered elsewhere is removed.
 """
 
 import sys
@@ -46,9 +46,10 @@ from refold.views.styled import Line
 from refold.views.wrap import cells, truncate, wrap_rows
 
 _TRANSCRIPT_ROWS = 3  # rows of the transcript that stay visible above a question
-_ROWS_BELOW_BODY = 3  # of a question, besides its choices: a rule, counts and the status
-_MIN_MENU_ROWS = 8  # that choices may take on a low screen
-_LIST_ROWS = 17  # including what is below it
+# rows of a question besides its choices: a rule, counts and the status
+_ROWS_BELOW_BODY = 3
+_MIN_MENU_ROWS = 8  # that choices may use on a low screen
+_LIST_ROWS = 17  # including the rows below the list
 _ROW_BEHIND_LAST = 1_000_000
 
 
@@ -59,19 +60,21 @@ def add_question(model: Model, message: Asked) -> Model:
 
 
 def withdraw_question(model: Model, number: int) -> Model:
+    """Remove a question that was answered elsewhere, open or not."""
     waiting = tuple(question for question in model.waiting if question.number != number)
     model = replace(model, waiting=waiting)
     match model.overlay:
-        case Dialog(Asked(number=open_)) | OpenPicker(number=open_) if open_ == number:
+        case Dialog(Asked(number=shown)) | OpenPicker(number=shown) if shown == number:
             return replace(model, overlay=None)
         case _:
             return model
 
 
 def with_next_question(model: Model) -> Model:
-    """Open the question that waits longest, if nothing else is in place of the input.
+    """Open the question that has waited longest, if no other overlay is open.
 
-    A key that was meant for what was there before must not answer it: it is new from now on.
+    It counts as asked now and ignores keys for a moment: a key that the user pressed for the
+    former screen must not answer it.
     """
     if model.overlay is not None or not model.waiting:
         return model
@@ -86,6 +89,7 @@ def _open_dialog(message: Asked) -> Dialog:
 
 
 def press_dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
+    """Press a key at a question of a command: it scrolls, answers, or edits the answer."""
     asked = dialog.asked
     if key in _PAGE_KEYS:
         page = max(_body(model, dialog).height - 1, 1)
@@ -108,6 +112,7 @@ def press_dialog_key(model: Model, dialog: Dialog, key: str) -> Updated:
 
 
 def type_in_dialog(model: Model, dialog: Dialog, text: str, now: float) -> Updated:
+    """Type text at a question of a command: into the answer, or as the key that answers."""
     asked = dialog.asked
     if not asked.keys:
         field = type_into(dialog.field, text).field
@@ -119,7 +124,9 @@ def type_in_dialog(model: Model, dialog: Dialog, text: str, now: float) -> Updat
 
 
 def press_menu_key(model: Model, dialog: Dialog, key: str, now: float) -> Updated | None:
-    """Press a key at a question that no command asked. None: the key is for the input."""
+    """Press a key at a question that no command asked. Return None if the input should get the
+    key.
+    """
     menu = dialog.menu or Menu()
     if key in _PAGE_KEYS:
         return press_dialog_key(model, dialog, key)
@@ -145,8 +152,9 @@ def press_menu_key(model: Model, dialog: Dialog, key: str, now: float) -> Update
 def type_at_menu(
     model: Model, dialog: Dialog, text: str, now: float, *, pasted: bool = False
 ) -> tuple[Updated, str]:
-    """Type text at a question that no command asked; return also the part that is for the
-    input.
+    """Type text at a question that no command asked.
+
+    Return the new state with its commands, and the text that should be typed into the input.
     """
     menu = dialog.menu or Menu()
     calm = is_calm(model, now) and (menu.free_text or not pasted)
@@ -166,12 +174,13 @@ def type_at_menu(
 
 
 def is_calm(model: Model, now: float) -> bool:
-    """Return True if the question was shown, and no key came, for long enough."""
+    """Return whether the question was shown, and no key pressed, for at least `CALM_SECONDS`."""
     asked_at = model.overlay.asked.at if isinstance(model.overlay, Dialog) else now
     return now - max(asked_at, model.typed_at) >= CALM_SECONDS
 
 
 def _has_text(model: Model, dialog: Dialog) -> bool:
+    """Whether there is text that keys would edit: the answer while it is written, or the input."""
     writing = dialog.menu is not None and dialog.menu.writing
     return bool(dialog.field.text if writing else model.composer.field.text)
 
@@ -187,13 +196,14 @@ def _answer(model: Model, answer: Answer) -> Updated:
 
 
 def press_picker_key(model: Model, overlay: OpenPicker, key: str) -> Updated:
+    """Press a key in an open list. A list that is left is answered with the id ""."""
     picker = overlay.picker
     match key:
         case "enter":
             return _choose(model, overlay)
         case "esc" | "ctrl+c" | "ctrl+d":
-            left = (Picked(overlay.number, ""),) if overlay.number else ()
-            return replace(model, overlay=None), left
+            commands = (Picked(overlay.number, ""),) if overlay.number else ()
+            return replace(model, overlay=None), commands
         case "backspace":
             picker = with_query(picker, picker.query[:-1])
         case "ctrl+u":
@@ -206,7 +216,7 @@ def press_picker_key(model: Model, overlay: OpenPicker, key: str) -> Updated:
 
 
 def update_picker(model: Model, overlay: OpenPicker, picker: Picker) -> Updated:
-    """Change the query or selection of the list, and report it to the waiting command."""
+    """Replace the list, and report a new query or selection to the command that waits."""
     before, commands = overlay.picker, list[Command]()
     if overlay.number and picker.query != before.query:
         commands.append(FindMatches(overlay.number, picker.query))
@@ -217,6 +227,7 @@ def update_picker(model: Model, overlay: OpenPicker, picker: Picker) -> Updated:
 
 
 def add_matches(model: Model, message: Matched) -> Model:
+    """Add the results of a search in hidden text, if the list that asked is still open."""
     match model.overlay:
         case OpenPicker(message.number, picker) as choosing:
             picker = with_matches(picker, message.query, message.ids)
@@ -226,23 +237,26 @@ def add_matches(model: Model, message: Matched) -> Model:
 
 
 def _choose(model: Model, overlay: OpenPicker) -> Updated:
-    """Choose an item. An entry of the palette may only put text into the input."""
+    """Choose the selected item.
+
+    In the palette, a command that needs arguments is inserted into the input, and others run.
+    """
     picker = overlay.picker
     if picker.selection is None:
         return model, ()
     id_, dial = picker.selection.id, picker.dial.value if picker.dial else ""
     model = replace(model, overlay=None)
-    if overlay.number:
+    if overlay.number:  # a command asked; the palette has no number
         return model, (Picked(overlay.number, id_, dial),)
-    if id_.endswith(" "):  # its arguments are still to be typed
+    if id_.endswith(" "):  # the arguments must still be typed
         return replace(model, composer=inputs.insert(model.composer, id_)), ()
     return replace(model, anchor=None), (RunCommand(id_),)
 
 
 class _Body(Struct, frozen=True):
-    """The scrolled part of a question: `height` of its rows are shown.
+    """The scrolled part of a question, of which `height` rows are visible.
 
-    `menu` are the choices below it, or () if the prompt is.
+    `menu` are the rows of its choices, or () if the prompt is shown instead.
     """
 
     rows: list[Line]
@@ -251,10 +265,10 @@ class _Body(Struct, frozen=True):
 
 
 def _body(model: Model, dialog: Dialog) -> _Body:
-    """Return the body of a question, and its choices.
+    """Return the body of a question, and the rows of its choices.
 
-    Choices that would take more than half of the screen are cut to a row each, so that they
-    cannot push the question away; the body has them in full.
+    If the choices would take more than half of the screen, each is cut to one row, and the body
+    has them in full.
     """
     width = max(model.width - 2, 2)
     rows = [part for row in dialog.asked.body for part in wrap_rows(row, width)]
@@ -262,19 +276,23 @@ def _body(model: Model, dialog: Dialog) -> _Body:
     if len(menu) > max(model.height // 2, _MIN_MENU_ROWS):
         rows += menu
         menu = [truncate(row, width) for row in split_rows(_menu_line(model, dialog))]
-    in_background = model.panel or model.watching is not None
+    shares_screen = model.panel or model.watching is not None
     below = max(len(menu), 1) + _ROWS_BELOW_BODY
-    most = model.height // 3 if in_background else model.height - _TRANSCRIPT_ROWS - below
-    return _Body(rows, min(len(rows), max(most, 1)), menu)
+    max_height = (
+        model.height // 3 if shares_screen else model.height - _TRANSCRIPT_ROWS - below
+    )
+    return _Body(rows, min(len(rows), max(max_height, 1)), menu)
 
 
 def _menu_rows(model: Model, dialog: Dialog, width: int) -> list[Line]:
-    """Return the choices, or [] while the prompt is shown instead."""
+    """Return the rows of the choices, or [] if the prompt is shown instead."""
     if (menu := dialog.menu) is None:
         return []
     typed, calm = _has_text(model, dialog), is_calm(model, model.clock)
     drafts, writes = typed and not menu.writing, typed and menu.writing
-    if not ((menu.choices and not writes) or drafts or not (calm or typed)):
+    shows_choices = bool(menu.choices) and not writes
+    asks_to_wait = not (calm or typed)
+    if not (shows_choices or drafts or asks_to_wait):
         return []
     return wrap_rows(_menu_line(model, dialog, width), width)
 
@@ -285,6 +303,9 @@ def _menu_line(model: Model, dialog: Dialog, width: int = sys.maxsize) -> Line:
 
 
 def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, int] | None]:
+    """Return the rows of a question, and the row and column of its cursor (None if it has
+    none).
+    """
     asked, width = dialog.asked, max(model.width - 2, 2)
     body = _body(model, dialog)
     count, height = len(body.rows), body.height
@@ -292,19 +313,19 @@ def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, in
     rows: list[Line] = [(("warn", "─" * model.width),)]
     rows += _indent(body.rows[start : start + height])
     if count > height:
-        left = f"rows {start + 1}–{start + height} of {count} · PgUp PgDn scroll"
-        rows.append((("dim", f" {left}"),))
+        note = f"rows {start + 1}–{start + height} of {count} · PgUp PgDn scroll"
+        rows.append((("dim", f" {note}"),))
     prompt = wrap_rows(asked.prompt, width)
-    *above, last = prompt
-    rows += _indent(prompt if asked.keys else body.menu or above)
+    *above, last = prompt  # the answer is typed after the last row
+    rows += _indent(prompt if asked.keys else (body.menu or above))
     if model.hint:
         rows += _indent(wrap_rows((("warn", model.hint),), width))
     if asked.keys or body.menu:
-        return rows, None
+        return rows, None  # the answer is a key, so there is no field
     indent = 1 + sum(cells(text) for _, text in last)
     if indent > width // 2:
         rows.append((("plain", " "), *last))
-        last, indent = (), 1
+        last, indent = (), 1  # too little room is left beside it
     layout = lay_out(dialog.field, max(width - indent, 2))
     for n, text in enumerate(layout.rows):
         before: Line = (("plain", " "), *last) if not n else (("plain", " " * indent),)
@@ -315,6 +336,7 @@ def dialog_rows(model: Model, dialog: Dialog) -> tuple[list[Line], tuple[int, in
 def open_picker_rows(
     model: Model, overlay: OpenPicker
 ) -> tuple[list[Line], tuple[int, int]]:
+    """Return the rows of a list, and the row and column of the cursor."""
     picker, width = overlay.picker, model.width - 2
     height = max(min(model.height - _TRANSCRIPT_ROWS - 4, _LIST_ROWS), 1)
     rows: list[Line] = [(("accent", "─" * model.width),)]

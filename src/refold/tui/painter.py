@@ -1,8 +1,8 @@
-"""Paints frames: writes what differs from the frame that the terminal shows, and no more.
+"""Paints frames: writes only what differs from the frame on the terminal.
 
-When rows have moved up as a whole, the terminal is asked to scroll them. A frame is written
-in one piece, between the marks of a synchronized update, so no half of it is ever seen.
-`image_painter` returns the sequences for the images of a frame.
+If rows have moved up together, the terminal scrolls them. A frame is written between the marks
+of a synchronized update, so that a half-painted frame is never visible. `image_painter` returns
+the sequences for images.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from refold.views.wrap import cells
 
 _ERASE_LINE = "\x1b[K"
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
-_SAVE_CURSOR, _RESTORE_CURSOR = "\x1b7", "\x1b8"  # save and restore the cursor
-_MIN_SCROLLED_ROWS = 3  # moved rows from which scrolling costs less
+_SAVE_CURSOR, _RESTORE_CURSOR = "\x1b7", "\x1b8"
+_MIN_SCROLLED_ROWS = 3  # moved rows from which scrolling costs less than painting
 
 
 class Painted(Struct, frozen=True):
-    """What the terminal shows."""
+    """The frame that is on the terminal."""
 
     rows: tuple[Line, ...]
     cursor: tuple[int, int] | None
@@ -36,17 +36,19 @@ def paint(
     capabilities: TerminalCapabilities,
     images: ImagePainter | None = None,
 ) -> str:
-    """Return what to write so that the terminal shows this frame; "" if it does already.
+    """Return the text that makes the terminal show this frame; "" if it already does.
 
-    Without `before`, everything is painted.
+    Without `before`, the frame on the terminal is unknown, and everything is painted.
     """
-    text, written, moved = "", frozenset[int](), False
+    text, written, has_scrolled = "", frozenset[int](), False
     if Painted(frame.rows, frame.cursor, width) != before:
-        text, written, moved = _frame_text(frame, width, before, capabilities)
+        text, written, has_scrolled = _frame_text(frame, width, before, capabilities)
     uploads, placements = ("", "")
     if images is not None:
-        uploads, placements = images.frame_sequences(frame.rows, written, moved=moved)
-    if placements:  # the cursor returns to its place in the text
+        uploads, placements = images.frame_sequences(
+            frame.rows, written, moved=has_scrolled
+        )
+    if placements:  # the cursor must return to its place in the text
         text = f"{text}{_SAVE_CURSOR}{placements}{_RESTORE_CURSOR}"
     return f"{uploads}{_BEGIN}{text}{_END}" if text else uploads
 
@@ -54,16 +56,16 @@ def paint(
 def _frame_text(
     frame: Frame, width: int, before: Painted | None, capabilities: TerminalCapabilities
 ) -> tuple[str, frozenset[int], bool]:
-    """Return what to write, the rows written, and whether the terminal scrolled."""
+    """Return the text to write, the rows that it writes, and whether the terminal scrolls."""
     parts, written = list[str](), set[int]()
-    known = before is not None and before.width == width
-    shown: list[Line | None] = list(before.rows) if before and known else []
-    if not known or len(shown) != len(frame.rows):
+    has_same_width = before is not None and before.width == width
+    shown: list[Line | None] = list(before.rows) if before and has_same_width else []
+    if not has_same_width or len(shown) != len(frame.rows):
         parts.append("\x1b[0m\x1b[2J")
         shown = [()] * len(frame.rows)
-    begun = len(parts)
+    part_count = len(parts)
     shown = _scroll(shown, frame.rows, parts)
-    moved = len(parts) > begun
+    has_scrolled = len(parts) > part_count
     for index, row in enumerate(frame.rows):
         if row != shown[index]:
             written.add(index)
@@ -81,33 +83,40 @@ def _frame_text(
         parts.append(f"\x1b[{row + 1};{min(column, width - 1) + 1}H\x1b[?25h")
         if changed:
             parts.insert(0, "\x1b[?25l")
-    return "".join(parts), frozenset(written), moved
+    return "".join(parts), frozenset(written), has_scrolled
 
 
 def _scroll(
     old_lines: Sequence[Line | None], new_lines: Sequence[Line], parts: list[str]
 ) -> list[Line | None]:
-    """Scroll the terminal if that saves painting; return the rows it shows then."""
+    """Let the terminal scroll if that saves painting. Return the rows that it shows then.
+
+    The sequence for it is added to `parts`.
+    """
     rows = list(old_lines)
-    if not rows or (first := _first_change(rows, new_lines)) is None:
+    first = _first_change(rows, new_lines) if rows else None
+    if first is None:
         return rows
     last = len(new_lines) - 1
     while last > first and rows[last] == new_lines[last]:
         last -= 1
-    for by in range(1, last - first + 1):
-        same = 0
+    for distance in range(1, last - first + 1):
+        equal_count = 0
         while (
-            first + same + by <= last and rows[first + same + by] == new_lines[first + same]
+            first + equal_count + distance <= last
+            and rows[first + equal_count + distance] == new_lines[first + equal_count]
         ):
-            same += 1
-        if same >= _MIN_SCROLLED_ROWS and any(new_lines[first : first + same]):
-            end = first + same + by - 1
-            down = "\n" * by  # at the last row of the region: every terminal scrolls then
+            equal_count += 1
+        if equal_count >= _MIN_SCROLLED_ROWS and any(
+            new_lines[first : first + equal_count]
+        ):
+            end = first + equal_count + distance - 1
+            down = "\n" * distance  # at the last row of the region, every terminal scrolls
             parts.append(f"\x1b[{first + 1};{end + 1}r\x1b[{end + 1};1H{down}\x1b[r")
             return [
                 *rows[:first],
-                *rows[first + by : end + 1],
-                *([()] * by),
+                *rows[first + distance : end + 1],
+                *([()] * distance),
                 *rows[end + 1 :],
             ]
     return rows
@@ -116,6 +125,7 @@ def _scroll(
 def _first_change(
     old_lines: Sequence[Line | None], new_lines: Sequence[Line]
 ) -> int | None:
+    """Return the index of the first row that differs, or None."""
     return next(
         (index for index, row in enumerate(new_lines) if old_lines[index] != row), None
     )

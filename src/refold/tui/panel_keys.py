@@ -1,4 +1,4 @@
-"""Keys of the panels: open one, move in it, act on the selected entry. Pure."""
+"""Handles the keys of panels: opens a panel, moves in it, acts on its selected entry. Pure."""
 
 from msgspec.structs import replace
 
@@ -10,23 +10,30 @@ from refold.tui.view import divide_screen
 
 
 def open_panel(model: Model, name: str) -> Model:
-    """Open this panel, or close it if it is open. The name "panels" is the next one with rows."""
+    """Open this panel, or close it if it is open.
+
+    The name "panels" opens the next panel that is not empty; after the last one, it closes the
+    panel.
+    """
     if name == "panels":
         index = PANEL_NAMES.index(model.panel) + 1 if model.panel else 0
         later = (replace(model, panel=name) for name in PANEL_NAMES[index:])
         panel = next((other.panel for other in later if not is_empty(other)), "")
+    elif name == model.panel:
+        panel = ""
     else:
-        panel = next((item for item in PANEL_NAMES if item == name != model.panel), "")
+        panel = next(item for item in PANEL_NAMES if item == name)  # `name` is any string
     return replace(model, panel=panel, panel_row=0, focus="input")
 
 
 def with_board(model: Model, board: BoardRead) -> Model:
-    """Show the tasks of the board as they are now; keys leave a panel that is empty."""
+    """Show the tasks of the board. If the open panel is empty then, focus the input."""
     model = replace(model, board=board)
     return replace(model, focus="input") if is_empty(model) else model
 
 
 def press_panel_key(model: Model, key: str) -> Updated:
+    """Press a key while the panel has the focus. Keys select, open, stop, or leave."""
     layout = divide_screen(model)
     entries = panel_entries(model, layout.panel_width - 2)
     entry = entries[model.panel_row] if model.panel_row < len(entries) else None

@@ -1,6 +1,6 @@
-"""The panels beside the transcript, from todos to the plan. Pure.
+"""The panels beside the transcript, such as the todos and the plan. Pure.
 
-A panel is a list of entries, one of them selected. The selected entry may show more.
+A panel is a list of entries, one of which is selected. The selected entry may show more rows.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -46,26 +46,32 @@ _EMPTY_NOTES: Mapping[PanelName, str] = {
     "changes": "No file was changed yet",
     "plan": "No plan was made yet",
 }
-_OF_SUBAGENTS = " by this agent; the transcript of a subagent shows what it changed"
+_SUBAGENT_NOTE = " by this agent; the transcript of a subagent shows what it changed"
 
 
 class PanelEntry(Struct, frozen=True):
-    """`id` is what keys act on: the name of a subagent or a command, the path of a file."""
+    """An entry of a panel.
+
+    Keys act on its `id`: the name of a subagent or of a command, or the path of a file.
+    """
 
     id: str
     rows: tuple[Line, ...]
 
 
 def empty_note(model: Model) -> str:
-    """Return a sentence for an open panel that is empty: it takes no rows. Else ""."""
+    """Return a sentence if the open panel is empty, and therefore not shown; otherwise ""."""
     if not is_empty(model):
         return ""
     of_subagents = model.panel == "changes" and model.screen.view.children.children
-    return f"{_EMPTY_NOTES[model.panel]}{_OF_SUBAGENTS if of_subagents else ''}."
+    return f"{_EMPTY_NOTES[model.panel]}{_SUBAGENT_NOTE if of_subagents else ''}."
 
 
 def is_empty(model: Model) -> bool:
-    """Return True if a panel is open and has no entries; lays out one entry at most."""
+    """Return whether a panel is open and has no entries.
+
+    It lays out at most one entry, so it is fast.
+    """
     if not model.panel:
         return False
     return not any(_PANEL_ENTRIES[model.panel](model, PANEL_COLUMNS))
@@ -78,7 +84,7 @@ def panel_entries(model: Model, width: int) -> Sequence[PanelEntry]:
 
 
 def diffs_by_file(model: Model) -> Mapping[str, Sequence[Diff]]:
-    """Return the diffs of this session by file, in the order of their first change."""
+    """Return the session's diffs by file. The files are in the order of their first change."""
     diffs = dict[str, list[Diff]]()
     for diff in model.diffs:
         diffs.setdefault(diff.path, []).append(diff)
@@ -92,7 +98,7 @@ def _todo_entries(model: Model, width: int) -> Iterator[PanelEntry]:
 
 
 def _task_entries(model: Model, width: int) -> Iterator[PanelEntry]:
-    """List the tasks, open ones first, and at the end how many there are of each kind."""
+    """Yield the tasks, open ones first, and at the end the number of tasks by status."""
     board = model.board
     if board is None or board.problem:
         text = "The board is being read." if board is None else board.problem
@@ -107,13 +113,13 @@ def _task_entries(model: Model, width: int) -> Iterator[PanelEntry]:
     for index, (task, row) in enumerate(zip(tasks, rows, strict=True)):
         selected = index == model.panel_row and model.focus == "panel"
         whole = task_lines(task, width) if selected else [row]
-        parts = [part for each in whole for part in hard_wrap(each, width)]
+        parts = [part for full_row in whole for part in hard_wrap(full_row, width)]
         yield PanelEntry(str(task.id), tuple(parts))
     yield PanelEntry("", (truncate(line(count_line(tasks), "dim"), width),))
 
 
 def _background_entries(model: Model, width: int) -> Iterator[PanelEntry]:
-    """List the background commands, newest first."""
+    """Yield the background commands, newest first."""
     commands = model.screen.view.background.commands
     for command in reversed(commands):
         rows = command_rows(command, model.now, model.printed.get(command.name, ""))
@@ -121,18 +127,21 @@ def _background_entries(model: Model, width: int) -> Iterator[PanelEntry]:
 
 
 def _agent_entries(model: Model, width: int) -> Iterator[PanelEntry]:
-    family = model.screen.view.children
+    """Yield an entry for each subagent, with the questions that it and those below it ask."""
+    children = model.screen.view.children
     moved = {child_moved.node: child_moved for child_moved in model.screen.moved}
-    for child in family.children:
+    for child in children.children:
         rows = [truncate(row, width) for row in child_rows(child, moved, width)]
-        for child_moved in family.asks:
-            if f"{child_moved.child}/".startswith(f"{child.name}/"):
-                text = f"  asks: {escape_to_one_line(model.transcript.label(child_moved.call))}"
+        for request in children.asks:
+            # the subagent asks, or a subagent below it
+            if f"{request.child}/".startswith(f"{child.name}/"):
+                text = f"  asks: {escape_to_one_line(model.transcript.label(request.call))}"
                 rows.append(line(cut(escape_to_one_line(text), width), "warn"))
         yield PanelEntry(child.name, tuple(rows))
 
 
 def _change_entries(model: Model, width: int) -> Iterator[PanelEntry]:
+    """Yield an entry for each changed file. That of the selected file has the diff, too."""
     files = diffs_by_file(model)
     for index, (path, diffs) in enumerate(files.items()):
         plus = sum(diff.counts[0] for diff in diffs)
@@ -153,6 +162,7 @@ def _change_entries(model: Model, width: int) -> Iterator[PanelEntry]:
 
 
 def _cost_entries(model: Model, width: int) -> Iterator[PanelEntry]:
+    """Yield entries about the context and the usage. Their id is "": no key acts on them."""
     view = model.screen.view
     account, turn = view.account, view.turn
     usage = context_lines(context_usage(view, model.screen.window))
@@ -170,6 +180,7 @@ def _cost_entries(model: Model, width: int) -> Iterator[PanelEntry]:
 
 
 def _plan_entries(model: Model, width: int) -> Iterator[PanelEntry]:
+    """Yield the rows of the newest plan. Their id is "": no key acts on them."""
     plans = model.screen.view.plans.made
     text = plans[-1].text if plans else ""
     for row in markdown_rows(text, width, links=model.transcript.links):

@@ -1,4 +1,4 @@
-"""Text of a model as rows of the transcript: a complete text, or one that is still streaming."""
+"""Lays out Markdown of a model as rows of the transcript, complete or while it arrives."""
 
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
@@ -9,14 +9,23 @@ from refold.views.escape import Visible, visible
 from refold.views.markdown.renderer import MarkdownRenderer
 from refold.views.styled import Line, Piece
 
-MAX_CHARS_AT_ONCE = 10_000  # laid out while a frame is made: at most about 50 ms
+# laid out while a frame is made, which takes at most about 50 ms
+MAX_CHARS_AT_ONCE = 10_000
 
 
 class Layouts(Protocol):
-    """Lays out what is large, later and elsewhere. Each key is pending once."""
+    """Performs layouts of large items in another thread.
 
-    def request(self, key: Hashable, lay_out: Callable[[], None]) -> None: ...
-    def is_pending(self, key: Hashable) -> bool: ...
+    If a request with the same `key` is waiting already, a request is ignored.
+    """
+
+    def request(self, key: Hashable, lay_out: Callable[[], None]) -> None:
+        """Call `lay_out` later in a thread. Do nothing if this key is requested already."""
+        ...
+
+    def is_pending(self, key: Hashable) -> bool:
+        """Return whether a request with this key waits or is being performed."""
+        ...
 
 
 def markdown_rows(text: str, width: int, *, links: bool) -> list[Line]:
@@ -25,7 +34,7 @@ def markdown_rows(text: str, width: int, *, links: bool) -> list[Line]:
 
 
 def split_rows(pieces: Iterable[Piece]) -> list[Line]:
-    """Split pieces at line ends into rows."""
+    """Return the pieces as rows, split at line ends."""
     rows: list[list[Piece]] = [[]]
     for style, text in pieces:
         first, *more = text.split("\n")
@@ -39,19 +48,21 @@ def split_rows(pieces: Iterable[Piece]) -> list[Line]:
 
 
 class StreamRows:
-    """Streaming text: finished rows are laid out once."""
+    """The rows of text that is arriving. Finished rows are laid out only once."""
 
     def __init__(self, width: int, *, links: bool) -> None:
         self._prose = MarkdownRenderer(width, links=links)
         self._visible = Visible()
-        self._seen = 0
+        self._laid_out_chars = 0
         self._rows: list[Line] = []
 
     def can_extend_to(self, text: Growing) -> bool:
-        return len(text) >= self._seen
+        """Whether `text` may be the same text with more at its end: it is not shorter."""
+        return len(text) >= self._laid_out_chars
 
     def rows_of(self, text: Growing, layouts: Layouts | None) -> list[Line]:
-        if layouts and len(text) - self._seen > MAX_CHARS_AT_ONCE:
+        """Return the rows of the text, without those that another thread is still laying out."""
+        if layouts and len(text) - self._laid_out_chars > MAX_CHARS_AT_ONCE:
             layouts.request(id(self), partial(self._extend_to, text))
         if layouts and layouts.is_pending(id(self)):
             return [*self._rows]
@@ -59,10 +70,10 @@ class StreamRows:
         return [*self._rows, *split_rows(self._prose.preview_end())]
 
     def _extend_to(self, text: Growing) -> None:
-        """Lay out what is new in the text; a worker thread may do that."""
-        new = text.after(self._seen)
-        if not self._seen:
+        """Lay out the new end of the text. This may run in a worker thread."""
+        new = text.after(self._laid_out_chars)
+        if not self._laid_out_chars:
             new = new.lstrip("\n")
         if new:
             self._rows += split_rows(self._prose.add(self._visible.add(new)))
-        self._seen = len(text)
+        self._laid_out_chars = len(text)

@@ -1,8 +1,8 @@
-"""Applies news of the session to the transcript, one by one or all at once. Pure.
+"""Applies events and live news to the transcript, one by one or all at once. Pure.
 
-It also applies those of a watched subagent or background command. The journal of a
-subagent is loaded repeatedly; pieces of text that arrive in between are shown until the
-journal has them. `following` decides when to load, `update` has other messages.
+This module also does that for the watched subagent or background command. The journal of a
+subagent is loaded repeatedly; text that arrives in between is shown until the journal contains
+it. `following` decides when to load. `update` handles other messages.
 """
 
 from collections.abc import Sequence
@@ -45,6 +45,7 @@ from refold.views.wrap import text_lines
 
 
 def add_news(model: Model, message: News) -> Updated:
+    """Apply events or live news of the session. Finished blocks become items of the transcript."""
     before = now = model.screen
     for frame in message.frames:
         now = apply_frame(now, frame)
@@ -56,22 +57,25 @@ def add_news(model: Model, message: News) -> Updated:
     watching = model.watching and add_live_news(model.watching, message)
     images = images_in(new)
     commands = (MeasureImages(images),) if images else ()
-    ran = any(
+    has_shell_message = any(
         isinstance(b, MessageBlock) and is_from_shell(b.sender) for b in (*new, *now.open)
     )
-    if transcript.shell and ran:
+    if transcript.shell and has_shell_message:
         transcript = replace(transcript, shell=())
     ended = before.view.turn.seq and not now.view.turn.seq
     if ended:
         model = _with_unanswered_message(model, now.view)
     return replace(
         model, screen=now, transcript=transcript, diffs=diffs, watching=watching,
-        hint="" if ended else model.hint,  # as that the turn is being stopped
+        hint="" if ended else model.hint,  # for example that the turn is being stopped
     ), commands  # fmt: skip
 
 
 def _with_unanswered_message(model: Model, view: View) -> Model:
-    """Put the message of a turn that was stopped before its answer into an empty input."""
+    """Put the last message into the input, if its turn was stopped before any answer.
+
+    If the input has text already, it does not change.
+    """
     text = model.sent_text
     model = replace(model, sent_text="")
     if not text or model.composer.field.text or not was_stopped_unanswered(view):
@@ -80,10 +84,11 @@ def _with_unanswered_message(model: Model, view: View) -> Model:
 
 
 def add_loaded(model: Model, message: Loaded) -> Updated:
-    """Add earlier items; those on the screen keep their place."""
+    """Add earlier items of the session. The visible items stay where they are."""
     screen, old = replace(message.screen, window=model.screen.window), model.transcript
     printed = [item for item in old.items if isinstance(item, CommandRows)]
     items = Log[Item]([*blocks_to_show(screen.done, screen.view), *printed])
+    # items that were not loaded before push the others down
     shift = len(items) - len(old.items) if len(old.items) > len(printed) else 0
     transcript = replace(
         old, items=items, open=_open_items(screen), coming=screen.coming,
@@ -92,13 +97,15 @@ def add_loaded(model: Model, message: Loaded) -> Updated:
     anchor = model.anchor and replace(model.anchor, item=model.anchor.item + shift)
     selected = model.selected + shift if model.selected >= 0 else -1
     images = images_in(screen.done)
-    return replace(
+    model = replace(
         model, screen=screen, transcript=transcript, anchor=anchor, selected=selected,
         diffs=_with_diffs(Log[Diff](), screen.done),
-    ), (MeasureImages(images),) if images else ()  # fmt: skip
+    )  # fmt: skip
+    return model, ((MeasureImages(images),) if images else ())
 
 
 def with_facts(model: Model, message: FactsChanged) -> Model:
+    """Apply facts about the session. If it is another session, clear the screen first."""
     facts, transcript = message.facts, model.transcript
     if facts.session != model.facts.session:
         model = replace(
@@ -116,6 +123,7 @@ def with_facts(model: Model, message: FactsChanged) -> Model:
 
 
 def show_watched(model: Model, message: TranscriptLoaded) -> Model:
+    """Show the transcript of the watched subagent. The scroll position does not change."""
     screen = Screen(window=model.screen.window)
     for frame in message.frames:
         screen = apply_frame(screen, frame)
@@ -124,22 +132,26 @@ def show_watched(model: Model, message: TranscriptLoaded) -> Model:
         links=model.transcript.links, directory=model.transcript.directory,
         whole=model.transcript.whole, memo=Memo(model.transcript.memo.layouts),
     )  # fmt: skip
-    same = (
-        model.watching if model.watching and model.watching.node == message.node else None
-    )
-    if same and transcript.items[: len(same.transcript.items)] == tuple(
-        same.transcript.items
-    ):
-        transcript = replace(transcript, memo=same.transcript.memo)
-    anchor = same.anchor if same else None
-    if same and not same.answered:  # no event has it yet
-        screen = replace(screen, coming=same.screen.coming)
+    shown_before = _view_of(model, message.node)
+    if shown_before:
+        old_items = tuple(shown_before.transcript.items)
+        if transcript.items[: len(old_items)] == old_items:  # their rows stay valid
+            transcript = replace(transcript, memo=shown_before.transcript.memo)
+    anchor = shown_before.anchor if shown_before else None
+    if shown_before and not shown_before.answered:  # no event contains it yet
+        screen = replace(screen, coming=shown_before.screen.coming)
     watching = WatchedNode(message.node, message.title, transcript, anchor, screen)
     return replace(model, watching=_with_open_items(watching))
 
 
+def _view_of(model: Model, node: str) -> WatchedNode | None:
+    """Return the watched subagent or command if its name is `node`; otherwise None."""
+    watching = model.watching
+    return watching if watching and watching.node == node else None
+
+
 def add_live_news(watching: WatchedNode, message: News) -> WatchedNode:
-    """Add what a watched subagent is writing and printing."""
+    """Add text of the watched subagent: its response in progress."""
     screen, answered = watching.screen, watching.answered
     for frame in message.frames:
         match frame.item:
@@ -155,7 +167,7 @@ def add_live_news(watching: WatchedNode, message: News) -> WatchedNode:
 
 
 def store_draft(model: Model, message: DraftLeft) -> Model:
-    """Keep the draft with the session in which it was typed."""
+    """Store the draft with the session in which it was typed; with `back`, show it again."""
     session, typed = model.facts.session, draft_of(model.composer)
     if message.back:
         return _with_draft(model, session)
@@ -164,26 +176,29 @@ def store_draft(model: Model, message: DraftLeft) -> Model:
 
 
 def _with_draft(model: Model, session: str) -> Model:
-    """Restore the draft of this session, followed by what was typed since."""
+    """Put the draft of this session into the input, before text that was typed since."""
     drafts, typed = dict(model.drafts), draft_of(model.composer)
-    if not (draft := drafts.pop(session, "")):
+    draft = drafts.pop(session, "")
+    if not draft:
         return model
     text = f"{draft}\n{typed}" if typed else draft
     return replace(model, composer=with_text(model.composer, text), drafts=drafts)
 
 
 def _open_items(screen: Screen) -> tuple[Open, ...]:
-    """Return calls, and commands that the person ran; other messages wait elsewhere."""
+    """Return the running calls and `!command` messages. Other waiting messages are not items."""
     return tuple(
         b for b in screen.open if isinstance(b, CallBlock) or is_from_shell(b.sender)
     )
 
 
 def _with_diffs(diffs: Log[Diff], new: Sequence[Block]) -> Log[Diff]:
+    """Return the diffs, and those of the finished calls in `new`."""
     for item in new:
         if isinstance(item, CallBlock) and item.stage == "done":
             for part in item.shown:
-                diffs = diffs.plus(part) if isinstance(part, Diff) else diffs
+                if isinstance(part, Diff):
+                    diffs = diffs.plus(part)
     return diffs
 
 
@@ -194,22 +209,22 @@ def _with_open_items(watching: WatchedNode) -> WatchedNode:
 
 
 def add_output(model: Model, message: OutputLoaded) -> Model:
-    """Show the output of a command; rows shown before keep their place."""
+    """Show the output of a background command. The scroll position does not change."""
     rows = tuple(text_lines(message.text, max(model.width - 2, 8))) or (
         line("No output.", "dim"),
     )
-    same = (
-        model.watching if model.watching and model.watching.node == message.name else None
-    )
+    shown_before = _view_of(model, message.name)
     transcript = with_items(Transcript(), (CommandRows(rows),))
-    anchor = same.anchor if same else None
+    anchor = shown_before.anchor if shown_before else None
     return replace(
         model, watching=WatchedNode(message.name, message.title, transcript, anchor)
     )
 
 
 def with_shell_output(model: Model, message: ShellShown | ShellEnded) -> Model:
-    """Show the running `!command`; once it has ended, its message shows the output."""
+    """Show the output of the running `!command`, until it ends. Then its message shows the
+    output.
+    """
     match message:
         case ShellShown(command, printed):
             shell = (RunningShell(command, printed),)

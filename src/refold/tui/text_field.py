@@ -1,7 +1,7 @@
-"""A text field as a value, and the rows that it is drawn on. Pure.
+"""A text field as a value, and the rows on which it is drawn. Pure.
 
-Long pastes are folded: each is one private character in `text`, and `whole` puts the pasted
-text back. `editing` applies keys to a field.
+A long paste is one private character in `text`; `whole` has the pasted text in its place.
+`editing` applies keys to a field.
 """
 
 import re
@@ -14,22 +14,22 @@ from refold.views.escape import visible
 from refold.views.pastes import paste_label
 from refold.views.wrap import letters
 
-FIRST_PASTE = 0xF0000  # the first private character that stands for a paste
-MAX_PASTES = 0xFFFE  # pastes of one session
+FIRST_PASTE = 0xF0000  # the first private character that represents a paste
+MAX_PASTES = 0xFFFE  # pastes in one session
 _RUNS_PATTERN = re.compile(
     f"[\n\t{chr(FIRST_PASTE)}-{chr(FIRST_PASTE + MAX_PASTES - 1)}]"
     f"|[^\n\t{chr(FIRST_PASTE)}-{chr(FIRST_PASTE + MAX_PASTES - 1)}]+"
 )
-Mode: TypeAlias = Literal["insert", "normal", "replace"]  # of vi
+Mode: TypeAlias = Literal["insert", "normal", "replace"]  # the modes of vi
 Span: TypeAlias = tuple[int, int]
 
 
 class TextField(Struct, frozen=True):
-    """A text field. `at` is the cursor, as an index into `text`.
+    """A text field. `at` is the position of the cursor in `text`.
 
-    With `vi` it has vi keys, and `pending` are the keys of an unfinished command. `edit` is
-    the state of the line editor that belongs to the text, for example undo; `kept` is the
-    state that outlives it, for example the texts that were cut.
+    With `vi`, it has vi keys; `pending` are the keys of an unfinished command. `edit` is the
+    state of the line editor that belongs to this text, such as undo. `kept` is state that stays
+    when the text is replaced, such as the texts that were cut.
     """
 
     text: str = ""
@@ -44,14 +44,15 @@ class TextField(Struct, frozen=True):
 
     @property
     def whole(self) -> str:
-        """The text with its pastes put back."""
+        """The text with the pasted texts in it."""
         return "".join(_paste_or_letter(self, c) if is_paste(c) else c for c in self.text)
 
 
 class Edit(Struct, frozen=True):
     """A field after a key.
 
-    `beyond` is how many lines above (negative) or below the text the key would go.
+    `beyond` is the number of lines by which the key would leave the text: negative above its
+    first line, positive below its last.
     """
 
     field: TextField
@@ -59,9 +60,9 @@ class Edit(Struct, frozen=True):
 
 
 class FieldLayout(Struct, frozen=True):
-    """The rows of a field, and where its cursor stands: row and cell, from 0.
+    """The rows of a field, and the row and cell of the cursor, counted from 0.
 
-    `selected` is the part of each row that is selected.
+    `selected` has the start and end of the selected part of each row.
     """
 
     rows: tuple[str, ...]
@@ -79,16 +80,16 @@ def field_of(text: str) -> TextField:
 
 
 def clear(field: TextField) -> TextField:
-    """Return an empty field that still has the texts that were cut."""
+    """Return the field without text. Texts that were cut can still be inserted."""
     return TextField(pastes=field.pastes, vi=field.vi, kept=field.kept)
 
 
 def lay_out(field: TextField, width: int) -> FieldLayout:
-    """Return the field on rows of `width` cells; the cursor is always on one of them."""
+    """Return the field on rows of `width` cells. One of the rows always has the cursor."""
     rows, index, cursor = _Rows(max(width, 2)), 0, (0, 0)
     for text, span in _clusters(field):
         has_cursor = index <= field.at < index + span
-        if span > 1 and text.isascii() and not has_cursor:  # a run
+        if span > 1 and text.isascii() and not has_cursor:  # a longer piece of plain text
             rows.add_narrow(text)
             index += span
             continue
@@ -101,7 +102,7 @@ def lay_out(field: TextField, width: int) -> FieldLayout:
         if text == "\n":
             rows.begin_row()
             continue
-        for letter, cells in parts:  # several only for the label of a paste
+        for letter, cells in parts:  # only the label of a paste has several parts
             rows.add_letter(letter, cells, selected=selected)
     if field.at >= index:
         rows.make_room(1)
@@ -110,7 +111,7 @@ def lay_out(field: TextField, width: int) -> FieldLayout:
 
 
 class _Rows:
-    """Rows that are being filled with text, and the selected part of each."""
+    """Rows that are being filled with text, and the selected part of each row."""
 
     def __init__(self, width: int) -> None:
         self.rows, self.selected = [""], [(0, 0)]
@@ -130,7 +131,7 @@ class _Rows:
             self.begin_row()
 
     def add_narrow(self, text: str) -> None:
-        """Add text whose characters take one cell each."""
+        """Add text in which each character takes one cell."""
         while text:
             self.make_room(1)
             cells_left = self._width - self._used
@@ -139,24 +140,28 @@ class _Rows:
             text = text[cells_left:]
 
     def add_letter(self, letter: str, cells: int, *, selected: bool) -> None:
+        """Add a letter of `cells` cells. If it is selected, extend the selection of its row."""
         self.make_room(cells)
         if selected:
             first, last = self.selected[-1]
             begin = len(self.rows[-1])
-            self.selected[-1] = (first if last else begin, begin + len(letter))
+            is_first = last == 0  # nothing of this row is selected yet
+            self.selected[-1] = (begin if is_first else first, begin + len(letter))
         self.rows[-1] += letter
         self._used += cells
 
 
 def _clusters(field: TextField) -> Iterator[tuple[str, int]]:
-    """Yield the graphemes of the text as they are drawn, each with its length in `text`.
+    """Yield each grapheme of the text as it is drawn, and its length in `text`.
 
-    Away from the cursor, text of one cell per character comes in longer pieces.
+    Text of one cell per character, away from the cursor, is yielded in longer pieces.
     """
     for match in _RUNS_PATTERN.finditer(field.text):
         run = match[0]
-        far = not match.start() <= field.at <= match.end() and not field.selected
-        if far and run.isascii() and run.isprintable():
+        is_away_from_cursor = (
+            not match.start() <= field.at <= match.end() and not field.selected
+        )
+        if is_away_from_cursor and run.isascii() and run.isprintable():
             yield run, len(run)
         elif run == "\n":
             yield run, 1
@@ -170,7 +175,7 @@ def _clusters(field: TextField) -> Iterator[tuple[str, int]]:
 
 
 def _paste_or_letter(field: TextField, letter: str) -> str:
-    """Return the paste that this character stands for, or the character itself."""
+    """Return the pasted text that this character stands for, or the character itself."""
     number = ord(letter) - FIRST_PASTE
     return field.pastes[number] if number < len(field.pastes) else letter
 

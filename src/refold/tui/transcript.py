@@ -1,9 +1,9 @@
-"""The transcript: its blocks as rows for a width, and the part of them that is on the screen. Pure.
+"""Lays out the blocks of the transcript as rows, and selects the visible rows. Pure.
 
-A block is laid out when it is first seen at a width, and kept until the width changes; blocks
-that are never scrolled to are never laid out. Large ones may be laid out elsewhere
-(`Memo.layouts`); their end is shown until then. The view is anchored at a row of a block, so
-text that arrives below moves nothing; without an anchor the end is shown.
+A block is laid out when it is first visible; its rows are kept until the width changes. Large
+blocks may be laid out in another thread (`Memo.layouts`); their end is shown until then. The
+first visible row is given by an anchor, so text that arrives below moves nothing; without an
+anchor, the end is shown.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -78,9 +78,9 @@ _STATE_SIGNS: dict[str, tuple[Style, str]] = {
 
 
 class CommandRows(Struct, frozen=True):
-    """Rows that a command of the screen printed. They are in no journal.
+    """Rows that a slash command printed. They are not in the journal.
 
-    `begins`: it is the command as it was typed, and its output follows.
+    With `begins`, they are the command as it was typed, and its output follows.
     """
 
     rows: tuple[Line, ...]
@@ -92,16 +92,17 @@ LiveItem: TypeAlias = StreamingBlock | RunningShell
 
 
 class Anchor(Struct, frozen=True):
-    """The first row on the screen: row `row` of item `item`."""
+    """The first visible row: the row with the index `row` of the item with the index `item`."""
 
     item: int
     row: int = 0
 
 
 class Memo:
-    """Laid-out rows, shared by a transcript and those made from it.
+    """The rows of items that are laid out, shared by all versions of a transcript.
 
-    `layouts` are for large items; without them, those are laid out at once.
+    `rows` has for each finished item whether it is shown in full, and its rows. `layouts` lays
+    out large items; without it, they are laid out at once.
     """
 
     def __init__(self, layouts: Layouts | None = None) -> None:
@@ -111,6 +112,7 @@ class Memo:
         self.stream: StreamRows | None = None
 
     def for_width(self, width: int) -> "Memo":
+        """Return this memo, emptied if its rows have another width."""
         if width != self.width:
             self.width, self.stream = width, None
             self.rows.clear()
@@ -122,18 +124,21 @@ def _tool_name(call: ToolCall) -> str:
 
 
 class Transcript(Struct, frozen=True):
-    """The transcript. `flipped` are the items shown the other way than `whole` says."""
+    """The transcript. Items are shown in full if `whole`; for those in `flipped`, it is the
+    reverse.
+    """
 
     items: Log[Item] = field(default_factory=Log[Item])
     open: tuple[Open, ...] = ()
     coming: tuple[StreamingBlock, ...] = ()
-    shell: tuple[RunningShell, ...] = ()  # at most one, below all others
+    shell: tuple[RunningShell, ...] = ()  # at most one, below all other items
     directory: str = ""
     whole: bool = False
     flipped: frozenset[int] = frozenset()
     label: Callable[[ToolCall], str] = _tool_name
-    links: bool = False  # the terminal opens links; else addresses stand in the text
-    # Of the images that are drawn; of others a card stands.
+    # True if the terminal opens links; otherwise addresses are written in the text
+    links: bool = False
+    # Sizes of the images that are drawn; for other images a card is shown.
     sizes: Mapping[str, ImageSize] = {}
     memo: Memo = field(default_factory=Memo)
 
@@ -141,7 +146,7 @@ class Transcript(Struct, frozen=True):
         return len(self.items) + len(self._live_items)
 
     def item(self, index: int) -> Item | LiveItem:
-        """Return an item by index: finished ones, then open ones, streaming, the shell."""
+        """Return an item by its index: finished items come first, then open and streaming ones."""
         if index < len(self.items):
             return self.items[index]
         return self._live_items[index - len(self.items)]
@@ -151,23 +156,26 @@ class Transcript(Struct, frozen=True):
         return (*self.open, *self.coming, *self.shell)
 
     def is_whole(self, index: int) -> bool:
+        """Whether an item is shown in full."""
         return self.whole != (index in self.flipped)
 
     def rows(self, index: int, width: int) -> list[Line]:
-        """Return the rows of an item, with the empty row between it and the item above."""
+        """Return the rows of an item, with the empty row that separates it from the one above."""
         body = self._item_rows(index, width)
-        return (
-            [(), *body] if body and self._has_gap_above(index, width, len(body)) else body
-        )
+        if body and self._has_gap_above(index, width, len(body)):
+            return [(), *body]
+        return body
 
     def _item_rows(self, index: int, width: int) -> list[Line]:
+        """Return the rows of an item; of a large item only the end, until it is laid out."""
         memo, whole = self.memo.for_width(width), self.is_whole(index)
         if index >= len(self.items):
             return self._open_rows(self.item(index), width, whole=whole)
         cached = memo.rows.get(index)
         if cached is None or cached[0] != whole:
             item = self.items[index]
-            if memo.layouts and (text := _large_text(item, self.label, whole=whole)):
+            text = _large_text(item, self.label, whole=whole) if memo.layouts else ""
+            if memo.layouts and text:
                 lay_out = partial(self._keep_rows, index, width, whole=whole)
                 memo.layouts.request((id(memo), index, width, whole), lay_out)
                 return _end_rows(item, text, width)
@@ -175,7 +183,7 @@ class Transcript(Struct, frozen=True):
         return memo.rows[index][1]
 
     def _keep_rows(self, index: int, width: int, *, whole: bool) -> None:
-        """Lay out an item; a worker thread may do that."""
+        """Lay out an item and store its rows. This may run in a worker thread."""
         rows = item_rows(self.items[index], width, self, whole=whole)
         if width == self.memo.width:
             self.memo.rows[index] = (whole, rows)
@@ -187,26 +195,25 @@ class Transcript(Struct, frozen=True):
             return item_rows(item, width, self, whole=whole)
         match item.kind:
             case "words":
-                if self.memo.stream is None or not self.memo.stream.can_extend_to(
-                    item.text
-                ):
-                    self.memo.stream = StreamRows(width, links=self.links)
-                return self.memo.stream.rows_of(item.text, self.memo.layouts)
+                stream = self.memo.stream
+                if stream is None or not stream.can_extend_to(item.text):
+                    stream = self.memo.stream = StreamRows(width, links=self.links)
+                return stream.rows_of(item.text, self.memo.layouts)
             case "thought":
                 return thinking_rows(str(item.text), width, whole=whole)
             case _:
                 return [(("dim", f"○ {escape_to_one_line(str(item.text))} …"),)]
 
     def _has_gap_above(self, index: int, width: int, rows: int) -> bool:
-        """Return True if a gap is above the item: short calls and notices have none."""
+        """Return whether an empty row is above the item. Short calls and notices have none."""
         if not index:
             return False
         above, item = self.item(index - 1), self.item(index)
         if isinstance(item, CommandRows) and isinstance(above, CommandRows):
             return item.begins
-        close = isinstance(item, CallBlock | NoticeBlock) and rows <= 2
+        is_short = isinstance(item, CallBlock | NoticeBlock) and rows <= 2
         return not (
-            close
+            is_short
             and isinstance(above, CallBlock | NoticeBlock)
             and len(self._item_rows(index - 1, width)) <= 2
         )
@@ -215,7 +222,7 @@ class Transcript(Struct, frozen=True):
 def item_rows(item: Item, width: int, transcript: Transcript, *, whole: bool) -> list[Line]:
     match item:
         case CommandRows(rows):
-            return [_split for row in rows for _split in wrap_rows(row, width)]
+            return [part for row in rows for part in wrap_rows(row, width)]
         case MessageBlock():
             return _message_rows(item, width, transcript, whole=whole)
         case AnswerBlock(text=text):
@@ -239,7 +246,7 @@ def item_rows(item: Item, width: int, transcript: Transcript, *, whole: bool) ->
 
 
 def item_text(item: Item | LiveItem, label: Callable[[ToolCall], str] = _tool_name) -> str:
-    """Return the text of an item for search and copy, without laying it out."""
+    """Return the text of an item, to be searched or copied. The item need not be laid out."""
     match item:
         case MessageBlock():
             return (
@@ -251,9 +258,7 @@ def item_text(item: Item | LiveItem, label: Callable[[ToolCall], str] = _tool_na
             return f"{text}\n{item.mark}".strip()
         case CallBlock():
             diffs = [diff.text for diff in item.shown if isinstance(diff, Diff)]
-            return "\n".join(
-                (label(item.call), *diffs) if diffs else (label(item.call), item.text)
-            )
+            return "\n".join((label(item.call), *(diffs or [item.text])))
         case NoticeBlock(line=notice, report=report):
             return f"{plain_text([notice])}\n{report}".strip()
         case TurnEndBlock():
@@ -265,9 +270,9 @@ def item_text(item: Item | LiveItem, label: Callable[[ToolCall], str] = _tool_na
 
 
 def _large_text(item: Item, label: Callable[[ToolCall], str], *, whole: bool) -> str:
-    """Return the text of an item that takes long to lay out; "" for another.
+    """Return the text of an item if laying it out takes long; otherwise "".
 
-    Of calls, messages and notices that are not `whole`, only a few rows are laid out.
+    Unless `whole` is true, calls, messages and notices have few rows and never take long.
     """
     if not whole and not isinstance(item, AnswerBlock | DroppedBlock):
         return ""
@@ -276,8 +281,9 @@ def _large_text(item: Item, label: Callable[[ToolCall], str], *, whole: bool) ->
 
 
 def _end_rows(item: Item, text: str, width: int) -> list[Line]:
-    """Return rows that stand for a large item until it is laid out: its end."""
-    end = text[-_END_CHARS:].partition("\n")[2] or text[-_END_CHARS:]
+    """Return the last rows of a large item, shown until it is laid out."""
+    end = text[-_END_CHARS:]
+    end = end.partition("\n")[2] or end  # whole lines, if it has several
     head = line(cut(f"… {len(text) - len(end):,} characters above …", width), "dim")
     if isinstance(item, AnswerBlock):
         return [head, *markdown_rows(end, width, links=False)]
@@ -297,7 +303,7 @@ def thinking_rows(text: str, width: int, *, whole: bool) -> list[Line]:
 def visible_rows(
     transcript: Transcript, anchor: Anchor | None, width: int, height: int
 ) -> tuple[list[Line], list[int]]:
-    """The rows on the screen, and the item that each belongs to."""
+    """Return the visible rows, and for each row the index of its item."""
     if anchor is None:
         anchor = last_anchor(transcript, width, height)
     rows, items = list[Line](), list[int]()
@@ -311,7 +317,7 @@ def visible_rows(
 
 
 def last_anchor(transcript: Transcript, width: int, height: int) -> Anchor:
-    """Return the anchor of the last screenful."""
+    """Return the anchor with which the end of the transcript is visible."""
     index, left = len(transcript), height
     while index and left > 0:
         index -= 1
@@ -322,7 +328,7 @@ def last_anchor(transcript: Transcript, width: int, height: int) -> Anchor:
 def scroll_anchor(
     transcript: Transcript, anchor: Anchor | None, rows: int, width: int, height: int
 ) -> Anchor | None:
-    """Return the anchor this many `rows` further down (up, if negative), or None at the end."""
+    """Return the anchor `rows` rows further down (up, if negative); None at the end."""
     last = last_anchor(transcript, width, height)
     start = anchor or last
     item, row = start.item, start.row + rows
@@ -338,21 +344,24 @@ def scroll_anchor(
 
 
 def find_item(transcript: Transcript, text: str, start: int, step: int) -> int | None:
-    """Return the next item from `start` in this direction that contains the words."""
-    wanted = text.casefold()
+    """Return the index of the next item that contains `text`, or None.
+
+    The search begins at the index `start`, and goes down, or up if `step` is negative.
+    """
+    query = text.casefold()
     span = range(start, len(transcript)) if step > 0 else range(start, -1, -1)
     return next(
         (
             index
             for index in span
-            if wanted in item_text(transcript.item(index), transcript.label).casefold()
+            if query in item_text(transcript.item(index), transcript.label).casefold()
         ),
         None,
     )
 
 
 def code_block(text: str) -> str:
-    """Return the last fenced block of a text, without its fences; "" if there is none."""
+    """Return the last fenced block in a text, without its fences; "" if there is none."""
     code, inside = "", list[str]()
     fence = ""
     for row in text.split("\n"):
@@ -383,7 +392,9 @@ def _message_rows(
 def _notice_rows(
     item: NoticeBlock, width: int, transcript: Transcript, *, whole: bool
 ) -> list[Line]:
-    """A notice; of the report of a subagent one row, or all of it."""
+    """Return the rows of a notice, and of a subagent's report in it: one row, or all if
+    `whole`.
+    """
     if whole:
         rows = markdown_rows(item.report, width - INDENT_CELLS, links=transcript.links)
     else:
@@ -394,12 +405,13 @@ def _notice_rows(
 def _image_rows(
     images: Sequence[Image], width: int, transcript: Transcript, *, whole: bool
 ) -> Iterator[Line]:
-    """Yield a card for each image, with name and kind, and the rows to draw it on."""
+    """Yield for each image a row with name and type, and blank rows on which it is drawn."""
     for image in images:
         name, kind = escape_to_one_line(image.name), escape_to_one_line(image.media_type)
         text = f"{name} · {kind}" if name else kind
         yield truncate((("accent", "  ▣ "), ("dim", text)), width)
-        if (size := transcript.sizes.get(image.blob)) is None or width < 2 * INDENT_CELLS:
+        size = transcript.sizes.get(image.blob)
+        if size is None or width < 2 * INDENT_CELLS:
             continue
         columns, rows = size.fit(width - INDENT_CELLS, whole=whole)
         for row in range(rows):
@@ -452,16 +464,16 @@ def images_in(items: Iterable[Item]) -> tuple[str, ...]:
 
 
 def with_sizes(transcript: Transcript, sizes: Mapping[str, ImageSize]) -> Transcript:
-    """Return the transcript with these images drawn: it is laid out again."""
+    """Return the transcript with these image sizes. All items will be laid out again."""
     sizes = {**transcript.sizes, **sizes}
     return replace(transcript, sizes=sizes, memo=Memo(transcript.memo.layouts))
 
 
 def blocks_to_show(blocks: Iterable[Block], view: View) -> list[Block]:
-    """Return the blocks without those that another row of this screen makes superfluous.
+    """Return the blocks without those that are already visible elsewhere on the screen.
 
-    The status line shows the mode and the subagents that run. The notice of a subagent's
-    end has its report, which is the result of the call.
+    The status line shows the mode and the running subagents. The notice about a subagent's end
+    has the report, which is also the result of a call.
     """
     reported = reported_calls(view.children)
     return [block for block in blocks if not _is_shown_elsewhere(block, reported)]
@@ -478,7 +490,7 @@ def _is_shown_elsewhere(block: Block, reported_ids: frozenset[str]) -> bool:
 
 
 def with_items(transcript: Transcript, new: Sequence[Item]) -> Transcript:
-    """Return the transcript with these items after the finished ones."""
+    """Return the transcript with these items added to the finished ones."""
     items = transcript.items
     for item in new:
         items = items.plus(item)

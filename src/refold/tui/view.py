@@ -1,8 +1,8 @@
-"""The frame that the screen shows for a state: rows of styled text, and the cursor. Pure.
+"""Makes the frame that the screen shows: rows of styled text, and the cursor. Pure.
 
-From top to bottom: the transcript, the current activity, queued messages, the input or a
-question in its place, and the status line. A panel stands at the right of a wide screen, and
-below the transcript of a narrow one.
+From top to bottom, it has the transcript, the current activity, queued messages, the input (or
+a question in its place), and the status line. A panel is to the right of the transcript on a
+wide screen, and below it on a narrow one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,11 +35,11 @@ from refold.views.screen.status import attempt_text, ports_text
 from refold.views.styled import Line, Piece, Style, line
 from refold.views.wrap import cells, cut, truncate
 
-_WHEEL_SIGNS = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_MAX_OFFERS = 8  # completions shown at once
-_PANEL_ROWS = 14  # rows of a panel below the transcript
-_MAX_CHIPS = 3  # queued messages that are shown
-_MIN_TRANSCRIPT_ROWS = 3  # rows of the transcript, whatever is asked
+_SPINNER_SIGNS = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_MAX_OFFERS = 8  # completions shown at the same time
+_PANEL_ROWS = 14  # of a panel below the transcript
+_MAX_QUEUE_ROWS = 3  # one for each queued message that is shown
+_MIN_TRANSCRIPT_ROWS = 3  # of the transcript that always stay visible
 _EMPTY_HINTS = ("Ask anything", "/ for commands", "@ for files", "Ctrl+P for everything")
 _WORKING_HINTS = (
     "Enter: for the next step",
@@ -55,16 +55,19 @@ _KEY_HINT = "Esc closes · Shift+↑↓ scroll"
 
 
 class Frame(Struct, frozen=True):
-    """All rows of the screen. `cursor` is row and column, or None if it is hidden."""
+    """All rows of the screen. `cursor` is the row and column of the cursor; None if it is
+    hidden.
+    """
 
     rows: tuple[Line, ...]
     cursor: tuple[int, int] | None = None
 
 
 class Areas(Struct, frozen=True):
-    """How the screen is divided: the transcript has `text_width` cells and `height` rows.
+    """The parts of the screen. The transcript has `text_width` cells and `height` rows.
 
-    `mark` is the number of cells left of it, for the mark beside the selected block.
+    `mark` is the number of cells left of the transcript, for the mark beside the selected
+    block.
     """
 
     text_width: int
@@ -78,6 +81,7 @@ class Areas(Struct, frozen=True):
 
 
 def view(model: Model) -> Frame:
+    """Return the frame that the screen shows in this state."""
     layout = divide_screen(model)
     rows = _transcript_rows(model, layout)
     if layout.side:
@@ -96,36 +100,46 @@ def view(model: Model) -> Frame:
 
 
 def divide_screen(model: Model) -> Areas:
-    """Divide the screen. If it is very low, the transcript loses its rows last."""
+    """Return the areas of the screen. If it is very low, the transcript is the first to lose
+    its rows.
+    """
     bottom, cursor = _bottom_rows(model)
     height = max(model.height, 1)
     if len(bottom) > height:
         lost = len(bottom) - height
         bottom = bottom[lost:]
         cursor = (cursor[0] - lost, cursor[1]) if cursor and cursor[0] >= lost else None
-    left = height - len(bottom)
+    free_rows = height - len(bottom)
     is_wide = model.width >= SIDE_BY_SIDE
     mark = int(model.focus == "transcript")
-    plain = Areas(model.width - mark, left, bottom=tuple(bottom), cursor=cursor, mark=mark)
-    short = not is_wide and left < 2 * _MIN_TRANSCRIPT_ROWS
-    if not model.panel or short or is_empty(model):
-        return plain
+    without_panel = Areas(
+        model.width - mark, free_rows, bottom=tuple(bottom), cursor=cursor, mark=mark
+    )
+    is_low = not is_wide and free_rows < 2 * _MIN_TRANSCRIPT_ROWS
+    if not model.panel or is_low or is_empty(model):
+        return without_panel
     if is_wide:
-        text_width = plain.text_width - PANEL_COLUMNS - 2
+        text_width = without_panel.text_width - PANEL_COLUMNS - 2
         return replace(
-            plain,
+            without_panel,
             text_width=text_width,
             panel_width=PANEL_COLUMNS,
-            panel_height=left,
+            panel_height=free_rows,
             side=True,
         )
     entries = panel_entries(model, model.width - 2)
-    wanted = 2 + sum(len(entry.rows) for entry in entries)
-    most = max(min(left // 2, _PANEL_ROWS, wanted), _MIN_TRANSCRIPT_ROWS)
-    return replace(plain, height=left - most, panel_width=model.width, panel_height=most)
+    needed = 2 + sum(len(entry.rows) for entry in entries)
+    panel_height = max(min(free_rows // 2, _PANEL_ROWS, needed), _MIN_TRANSCRIPT_ROWS)
+    return replace(
+        without_panel,
+        height=free_rows - panel_height,
+        panel_width=model.width,
+        panel_height=panel_height,
+    )
 
 
 def _transcript_rows(model: Model, layout: Areas) -> list[Line]:
+    """Return the rows of the transcript, with empty rows below; [] if it has no room."""
     if not layout.height:
         return []
     pane: Model | WatchedNode = model.watching or model
@@ -136,19 +150,27 @@ def _transcript_rows(model: Model, layout: Areas) -> list[Line]:
         rows = [_mark_words(row, model.overlay.field.text) for row in rows]
     rows = [truncate(row, layout.text_width) for row in rows]
     if layout.mark:
-        rows = [_mark_row(row, items, n, model.selected) for n, row in enumerate(rows)]
+        rows = [
+            _mark_row(row, items, index, model.selected) for index, row in enumerate(rows)
+        ]
     # A short transcript starts at the top; the input stays at the bottom.
     return [*rows, *([()] * (layout.height - len(rows)))]
 
 
-def _mark_row(row: Line, items: Sequence[int], n: int, selected: int) -> Line:
-    """Put the mark of the selected block beside the row; the gap above it has none."""
-    inside = items[n] == selected and (bool(row) or selected in items[:n])
+def _mark_row(row: Line, items: Sequence[int], index: int, selected: int) -> Line:
+    """Return a row of the transcript, with a mark if it belongs to the selected item.
+
+    `items` has the item of each row, `index` is the index of this row. The empty row above the
+    item gets no mark.
+    """
+    is_gap = not row and selected not in items[:index]
+    inside = items[index] == selected and not is_gap
     mark: Piece = ("accent", "▌" if inside else " ")
     return (mark, *row)
 
 
 def _panel_rows(model: Model, width: int, height: int) -> list[Line]:
+    """Return the rows of the panel: its title, entries around the selected one, and a hint."""
     title = PANEL_TITLES[model.panel]
     hint = PANEL_HINTS.get(model.panel, "") if model.focus == "panel" else "Tab to focus"
     text = f" {title} "
@@ -170,9 +192,9 @@ def _panel_rows(model: Model, width: int, height: int) -> list[Line]:
         for index, row in enumerate(entry.rows):
             body.append((mark if not index else ("plain", "  "), *row))
     space = max(height - 2, 0)
-    start = max(0, min(first, len(body) - space)) if first + 1 > space else 0
+    start = 0
     if model.focus == "panel" and len(body) > space:
-        start = min(first, max(len(body) - space, 0))
+        start = min(first, len(body) - space)
     shown = body[start : start + space]
     rows += [*shown, *([()] * (space - len(shown)))]
     rows.append((("dim", cut(f"  {hint}", width)),))
@@ -185,15 +207,17 @@ def _row_with_panel(row: Line, width: int, panel: Line) -> Line:
 
 
 def _bottom_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
+    """Return the rows below the transcript, and the row and column of the cursor, or None."""
     rows = [*_activity_rows(model), *_queue_rows(model)]
     match model.overlay:
         case Dialog() as dialog:
             more, cursor = dialog_rows(model, dialog)
             more = [_rule_row(model), *more[1:]] if model.watching else more
             if dialog.menu is not None and model.composer.field.text:
-                draft, place = _composer_rows(model)
-                cursor = place and (place[0] + len(more), place[1])
-                more += draft
+                draft_rows, cursor = _composer_rows(model)
+                if cursor is not None:
+                    cursor = (cursor[0] + len(more), cursor[1])
+                more += draft_rows
         case OpenPicker() as choosing:
             more, cursor = open_picker_rows(model, choosing)
         case TextSearch() as finding:
@@ -203,27 +227,30 @@ def _bottom_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
     above = len(rows)
     rows += more
     rows.append(_status_row(model))
-    return rows, None if cursor is None else (cursor[0] + above, cursor[1])
+    if cursor is None:
+        return rows, None
+    return rows, (cursor[0] + above, cursor[1])
 
 
 def _activity_rows(model: Model) -> list[Line]:
+    """Return a row about what the running turn does; [] if no turn runs."""
     view, status = model.screen.view, model.screen.status
     if not view.turn.seq or isinstance(model.overlay, Dialog):
         return []
     if model.facts.cut_off:
         return [truncate(line("this turn was cut off", "warn"), model.width)]
-    spent = max(model.now - (status.since or view.turn.started_at), 0.0)
-    turned = _WHEEL_SIGNS[int(model.now * 10) % len(_WHEEL_SIGNS)]
+    elapsed = max(model.now - (status.since or view.turn.started_at), 0.0)
+    spinner = _SPINNER_SIGNS[int(model.now * 10) % len(_SPINNER_SIGNS)]
     if status.reason and status.doing == "waiting":
-        left, reason = max(status.seconds - spent, 0.0), escape_to_one_line(status.reason)
-        if status.attempt:  # first, since the reason may be wider than the screen
+        left, reason = max(status.seconds - elapsed, 0.0), escape_to_one_line(status.reason)
+        if status.attempt:  # first, because the reason may be wider than the screen
             reason = f"{attempt_text(status, left)} · {reason}"
         elif status.seconds:
             reason = f"{reason}; retrying in {duration(left)}"
-        row: Line = (("warn", f"{turned} {reason}"),)
+        row: Line = (("warn", f"{spinner} {reason}"),)
     else:
         activity = status.doing or ("writing" if model.screen.coming else "working")
-        row = (("accent", turned), ("dim", f" {activity} {duration(spent)}"))
+        row = (("accent", spinner), ("dim", f" {activity} {duration(elapsed)}"))
     moved = {child.node: child for child in model.screen.moved}
     below = running_summary(view.children, moved, view.turn.seq)
     used = view.turn.spent.usage
@@ -237,20 +264,20 @@ def _activity_rows(model: Model) -> list[Line]:
 
 
 def _queue_rows(model: Model) -> list[Line]:
-    """Return a row for each message that the model has not got yet."""
+    """Return a row for each message that the model has not received yet."""
     waiting = [
         block
         for block in model.screen.open
         if isinstance(block, MessageBlock) and not is_from_shell(block.sender)
     ]
     rows = list[Line]()
-    for block in waiting[:_MAX_CHIPS]:
+    for block in waiting[:_MAX_QUEUE_ROWS]:
         row: Line = (
             ("accent", f"  ▸ {'after this turn' if block.later else 'not read yet'}: "),
             ("dim", escape_to_one_line(block.user_text)),
         )
         rows.append(truncate(row, model.width))
-    if (more := len(waiting) - _MAX_CHIPS) > 0:
+    if (more := len(waiting) - _MAX_QUEUE_ROWS) > 0:
         rows.append((("dim", f"    {more} more"),))
     if waiting and model.screen.view.message_queue and not model.composer.field.text:
         *before, last = rows
@@ -259,12 +286,13 @@ def _queue_rows(model: Model) -> list[Line]:
 
 
 def _composer_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
+    """Return the rows of the input and its completions, and the row and column of the cursor."""
     composer, width = model.composer, max(model.width - 2, 2)
     rows: list[Line] = [_rule_row(model)]
     layout = lay_out(composer.field, width)
-    most = max(model.height // 3, 1)
-    first = max(0, min(layout.row - most // 2, len(layout.rows) - most))
-    for n, text in enumerate(layout.rows[first : first + most]):
+    max_rows = max(model.height // 3, 1)
+    first = max(0, min(layout.row - max_rows // 2, len(layout.rows) - max_rows))
+    for n, text in enumerate(layout.rows[first : first + max_rows]):
         sign: Piece = ("person", "› " if first + n == 0 else "  ")
         start, end = layout.selected[first + n]
         chosen: Piece = ("selected", text[start:end])
@@ -286,7 +314,7 @@ def _composer_rows(model: Model) -> tuple[list[Line], tuple[int, int] | None]:
 
 
 def _empty_input_hints(model: Model) -> str:
-    """Return as many hints as there is room for."""
+    """Return hints for an empty input, as many as there is space for."""
     text, hints = "", _EMPTY_HINTS
     if model.screen.view.turn.seq:
         hints = _CUT_OFF_HINTS if model.facts.cut_off else _WORKING_HINTS
@@ -299,6 +327,7 @@ def _empty_input_hints(model: Model) -> str:
 
 
 def _completion_rows(composer: Composer, width: int) -> list[Line]:
+    """Return rows with the completions around the chosen one; [] if there are none."""
     count, chosen = len(composer.offers), composer.chosen
     if not count:
         return []
@@ -325,18 +354,19 @@ def _completion_rows(composer: Composer, width: int) -> list[Line]:
 
 
 def _search_rows(model: Model, finding: TextSearch) -> tuple[list[Line], tuple[int, int]]:
-    layout = lay_out(finding.field, 10_000)
+    """Return the rows of the search, and the row and column of the cursor."""
+    layout = lay_out(finding.field, 10_000)  # one row, however long the text is
     text = "not found" if finding.missed else "Enter: older · Shift+Tab: newer · Esc closes"
     rows: list[Line] = [
         (("accent", "─" * model.width),),
         (("strong", " search: "), ("plain", layout.rows[0])),
         (("warn" if finding.missed else "dim", f" {text}"),),
     ]
-    return rows, (1, min(9 + layout.cell, model.width - 1))
+    return rows, (1, min(len(" search: ") + layout.cell, model.width - 1))
 
 
 def _rule_row(model: Model) -> Line:
-    """Return the line above the input: an unusual mode, and what is watched."""
+    """Return the line above the input, with an unusual mode and the name of what is watched."""
     mode = model.facts.mode
     named: Line = ()
     if model.watching:
@@ -348,7 +378,8 @@ def _rule_row(model: Model) -> Line:
     elif mode != "default":
         style: Style = "bad" if mode == "bypass" else "warn"
         named = ((style, f" {mode} "),)
-    if (note := empty_note(model)) and not model.watching:
+    note = "" if model.watching else empty_note(model)
+    if note:
         named = (*named, ("dim", f" {note} "))
     field = model.composer.field
     if field.vi and field.mode != "insert":
@@ -365,7 +396,9 @@ def _rule_row(model: Model) -> Line:
 
 
 def _status_row(model: Model) -> Line:
-    """Return the status line: model, effort, mode, branch; right: context, cost, todos."""
+    """Return the status line: model, effort, mode and branch; at the right, context, cost and
+    todos.
+    """
     facts, session_view = model.facts, model.screen.view
     if model.waiting and not isinstance(model.overlay, Dialog):
         return (("warn", cut(f" {WAITING_NOTICE}: Esc shows it", model.width)),)
@@ -405,14 +438,17 @@ def _status_row(model: Model) -> Line:
 
 
 def _mark_words(row: Line, text: str) -> Line:
-    """Return the row with the searched words marked, where they are in one piece."""
+    """Return the row with the searched words marked. Words that continue on the next row are
+    not.
+    """
     return tuple(part for piece in row for part in _mark_piece(piece, text.casefold()))
 
 
 def _mark_piece(piece: Piece, query: str) -> Iterator[Piece]:
+    """Yield the parts of a piece. Those equal to `query`, which is casefolded, are marked."""
     style, text = piece
     low, place = text.casefold(), 0
-    if len(low) == len(text):  # otherwise indexes of the two differ
+    if len(low) == len(text):  # otherwise the indexes of the two texts differ
         while (start := low.find(query, place)) >= 0:
             if start > place:
                 yield style, text[place:start]

@@ -1,8 +1,8 @@
-"""Answers a question from what is known, in one model call, and shows only claims whose evidence is there now.
+"""Answers a question from known statements, in one model call, and checks the evidence.
 
-`choose_facts` takes the statements that share the most words with the question, and lines of the repository map about the
-symbols that it names. The model's claims name the facts that they follow from. Code reads each place again before
-a claim is shown.
+`choose_facts` selects the statements that share the most words with the question, and lines of
+the repository map about the symbols that it names. The model's claims name the facts from which
+they follow. Code reads each place again before a claim is shown.
 """
 
 import re
@@ -15,7 +15,7 @@ from msgspec import Struct
 from refold.claims.passages import LineRange, normalize_quote, passage
 from refold.code.repomap.repository_map import Place, RepositoryMap
 from refold.code.repomap.uses import Use
-from refold.rlm.leaves import LeafFailed, ModelQuestion
+from refold.rlm.leaf_calls import LeafFailed, ModelQuestion
 from refold.understanding.leaf_questions import answering_question
 from refold.understanding.statements import (
     NAME_MISSING,
@@ -30,10 +30,10 @@ from refold.understanding.statements import (
 from refold.understanding.survey import KnownStatement
 from refold.values.claims import Evidence
 
-_MAX_STATEMENTS = 40  # that one question lists
+_MAX_STATEMENTS = 40  # listed for one question
 _MAX_SYMBOLS = 6  # of a question that are looked up
 _MAX_PLACES = 20  # of one symbol
-_MAX_EVIDENCE = 4  # that is shown of one claim
+_MAX_EVIDENCE = 4  # shown for one claim
 _IDENTIFIER_PATTERN = re.compile(r"[A-Za-z_][\w.]*\w")
 _CODE_NAME_PATTERN = re.compile(r"[_.\d]|.[A-Z]")
 _WORD_PATTERN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_a-zA-Z]+")
@@ -47,7 +47,10 @@ PLACE_MISSING = "whose place has changed"
 
 
 class Fact(Struct, frozen=True):
-    """A line that the model reads, and the places that show it. An exact one is a line of a file."""
+    """A line that the model reads, and the places that support it.
+
+    `is_exact` says that the line quotes a file.
+    """
 
     text: str
     evidence: tuple[Evidence, ...]
@@ -60,7 +63,7 @@ class ShownClaim(Struct, frozen=True):
 
 
 class CheckedClaims(Struct, frozen=True):
-    """The claims that hold, and how many were dropped for which reason."""
+    """The valid claims, and the number of dropped claims by the reason."""
 
     claims: tuple[ShownClaim, ...]
     dropped: Mapping[str, int]
@@ -69,12 +72,12 @@ class CheckedClaims(Struct, frozen=True):
 def choose_facts(
     question: str, statements: Sequence[KnownStatement], repository: RepositoryMap
 ) -> Sequence[Fact]:
-    """The facts for a question. `statements` are fresh."""
-    known = [
+    """Return the facts that may answer a question. All `statements` must be fresh."""
+    statement_facts = [
         Fact(f"{item.about}: {item.text}", item.evidence)
-        for item in _best(question, statements)
+        for item in _best_statements(question, statements)
     ]
-    return [*_structure(question, repository), *known]
+    return [*_symbol_facts(question, repository), *statement_facts]
 
 
 def to_question(question: str, facts: Sequence[Fact]) -> ModelQuestion:
@@ -84,15 +87,17 @@ def to_question(question: str, facts: Sequence[Fact]) -> ModelQuestion:
 def check_claims(
     answer: str | LeafFailed, facts: Sequence[Fact], read_text: Callable[[str], str | None]
 ) -> CheckedClaims:
-    """The claims of an answer whose evidence is in the files now, which `read_text` gives.
+    """Return the valid claims of an answer, and the reasons why others were dropped.
 
-    Raises `ValueError` if it is not an answer.
+    A claim is valid if its evidence is in the current texts of the files, which `read_text`
+    returns (None for a missing file). Raises `ValueError` if the model call failed, or if the
+    answer has no list.
     """
     if isinstance(answer, LeafFailed):
         raise ValueError(str(answer))
     claims, dropped = list[ShownClaim](), Counter[str]()
     for item in items_of(answer, "claims"):
-        result = _check(item, facts, read_text)
+        result = _check_claim(item, facts, read_text)
         if isinstance(result, str):
             dropped[result] += 1
         elif result not in claims:
@@ -100,11 +105,12 @@ def check_claims(
     return CheckedClaims(tuple(claims), sum_up([dropped]))
 
 
-def _check(
+def _check_claim(
     item: Mapping[str, object],
     facts: Sequence[Fact],
     read_text: Callable[[str], str | None],
 ) -> ShownClaim | str:
+    """Return the claim in `item` with its evidence, or the reason to drop it, as a text."""
     claim = one_sentence(item.get("claim"))
     if not claim:
         return NOT_STATED
@@ -121,7 +127,7 @@ def _check(
 
 
 def is_present(evidence: Evidence, read_text: Callable[[str], str | None]) -> bool:
-    """Whether the file now has the quote on these lines."""
+    """Whether the current file has the quote of the evidence on the lines that it names."""
     text = read_text(evidence.path)
     first, _, last = evidence.lines.partition("-")
     if text is None or not first.isdecimal():
@@ -131,14 +137,15 @@ def is_present(evidence: Evidence, read_text: Callable[[str], str | None]) -> bo
 
 
 def _whole_text(fact: Fact) -> str:
+    """Return all text of a fact in which the names of a claim are looked up."""
     return " ".join((fact.text, *(f"{item.path} {item.quote}" for item in fact.evidence)))
 
 
-def _structure(question: str, repository: RepositoryMap) -> Sequence[Fact]:
-    """Where the symbols of the question are defined and used.
+def _symbol_facts(question: str, repository: RepositoryMap) -> Sequence[Fact]:
+    """Return facts about where the symbols in a question are defined and used.
 
-    Words of prose ("call", "file") are symbols somewhere, too: they count only if no name like `read_all`, `readAll` or
-    `a.read` leads to a fact.
+    A plain word like "call" may be the name of a symbol, too. Plain words count only if there
+    is no fact about a name that looks like code (`read_all`, `readAll`, `a.read`).
     """
     names = dict.fromkeys(_IDENTIFIER_PATTERN.findall(question))
     symbols = [name for name in names if name.casefold() not in _COMMON_WORDS]
@@ -147,8 +154,9 @@ def _structure(question: str, repository: RepositoryMap) -> Sequence[Fact]:
 
 
 def _facts_about(symbols: Sequence[str], repository: RepositoryMap) -> Sequence[Fact]:
+    """Return facts about the definitions and uses of these symbols."""
     facts = list[Fact]()
-    for name in symbols[: 5 * _MAX_SYMBOLS]:
+    for name in symbols[: 5 * _MAX_SYMBOLS]:  # many words are no symbols
         report = repository.describe_symbol(name)
         if not report.definitions:
             continue
@@ -157,7 +165,8 @@ def _facts_about(symbols: Sequence[str], repository: RepositoryMap) -> Sequence[
             facts += [_use_fact(use, name, word) for use in uses[:_MAX_PLACES]]
         if len(facts) >= _MAX_SYMBOLS * _MAX_PLACES:
             break
-    return [fact for fact in facts if fact.evidence[0].quote.strip()]
+    # An empty line shows nothing: the file has changed since the map read it.
+    return [fact for fact in facts if any(item.quote.strip() for item in fact.evidence)]
 
 
 def _definition_fact(place: Place) -> Fact:
@@ -172,23 +181,35 @@ def _use_fact(use: Use, name: str, word: str) -> Fact:
 
 
 def _line_fact(role: str, path: str, line: int, text: str) -> Fact:
+    """Return the fact that a line of a file has a role, such as "defines read_all"."""
     text = text.strip()
     return Fact(f"{path}:{line} {role}: {text}", (Evidence(path, str(line), text),), True)
 
 
-def _best(question: str, statements: Sequence[KnownStatement]) -> Sequence[KnownStatement]:
-    """The statements that share the most of the rare words of the question; about directories first, if none."""
-    wanted = set(_words(question)) - _COMMON_WORDS
-    bags = [set(_words(_text_to_search(item))) for item in statements]
-    counts = Counter(word for bag in bags for word in bag & wanted)
-    scores = [
-        sum(log(1 + len(bags) / counts[word]) for word in bag & wanted) for bag in bags
+def _best_statements(
+    question: str, statements: Sequence[KnownStatement]
+) -> Sequence[KnownStatement]:
+    """Return the statements that share the most words with the question. Rare words count more.
+
+    Of statements with equal scores, those about directories come first.
+    """
+    question_words = set(_words(question)) - _COMMON_WORDS
+    shared_words = [
+        question_words.intersection(_words(_text_to_search(item))) for item in statements
     ]
-    order = sorted(
-        range(len(statements)),
-        key=lambda n: (-scores[n], not statements[n].about.endswith("/"), n),
-    )
-    return [statements[n] for n in order[:_MAX_STATEMENTS]]
+    counts = Counter(word for words in shared_words for word in words)
+    # A word that few statements have counts more.
+    scores = [
+        sum(log(1 + len(statements) / counts[word]) for word in words)
+        for words in shared_words
+    ]
+
+    def rank(number: int) -> tuple[float, bool, int]:
+        is_about_directory = statements[number].about.endswith("/")
+        return -scores[number], not is_about_directory, number
+
+    ranked = sorted(range(len(statements)), key=rank)
+    return [statements[number] for number in ranked[:_MAX_STATEMENTS]]
 
 
 def _text_to_search(item: KnownStatement) -> str:
@@ -198,6 +219,7 @@ def _text_to_search(item: KnownStatement) -> str:
 
 
 def _words(text: str) -> Iterable[str]:
+    """Yield the words in a text and in its names, in lower case and without a plural s."""
     for word in _WORD_PATTERN.findall(text):
         folded = word.casefold()
         yield folded[:-1] if len(folded) > 3 and folded.endswith("s") else folded

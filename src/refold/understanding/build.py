@@ -1,6 +1,7 @@
-"""Reads what is not understood yet, piece by piece, then directory by directory, and keeps each result at once.
+"""Lets a model read new content: first piece by piece, then directory by directory.
 
-A killed build loses nothing that was paid for: see `leaf_session`. It stops when the budget is used up.
+Each result is stored at once, and a killed build loses nothing that was paid for (see
+`leaf_session`). It stops when the budget is used up.
 """
 
 from collections import Counter
@@ -11,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.engine.call_cost import CHARS_PER_TOKEN
-from refold.rlm.leaves import LeafFailed
+from refold.rlm.leaf_calls import LeafFailed
 from refold.understanding.leaf_questions import reading_question
 from refold.understanding.leaf_session import LeafSession
 from refold.understanding.statement_file import (
@@ -35,14 +36,17 @@ from refold.understanding.survey import Module, Survey
 from refold.values.usage import Usage
 
 _BATCH_QUESTIONS = 32
-_ANSWER_TOKENS = 450  # about what an answer takes
-_MODULE_TOKENS = 2_000  # about what the statements of a directory take
+_ANSWER_TOKENS = 450  # an estimate for one answer
+_MODULE_TOKENS = 2_000  # an estimate for the statements of a directory
 _MAX_SOURCES = 3  # of a statement about a directory
 NUMBER_MISSING = "that follow from nothing that is there"
 
 
 class Plan(Struct, frozen=True):
-    """What a build would ask: its size in tokens is an estimate, of directories a rough one."""
+    """The questions that a build would ask: about pieces of files, and about directories.
+
+    `usage` is an estimate, which is rough for directories.
+    """
 
     pieces: Sequence[FilePiece]
     files: int
@@ -60,7 +64,7 @@ class Plan(Struct, frozen=True):
 
 
 class BuildProgress(Struct, frozen=True):
-    """`done` of `calls` questions have an answer, or failed for good."""
+    """How many of the `calls` questions are `done`: answered, or finally failed."""
 
     done: int
     calls: int
@@ -72,7 +76,7 @@ OnProgress: TypeAlias = Callable[[BuildProgress], None]
 
 
 def plan(survey: Survey) -> Plan:
-    """What a build asks. Directories above a file that changes are asked about again."""
+    """Return a build's questions: about the pending pieces and the directories above them."""
     pieces = survey.pending
     return Plan(
         pieces, len({piece.path for piece in pieces}), _count_modules(survey, pieces)
@@ -80,13 +84,19 @@ def plan(survey: Survey) -> Plan:
 
 
 def _count_modules(survey: Survey, pieces: Iterable[FilePiece]) -> int:
-    """The directories with several parts whose statements are missing, or about content that has changed."""
-    touched = {parent for piece in pieces for parent in _parents(piece.path)}
-    missing = {module.path for module in survey.modules if not module.is_fresh}
-    return sum(len(survey.directories.get(path, ())) > 1 for path in touched | missing)
+    """Return the number of directories to ask about.
+
+    These have several entries, and their statements are missing, stale, or will be stale after
+    the questions about `pieces`.
+    """
+    paths = {module.path for module in survey.modules if not module.is_fresh}
+    for piece in pieces:
+        paths.update(_parents(piece.path))
+    return sum(len(survey.directories.get(path, ())) > 1 for path in paths)
 
 
 def _parents(path: str) -> Iterable[str]:
+    """Yield the directories above a file, up to the root, which is ""."""
     while path:
         path = path.rpartition("/")[0]
         yield path
@@ -98,7 +108,10 @@ async def build(
     session: LeafSession,
     on_progress: OnProgress,
 ) -> BuildProgress:
-    """Ask what is pending. `take_survey` reads what is known now, of files as they are now."""
+    """Ask the pending questions, about pieces of files first, and store the statements.
+
+    `take_survey` returns what is known about the current files. Stop if the budget is used up.
+    """
     survey = take_survey()
     work = plan(survey)
     progress = BuildProgress(0, work.calls)
@@ -121,13 +134,13 @@ async def build(
         modules = ready[:_BATCH_QUESTIONS]
         asked |= {(module.path, module.content) for module in modules}
         answers = await session.ask_all([module.question for module in modules])
-        of_modules = [
+        module_notes = [
             _module_notes(module, answer)
             for module, answer in zip(modules, answers, strict=True)
             if not _is_unpaid(answer, session)
         ]
-        statements.put_modules(of_modules)
-        progress = _advance(progress, of_modules)
+        statements.put_modules(module_notes)
+        progress = _advance(progress, module_notes)
         on_progress(progress)
         if session.is_over_budget:
             break
@@ -135,36 +148,45 @@ async def build(
 
 
 def forget_superseded(survey: Survey, statements: StatementFile) -> None:
-    """Remove stale statements about files and directories whose present content is read."""
-    waiting = {piece.path for piece in survey.pending}
-    statements.forget_pieces(n for n in survey.superseded if n.path not in waiting)
-    if not waiting:
+    """Delete stale statements about files and directories whose current content was read."""
+    unread = {piece.path for piece in survey.pending}
+    statements.forget_pieces(n for n in survey.superseded if n.path not in unread)
+    if not unread:
         statements.forget_modules(survey.gone_modules())
 
 
 def _ready_modules(survey: Survey, asked_modules: set[tuple[str, str]]) -> Sequence[Module]:
-    return [
-        module
-        for module in survey.modules
-        if module.is_complete
-        and (not module.is_fresh or (module.notes is not None and module.notes.failed))
-        and (module.path, module.content) not in asked_modules
-    ]
+    """Return the directories to ask about now: all statements about their parts are known.
+
+    `asked_modules` has the directories that were asked about before, each with the hash of the
+    statements about its parts.
+    """
+    ready = list[Module]()
+    for module in survey.modules:
+        has_failed = module.notes is not None and bool(module.notes.failed)
+        is_pending = has_failed or not module.is_fresh
+        was_asked = (module.path, module.content) in asked_modules
+        if module.is_complete and is_pending and not was_asked:
+            ready.append(module)
+    return ready
 
 
 def _is_unpaid(answer: str | LeafFailed, session: LeafSession) -> bool:
+    """Whether a question was not asked, because the budget was used up."""
     return isinstance(answer, LeafFailed) and session.is_over_budget
 
 
 def _advance(
     progress: BuildProgress, notes: Sequence[PieceNotes | ModuleNotes]
 ) -> BuildProgress:
+    """Return the progress after storing `notes`. There may be more notes than estimated."""
     failed = progress.failed + sum(bool(item.failed) for item in notes)
     done = progress.done + len(notes)
     return BuildProgress(done, max(progress.calls, done), failed)
 
 
 def _piece_notes(piece: FilePiece, answer: str | LeafFailed) -> PieceNotes:
+    """Return what to store for a piece: checked statements, or why there is no answer."""
     question = reading_question(piece).key()
     notes = PieceNotes(piece.path, piece.content, question, piece.line)
     if isinstance(answer, LeafFailed):
@@ -177,6 +199,7 @@ def _piece_notes(piece: FilePiece, answer: str | LeafFailed) -> PieceNotes:
 
 
 def _module_notes(module: Module, answer: str | LeafFailed) -> ModuleNotes:
+    """Return what to store for a directory: checked statements, or why there is no answer."""
     notes = ModuleNotes(module.path, module.content, module.question.key())
     if isinstance(answer, LeafFailed):
         return replace(notes, failed=str(answer))
@@ -197,7 +220,7 @@ def _module_notes(module: Module, answer: str | LeafFailed) -> ModuleNotes:
 def _check_module_statement(
     item: Mapping[str, object], module: Module
 ) -> ModuleStatement | str:
-    """The statement with its sources, or the reason to drop it."""
+    """Return the statement in `item` with its sources, or the reason to drop it, as a text."""
     text = one_sentence(item.get("text"))
     if not text:
         return NOT_STATED

@@ -1,7 +1,7 @@
 """The questions that models are asked about a repository, with the schemas of their answers.
 
-The key of a question has all of its text: a changed prompt, schema or content is another question, which is asked
-again, and an equal one is answered from the cache.
+The key of a question contains all of its text. So a changed prompt, schema or content makes it
+another question, which is asked again; an equal question is answered from the cache.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from functools import cache
 import msgspec
 from msgspec import Raw
 
-from refold.rlm.leaves import ModelQuestion
+from refold.rlm.leaf_calls import ModelQuestion
 from refold.understanding.statements import MAX_STATEMENTS, FilePiece, number_lines
 from refold.values.json_check import Schema
 
@@ -55,14 +55,18 @@ def _number_facts(lines: Sequence[str]) -> str:
 
 @cache
 def _schema(name: str, evidence: str) -> tuple[Raw, Schema]:
-    """The schema of a list `name` of objects, which name their evidence by a quote or by numbers."""
+    """Return the schema of an answer, as JSON and as an object that checks values.
+
+    The answer has a list `name`. The items of the list have their `evidence`: a "quote", or
+    numbers under "from".
+    """
     string = {"type": "string"}
     numbers = {"type": "array", "items": {"type": "integer"}}
-    fields = (
-        {"text": string, "lines": string, "quote": string}
-        if evidence == "quote"
-        else {"claim" if name == "claims" else "text": string, evidence: numbers}
-    )
+    if evidence == "quote":
+        fields = {"text": string, "lines": string, "quote": string}
+    else:
+        text_name = "claim" if name == "claims" else "text"
+        fields = {text_name: string, evidence: numbers}
     item = {
         "type": "object", "properties": fields, "required": list(fields), "additionalProperties": False,
     }  # fmt: skip

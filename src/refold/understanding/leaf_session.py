@@ -1,8 +1,8 @@
-"""A session that only makes leaf calls: its journal has each question with its price, and each answer.
+"""A session that only makes model calls, and records each question, price and answer.
 
-So `refold cost` and `refold tree` show what was spent, and what was paid for survives a kill: an answer is in the
-journal before it is used. `recover_answers` moves the answers of a killed session to the cache, where
-the next one finds them.
+So `refold cost` and `refold tree` show the expenses, and paid answers survive a kill, because
+an answer is in the journal before it is used. `recover_answers` moves the answers of a killed
+session to the cache, where the next session finds them.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -18,7 +18,7 @@ from refold.errors import JournalError
 from refold.journal.events.kinds import Said, SessionStarted, TurnEnded, TurnStarted
 from refold.journal.store.port import Store
 from refold.rlm.call_context import CallContext, ModelReply, successful_leaves
-from refold.rlm.leaves import LeafFailed, Leaves, ModelQuestion
+from refold.rlm.leaf_calls import LeafFailed, Leaves, ModelQuestion
 from refold.rlm.memo import Memo, ProjectMemo
 from refold.rlm.rate_limit import RateLimit
 from refold.session.recorder import Recorder
@@ -31,7 +31,7 @@ _KILLED_REASON = "refold was killed"
 
 
 class LeafSetup(Struct, frozen=True):
-    """The model of the leaves, their limits, and the directory with answers that are paid for."""
+    """The model that is asked, the limits of its calls, and the directory with paid answers."""
 
     model: Model
     budget: Budget
@@ -42,7 +42,7 @@ class LeafSetup(Struct, frozen=True):
 
 
 class LeafSession:
-    """Open it with `open_leaf_session`."""
+    """A session that only makes model calls. `open_leaf_session` opens it."""
 
     def __init__(self, record: Recorder, setup: LeafSetup) -> None:
         self._record, self.id = record, record.view.session.id
@@ -54,6 +54,7 @@ class LeafSession:
         self.reason = ""
 
     async def ask_all(self, questions: Sequence[ModelQuestion]) -> list[str | LeafFailed]:
+        """Return the answer to each question, or the error. `outcome` shows a spent budget."""
         answers = await self._leaves.ask_all(questions, self._within)
         problems = [str(answer) for answer in answers if isinstance(answer, LeafFailed)]
         if NOTHING_LEFT in problems:
@@ -73,7 +74,7 @@ class LeafSession:
 async def open_leaf_session(
     store: Store, start: SessionStarted, purpose: str, setup: LeafSetup
 ) -> AsyncGenerator[LeafSession]:
-    """A new session in `store`. `purpose` is shown where sessions are listed."""
+    """Open a new session in `store`. Lists of sessions show `purpose`."""
     record = Recorder(store, masks=setup.masks)
     await record.open()
     try:
@@ -96,7 +97,10 @@ async def open_leaf_session(
 
 
 async def recover_answers(store: Store, setup: LeafSetup) -> None:
-    """Cache the answers of a session that was killed, and end its turn."""
+    """Move the paid answers of a killed session to the cache, and end its turn.
+
+    Do nothing if its journal cannot be read, or if it has no open turn.
+    """
     record = Recorder(store, masks=setup.masks)
     try:
         view = await record.open()
@@ -107,7 +111,7 @@ async def recover_answers(store: Store, setup: LeafSetup) -> None:
             answer = ModelReply(settled.text, settled.full_blob)
             await memo.put(asked.model, asked.key, answer)
         await record(TurnEnded("cancelled", _KILLED_REASON), author="map")
-    except JournalError:  # damaged or held: what it had is asked again
+    except JournalError:  # the journal is damaged or held, so its questions are asked again
         return
     finally:
         await record.close()

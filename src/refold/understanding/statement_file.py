@@ -1,7 +1,8 @@
 """The file with the statements about a repository: SQLite, outside the repository.
 
-It is made from answers that are paid for, which `rlm.memo` keeps: a lost file is made again without a model call.
-What a killed process had not committed is lost. Paths in it are never opened.
+It is made from paid answers, which `rlm.memo` stores, so a lost file can be restored without a
+model call. A killed process loses only uncommitted statements. The paths in it are never
+opened.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,19 +31,22 @@ T = TypeVar("T")
 
 
 class PieceNotes(Struct, frozen=True):
-    """The statements about a piece of a file, which began at `line` when it was read."""
+    """The statements about a piece of a file. `line` is where the piece began when it was read.
+
+    `content` is the hash of the piece.
+    """
 
     path: str
     content: str
-    question: str  # its key
+    question: str  # the key of the question
     line: int
     statements: tuple[Statement, ...] = ()
     dropped: Mapping[str, int] = {}
-    failed: str = ""  # why no answer came
+    failed: str = ""  # the reason why there is no answer
 
 
 class StatementSource(Struct, frozen=True):
-    """The statement about a piece that another one follows from, by its quote."""
+    """A statement about a piece from which other statements follow; its quote identifies it."""
 
     path: str
     content: str
@@ -55,7 +59,10 @@ class ModuleStatement(Struct, frozen=True):
 
 
 class ModuleNotes(Struct, frozen=True):
-    """The statements about a directory. `content` is the hash of those that they follow from."""
+    """The statements about a directory.
+
+    `content` is the hash of the statements about its parts, from which they follow.
+    """
 
     path: str
     content: str
@@ -66,7 +73,7 @@ class ModuleNotes(Struct, frozen=True):
 
 
 class StatementFile:
-    """One connection, for one thread at a time. Raises `BadInput` if the file cannot be used."""
+    """A connection to the file, for one thread at a time. Raises `BadInput` if unusable."""
 
     def __init__(self, path: Path) -> None:
         import apsw
@@ -103,7 +110,8 @@ class StatementFile:
     def forget_modules(self, paths: Iterable[str]) -> None:
         self._write("DELETE FROM modules WHERE path = ?", [(path,) for path in paths])
 
-    def about(self, name: str) -> str:
+    def metadata(self, name: str) -> str:
+        """Return the value that `put_metadata` stored under this name, or ""."""
         rows = self._sql.execute("SELECT value FROM about WHERE name = ?", (name,))
         return next((str(value) for (value,) in rows), "")
 
@@ -115,14 +123,12 @@ class StatementFile:
         for (data,) in self._sql.execute(statement):
             try:
                 notes.append(decoder.decode(data))
-            except (
-                msgspec.MsgspecError,
-                TypeError,
-            ):  # of another program: as if never read
-                continue
+            except (msgspec.MsgspecError, TypeError):
+                continue  # another program wrote it, so its content must be read again
         return notes
 
     def _write(self, statement: str, rows: Sequence[tuple[str | bytes, ...]]) -> None:
+        """Execute a statement for all rows or, if it fails, for none."""
         if not rows:
             return
         try:

@@ -1,8 +1,8 @@
-"""Pieces of files, and the statements about them that have a place in the piece. Pure.
+"""Pieces of files, and the checks of statements about them. Pure.
 
-A statement is accepted if its quote is in the piece, word for word, and if the piece contains every name that the
-statement puts in backticks. Its meaning is not checked. Lines count from the beginning of the piece, so that
-an edit above it changes nothing.
+A statement is accepted if its quote is in the piece, word for word, and if the piece contains
+every name that the statement puts in backticks. Its meaning is not checked. Lines count from
+the beginning of the piece, so that an edit above the piece changes nothing.
 """
 
 import re
@@ -26,8 +26,10 @@ from refold.values.json_check import value_in
 
 MAX_PIECE_CHARS = 12_000
 _MIN_PIECE_CHARS = 6_000
-_JOINT_MODULUS = 4  # of the lines at which a piece may end, one in four is chosen
-MAX_STATEMENTS = 6  # of one piece
+_BOUNDARY_MODULUS = (
+    4  # one in four boundaries, chosen by the hash of its line, ends a piece
+)
+MAX_STATEMENTS = 6  # about one piece
 MAX_STATEMENT_CHARS = 300
 _MAX_QUOTE_CHARS = 1_000
 _LINE_PATTERN = re.compile(r"[^\n]*\n|[^\n]+")
@@ -44,7 +46,7 @@ TOO_MANY = "too many"
 
 
 class FilePiece(Struct, frozen=True):
-    """Lines of a file. `line` is the number of the first one in the file."""
+    """A piece of a file, from line number `line` on."""
 
     path: str
     line: int
@@ -52,12 +54,12 @@ class FilePiece(Struct, frozen=True):
 
     @property
     def content(self) -> str:
-        """The hash of what it says and where; not of its lines' numbers."""
+        """The hash of the piece's path and text. Its line number does not count."""
         return key_of("piece", self.path, self.text)
 
 
 class Statement(Struct, frozen=True):
-    """`quote` is on the lines `first` to `last` of the piece."""
+    """A statement about a piece. Its `quote` is on the lines `first` to `last` of the piece."""
 
     text: str
     first: int
@@ -66,31 +68,35 @@ class Statement(Struct, frozen=True):
 
 
 class CheckedAnswer(Struct, frozen=True):
-    """The statements with evidence, and how many were dropped for which reason."""
+    """The accepted statements, and the number of dropped statements by the reason."""
 
     statements: tuple[Statement, ...] = ()
     dropped: Mapping[str, int] = {}
 
 
 def cut(path: str, text: str) -> Sequence[FilePiece]:
-    """The pieces of a file. An edit changes the piece around it, and seldom the ones after it."""
-    pieces, start, size, joint = list[FilePiece](), 0, 0, 0
+    """Cut a file into pieces, if possible where a block of lines begins.
+
+    A piece ends before a block whose first line has a hash with a certain property. So an edit
+    changes the piece around it, and seldom other pieces.
+    """
+    pieces, start, size, boundary = list[FilePiece](), 0, 0, 0
     lines = _LINE_PATTERN.findall(text)
 
     def end_piece(end: int) -> None:
-        nonlocal start, joint
+        nonlocal start, boundary
         pieces.append(FilePiece(path, start + 1, "".join(lines[start:end])))
-        start, joint = end, 0
+        start, boundary = end, 0
 
     for number, line in enumerate(lines):
-        if _is_joint(lines, number) and number > start:
-            joint = number
-            chosen = crc32(line.encode(errors="replace")) % _JOINT_MODULUS == 0
-            if size >= _MIN_PIECE_CHARS and chosen:
+        if _is_boundary(lines, number) and number > start:
+            boundary = number
+            ends_here = crc32(line.encode(errors="replace")) % _BOUNDARY_MODULUS == 0
+            if size >= _MIN_PIECE_CHARS and ends_here:
                 end_piece(number)
                 size = 0
         if size + len(line) > MAX_PIECE_CHARS and number > start:
-            end_piece(joint or number)
+            end_piece(boundary or number)
             size = sum(map(len, lines[start:number]))
         size += len(line)
     if start < len(lines):
@@ -98,8 +104,8 @@ def cut(path: str, text: str) -> Sequence[FilePiece]:
     return [piece for piece in pieces if piece.text.strip()]
 
 
-def _is_joint(lines: Sequence[str], number: int) -> bool:
-    """Whether a line begins something: it is not indented, and the line before is blank."""
+def _is_boundary(lines: Sequence[str], number: int) -> bool:
+    """Whether a block begins here: the line is not indented, and the line before is blank."""
     line = lines[number]
     return number > 0 and not lines[number - 1].strip() and line[:1].strip() != ""
 
@@ -111,11 +117,14 @@ def number_lines(text: str) -> str:
 
 
 def check_answer(answer: str, piece: FilePiece) -> CheckedAnswer:
-    """The statements of an answer that the piece bears out. Raises `ValueError` if it is not JSON."""
+    """Return the statements in an answer that the piece supports, and why others were dropped.
+
+    Raises `ValueError` if the answer has no list.
+    """
     statements, dropped = list[Statement](), Counter[str]()
     text, words = passage(piece.text), words_of(piece.path, piece.text)
     for item in items_of(answer, "statements"):
-        result = _check(item, text, words)
+        result = _check_statement(item, text, words)
         if isinstance(result, str):
             dropped[result] += 1
         elif len(statements) == MAX_STATEMENTS:
@@ -126,9 +135,14 @@ def check_answer(answer: str, piece: FilePiece) -> CheckedAnswer:
 
 
 def items_of(answer: str, name: str) -> Iterator[Mapping[str, object]]:
-    """The objects in the list `name` of an answer. Raises `ValueError`."""
+    """Yield the objects in an answer, which is a list or an object with the list `name`.
+
+    Raises `ValueError` if there is no list.
+    """
     value = value_in(answer)
-    items = cast("dict[str, object]", value).get(name) if isinstance(value, dict) else value
+    items = value
+    if isinstance(value, dict):
+        items = cast("dict[str, object]", value).get(name)
     if not isinstance(items, list):
         raise ValueError(f"it has no list {name!r}")
     for item in cast("list[object]", items):
@@ -137,17 +151,20 @@ def items_of(answer: str, name: str) -> Iterator[Mapping[str, object]]:
 
 
 def source_numbers(item: Mapping[str, object], max_number: int) -> Sequence[int]:
-    """The numbers under `from`; none if one of them is not from 1 to `max_number`."""
+    """Return the numbers under `from`, which is a list or one number.
+
+    Return () if one of them is not a number from 1 to `max_number`.
+    """
     value = item.get("from")
     numbers = cast("list[object]", value) if isinstance(value, list) else [value]
-    whole = [n for n in numbers if isinstance(n, int) and 1 <= n <= max_number]
-    return tuple(dict.fromkeys(whole)) if len(whole) == len(numbers) else ()
+    valid = [n for n in numbers if isinstance(n, int) and 1 <= n <= max_number]
+    return tuple(dict.fromkeys(valid)) if len(valid) == len(numbers) else ()
 
 
-def _check(
+def _check_statement(
     item: Mapping[str, object], text: Passage, words: frozenset[str]
 ) -> Statement | str:
-    """The statement, or the reason to drop it."""
+    """Return the statement in `item` with its quote's lines, or the reason to drop it."""
     stated = one_sentence(item.get("text"))
     quote = item.get("quote")
     if not stated:
@@ -165,17 +182,20 @@ def _check(
 
 
 def find_quote(text: Passage, quote: str, near_line: int = 0) -> LineRange | None:
-    """The lines with this quote that are nearest to line `near_line`."""
+    """Return the lines on which a quote is, or None if the text does not contain it.
+
+    If there are several places, the one nearest to `near_line` counts.
+    """
     places = text.places(normalize_quote(quote), limit=50)
     return min(places, key=lambda place: abs(place.first - near_line), default=None)
 
 
 def one_sentence(value: object) -> str:
-    """A statement on one line, cut at the limit; "" if it is not a text."""
+    """Return a text on one line, cut at the maximum length, or "" if `value` is not a text."""
     text = " ".join(value.split()) if isinstance(value, str) else ""
-    return (
-        text if len(text) <= MAX_STATEMENT_CHARS else f"{text[: MAX_STATEMENT_CHARS - 1]}…"
-    )
+    if len(text) <= MAX_STATEMENT_CHARS:
+        return text
+    return f"{text[: MAX_STATEMENT_CHARS - 1]}…"
 
 
 def words_of(*texts: str) -> frozenset[str]:
@@ -183,14 +203,13 @@ def words_of(*texts: str) -> frozenset[str]:
 
 
 def unknown_names(text: str, words: frozenset[str]) -> Sequence[str]:
-    """The words in backticks that are not among `words`."""
-    names = (
-        word for name in _NAME_PATTERN.findall(text) for word in _WORD_PATTERN.findall(name)
-    )
-    return [name for name in names if name not in words]
+    """Return the words within backticks in a text that are not among `words`."""
+    names = " ".join(_NAME_PATTERN.findall(text))
+    return [word for word in _WORD_PATTERN.findall(names) if word not in words]
 
 
 def sum_up(counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
+    """Return the sum of the counts for each key."""
     total = Counter[str]()
     for count in counts:
         total.update(count)
@@ -198,5 +217,6 @@ def sum_up(counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
 
 
 def _first_line(value: object) -> int:
+    """Return the first number in the field `lines` of a statement, or 0 if there is none."""
     match = _LINES_PATTERN.search(str(value)) if isinstance(value, str | int) else None
     return int(match[1]) if match else 0

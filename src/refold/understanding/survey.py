@@ -1,18 +1,22 @@
-"""Which statements are about the present content of a repository, which are stale, and what a model has to read. Pure.
+"""Finds fresh and stale statements about a repository, and what a model must read. Pure.
 
-A statement about a piece is fresh if the file has a piece with exactly this content. One about a directory is
-fresh if it follows from the same fresh statements about its parts, and no part waits to be read.
+A module is a directory. Its parts are the files and directories that are directly in it.
+
+A statement about a piece is fresh if the file still has a piece with exactly this content. A
+statement about a directory is fresh if the statements about its parts, from which it follows,
+are the same as then and no part must still be read.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from functools import cached_property
+from itertools import chain
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
 from refold.engine.nested_call import key_of
-from refold.rlm.leaves import ModelQuestion
+from refold.rlm.leaf_calls import ModelQuestion
 from refold.understanding.leaf_questions import module_question, reading_question
 from refold.understanding.statement_file import (
     ModuleNotes,
@@ -24,14 +28,14 @@ from refold.understanding.statements import FilePiece, Statement, cut, words_of
 from refold.values.claims import Evidence
 
 Freshness: TypeAlias = Literal["fresh", "stale"]
-_MAX_FILE_STATEMENTS = 8  # of a file, among those about its directory
-_MAX_MODULE_CHARS = 24_000  # of the statements that one question lists
+_MAX_FILE_STATEMENTS = 8  # of one file, in the question about its directory
+_MAX_MODULE_CHARS = 24_000  # the length of the statements that one question lists
 
 
 class KnownStatement(Struct, frozen=True):
-    """A statement about `about`, a file or a directory, which ends with `/`.
+    """A statement about a file or directory, `about`; the name of a directory ends with `/`.
 
-    The evidence of a stale one is as it was when the file was read.
+    The evidence of a stale statement shows the file as it was when it was read.
     """
 
     about: str
@@ -41,12 +45,12 @@ class KnownStatement(Struct, frozen=True):
 
 
 class Module(Struct, frozen=True):
-    """A directory: the statements about its parts, and where each comes from."""
+    """A directory with the statements about its parts, which are `lines` for a question."""
 
     path: str
     lines: tuple[str, ...]
-    sources: tuple[tuple[StatementSource, ...], ...]  # of each line
-    is_complete: bool  # no part waits to be read
+    sources: tuple[tuple[StatementSource, ...], ...]  # the sources of each line
+    is_complete: bool  # whether no part must still be read
     notes: ModuleNotes | None = None
 
     @property
@@ -59,6 +63,7 @@ class Module(Struct, frozen=True):
 
     @property
     def is_fresh(self) -> bool:
+        """Whether the notes are about all of the present lines."""
         return (
             self.is_complete
             and self.notes is not None
@@ -71,7 +76,7 @@ class Module(Struct, frozen=True):
 
 
 class Survey:
-    """What is known about these `texts`, the files in scope by their paths, the first to be read first."""
+    """What is known about `texts`, the files in scope by path, in the order of reading."""
 
     def __init__(
         self,
@@ -80,27 +85,36 @@ class Survey:
         modules: Iterable[ModuleNotes],
     ) -> None:
         self._module_notes = {notes.path: notes for notes in modules}
-        known = dict[tuple[str, str], PieceNotes]()
-        for notes in pieces:
-            known[notes.path, notes.content] = notes
+        known = {(notes.path, notes.content): notes for notes in pieces}
         self.files: Mapping[str, Sequence[FilePiece]] = {
             path: cut(path, text) for path, text in texts.items()
         }
+        present = [(piece.path, piece.content) for piece in self._pieces]
         self.notes: Mapping[tuple[str, str], PieceNotes] = {
-            key: known.pop(key)
-            for path, parts in self.files.items()
-            for piece in parts
-            if (key := (path, piece.content)) in known
+            key: known[key] for key in present if key in known
         }
-        self.superseded: Sequence[PieceNotes] = tuple(known.values())
+        self.superseded: Sequence[PieceNotes] = tuple(
+            notes for key, notes in known.items() if key not in self.notes
+        )
+
+    @property
+    def _pieces(self) -> Iterator[FilePiece]:
+        return chain.from_iterable(self.files.values())
+
+    @property
+    def _read_pieces(self) -> Iterator[tuple[FilePiece, PieceNotes]]:
+        """The pieces with stored results, in the order of the files."""
+        for piece in self._pieces:
+            if (notes := self._notes_of(piece)) is not None:
+                yield piece, notes
 
     @cached_property
     def pending(self) -> Sequence[FilePiece]:
-        """The pieces without an answer to today's question, in the order of the files."""
-        pieces = (piece for parts in self.files.values() for piece in parts)
-        return [piece for piece in pieces if not self._is_read(piece)]
+        """The pieces that have no answer to the current question, in the order of the files."""
+        return [piece for piece in self._pieces if not self._is_read(piece)]
 
     def _is_read(self, piece: FilePiece) -> bool:
+        """Whether a piece has notes for the current question that did not fail."""
         notes = self._notes_of(piece)
         return (
             notes is not None
@@ -112,24 +126,22 @@ class Survey:
         return self.notes.get((piece.path, piece.content))
 
     def fresh_statements(self) -> Sequence[KnownStatement]:
+        """Return the fresh statements, those about directories first."""
         about_modules = [
             KnownStatement(f"{module.path}/", item.text, self._evidence_of(item))
             for module in self.modules
             if module.is_fresh and module.notes is not None
             for item in module.notes.statements
         ]
-        return [
-            *about_modules,
-            *(
-                _to_known(notes, statement, piece.line)
-                for parts in self.files.values()
-                for piece in parts
-                if (notes := self._notes_of(piece)) is not None
-                for statement in notes.statements
-            ),
+        about_files = [
+            _known_statement(notes, statement, piece.line)
+            for piece, notes in self._read_pieces
+            for statement in notes.statements
         ]
+        return [*about_modules, *about_files]
 
     def stale_statements(self) -> Sequence[KnownStatement]:
+        """Return the stale statements, those about directories first."""
         fresh = {module.path for module in self.modules if module.is_fresh}
         about_modules = [
             KnownStatement(
@@ -143,17 +155,18 @@ class Survey:
             for item in notes.statements
         ]
         about_files = [
-            _to_known(notes, statement, notes.line, "stale")
+            _known_statement(notes, statement, notes.line, "stale")
             for notes in self.superseded
             for statement in notes.statements
         ]
         return [*about_modules, *about_files]
 
     def gone_modules(self) -> Sequence[str]:
-        """Directories that there are statements about, and that need none any more."""
+        """Return the directories with statements that are no longer among `modules`."""
         return sorted(self._module_notes.keys() - {module.path for module in self.modules})
 
     def _evidence_of(self, item: ModuleStatement) -> tuple[Evidence, ...]:
+        """Return the sources of a statement that still exist, with their present lines."""
         lines = self._lines_of_sources
         return tuple(
             Evidence(source.path, lines[source], source.quote)
@@ -163,19 +176,18 @@ class Survey:
 
     @cached_property
     def _lines_of_sources(self) -> Mapping[StatementSource, str]:
+        """The present line numbers of each statement about a file, as text."""
         return {
-            StatementSource(piece.path, piece.content, statement.quote): _lines(
+            StatementSource(piece.path, piece.content, statement.quote): _line_numbers(
                 statement, piece.line
             )
-            for parts in self.files.values()
-            for piece in parts
-            if (notes := self._notes_of(piece)) is not None
+            for piece, notes in self._read_pieces
             for statement in notes.statements
         }
 
     @cached_property
     def directories(self) -> Mapping[str, Set[str]]:
-        """The files and directories that are directly in each directory."""
+        """The entries of each directory: the files and directories that are directly in it."""
         children = defaultdict[str, set[str]](set)
         for path in self.files:
             while path:
@@ -186,19 +198,23 @@ class Survey:
 
     @cached_property
     def modules(self) -> Sequence[Module]:
-        """The directories with several parts that there are statements about, the deepest first."""
-        modules, known = list[Module](), dict[str, Module]()
-        for directory in sorted(
-            self.directories, key=lambda path: (-path.count("/") - bool(path), path)
-        ):
+        """The directories to ask about, the deepest first.
+
+        A part counts if it has statements or must still be read. A directory is listed if two
+        or more of its parts count. If only one counts, that part takes the directory's place in
+        its parent.
+        """
+        modules, known_parts = list[Module](), dict[str, Module]()
+        by_name = sorted(self.directories)
+        for directory in sorted(by_name, key=_depth, reverse=True):
             parts = [
-                known[path] if path in known else self._file_part(path)
+                known_parts[path] if path in known_parts else self._file_part(path)
                 for path in sorted(self.directories[directory])
             ]
             parts = [part for part in parts if part.lines or not part.is_complete]
             is_complete = all(part.is_complete for part in parts)
             if len(parts) == 1:
-                known[directory] = parts[0]
+                known_parts[directory] = parts[0]
                 continue
             pairs = _shorten([(part.lines, part.sources) for part in parts])
             module = Module(
@@ -210,11 +226,11 @@ class Survey:
             )
             if module.lines:
                 modules.append(module)
-            known[directory] = self._module_part(module)
+            known_parts[directory] = self._module_part(module)
         return modules
 
     def _file_part(self, path: str) -> Module:
-        """A file as a part of its directory."""
+        """Return a file as a part of its directory, with the first statements about it."""
         lines, sources = list[str](), list[tuple[StatementSource, ...]]()
         for piece in self.files[path]:
             notes = self._notes_of(piece)
@@ -226,7 +242,10 @@ class Survey:
         return Module(path, tuple(lines[:count]), tuple(sources[:count]), is_complete)
 
     def _module_part(self, module: Module) -> Module:
-        """A directory as a part of the one above: the statements about it, if they are fresh."""
+        """Return a directory as a part of its parent, with the statements about it.
+
+        If they are not fresh, the part has no statements and is not complete.
+        """
         if not module.lines:
             return Module(module.path, (), (), module.is_complete)
         if not module.is_fresh or module.notes is None:
@@ -240,10 +259,19 @@ class Survey:
         )
 
 
+def _depth(directory: str) -> int:
+    """Return the number of directories in a path; 0 for the root, ""."""
+    return directory.count("/") + bool(directory)
+
+
 def _shorten(
     parts: Sequence[tuple[Sequence[str], Sequence[tuple[StatementSource, ...]]]],
 ) -> Sequence[tuple[str, tuple[StatementSource, ...]]]:
-    """Join the lines of all parts; of many, take the first lines of each, as many as fit."""
+    """Return the lines of all parts with their sources, shortened to the maximum length.
+
+    If they are too long, as many first lines of each part as fit are taken. If one line of each
+    part is too much, every second line is removed until they fit.
+    """
     pairs = [list(zip(lines, sources, strict=True)) for lines, sources in parts]
     count = max((len(part) for part in pairs), default=0)
     while count > 1 and _size(pairs, count) > _MAX_MODULE_CHARS:
@@ -255,16 +283,21 @@ def _shorten(
 
 
 def _size(pairs: Sequence[Sequence[tuple[str, object]]], count: int) -> int:
+    """Return the number of characters in the first `count` lines of each part."""
     return sum(len(line) for part in pairs for line, _ in part[:count])
 
 
-def _to_known(
+def _known_statement(
     notes: PieceNotes, statement: Statement, line: int, state: Freshness = "fresh"
 ) -> KnownStatement:
-    evidence = Evidence(notes.path, _lines(statement, line), statement.quote)
+    evidence = Evidence(notes.path, _line_numbers(statement, line), statement.quote)
     return KnownStatement(notes.path, statement.text, (evidence,), state)
 
 
-def _lines(statement: Statement, line: int) -> str:
+def _line_numbers(statement: Statement, line: int) -> str:
+    """Return the lines of a statement in its file, like "3" or "3-5".
+
+    `line` is the first line of its piece in the file.
+    """
     first, last = statement.first + line - 1, statement.last + line - 1
     return str(first) if first == last else f"{first}-{last}"

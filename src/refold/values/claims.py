@@ -1,19 +1,22 @@
-"""Claims, the evidence they name, and the verdict on each. Values only."""
+"""Claims, their evidence, and the verdict on each. Values only."""
 
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-# The record confirms it; contradicts it; confirmed it before things changed; or says
-# nothing about it.
+# What the journal says of a claim. "stale": it confirmed the claim before something changed.
+# "unknown": it says nothing about the claim.
 State: TypeAlias = Literal["supported", "contradicted", "stale", "unknown"]
 WORST_FIRST: tuple[State, ...] = ("contradicted", "stale", "unknown", "supported")
 
 
+# The docstrings of `Evidence` and `Claim` are sent to models, in the schema of the tool `claim`.
 class Evidence(Struct, frozen=True):
-    """`quote` is word for word in `path`, at `lines` ("12" or "12-20"), or was printed by
-    `call`: a command line as it was run, or its id. Or `path` was `changed` in this
-    session, or `call` found `nothing`.
+    """One piece of evidence for a claim.
+
+    `quote` is text that `path` has word for word at `lines` ("12" or "12-20"), or that `call`
+    printed: a command line as it was run, or the id of a call. With `changed`, the evidence is
+    that this session changed `path`, and with `nothing`, that `call` found nothing.
     """
 
     path: str = ""
@@ -25,7 +28,7 @@ class Evidence(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """`required`: an answer with this one unsupported is not to be relied on."""
+    """A claim. With `required`, an answer is unreliable unless this claim is supported."""
 
     claim: str
     evidence: tuple[Evidence, ...] = ()
@@ -33,14 +36,16 @@ class Claim(Struct, frozen=True):
 
 
 class Finding(Struct, frozen=True):
-    """The result of checking one piece of evidence, and why."""
+    """The result of checking one piece of evidence, with the reason."""
 
     state: State
     reason: str
 
 
 class CheckedClaim(Struct, frozen=True):
-    """A claim with the findings on each piece of its evidence, in the same order."""
+    """A claim, with one finding for each piece of its evidence, in the order of the
+    evidence.
+    """
 
     claim: Claim
     state: State
@@ -50,10 +55,12 @@ class CheckedClaim(Struct, frozen=True):
     @property
     def is_reliable(self) -> bool:
         """Whether an answer with this claim can be relied on."""
-        required = self.claim.required and self.state != "supported"
-        return self.state != "contradicted" and not required
+        lacks_support = self.claim.required and self.state != "supported"
+        return self.state != "contradicted" and not lacks_support
 
 
 def worst(*findings: Finding) -> Finding:
-    """The worst of these findings, which decides: all evidence has to hold."""
+    """Return the worst finding, which decides about a claim: all of its evidence must be
+    right.
+    """
     return min(findings, key=lambda finding: WORST_FIRST.index(finding.state))

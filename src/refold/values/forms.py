@@ -1,8 +1,9 @@
-"""Reads and checks what the user fills into a form of an MCP server.
+"""Parses and checks what the user enters into a form of an MCP server.
 
-`display` has the form; it is one question, whose answer is a `FormAnswer` as JSON. The text that a user types becomes a
-value in `parse_field`, and `check_value` is the same check for values of other clients. Pure.
-`mcp.questions` reads the schema of a server, and sends no value that was not checked here.
+A form (`display.Form`) is one question, whose answer is a `FormAnswer` as JSON. `parse_field`
+converts and checks text that a user types, and `check_value` checks values that other clients
+send. Pure. `mcp.questions` reads the schema of a server, and sends only values that were
+checked in this module.
 """
 
 import math
@@ -24,6 +25,7 @@ from refold.values.display import (
 )
 
 MAX_VALUE_CHARS = 10_000  # of one answer text
+_MAX_NUMBER_DIGITS = 9  # of the number of an option
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _DATE_TIME = re.compile(
@@ -31,7 +33,7 @@ _DATE_TIME = re.compile(
 )
 _YES = frozenset(("yes", "y", "true", "on", "1"))
 _NO = frozenset(("no", "n", "false", "off", "0"))
-# The keys of a JSON Schema for the least and the most of a field.
+# The JSON Schema keywords for the minimum and the maximum of a field.
 BOUND_KEYS: Mapping[FieldKind, tuple[str, str]] = {
     "text": ("minLength", "maxLength"),
     "integer": ("minimum", "maximum"),
@@ -47,7 +49,10 @@ FORMAT_HINTS: Mapping[str, str] = {
 
 
 def host_of(form: Form) -> str:
-    """The host of the address, without what could make it look like another."""
+    """Return the host of the form's address, in ASCII; "" if the address is invalid.
+
+    A user name before the host, which could look like another host, is left out.
+    """
     try:
         host = urlsplit(form.url).hostname or ""
         return host.encode("idna").decode() if not host.isascii() else host
@@ -56,14 +61,16 @@ def host_of(form: Form) -> str:
 
 
 def host_warning(form: Form) -> str:
-    """A warning about a host whose letters may look like those of another, or ""."""
+    """Return a warning if the letters of the form's host could be taken for those of another
+    host; otherwise "".
+    """
     if not any(part.startswith("xn--") for part in host_of(form).split(".")):
         return ""
     return "the name of this host has letters that can look like others"
 
 
 def problems_in(form: Form, content: Mapping[str, FormValue]) -> dict[str, str]:
-    """What is wrong with each value, by the names of the fields."""
+    """Return what is wrong with the values in `content`, by field name; empty if nothing is."""
     problems = dict[str, str]()
     for field in form.fields:
         try:
@@ -78,9 +85,9 @@ def problems_in(form: Form, content: Mapping[str, FormValue]) -> dict[str, str]:
 
 
 def parse_answer(form: Form, text: str) -> FormAnswer:
-    """Parse the answer of a client. No text cancels.
+    """Parse the answer of a client to `form`. An empty text means `cancel`.
 
-    Raises `ValueError` for text that is not an answer, or has values that do not fit.
+    Raises `ValueError` for text that is not an answer, or has invalid values.
     """
     if not text.strip():
         return FormAnswer("cancel")
@@ -99,7 +106,10 @@ def parse_answer(form: Form, text: str) -> FormAnswer:
 
 
 def parse_field(field: FormField, typed: str) -> FormValue | None:
-    """The value that a user typed; None for nothing. Raises `ValueError` that says what fits."""
+    """Return the value that a user typed, or None for blank text.
+
+    Raises `ValueError` with a description of valid values if the text is invalid.
+    """
     text = typed.strip()
     if not text:
         return None
@@ -124,7 +134,7 @@ def parse_field(field: FormField, typed: str) -> FormValue | None:
 
 
 def check_value(field: FormField, value: FormValue) -> None:
-    """Raise a `ValueError` that says what fits, unless the value does."""
+    """Raise `ValueError` with a description of valid values if the value is invalid."""
     match field.kind:
         case "boolean":
             fits = isinstance(value, bool)
@@ -146,7 +156,9 @@ def check_value(field: FormField, value: FormValue) -> None:
 
 
 def field_hint(field: FormField) -> str:
-    """What a field takes, as "a whole number, 1 to 10"; "" for any text."""
+    """Return what a field accepts, such as "a whole number, 1 to 10"; "" if it accepts any
+    text.
+    """
     match field.kind:
         case "boolean":
             return "yes or no"
@@ -164,7 +176,7 @@ def field_hint(field: FormField) -> str:
 
 
 def shown_value(field: FormField, value: FormValue | None) -> str:
-    """A value as the user reads it; "" for none."""
+    """Return the value of a field as the user reads it; "" for None."""
     match value:
         case None:
             return ""
@@ -177,7 +189,9 @@ def shown_value(field: FormField, value: FormValue | None) -> str:
 
 
 def as_schema(form: Form) -> dict[str, Any]:
-    """The form as the JSON Schema of an elicitation, for a client that shows it itself."""
+    """Return the form as the JSON Schema of an elicitation, for a client that shows it
+    itself.
+    """
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {field.name: _property(field) for field in form.fields},
@@ -188,6 +202,7 @@ def as_schema(form: Form) -> dict[str, Any]:
 
 
 def _property(field: FormField) -> dict[str, Any]:
+    """Return the JSON Schema of a field."""
     kinds = {"text": "string", "choice": "string", "choices": "array"}
     options = [{"const": o.value, "title": o.label} for o in field.options]
     bounds = zip(BOUND_KEYS.get(field.kind, ()), (field.low, field.high), strict=False)
@@ -205,6 +220,7 @@ def _property(field: FormField) -> dict[str, Any]:
 
 
 def _parse_number(text: str, *, whole: bool) -> int | float:
+    """Return the number that a user typed. Raises `ValueError`, with what to do."""
     try:
         return int(text) if whole else float(text)
     except ValueError:
@@ -212,12 +228,17 @@ def _parse_number(text: str, *, whole: bool) -> int | float:
 
 
 def _parse_option(options: Sequence[FormOption], text: str) -> str:
-    """The option of this value, name or number. A value counts before a number."""
+    """Return the value of the option that `text` names: by its value, title or number.
+
+    Values and titles are compared first, because a value may look like a number.
+    """
     for option in options:
         if text in (option.value, option.title):
             return option.value
-    if text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= len(options):
-        return options[int(text[:9]) - 1].value
+    if text.isascii() and text.isdigit() and len(text) <= _MAX_NUMBER_DIGITS:
+        number = int(text)
+        if 1 <= number <= len(options):
+            return options[number - 1].value
     matching = [o.value for o in options if text.lower() == o.label.lower()]
     if len(matching) != 1:
         raise ValueError(f"choose from {_labels(options)}")
@@ -225,6 +246,7 @@ def _parse_option(options: Sequence[FormOption], text: str) -> str:
 
 
 def _is_in_format(format_: str, text: str) -> bool:
+    """Whether the text has this format of JSON Schema; True if the format is unknown."""
     if len(text) > MAX_VALUE_CHARS:
         return False
     try:
@@ -248,7 +270,10 @@ def _is_in_format(format_: str, text: str) -> bool:
 
 
 def _with_offset(text: str) -> str:
-    """A date and time as RFC 3339 has it: without an offset it is that of this machine."""
+    """Return a date and time in the form of RFC 3339, with the local offset if `text` has none.
+
+    Any other text is returned unchanged: `check_value` refuses it.
+    """
     if not (written := _DATE_TIME.fullmatch(text)):
         return text
     try:
@@ -259,6 +284,7 @@ def _with_offset(text: str) -> str:
 
 
 def _check_bounds(field: FormField, value: FormValue) -> None:
+    """Raise `ValueError` if a number, or the size of a text or list, is out of bounds."""
     match value:
         case bool():
             return
@@ -275,6 +301,7 @@ def _check_bounds(field: FormField, value: FormValue) -> None:
 
 
 def _bounds(field: FormField, unit: str) -> str:
+    """Return the bounds of a field, such as "1 to 10 characters"; "" if it has none."""
     low, high = _to_whole_number(field.low), _to_whole_number(field.high)
     unit = f" {unit}" if unit else ""
     if low is not None and high is not None:
@@ -285,6 +312,7 @@ def _bounds(field: FormField, unit: str) -> str:
 
 
 def _to_whole_number(limit: float | None) -> float | None:
+    """Return the limit as an int if it has no fraction, so that it is written without ".0"."""
     return int(limit) if limit is not None and limit == int(limit) else limit
 
 

@@ -1,8 +1,9 @@
-"""An immutable sequence (`Log`) and an immutable text (`Growing`) that are cheap to append to.
+"""An immutable sequence (`Log`) and an immutable text (`Growing`) to which appending is
+cheap.
 
-Folding ten thousand events into a view must not copy ten thousand messages each time, nor
-a response for each of its deltas. A `Log` and the log it was extended from share one list;
-each knows only how much of it is its own. Extending the same log twice makes a copy.
+Folding ten thousand events into a view must not copy ten thousand messages each time, nor a
+response for each of its deltas. A `Log` and the log that it extends share one list, and each
+knows how many items of the list it has. A log that is extended a second time is copied.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,8 +19,11 @@ class Log(Sequence[T], Generic[T]):
         self._items, self._length = list(items), len(items)
 
     def plus(self, item: T) -> "Log[T]":
+        """Return a log with one more item. It shares the list of this one if no other log does
+        that yet.
+        """
         own_items = self._items
-        if len(own_items) != self._length:  # another log was extended from here
+        if len(own_items) != self._length:  # another log was extended from this one
             own_items = own_items[: self._length]
         own_items.append(item)
         longer = cast("Log[T]", object.__new__(Log))
@@ -28,14 +32,18 @@ class Log(Sequence[T], Generic[T]):
 
     @classmethod
     def sharing(cls, items: list[T], length: int) -> "Log[T]":
-        """A log of the first `length` of these items, like one from which the others grew."""
+        """Return a log of the first `length` items. The log shares the list `items` with longer
+        logs.
+        """
         log = cls()
         log._items, log._length = items, length
         return log
 
     @property
     def shared_items(self) -> list[T]:
-        """The list that it shares with logs that grew from it: not to be changed."""
+        """The list that this log shares with the logs that extend it. Do not change the
+        list.
+        """
         return self._items
 
     def __len__(self) -> int:
@@ -53,7 +61,7 @@ class Log(Sequence[T], Generic[T]):
     def __getitem__(self, index: slice) -> tuple[T, ...]: ...
     def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
         if isinstance(index, slice):
-            # Without a copy of the whole list, so that the last few items stay cheap.
+            # This does not copy the whole list, so that reading the last items is cheap.
             first, after, stride = index.indices(self._length)
             if stride == 1:
                 return tuple(self._items[first:after])
@@ -69,7 +77,7 @@ class Log(Sequence[T], Generic[T]):
 
 
 class Growing:
-    """Two are equal if their texts are, however they were split into pieces."""
+    """A text that grows by pieces. Two are equal if their whole texts are equal."""
 
     __slots__ = ("_length", "_pieces")
 
@@ -83,15 +91,15 @@ class Growing:
         return longer
 
     def after(self, length: int) -> str:
-        """What comes after the first `length` characters, without reading those."""
-        left, last = self._length - length, list[str]()
+        """Return the text after the first `length` characters. Earlier pieces are not read."""
+        left, last_pieces = self._length - length, list[str]()
         for index in range(len(self._pieces) - 1, -1, -1):
             if left <= 0:
                 break
             piece = self._pieces[index]
-            last.append(piece[-left:])
+            last_pieces.append(piece[-left:])
             left -= len(piece)
-        return "".join(reversed(last))
+        return "".join(reversed(last_pieces))
 
     def __len__(self) -> int:
         return self._length

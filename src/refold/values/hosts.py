@@ -1,8 +1,9 @@
-"""The hosts that a command may reach: patterns, presets, and what they cover. Pure.
+"""Patterns and presets for the hosts that a command may reach, and what they cover. Pure.
 
-A pattern is `host`, `host:port` or `host:*`; without a port it covers 80 and 443. `*.host` covers
-every host below. `private:` in front lets the host lead into a private network. `permissions` makes
-these of rules, `network` compares each connection with them.
+A pattern is `host`, `host:port` or `host:*`; without a port it covers 80 and 443. `*.host`
+covers every host below `host`. With `private:` before a pattern, its host may lead into a
+private network. `permissions` makes patterns from rules, `network` compares each connection
+with them.
 """
 
 import ipaddress
@@ -63,8 +64,8 @@ REFUSAL_SENTENCES: Mapping[HostRefusal, str] = MappingProxyType(
 class ReachableHosts(Struct, frozen=True):
     """Patterns of the hosts that a command may reach.
 
-    `denied` and `asked` are exceptions from `allowed`. `asked` are those of ask rules about
-    which the user was not asked.
+    Hosts in `denied` or `asked` may not be reached, even if `allowed` covers them. `asked` are
+    the hosts of ask rules about which the user was not asked.
     """
 
     allowed: tuple[str, ...] = ()
@@ -72,21 +73,21 @@ class ReachableHosts(Struct, frozen=True):
     asked: tuple[str, ...] = ()
 
     def refusal(self, host: str, port: int) -> HostRefusal:
-        """Why this place may not be reached, or ""."""
-        if barred := self.ban_reason(host):
-            return barred
+        """Return why this port of the host may not be reached; "" if it may be."""
+        if reason := self.ban_reason(host):
+            return reason
         if any(covers_place(pattern, host, port) for pattern in self.allowed):
             return ""
         return "unnamed"
 
     def ban_reason(self, host: str) -> HostRefusal:
-        """Which kind of rule keeps this host from being reached at any port, or ""."""
+        """Return which kind of rule forbids this host at every port; "" if none does."""
         if any(_covers_below(pattern, host) for pattern in self.denied):
             return "denied"
         return "asked" if any(_covers_below(p, host) for p in self.asked) else ""
 
     def permits_private(self, host: str, port: int) -> bool:
-        """Whether it may lead to an address of this machine or of a private network.
+        """Whether this host may lead to an address of this machine or a private network.
 
         The owner of a public name decides where it leads, so a rule must say `private:`.
         """
@@ -98,7 +99,7 @@ class ReachableHosts(Struct, frozen=True):
         )
 
     def within(self, other: "ReachableHosts | None") -> "ReachableHosts":
-        """The hosts that both permit; None permits every host."""
+        """Return the hosts that both this value and `other` permit; None permits every host."""
         if other is None:
             return self
         both = (
@@ -108,19 +109,20 @@ class ReachableHosts(Struct, frozen=True):
         return ReachableHosts(_unique(both)).without(self).without(other)
 
     def without(self, other: "ReachableHosts") -> "ReachableHosts":
-        """These hosts, without those that `other` bans."""
+        """Return these hosts without the hosts that `other` bans."""
         denied, asked = (*self.denied, *other.denied), (*self.asked, *other.asked)
         return ReachableHosts(self.allowed, _unique(denied), _unique(asked))
 
 
-# The pattern of a command that may reach all hosts except some, which needs the filter, too.
+# The pattern of a command that may reach all hosts except some. That needs the filter, too.
 EVERY_PUBLIC_HOST = f"{_ANY_HOST}:{_ANY_HOST}"
 
 
 def expand_hosts(pattern_text: str) -> tuple[str, ...]:
-    """The patterns that a text in a rule or a call stands for. Raises `ValueError`.
+    """Return the patterns that a text in a rule or a call means; a preset means several.
 
-    `all` stays as it is. Hosts are spelled as connections are compared.
+    `all` stays `all`. A host is returned in lower case and ASCII, as connections name it.
+    Raises `ValueError` for an invalid text.
     """
     text = pattern_text.strip()
     if text == EVERY_HOST:
@@ -147,19 +149,19 @@ def expand_hosts(pattern_text: str) -> tuple[str, ...]:
         )
     if port not in ("", _ANY_HOST) and not 0 < int(port) < 65536:
         raise ValueError(f"{text!r} has no port of a host: ports are 1 to 65535")
-    read = web_address(f"https://{plain}/").host
-    return (private + _join_place(("*." if wild else "") + read, port),)
+    name = web_address(f"https://{plain}/").host
+    return (private + _join_place(("*." if wild else "") + name, port),)
 
 
 def expand_all(texts: Iterable[str]) -> tuple[str, ...]:
-    """The patterns of several texts, each once. Raises `ValueError`."""
+    """Return the patterns of several texts, each once. Raises `ValueError`."""
     return _unique(pattern for text in texts for pattern in expand_hosts(text))
 
 
 def every_host_but(hosts: ReachableHosts) -> ReachableHosts | None:
-    """Every public host except those that `hosts` bans; None if it bans none.
+    """Return all public hosts except those that `hosts` bans; None if it bans none.
 
-    Hosts that `hosts` allows by name may also be private.
+    Private hosts that `hosts` allows by name are included.
     """
     if not (hosts.denied or hosts.asked):
         return None
@@ -168,34 +170,38 @@ def every_host_but(hosts: ReachableHosts) -> ReachableHosts | None:
 
 
 def only_hosts(patterns: tuple[str, ...]) -> ReachableHosts | None:
-    """The hosts of a list; None, which is every host, if it is empty or has `all`."""
+    """Return the hosts that `patterns` allow.
+
+    Return None, which means every host, if `patterns` is empty or contains `all`.
+    """
     return ReachableHosts(patterns) if patterns and EVERY_HOST not in patterns else None
 
 
 def covers_place(pattern: str, host: str, port: int) -> bool:
     """Whether an expanded pattern covers this port of this host."""
     wanted, port_pattern = _parts(pattern)
-    fits = (
-        port in DEFAULT_PORTS
-        if not port_pattern
-        else port_pattern in (_ANY_HOST, str(port))
-    )
-    return fits and covers(_normalize_host(wanted), _normalize_host(host))
+    if port_pattern:
+        port_fits = port_pattern in (_ANY_HOST, str(port))
+    else:
+        port_fits = port in DEFAULT_PORTS
+    return port_fits and covers(_normalize_host(wanted), _normalize_host(host))
 
 
 def place_of(pattern: str) -> tuple[str, int]:
-    """The host and a port that an expanded pattern without `*` names."""
+    """Return the host and port of an expanded pattern without `*`; 443 if it has none."""
     host, port = _parts(pattern)
     return host.strip("[]"), int(port) if port.isdecimal() else DEFAULT_PORTS[-1]
 
 
 def to_rule_text(host: str, port: int) -> str:
-    """A place as a rule names it."""
+    """Return a host with its port as a rule names it."""
     return _join_place(host, "" if port in DEFAULT_PORTS else str(port))
 
 
 def advise_setting(names: str, _: HostAttempt) -> str:
-    """How to permit hosts in the settings of a hook or an MCP server."""
+    """Return a text that says how to permit `names` in the settings of a hook or an MCP
+    server.
+    """
     return f'; to permit them, add {names} to its "hosts"'
 
 
@@ -203,9 +209,10 @@ def attempt_remarks(
     attempts: Iterable[HostAttempt],
     advice: Callable[[str, HostAttempt], str] = advise_setting,
 ) -> list[str]:
-    """Remarks on the hosts that were reached, and on those that were refused.
+    """Return remarks on the hosts that were reached, and on those that were refused.
 
-    `advice` returns how to permit hosts, given as strings of a list, and their first attempt.
+    `advice` gets the refused hosts, quoted and joined with commas, and the first of their
+    attempts. It returns how to permit them.
     """
     every = sorted(attempts, key=lambda a: to_rule_text(a.host, a.port))
     reached = list_reached(every)
@@ -225,24 +232,30 @@ def attempt_remarks(
 
 
 def list_reached(attempts: Iterable[HostAttempt]) -> tuple[str, ...]:
-    """The first places that were reached, sorted, each as a rule names it."""
+    """Return the hosts with ports that were reached, sorted, each as a rule names it.
+
+    Only the first `_SHOWN_HOSTS` are returned.
+    """
     places = {to_rule_text(a.host, a.port) for a in attempts if not a.refused}
     return tuple(sorted(places)[:_SHOWN_HOSTS])
 
 
 def rule_for(attempt: HostAttempt) -> str:
-    """The rule that would let a command reach the host of a refused attempt; "" if none would."""
+    """Return the rule that would permit the host of a refused attempt; "" if no rule
+    would.
+    """
     private = PRIVATE_PREFIX if attempt.kind == "private" else ""
     helps = attempt.kind in ("unnamed", "private")
     return f"net({private}{to_rule_text(attempt.host, attempt.port)})" if helps else ""
 
 
 def preset_of(pattern: str) -> str:
-    """The preset that has this pattern, or ""."""
+    """Return the name of the preset that has this pattern; "" if none has."""
     return next((name for name, hosts in HOST_PRESETS.items() if pattern in hosts), "")
 
 
 def _parts(pattern: str) -> tuple[str, str]:
+    """Return the host and the port of a pattern; the port is "" if it names none."""
     match = re.fullmatch(_HOST_PATTERN, pattern.strip().removeprefix(PRIVATE_PREFIX))
     if not match:
         raise ValueError(
@@ -258,14 +271,17 @@ def _join_place(host: str, port: str) -> str:
 
 
 def _covers_below(pattern: str, host: str) -> bool:
-    """Whether a denied pattern covers the host, at any port, or a host above it."""
+    """Whether a denied pattern covers the host or one of its parent domains, at any port."""
     wanted = _normalize_host(_parts(pattern)[0]) if pattern != EVERY_HOST else _ANY_HOST
     named = _normalize_host(host)
     return covers(wanted, named) or covers(f"*.{wanted}", named)
 
 
 def _normalize_host(host: str) -> str:
-    """An IPv6 address in its shortest form, or as the IPv4 address that it contains."""
+    """Return an IPv6 address in its shortest form, or the IPv4 address that it contains.
+
+    Any other host is returned without brackets.
+    """
     plain = host.strip("[]")
     if ":" not in plain:
         return plain
@@ -277,17 +293,18 @@ def _normalize_host(host: str) -> str:
 
 
 def _is_covered(pattern: str, patterns: Iterable[str]) -> bool:
-    host, port = _parts(pattern)
-    return any(
-        covers(wanted.strip("[]"), host.strip("[]"))
-        and (
-            port_pattern in (_ANY_HOST, port)
-            or (not port_pattern and port in map(str, DEFAULT_PORTS))
-        )
-        and pattern.startswith(PRIVATE_PREFIX) <= other.startswith(PRIVATE_PREFIX)
-        for other in patterns
-        for wanted, port_pattern in (_parts(other),)
-    )
+    """Whether one of `patterns` covers everything that `pattern` covers."""
+    return any(_includes(other, pattern) for other in patterns)
+
+
+def _includes(pattern: str, narrower: str) -> bool:
+    """Whether `pattern` covers everything that the pattern `narrower` covers."""
+    if narrower.startswith(PRIVATE_PREFIX) and not pattern.startswith(PRIVATE_PREFIX):
+        return False
+    (wanted, port_pattern), (host, port) = _parts(pattern), _parts(narrower)
+    default = not port_pattern and port in map(str, DEFAULT_PORTS)
+    port_fits = default or port_pattern in (_ANY_HOST, port)
+    return port_fits and covers(wanted.strip("[]"), host.strip("[]"))
 
 
 def _unique(patterns: Iterable[str]) -> tuple[str, ...]:

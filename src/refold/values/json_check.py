@@ -1,6 +1,6 @@
 """Checks JSON that a model wrote: against a schema, and for duplicate keys.
 
-Parsers disagree on which of two equal keys counts, so such arguments are refused.
+Parsers disagree on which of two equal keys counts, so arguments with equal keys are refused.
 """
 
 import re
@@ -13,24 +13,27 @@ from msgspec import Raw
 _MAX_PROBLEMS = 3  # reported at once
 # A fenced block as models write it, with or without text around it.
 _FENCE_PATTERN = r"(?sm)^[ \t]*```(?:json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$"
-_MAX_KEYWORDS = 100_000  # that one check of a bounded schema may process
-# A check of any value finds a reference that cannot be resolved.
+_MAX_KEYWORDS = 100_000  # in one check of a bounded schema
+# Checking any value finds references that cannot be resolved.
 _SAMPLE_VALUES: tuple[object, ...] = (None, {}, [], "", 0)
 
 
 class _Validator(Protocol):
-    def iter_errors(self, instance: object) -> Iterable[Any]: ...
+    def iter_errors(self, instance: object) -> Iterable[Any]:
+        """Yield the errors of `instance`; none if it matches the schema."""
+        ...
 
 
 class Schema:
     """A JSON Schema. Raises `ValueError` if it is invalid, or cannot be resolved.
 
-    References are resolved within the schema; nothing is fetched. A `bounded` schema has
-    limits, because code wrote it and it is checked in this process.
+    References are resolved within the schema; nothing is fetched. A `bounded` schema was
+    written by a model's code. It may have no patterns, and a check may take only a limited
+    number of steps, because it runs in this process.
     """
 
     def __init__(self, schema: Raw, *, bounded: bool = False) -> None:
-        from jsonschema import SchemaError  # takes 60 ms, so it is imported only if needed
+        from jsonschema import SchemaError  # imported late: it takes 60 ms
         from jsonschema.validators import validator_for
         from referencing import Registry
 
@@ -40,8 +43,8 @@ class Schema:
                 raise ValueError("a JSON Schema is an object")
             if bounded:
                 _check_patterns(decoded)
-            make = cast("Any", validator_for)(decoded)
-            make.check_schema(decoded)
+            validator_class = cast("Any", validator_for)(decoded)
+            validator_class.check_schema(decoded)
         except RecursionError as error:
             raise ValueError("it is nested too deep to be followed") from error
         except (msgspec.DecodeError, SchemaError) as error:
@@ -50,15 +53,17 @@ class Schema:
             raise ValueError(why) from error
         self._steps = 0
         if bounded:
-            make = _with_count(make, self._step)
+            validator_class = _with_count(validator_class, self._count_step)
         self._validator = cast(
-            "_Validator", make(decoded, registry=cast("Any", Registry)())
+            "_Validator", validator_class(decoded, registry=cast("Any", Registry)())
         )
         for value in _SAMPLE_VALUES:
             self._errors(value)
 
     def problem(self, answer: str) -> str:
-        """What is wrong with an answer, as a sentence; "" if it matches."""
+        """Return a sentence that says what is wrong with an answer; "" if the answer
+        matches.
+        """
         try:
             errors = self._errors(value_in(answer))
         except ValueError as error:
@@ -74,6 +79,9 @@ class Schema:
         return "; ".join(problems) + rest
 
     def _errors(self, value: object) -> list[Any]:
+        """Return the errors of a value. Raises `ValueError` if the schema cannot be
+        followed.
+        """
         from referencing.exceptions import Unresolvable
 
         self._steps = 0
@@ -85,34 +93,43 @@ class Schema:
             ) from error
         except RecursionError as error:
             raise ValueError("the schema refers to itself without end") from error
-        except (AttributeError, TypeError) as error:  # it was not looked at there
+        # The validator followed a reference to a value that is neither an object nor a bool.
+        except (AttributeError, TypeError) as error:
             raise ValueError(
                 "the schema refers to something that is not a schema"
             ) from error
 
-    def _step(self) -> None:
+    def _count_step(self) -> None:
         self._steps += 1
         if self._steps > _MAX_KEYWORDS:
             raise ValueError("the schema takes too long to follow: make it simpler")
 
 
-def _with_count(make: Any, step: Callable[[], None]) -> Any:
-    """The same kind of validator, which counts a step for each keyword."""
+def _with_count(validator_class: Any, count_step: Callable[[], None]) -> Any:
+    """Return a subclass of `validator_class` that calls `count_step` before it checks a
+    keyword.
+    """
     from jsonschema import validators
 
     def counting(keyword: Callable[..., Any]) -> Callable[..., Iterator[Any]]:
-        def errors(*given: Any) -> Iterator[Any]:
-            step()
-            yield from keyword(*given) or ()
+        """Return the check of one keyword, which counts a step first."""
+
+        def errors(*arguments: Any) -> Iterator[Any]:
+            count_step()
+            yield from keyword(*arguments) or ()
 
         return errors
 
-    counting_rules = {name: counting(keyword) for name, keyword in make.VALIDATORS.items()}
-    return cast("Any", validators).extend(make, counting_rules)
+    counting_rules = {
+        name: counting(keyword) for name, keyword in validator_class.VALIDATORS.items()
+    }
+    return cast("Any", validators).extend(validator_class, counting_rules)
 
 
 def _check_patterns(schema: Any) -> None:
-    """Raise `ValueError` for a regular expression: matching could take forever."""
+    """Raise `ValueError` if the schema has a regular expression: matching could take
+    forever.
+    """
     left = [schema]
     while left:
         match left.pop():
@@ -127,9 +144,9 @@ def _check_patterns(schema: Any) -> None:
 
 
 def value_in(answer: str) -> Any:
-    """The JSON value of an answer, or of its only fenced block of JSON.
+    """Return the JSON value of an answer, or of its only fenced block of JSON.
 
-    Raises `ValueError` if there is none.
+    Raises `ValueError` if it has none.
     """
     fenced: list[str] = re.findall(_FENCE_PATTERN, answer)
     text = fenced[0] if len(fenced) == 1 else answer
@@ -144,7 +161,9 @@ class _Repeated(Exception):
 
 
 def find_repeated_key(data: bytes | Raw) -> str | None:
-    """The first key that occurs twice in an object of `data`, a JSON text; or None."""
+    """Return the first key that occurs twice in one object of the JSON `data`; None if none
+    does.
+    """
     import json  # rarely needed, and would slow the start
 
     try:
@@ -157,17 +176,18 @@ def find_repeated_key(data: bytes | Raw) -> str | None:
 
 
 def keys_are_unique(data: bytes | Raw, decoded_value: object) -> bool:
-    """A quick test with the decoded `data`; False: `find_repeated_key` must check.
+    """Check quickly whether all keys are unique. If the result is False, they may still be:
+    `find_repeated_key` decides.
 
     A decoder drops the earlier of two equal keys, and with it at least one colon. So if the
-    text has as many colons as the value, no key was dropped.
+    text has as many colons as the decoded value, no key was dropped.
     """
     text = bytes(data)
     return b"\\u003" not in text and text.count(b":") == _colons(decoded_value)
 
 
 def _colons(decoded_value: object) -> int:
-    """The number of colons in the value as JSON: one for each key, and those in strings."""
+    """Count the colons in the value as JSON: one for each key, and those in strings."""
     count, left = 0, [decoded_value]
     while left:
         value = left.pop()
@@ -187,6 +207,9 @@ def _colons(decoded_value: object) -> int:
 
 
 def _refuse_repeated_key(pairs: list[tuple[str, Any]]) -> None:
+    """Raise `_Repeated` for the first key that is in `pairs`, the fields of one object,
+    twice.
+    """
     keys = {key for key, _ in pairs}
     if len(keys) == len(pairs):
         return

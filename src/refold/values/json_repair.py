@@ -1,9 +1,9 @@
-"""Repairs of JSON that a model wrote: only those that cannot change its meaning.
+"""Repairs JSON that a model wrote, but only in ways that cannot change its meaning.
 
-Raw control characters within strings are escaped, a comma before a closing bracket is left
-out, an object that was encoded twice is decoded once, and of one that comes twice, or behind an
-empty one, one is left. A string or bracket that is cut off
-is never completed. `json_check` checks the result.
+Raw control characters in strings are escaped. A comma before a closing bracket is left out. An
+object that was encoded twice is decoded once more. An object that is repeated, or follows an
+empty object, is used once. A string or bracket that is cut off is never completed. `json_check`
+checks the result.
 """
 
 import msgspec
@@ -13,7 +13,9 @@ _CLOSING_CHARS = "}]"
 
 
 def repair_object(text: str) -> bytes | None:
-    """`text` as a JSON object on one line; None if these repairs do not make one of it."""
+    """Return `text` as a JSON object on one line; None if these repairs do not make it
+    one.
+    """
     repaired = _repair(_without_copies(text))
     if repaired is not None and repaired.startswith(b'"'):
         try:
@@ -27,7 +29,9 @@ def repair_object(text: str) -> bytes | None:
 
 
 def _without_copies(text: str) -> str:
-    """The object once: some servers repeat it, or put an empty one before it."""
+    """Return `text` with its object only once: some servers repeat it, or send an empty object
+    first.
+    """
     text = text.strip()
     if text.startswith("{}") and text[2:].lstrip().startswith("{"):
         return text[2:]
@@ -37,6 +41,7 @@ def _without_copies(text: str) -> str:
 
 
 def _repair(text: str) -> bytes | None:
+    """Return the JSON on one line; None if it is still invalid."""
     try:
         return msgspec.json.format(_escape_controls(text), indent=-1).encode()
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
@@ -44,19 +49,24 @@ def _repair(text: str) -> bytes | None:
 
 
 def _escape_controls(text: str) -> str:
+    """Escape control characters in strings, and drop commas before closing brackets."""
     pieces: list[str] = []
     quoted = escaped = False
     for index, letter in enumerate(text):
         if quoted:
             if letter < " ":
-                # After a backslash it is still a line break, not an escape.
+                # A backslash before it was already written, and begins the escape.
                 piece = f"u{ord(letter):04x}" if escaped else f"\\u{ord(letter):04x}"
                 pieces.append(piece)
             else:
                 pieces.append(letter)
             quoted = escaped or letter != '"'
             escaped = letter == "\\" and not escaped
-        elif letter == "," and _closes_next(text, index + 1) and _is_after_value(pieces):
+        elif (
+            letter == ","
+            and _is_before_closing(text, index + 1)
+            and _is_after_value(pieces)
+        ):
             continue
         else:
             pieces.append(letter)
@@ -64,12 +74,14 @@ def _escape_controls(text: str) -> str:
     return "".join(pieces)
 
 
-def _closes_next(text: str, position: int) -> bool:
+def _is_before_closing(text: str, position: int) -> bool:
+    """Whether only spaces are between `position` and a closing bracket."""
     while position < len(text) and text[position] in _SPACE_CHARS:
         position += 1
     return position < len(text) and text[position] in _CLOSING_CHARS
 
 
 def _is_after_value(pieces: list[str]) -> bool:
+    """Whether the last piece ends a value: it neither opens one nor is a comma or colon."""
     last = next((piece for piece in reversed(pieces) if piece not in _SPACE_CHARS), "")
     return last not in "{[,:"

@@ -1,13 +1,13 @@
-"""Translates the patterns of git to regular expressions that do not backtrack.
+"""Translates path patterns in the syntax of git to regular expressions that do not backtrack.
 
-`*` and `?` match within a name, `[a-c]`, `[!a-c]` and `[[:digit:]]` one character of it,
-`**` across folders, and `\\` takes the next character literally. Rules, ignore files and globs
-come from outside: a repository brings them, or a model writes them. So no pattern may take
-more than a bounded time: the text between two stars is searched once, at its first place,
-which is as good as any later one. Braces are not patterns of git: `alternatives` spreads them.
+`*` and `?` match within a name, `[a-c]`, `[!a-c]` and `[[:digit:]]` one character of it, `**`
+across folders, and `\\` takes the next character literally. Rules, ignore files and globs come
+from outside: a repository brings them, or a model writes them. So the time for a pattern must
+be bounded: the text between two stars is searched once, and its first occurrence is used, which
+is as good as any later one. Braces are not patterns of git; `alternatives` expands them.
 
 git itself backtracks, so `programs.start_bounded` ends git and ripgrep when refold ends. A
-rule with braces is refused: it must not look as if it protected something.
+rule with braces is refused, because it would seem to protect files that it does not match.
 """
 
 import re
@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-MAX_PATTERN_CHARS = 4096  # as of a path
+MAX_PATTERN_CHARS = 4096  # the same limit as for a path
 _CHARACTER_CLASSES = {
     "alnum": "a-zA-Z0-9", "alpha": "a-zA-Z", "blank": " \\t", "cntrl": "\\x00-\\x1f\\x7f",
     "digit": "0-9", "graph": "!-~", "lower": "a-z", "print": " -~",
@@ -28,25 +28,29 @@ _LOOSE_PATTERN = re.compile(r"(?s)\*\*/|\*+|\?|\[[!^]?\]?(?:\[:[a-z]*:\]|[^\]])*
 _CLASS_PATTERN = re.compile(r"\[:([a-z]*):\]")
 _WILDCARD_PATTERN = re.compile(r"[*?\[\]\\{}]")
 
-# Groups that are not searched again came with Python 3.11. Without them a pattern matches the same,
-# and may take long: that is so only on the far side of a pipe, in a place of its own.
+# Groups that are not searched again came with Python 3.11. Without them a pattern matches
+# the same, but may take long. Only the program that serves a workspace on another machine
+# may run on an older Python.
 _ATOMIC = "(?>" if sys.version_info >= (3, 11) else "(?:"
 
 Wild: TypeAlias = Literal["*", "**", "**/"]
 
 
 class _Token(Struct, frozen=True):
-    """A regular expression for exactly one character, or a star."""
+    """A part of a pattern: a character or a wildcard. The field that does not apply is "".
+
+    `one` is a regular expression for the character, and `wild` the stars of the wildcard.
+    """
 
     one: str = ""
     wild: Wild | Literal[""] = ""
 
 
 def regex(pattern: str, *, across: bool = False) -> str:
-    """A regular expression for whole paths without a slash at their beginning.
+    """Return a regular expression for whole paths without a slash at their beginning.
 
-    `**` crosses folders where it is a whole part of the path; with `across` everywhere.
-    Raises `ValueError` that says what is wrong with the pattern.
+    `**` crosses folders if it is a whole part of the path, and with `across` everywhere. Raises
+    `ValueError`, which says what is wrong with the pattern.
     """
     if len(pattern) > MAX_PATTERN_CHARS:
         raise ValueError(
@@ -54,12 +58,13 @@ def regex(pattern: str, *, across: bool = False) -> str:
         )
     pieces = list(_pieces(_parse_tokens(pattern, across=across)))
     parts = list[str]()
-    for number, (joint, runs) in enumerate(pieces):
+    for number, (wildcard, runs) in enumerate(pieces):
+        # Only the last piece must end where the path ends.
         last = number == len(pieces) - 1
-        text = _anchor(runs) if last else _first_place(runs)
-        if not joint:
+        text = _match_to_end(runs) if last else _match_at_first_place(runs)
+        if not wildcard:
             parts.append(text)
-        elif joint == "**":
+        elif wildcard == "**":
             parts.append(f".*{text}" if last else f"{_ATOMIC}.*?{text})")
         elif last:
             parts.append(f"(?:.*/)?{text}")
@@ -69,19 +74,23 @@ def regex(pattern: str, *, across: bool = False) -> str:
 
 
 def literal_name(pattern: str) -> str | None:
-    """The only path that the pattern matches; None if it may match several."""
+    """Return the only path that the pattern matches; None if it may match several."""
     if re.search(r"(?<!\\)(?:\\\\)*[*?\[]", pattern):
         return None
     return re.sub(r"(?s)\\(.)", r"\1", pattern)
 
 
 def escape_pattern(name: str) -> str:
-    """A pattern for exactly this name."""
+    """Return a pattern that matches exactly this name."""
     return _WILDCARD_PATTERN.sub(r"\\\g<0>", name)
 
 
 def split_loosely(pattern: str) -> Iterator[str]:
-    """The pattern's characters, `*` and `?` as wildcards, for names known in part."""
+    """Yield the pattern's characters, with `*` and `?` for every wildcard.
+
+    As a pattern, the result matches at least what `pattern` matches. It is used for names that
+    are only partly known.
+    """
     for token in _LOOSE_PATTERN.finditer(pattern):
         text = token[0]
         if text in ("*", "?"):
@@ -95,35 +104,43 @@ def split_loosely(pattern: str) -> Iterator[str]:
 
 
 def _pieces(tokens: Iterator[_Token]) -> Iterator[tuple[str, list[str]]]:
-    """The pieces between `**`: the wildcard before each, and its runs between `*`."""
-    joint, runs = "", [""]
+    """Yield the pieces between `**`: the wildcard before each piece, and its runs.
+
+    A run is a regular expression without wildcards; a `*` is between two runs.
+    """
+    wildcard, runs = "", [""]
     for token in tokens:
         if not token.wild:
             runs[-1] += token.one
         elif token.wild == "*":
             runs.append("")
-        elif runs != [""] or not joint:
-            yield joint, runs
-            joint, runs = token.wild, [""]
-        elif token.wild == "**":  # of two in a row, the wider one is enough
-            joint = "**"
-    yield joint, runs
+        elif runs != [""] or not wildcard:
+            yield wildcard, runs
+            wildcard, runs = token.wild, [""]
+        elif token.wild == "**":  # it includes the `**/` directly before it
+            wildcard = "**"
+    yield wildcard, runs
 
 
-def _first_place(runs: list[str]) -> str:
+def _match_at_first_place(runs: list[str]) -> str:
+    """Return a regular expression that matches each run at its first possible position."""
     first, *rest = runs
     return first + "".join(f"{_ATOMIC}[^/]*?{run})" for run in rest if run)
 
 
-def _anchor(runs: list[str]) -> str:
+def _match_to_end(runs: list[str]) -> str:
+    """Return a regular expression that matches the runs, the last one at the end of the
+    path.
+    """
     first, *rest = runs
     if not rest:
         return first
     *middle, last = rest
-    return _first_place([first, *middle]) + f"[^/]*{last}"
+    return _match_at_first_place([first, *middle]) + f"[^/]*{last}"
 
 
 def _parse_tokens(pattern: str, *, across: bool) -> Iterator[_Token]:
+    """Yield the tokens of the pattern. Raises `ValueError` at a backslash that ends it."""
     position = 0
     while position < len(pattern):
         char = pattern[position]
@@ -147,19 +164,22 @@ def _parse_tokens(pattern: str, *, across: bool) -> Iterator[_Token]:
 
 
 def _parse_stars(pattern: str, start: int, end: int, *, across: bool) -> tuple[_Token, int]:
-    begins, ends = (
-        start == 0 or pattern[start - 1] == "/",
-        pattern[end : end + 1] in ("", "/"),
-    )
-    if end - start > 1 and begins and pattern[end : end + 1] == "/":
+    """Return the token of the stars from `start` to `end`, and the position after it."""
+    if end - start == 1:
+        return _Token(wild="*"), end
+    begins_part = start == 0 or pattern[start - 1] == "/"
+    after = pattern[end : end + 1]
+    if begins_part and after == "/":
         return _Token(wild="**/"), end + 1
-    if end - start > 1 and (across or (begins and ends)):
+    if across or (begins_part and not after):
         return _Token(wild="**"), end
     return _Token(wild="*"), end
 
 
 def _parse_class(pattern: str, start: int) -> tuple[str, int]:
-    """The character class that begins at `start`, and its end."""
+    """Return the regular expression of the character class at `start`, and the position after
+    it.
+    """
     position = start + 1
     negated = pattern[position : position + 1] in ("!", "^")
     position += negated
@@ -190,6 +210,7 @@ def _parse_class(pattern: str, start: int) -> tuple[str, int]:
 
 
 def _parse_member(pattern: str, position: int) -> tuple[str, int]:
+    """Return the character of a class at `position`, and the position after it."""
     position += pattern[position : position + 1] == "\\"
     if position >= len(pattern):
         raise ValueError("the bracket is not closed")

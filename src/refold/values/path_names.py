@@ -1,8 +1,9 @@
-"""Rules about paths by their names alone: containment, and names that need protection.
+"""Rules about paths that depend only on their names: containment, and protected names.
 
-Files with a protected name are run, trusted or secret. The permission rules ask before
-a call touches one, and the sandbox keeps commands from writing it: both use this list.
-No disk is read, so links must be resolved before. Case is ignored, as on some disks.
+Files with a protected name are executed, trusted or secret. The permission rules ask before a
+call touches one, and the sandbox prevents commands from writing it: both use this list. The
+functions read no disk, so the caller must have resolved links. Case is ignored, as on some
+disks.
 """
 
 import unicodedata
@@ -57,9 +58,10 @@ _TOOL_NAMES = """
 
 
 class Guard(Struct, frozen=True):
-    """Consecutive parts of a path, in lower case, with all that is below.
+    """A protected name: consecutive parts of a path, in lower case, and everything below that
+    path.
 
-    `alone`: without what is below. `*` matches any characters of one part.
+    If `alone`, what is below is not protected. `*` matches any characters of one part.
     """
 
     parts: tuple[str, ...]
@@ -67,7 +69,7 @@ class Guard(Struct, frozen=True):
     alone: bool = False
 
 
-# One part, anywhere in a path.
+# Why a name is protected, wherever it is a part of a path.
 REASON_BY_NAME = {
     name: reason
     for names, reason in (
@@ -81,7 +83,8 @@ REASON_BY_NAME = {
     for name in names.split()
 }
 
-# In the directory of a repository, `.git` or wherever a `.git` file points to.
+# Protected paths in the directory of a repository: in `.git`, or in the directory that a
+# `.git` file names.
 IN_GIT = (
     "config",
     "config.worktree",
@@ -130,8 +133,9 @@ PATH_GUARDS = (
     Guard((".local", "bin"), _SHELL_REASON),
 )
 
-# What tells agents and tools what to do, and belongs to many projects: commands like git
-# write it all the time, so the sandbox lets them, but who allowed edits did not mean it.
+# Files that instruct agents and tools, and are part of many projects. Commands like git
+# write them all the time, so the sandbox permits that. A user who allowed edits did not
+# mean these files.
 _STEERING_TEXT = """
     agents.md agents.override.md agent.md claude.md claude.local.md gemini.md qwen.md crush.md
     warp.md opencode.md copilot-instructions.md .rules .gitattributes .tool-versions
@@ -141,8 +145,8 @@ _STEERING_TEXT = """
     .pnp.cjs .yarn .cargo bunfig.toml rust-toolchain rust-toolchain.toml
 """
 _STEERING_NAMES = frozenset(_STEERING_TEXT.split())
-_OF_COPILOT = ("instructions", "prompts", "chatmodes", "agents", "hooks")
-# Its name on file systems with short names.
+_COPILOT_FOLDERS = ("instructions", "prompts", "chatmodes", "agents", "hooks")
+# The name of `.git` on file systems with short names.
 _SHORT_NAMES = {"git~1": ".git"}
 
 # Templates, which are named like files of keys.
@@ -156,9 +160,10 @@ HARMLESS_NAMES = (
 
 
 def guard_reason(parts: Sequence[str]) -> str:
-    """Why the path with these parts is protected; "" if it is not.
+    """Return why the path with these parts is protected; "" if it is not.
 
-    Keys come before any other reason, because they must not be read either.
+    If a path is protected for several reasons, that of a key file is returned, because key
+    files must not be read either.
     """
     reasons = list(
         _reasons([_normalize_part(part) for part in parts if part not in ("", ".", "/")])
@@ -167,15 +172,17 @@ def guard_reason(parts: Sequence[str]) -> str:
 
 
 def is_steering(parts: Sequence[str]) -> bool:
-    """Whether it instructs agents or tools, although commands may write it."""
+    """Whether the file instructs agents or tools. Commands may still write it."""
     plain = [_normalize_part(part) for part in parts]
     copilot = (
-        parent == ".github" and child in _OF_COPILOT for parent, child in pairwise(plain)
+        parent == ".github" and child in _COPILOT_FOLDERS
+        for parent, child in pairwise(plain)
     )
     return any(part in _STEERING_NAMES for part in plain) or any(copilot)
 
 
 def _reasons(plain: Sequence[str]) -> Iterator[str]:
+    """Yield the reasons why a path with these normalized parts is protected."""
     for index, part in enumerate(plain):
         if reason := REASON_BY_NAME.get(part):
             yield reason
@@ -186,6 +193,9 @@ def _reasons(plain: Sequence[str]) -> Iterator[str]:
 
 
 def _matches(guard: Guard, parts: Sequence[str]) -> bool:
+    """Whether `parts` begin with those of the guard; if it is `alone`, they must end there,
+    too.
+    """
     wanted = len(guard.parts)
     if len(parts) < wanted or (guard.alone and len(parts) > wanted):
         return False
@@ -193,9 +203,12 @@ def _matches(guard: Guard, parts: Sequence[str]) -> bool:
 
 
 def _normalize_part(part: str) -> str:
-    """The name as a case-insensitive disk compares it, without trailing spaces and dots."""
+    """Return the name as a case-insensitive disk compares it, without trailing spaces
+    and dots.
+    """
     if part.isascii():
-        return _SHORT_NAMES.get(small := part.lower().rstrip(". "), small)
+        name = part.lower().rstrip(". ")
+        return _SHORT_NAMES.get(name, name)
     # Some file systems ignore invisible characters.
     letters = (letter for letter in part if unicodedata.category(letter) != "Cf")
     name = unicodedata.normalize("NFKC", "".join(letters)).casefold().rstrip(". ")
@@ -203,11 +216,11 @@ def _normalize_part(part: str) -> str:
 
 
 def below(path: str, directory: str) -> bool:
-    """Whether `path` is the directory or in it."""
+    """Whether `path` is `directory` itself or below it."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
 def relative_name(path: str, directory: str) -> str:
-    """`path` relative to `directory`, if it is in it."""
+    """Return `path` relative to `directory`; unchanged if it is not below `directory`."""
     inside = directory and path != directory and below(path, directory)
     return path[len(directory.rstrip("/")) + 1 :] if inside else path

@@ -1,7 +1,8 @@
-"""The names that were probably meant: the same, similar in spelling, or a prefix. Pure.
+"""Finds the names that the user probably meant: similar in spelling, or with the same
+beginning. Pure.
 
-A suggestion that is not close is worse than none. A name that would do more harm than the
-typed one is never suggested: callers leave such names out.
+A wrong suggestion is worse than none. A name that would do more harm than the typed one
+must not be suggested: callers leave such names out.
 """
 
 import re
@@ -9,18 +10,23 @@ from collections.abc import Iterable
 
 
 def similar(word: str, names: Iterable[str], limit: int = 2) -> list[str]:
-    """At most `limit` of `names`, the nearest first; none if none is near."""
+    """Return the names that are similar to `word`, at most `limit`, the most similar first."""
     from rapidfuzz.distance import OSA  # counts added, removed, changed, swapped letters
 
     typed = word.casefold()
-    slips = 1 if len(typed) < 6 else 2 if len(typed) < 10 else 3
+    if len(typed) < 6:
+        max_slips = 1
+    elif len(typed) < 10:
+        max_slips = 2
+    else:
+        max_slips = 3
     matches = list[tuple[float, str]]()
     for name in dict.fromkeys(names):
         known = name.casefold()
-        distance: float = OSA.distance(typed, known, score_cutoff=slips)
-        if distance > slips and _is_word_prefix(typed, known):
-            distance = slips + 0.5
-        if distance <= slips + 0.5 and (distance < len(typed)):
+        distance: float = OSA.distance(typed, known, score_cutoff=max_slips)
+        if distance > max_slips and _is_word_prefix(typed, known):
+            distance = max_slips + 0.5
+        if distance <= max_slips + 0.5 and (distance < len(typed)):
             matches.append((distance, name))
     return [name for _, name in sorted(matches)[:limit]]
 

@@ -1,14 +1,14 @@
-"""Text from outside: made valid UTF-8, and invisible characters made visible.
+"""Makes text from outside valid UTF-8, and its invisible characters visible.
 
-File names that are not UTF-8 and models that split an emoji both give lone surrogates,
-which no JSON encoder accepts. Invisible characters can carry instructions that only a
+File names that are not UTF-8 and models that split an emoji both produce lone surrogates,
+which no JSON encoder accepts. Invisible characters can contain instructions that only a
 model reads.
 
-They are escaped and not removed: an edit of a line that lost a character would not match,
-and the model would tell a user who wants them removed that there are none.
+Invisible characters are escaped and not removed: an edit of a line that lost a character would
+not match, and the model could not find characters that a user asks it to remove.
 
-Marks of refold's own (`<reminder>`, `[outside …]`) are written out in every result, so that
-a file of another person cannot speak as refold. A secret word in each mark would not help:
+refold's own marks (`<reminder>`, `[outside …]`) are escaped in every result, so that a file
+of another person cannot imitate refold. A secret word in each mark would not help, because
 small models do not compare words.
 """
 
@@ -23,19 +23,21 @@ from msgspec.structs import replace
 T = TypeVar("T")
 # A shorter value is a placeholder for a key, or a common word.
 MIN_SECRET_CHARS = 8
-# Takes the real path and present text of an instruction file; returns the text that the
+# Takes the real path and present text of an instruction file. Returns the text that the
 # user trusts, or None if the user has seen no version.
 TrustedText: TypeAlias = Callable[[str, str], str | None]
 NEW_TEXT_REASON = "it is new since you trusted this folder: `refold trust add` shows it"
 
 
 def trust_unchanged(real: str, text: str) -> str:
-    """A `TrustedText` that trusts every file as it is."""
+    """Return the text unchanged: the `TrustedText` that trusts every file with its present
+    content.
+    """
     return text
 
 
 def clean(text: str) -> str:
-    """`text` with every lone surrogate as U+FFFD."""
+    """Return `text` with every lone surrogate replaced by U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -44,7 +46,7 @@ def clean(text: str) -> str:
 
 
 def clean_struct(value: T) -> T:
-    """A struct with every text in it made valid."""
+    """Return the struct, tuple or string with every text in it made valid by `clean`."""
     result: Any = value
     match result:
         case str():
@@ -62,11 +64,11 @@ def clean_struct(value: T) -> T:
 
 
 def mark_as_outside(text: str, source: str) -> str:
-    """`text` between two marks that say to a model that its author is not the user.
+    """Return `text` between two marks that show a model that its author is not the user.
 
-    The marks hold a random word, so the text cannot hold the second one.
+    The marks contain a random word, so the text cannot contain the closing mark.
     """
-    from secrets import token_hex  # few sessions need it
+    from secrets import token_hex  # imported late: few sessions need it
 
     word, origin = token_hex(4), " ".join(escape_marks(source).split())
     return (
@@ -76,32 +78,33 @@ def mark_as_outside(text: str, source: str) -> str:
 
 
 def escape_outside(text: str) -> str:
-    """Text of another program, made so that a model reads what a user would see.
+    """Escape text of another program, so that a model reads what a user would see.
 
-    For names, descriptions and messages that go to the model as they are. Invisible
-    characters are written as `mark_invisible` does, and marks of refold's as `escape_marks` does.
+    Use it for names, descriptions and messages that are sent to the model. Invisible characters
+    are escaped by `mark_invisible`, and refold's marks by `escape_marks`.
     """
     return mark_invisible(escape_marks(text))[0]
 
 
 def escape_marks(text: str) -> str:
-    """`text` in which nothing is a control character or could be a mark of refold's own.
+    """Escape control characters and everything that could be a mark of refold's own.
 
     An ESC becomes ⟦U+001B⟧, and `<reminder>` ⟦U+003C⟧reminder>: text from outside can
-    neither begin what only refold says, nor end it.
+    neither begin nor end text that only refold may write.
     """
-    return _NOT_THEIRS.sub(lambda match: _bracket(match[0]), clean(text))
+    return _FORBIDDEN_OUTSIDE.sub(lambda match: _bracket(match[0]), clean(text))
 
 
 def escape_own(text: str) -> str:
-    """`text` of a local tool, in which nothing could be a mark of refold's own.
+    """Escape everything in the text of a local tool that could be a mark of refold's own.
 
-    Control characters stay, and so does a whole block of `mark_as_outside`. `restore_invisible` undoes it.
+    Control characters and complete blocks of `mark_as_outside` stay. `restore_invisible` undoes
+    the escaping.
     """
     if not _OWN_PATTERN.search(text):
         return text
     pieces, position = list[str](), 0
-    # In one pass: a file may hold any number of beginnings without an end.
+    # In one pass, because a file may contain any number of beginnings without an end.
     ends = {end[1]: end for end in _OUTSIDE_END.finditer(text)}
     for begin in _OUTSIDE_PATTERN.finditer(text):
         end = ends.get(begin[1])
@@ -113,32 +116,37 @@ def escape_own(text: str) -> str:
 
 
 def escape_tool_text(text: str) -> tuple[str, int]:
-    """`escape_own` and `mark_invisible`: a text of a local tool, and its number of invisible characters."""
+    """Apply `escape_own` and `mark_invisible` to the text of a local tool.
+
+    Return the escaped text, and the number of invisible characters in it.
+    """
     return mark_invisible(escape_own(text))
 
 
 def between_tags(text: str, *names: str) -> str:
-    """`text` of an agent or a command, to stand between tags of ours, such as `<mail>`.
+    """Escape the text of an agent or a command, to be placed between tags of refold, such as
+    `<mail>`.
 
-    It can neither begin nor end one of these names, and hides nothing from a user.
+    The result can neither begin nor end one of the tags `names`, and hides nothing from the
+    user.
     """
     shown = escape_tool_text(text)[0]
     return re.sub(rf"(?i)<(?=[\s/\\]*(?:{'|'.join(names)})\b)", "&lt;", shown)
 
 
 def holds_outside(text: str) -> bool:
-    """Whether it contains text that `mark_as_outside` has marked."""
+    """Whether `text` contains text that `mark_as_outside` has marked."""
     return "[outside " in text and bool(re.search(r"\[outside [0-9a-f]{8}: from ", text))
 
 
-# The first character of a mark, in any spelling; and the same, or control characters but
-# tab and line ends.
+# The first character of a mark, in any spelling; and a pattern that also matches control
+# characters except tab and line ends.
 _FIRST_SIGN = (
     r"<(?=[\s/\\\x00-\x1f\x7f-\x9f]*(?:reminder|instructions)\b)"
     r"|\[(?=\s*(?:end\s+of\s+)?outside\b)"
 )
 _OWN_PATTERN = re.compile(_FIRST_SIGN, re.IGNORECASE)
-_NOT_THEIRS = re.compile(
+_FORBIDDEN_OUTSIDE = re.compile(
     rf"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]+|{_FIRST_SIGN}", re.IGNORECASE
 )
 _OUTSIDE_PATTERN = re.compile(
@@ -148,7 +156,7 @@ _OUTSIDE_END = re.compile(r"\[end of outside ([0-9a-f]{8})\]")
 # The control characters of ASCII except tab and line feed.
 _CONTROL_CODES = dict.fromkeys((*range(0x09), *range(0x0B, 0x20), 0x7F))
 _MARK_PATTERN = "\u27e6((?:U\\+[0-9A-F]{4,6})(?: U\\+[0-9A-F]{4,6})*)\u27e7"
-# A mark as `escape_own` leaves it.
+# A mark in the form in which `escape_own` leaves it.
 _ESCAPED_MARK_PATTERN = re.compile(
     r"\u27e6U\+003C\u27e7[\s/\\\x00-\x1f\x7f-\x9f]*(?:reminder|instructions)\b"
     r"|\u27e6U\+005B\u27e7\s*(?:end\s+of\s+)?outside\b",
@@ -161,7 +169,8 @@ _INVISIBLE_PATTERN = (
     "\ufff9-\ufffb\U00013430-\U0001343f\U0001bca0-\U0001bca3"
     "\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
-_DIRECTION_MARKS = "\u061c\u200e\u200f"  # beside letters that run from right to left
+# These are visible only beside letters that run from right to left.
+_DIRECTION_MARKS = "\u061c\u200e\u200f"
 _VARIANT_RANGE = "\U000e0100", "\U000e01ef"
 # The tags of the flags of England, Scotland and Wales, the only ones that are drawn.
 _FLAG_TAGS = tuple(
@@ -169,16 +178,16 @@ _FLAG_TAGS = tuple(
     for name in ("gbeng", "gbsct", "gbwls")
 )
 _FLAG_LETTERS = frozenset("".join(_FLAG_TAGS))
-# Emoji and Persian or Indic words are written with these.
+# Emoji and Persian or Indic words need these characters.
 _JOINERS, _STYLES = "\u200c\u200d", "\ufe0e\ufe0f"
-# They count as letters, and leave at most a gap.
+# Unicode calls these letters, but a reader sees at most a gap.
 _FILLER_LETTERS = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u3164\uffa0"
 )
 
 
 def visible_text(text: str) -> str:
-    """`text` without the characters that no reader can see."""
+    """Return `text` without the characters that no reader can see."""
     if text.isascii():
         return text.translate(_CONTROL_CODES)
     letters, before = list[str](), " "
@@ -195,10 +204,10 @@ def visible_text(text: str) -> str:
 
 
 def mark_invisible(text: str) -> tuple[str, int]:
-    """`text` with each invisible character as ⟦U+200B⟧, and their number.
+    """Return `text` with invisible characters escaped, as in ⟦U+200B⟧, and their number.
 
-    A run of them is in one pair of brackets. Emoji, Persian and Indic words, and direction
-    marks beside right-to-left letters stay as they are.
+    Invisible characters in a row share one pair of brackets. Emoji, Persian and Indic words,
+    and direction marks beside right-to-left letters stay unchanged.
     """
     if text.isascii() or not re.search(_INVISIBLE_PATTERN, text):
         return text, 0
@@ -221,14 +230,17 @@ def mark_invisible(text: str) -> tuple[str, int]:
 
 
 def restore_invisible(text: str, before: str) -> str:
-    """Undo `mark_invisible` and `escape_own` in a text that a model wrote.
+    """Return a text that a model wrote, with `mark_invisible` and `escape_own` undone.
 
     `before` is the original of the text that the model was shown. A bracket becomes the
-    characters that it names, if `before` has them; one of `escape_own` becomes the first
-    character of a mark. Brackets that `before` contains itself stay.
+    characters that it names, if `before` has them; a bracket of `escape_own` becomes the
+    first character of a mark. Brackets that `before` contains itself stay.
     """
 
-    def letters(match: "re.Match[str]") -> str:
+    def original(match: "re.Match[str]") -> str:
+        """Return what this bracket stands for; the bracket itself if it stands for nothing
+        here.
+        """
         first = _ESCAPED_MARK_PATTERN.match(text, match.start())
         if (first[0] if first else match[0]) in before:
             return match[0]
@@ -238,7 +250,7 @@ def restore_invisible(text: str, before: str) -> str:
         row = "".join(map(chr, codes)) if max(codes) < 0x110000 else ""
         return row if row and row in before else match[0]
 
-    return re.sub(_MARK_PATTERN, letters, text) if "\u27e6" in text else text
+    return re.sub(_MARK_PATTERN, original, text) if "\u27e6" in text else text
 
 
 def _escape(match: "re.Match[str]") -> str:
@@ -250,9 +262,9 @@ def _bracket(row: Sequence[str]) -> str:
 
 
 def _is_visible(letter: str, before: str, after: str) -> bool:
-    """Whether a reader can see this character or its effect.
+    """Whether a reader can see this character, or its effect on its neighbours.
 
-    `before` is the last visible character.
+    `before` is the last visible character before it, `after` the character that follows.
     """
     if not re.match(_INVISIBLE_PATTERN, letter) or (
         letter == "\ufe0f" and after == "\u20e3"
@@ -279,11 +291,11 @@ def _is_in_flag(text: str, index: int) -> bool:
 
 
 def may_follow(letter: str, before: str) -> bool:
-    """Whether a reader can see this character, or its effect on the one that was kept
-    before it.
+    """Whether a reader can see this character, or its effect on the last visible one before
+    it.
 
-    Of marks that only shape a letter, one of a kind may follow: in a row of them whole
-    sentences can be hidden.
+    Only one character of a kind that shapes a letter may follow it, because a row of such
+    characters can hide whole sentences.
     """
     if letter in _JOINERS:
         return before > "\x7f" and before not in _JOINERS

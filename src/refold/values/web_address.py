@@ -1,7 +1,7 @@
-"""Web addresses: how a URL is read, which hosts a pattern covers, which IP addresses are private.
+"""Parses web addresses, matches hosts with patterns, and recognizes private IP addresses.
 
-Permissions and the web client both use it, so a rule is compared with exactly the host that
-is connected to. Pure: names are resolved by `provider.resolver`.
+Permissions and the web client both use this module, so a rule is compared with exactly the host
+to which the client connects. Pure: `provider.resolver` resolves names.
 """
 
 import ipaddress
@@ -13,20 +13,24 @@ from msgspec import Struct
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _MAX_URL_CHARS = 4_000
-_SAFE_CHARS = "/?#[]@!$&'()*+,;=:%-._~"  # what `quote` leaves as it is
+_SAFE_CHARS = "/?#[]@!$&'()*+,;=:%-._~"  # characters that `quote` does not change
 # Addresses of this machine's hypervisor, which count as public elsewhere.
 _METADATA_ADDRESSES = frozenset(("168.63.129.16", "192.0.0.192", "fd00:ec2::254"))
-# Reserved: RFC 6762, RFC 8375, and by ICANN in 2024.
+# Reserved names: RFC 6762, RFC 8375, and by ICANN in 2024.
 _INSIDE_SUFFIXES = (".local", ".home.arpa", ".internal")
 _NAT64_NETWORK = ipaddress.ip_network("64:ff9b::/96")
 
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
-# "reserved": of one network segment, of many hosts, of none, or of a metadata service.
+# "reserved": an address of one network segment, of many hosts, of no host, or of a metadata
+# service.
 AddressKind: TypeAlias = Literal["public", "loopback", "private", "reserved"]
 
 
 class WebAddress(Struct, frozen=True):
-    """`host` is in small letters and ASCII, an IPv6 address without brackets."""
+    """A parsed URL.
+
+    `host` is in lower case and ASCII; an IPv6 address has no brackets.
+    """
 
     scheme: str
     host: str
@@ -39,7 +43,7 @@ class WebAddress(Struct, frozen=True):
 
     @property
     def authority(self) -> str:
-        """The authority of the URL, as the Host header needs it."""
+        """The host and port of the URL, as the Host header needs them."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _DEFAULT_PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -52,7 +56,7 @@ class WebAddress(Struct, frozen=True):
 
 
 def web_address(url: str) -> WebAddress:
-    """Read a URL. Raises `ValueError` with what is wrong with it."""
+    """Parse a URL. Raises `ValueError`, which says what is wrong with the URL."""
     text = url.strip()
     if len(text) > _MAX_URL_CHARS:
         raise ValueError(f"a web address has at most {_MAX_URL_CHARS:,} characters")
@@ -73,17 +77,19 @@ def web_address(url: str) -> WebAddress:
     if parts.query:
         target += "?" + quote(parts.query, safe=_SAFE_CHARS)
     return WebAddress(
-        parts.scheme, _ascii(host, url), port or _DEFAULT_PORTS[parts.scheme], target
+        parts.scheme, _to_ascii(host, url), port or _DEFAULT_PORTS[parts.scheme], target
     )
 
 
 def join_address(base: WebAddress, location: str) -> WebAddress:
-    """Where a redirect leads. Raises `ValueError`."""
+    """Return the target of a redirect from `base` to `location`. Raises `ValueError` if it is
+    invalid.
+    """
     return web_address(urljoin(str(base), location.strip()))
 
 
 def host_of(url: str) -> str:
-    """The host of a URL, or "" if it cannot be read."""
+    """Return the host of a URL; "" if the URL is invalid."""
     try:
         return web_address(url).host
     except ValueError:
@@ -91,56 +97,64 @@ def host_of(url: str) -> str:
 
 
 def covers(pattern: str, host: str) -> bool:
-    """Whether `pattern` names this host. `*` stands for any text: `*.example.org`."""
+    """Whether `pattern` matches this host. `*` matches any text, as in `*.example.org`."""
     return bool(host) and fnmatchcase(host, _ascii_pattern(pattern.strip().rstrip(".")))
 
 
 def covers_below(pattern: str, host: str) -> bool:
-    """Whether the pattern names this host, or a host above it."""
+    """Whether `pattern` matches this host or one of its parent domains."""
     return covers(pattern, host) or covers(f"*.{pattern.strip()}", host)
 
 
 def is_local_name(host: str) -> bool:
-    """Whether the name alone shows that the host is private. Others must be resolved."""
+    """Whether a name shows without resolution that the host is private. Other names may be,
+    too.
+    """
     if host == "localhost" or host.endswith(".localhost"):
         return True
     return is_private(host)
 
 
 def is_inside_name(host: str) -> bool:
-    """Whether the name can lead only to this machine or a private network.
+    """Whether the name can lead only to this machine or a private network, whatever resolves
+    it.
 
-    This holds for any resolver: a proxy may know names like `metadata.google.internal`.
+    A proxy may resolve names like `metadata.google.internal`.
     """
     single = bool(host) and "." not in host and ":" not in host
     return single or host.endswith(_INSIDE_SUFFIXES) or is_local_name(host)
 
 
 def is_private(address: str) -> bool:
-    """Whether this is an IP address of this machine, a private network or metadata."""
+    """Whether this IP address belongs to this machine, a private network or a metadata
+    service.
+    """
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    return any(map(_private, (parsed, *_embedded_ipv4(parsed))))
+    return any(map(_is_not_public, (parsed, *_embedded_ipv4(parsed))))
 
 
 def address_kind(address: str) -> AddressKind:
-    """The kind of an IP address. Raises `ValueError` for anything else."""
+    """Return the kind of an IP address. Raises `ValueError` for other text."""
     parsed = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
         parsed = parsed.ipv4_mapped
     if parsed.is_loopback:
         return "loopback"
-    if str(parsed) in _METADATA_ADDRESSES or any(map(_private, _embedded_ipv4(parsed))):
+    if str(parsed) in _METADATA_ADDRESSES or any(
+        map(_is_not_public, _embedded_ipv4(parsed))
+    ):
         return "reserved"
     odd = parsed.is_link_local or parsed.is_multicast or parsed.is_unspecified
     if odd or (isinstance(parsed, ipaddress.IPv4Address) and parsed.is_reserved):
         return "reserved"
-    return "private" if _private(parsed) else "public"
+    return "private" if _is_not_public(parsed) else "public"
 
 
-def _private(address: IpAddress) -> bool:
+def _is_not_public(address: IpAddress) -> bool:
+    """Whether this address is not in the public internet, or has a cloud's metadata."""
     if str(address) in _METADATA_ADDRESSES or address.is_multicast:
         return True
     if isinstance(address, ipaddress.IPv4Address):
@@ -151,7 +165,7 @@ def _private(address: IpAddress) -> bool:
 
 
 def _embedded_ipv4(address: IpAddress) -> tuple[IpAddress, ...]:
-    """The IPv4 addresses that an IPv6 address leads to."""
+    """Return the IPv4 addresses that an IPv6 address contains, and to which it leads."""
     if isinstance(address, ipaddress.IPv4Address):
         return ()
     inner = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
@@ -161,8 +175,9 @@ def _embedded_ipv4(address: IpAddress) -> tuple[IpAddress, ...]:
 
 
 def _without_dots(path: str) -> str:
-    """The path as a server resolves it: a rule for `/docs/*` must not cover
-    `/docs/../admin`.
+    """Return the path without `.` and `..`, as a server resolves it.
+
+    A rule for `/docs/*` must not cover `/docs/../admin`.
     """
     parts = list[str]()
     names = path.split("/")
@@ -179,7 +194,9 @@ def _without_dots(path: str) -> str:
 
 
 def _ascii_pattern(pattern: str) -> str:
-    """A pattern as hosts are compared: non-ASCII labels encoded, those with `*` kept."""
+    """Return a pattern in the form in which hosts are compared: non-ASCII labels
+    encoded, `*` kept.
+    """
     labels = list[str]()
     for label in pattern.lower().split("."):
         try:
@@ -189,7 +206,8 @@ def _ascii_pattern(pattern: str) -> str:
     return ".".join(labels)
 
 
-def _ascii(host: str, url: str) -> str:
+def _to_ascii(host: str, url: str) -> str:
+    """Return the name of a host in lower case and ASCII. Raises `ValueError`."""
     try:
         name = host if host.isascii() else host.encode("idna").decode("ascii")
     except UnicodeError as error:

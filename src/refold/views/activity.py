@@ -1,10 +1,11 @@
-"""What a session did, in order: model steps, tool calls, side calls, subagents. Pure.
+"""Lists what a session did, in order: model steps, tool calls, side calls, subagents. Pure.
 
-It is computed from all entries, because the view drops what has ended. A span without an
-end is running, or was running when its process died: `session_tree.state` decides.
+Each of these is a span. The list is made from all entries of the journal, because the session's
+view forgets spans that have ended. A span without an end is running, or its process exited:
+`session_tree.span_state` decides which.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -35,7 +36,7 @@ LEAF_PURPOSE = "leaf"
 
 
 class ModelStep(Struct, frozen=True):
-    """A call of the model for the conversation, and its response. `number` counts from 1."""
+    """A model call of the conversation, and its response. `number` counts the calls from 1."""
 
     number: int
     seq: int
@@ -44,7 +45,7 @@ class ModelStep(Struct, frozen=True):
     turn: int = 0
     end: ModelAnswered | ModelFailed | None = None
     ended: float | None = None
-    traced: tuple[int, ...] = ()  # which of the calls over the wire, from 1
+    traced: tuple[int, ...] = ()  # numbers of its logged requests in the session, from 1
 
     @property
     def id(self) -> str:
@@ -52,7 +53,11 @@ class ModelStep(Struct, frozen=True):
 
 
 class ToolStep(Struct, frozen=True):
-    """A tool call, made by the model in its step `step`, or by the code of another call."""
+    """A tool call, made by the model or by code that another call runs.
+
+    `step` is the number of the model step in which the call was made. `made` is None if the
+    model made it.
+    """
 
     call: ToolCall
     seq: int
@@ -61,7 +66,7 @@ class ToolStep(Struct, frozen=True):
     made: NestedCallMade | None = None
     judged: Judged | None = None
     answered: Answered | None = None
-    answered_by: str = ""  # which person; "": one without a name
+    answered_by: str = ""  # the name of the person; "": a person without a name
     started: float | None = None
     end: Ended | None = None
     ended: float | None = None
@@ -72,7 +77,10 @@ class ToolStep(Struct, frozen=True):
 
 
 class SideCall(Struct, frozen=True):
-    """A model call outside the conversation: a leaf, a summary, a search for what to remember."""
+    """A model call outside of the conversation.
+
+    It is a leaf (made by code), a summary, or a request for notes.
+    """
 
     reserved: Reserved
     seq: int
@@ -91,7 +99,7 @@ class SideCall(Struct, frozen=True):
 
 
 class SubagentRun(Struct, frozen=True):
-    """A subagent was started, and perhaps has ended."""
+    """A subagent. `end` is None while it runs."""
 
     born: ChildBorn
     seq: int
@@ -105,11 +113,15 @@ class SubagentRun(Struct, frozen=True):
 
 
 Span: TypeAlias = ModelStep | ToolStep | SideCall | SubagentRun
-SpanOutcome: TypeAlias = Literal["", "done", "failed"]  # "": it has no end yet
+SpanOutcome: TypeAlias = Literal["", "done", "failed"]  # "": it has not ended
 
 
 class Activity(Struct, frozen=True):
-    """`seconds` is the duration of all ended turns, `since` when the open turn began."""
+    """The spans of a session.
+
+    `seconds` is the total duration of the ended turns. `since` is the time at which the running
+    turn began, or None.
+    """
 
     spans: tuple[Span, ...] = ()
     seconds: float = 0.0
@@ -129,15 +141,20 @@ class Activity(Struct, frozen=True):
         return tuple(e for e in self.spans if isinstance(e, SideCall) and e.is_leaf)
 
     def find_span(self, name: str) -> Span | None:
-        """The span with this id, or the newest if a fork used the id again."""
+        """Return the span with this id, or None.
+
+        If several have it, as in a fork, return the newest.
+        """
         return next((span for span in reversed(self.spans) if span.id == name), None)
 
 
 class LeafCounts(Struct, frozen=True):
+    """The number of leaves (model calls that code made), by their outcome."""
+
     done: int = 0
     failed: int = 0
     open: int = 0
-    remembered: int = 0  # of `done`, those answered from the cache
+    remembered: int = 0  # how many of the `done` ones were answered from the cache
 
     @property
     def count(self) -> int:
@@ -153,11 +170,13 @@ class LeafCounts(Struct, frozen=True):
 
 
 def leaf_counts(activity: Activity) -> LeafCounts:
+    """Return the number of leaves by outcome."""
     leaves = activity.leaves
-    fates = [side_call_outcome(leaf) for leaf in leaves]
+    outcomes = [side_call_outcome(leaf) for leaf in leaves]
     remembered = sum(1 for leaf in leaves if leaf.end is not None and leaf.end.cached)
+    # The outcome of a leaf that still runs is "".
     return LeafCounts(
-        fates.count("done"), fates.count("failed"), fates.count(""), remembered
+        outcomes.count("done"), outcomes.count("failed"), outcomes.count(""), remembered
     )
 
 
@@ -168,7 +187,10 @@ def side_call_outcome(side_call: SideCall) -> SpanOutcome:
 
 
 def spent_by(span: Span) -> Spent:
-    """The usage of a span: none for a tool call, the whole usage for a subagent."""
+    """Return the usage of a span.
+
+    A tool call has none. The usage of a subagent includes all its calls and subagents.
+    """
     match span:
         case ModelStep(end=ModelAnswered(usage=usage, cost=cost)):
             return Spent().plus(usage, cost)
@@ -183,6 +205,7 @@ def spent_by(span: Span) -> Spent:
 
 
 def activity_of(entries: Iterable[Entry]) -> Activity:
+    """Return the spans of a session, from its entries."""
     fold = ActivityFold()
     for entry in entries:
         fold.add(entry)
@@ -190,31 +213,37 @@ def activity_of(entries: Iterable[Entry]) -> Activity:
 
 
 class ActivityFold:
-    """Collects spans from entries, also from those of a session that grows."""
+    """Collects spans from entries, which may be added as the session grows."""
 
     def __init__(self) -> None:
-        self._every: list[Span] = []
-        self._at = dict[str | int, int]()  # indexes of calls, side calls and children
-        self._step, self._traced = -1, 0
-        self._steps = 0
+        self._spans: list[Span] = []
+        self._indexes = dict[str | int, int]()  # indexes of calls, side calls and children
+        self._step_index = -1  # the index of the newest model step; -1: there is none
+        self._step_count, self._traced_count = (
+            0,
+            0,
+        )  # numbers of model steps and logged requests
         self._seconds, self._since, self._last = 0.0, None, 0.0
 
     @property
     def spans(self) -> Sequence[Span]:
-        """The spans so far, in the order of their first entries."""
-        return self._every
+        """All spans from the entries added so far, in the order of their first entries."""
+        return self._spans
 
     def result(self) -> Activity:
-        return Activity(tuple(self._every), self._seconds, self._since, self._last)
+        return Activity(tuple(self._spans), self._seconds, self._since, self._last)
 
     def add(self, entry: Entry) -> None:
+        """Add an event to the activity. Other kinds of events change only the time of the last
+        one.
+        """
         self._last = entry.at
         match entry.event:
             case ModelAsked() | ModelAnswered() | ModelFailed() | RequestLogged():
                 self._add_model_event(entry, entry.event)
             case NestedCallMade(call):
                 tool_step = ToolStep(
-                    call, entry.seq, entry.at, self._steps, made=entry.event
+                    call, entry.seq, entry.at, self._step_count, made=entry.event
                 )
                 self._add_span(call.id, tool_step)
             case Judged() | Answered() | Started() | Ended():
@@ -236,41 +265,47 @@ class ActivityFold:
     def _add_model_event(
         self, entry: Entry, event: ModelAsked | ModelAnswered | ModelFailed | RequestLogged
     ) -> None:
+        """Begin or end a model step. Its answer also adds a tool step for each call in it."""
         match event:
             case ModelAsked():
-                self._steps += 1
-                step = ModelStep(self._steps, entry.seq, entry.at, event, turn=entry.turn)
-                self._step = len(self._every)
-                self._every.append(step)
+                self._step_count += 1
+                step = ModelStep(
+                    self._step_count, entry.seq, entry.at, event, turn=entry.turn
+                )
+                self._step_index = len(self._spans)
+                self._spans.append(step)
             case RequestLogged():
-                self._traced += 1
-                for step in self._open_step():
-                    traced = (*step.traced, self._traced)
-                    self._every[self._step] = replace(step, traced=traced)
+                self._traced_count += 1
+                if open_step := self._open_step():
+                    traced = (*open_step.traced, self._traced_count)
+                    self._spans[self._step_index] = replace(open_step, traced=traced)
             case ModelAnswered() | ModelFailed():
-                for step in self._open_step():
-                    self._every[self._step] = replace(step, end=event, ended=entry.at)
+                if open_step := self._open_step():
+                    ended_step = replace(open_step, end=event, ended=entry.at)
+                    self._spans[self._step_index] = ended_step
                 if isinstance(event, ModelAnswered):
                     for call in event.message.calls:
-                        tool_step = ToolStep(call, entry.seq, entry.at, self._steps)
+                        tool_step = ToolStep(call, entry.seq, entry.at, self._step_count)
                         self._add_span(call.id, tool_step)
 
     def _add_settled(self, entry: Entry, end: Settled) -> None:
-        step = next((s for s in self._open_step() if s.seq == end.reserved), None)
-        if step is None:
+        """Add an end to the side call or the open model step to which it refers."""
+        step = self._open_step()
+        if step is None or step.seq != end.reserved:
             self._update_span(end.reserved, end=end, ended=entry.at)
             return
         failed = ModelFailed(end.failed, usage=end.usage, model=end.model, cost=end.cost)
-        self._every[self._step] = replace(step, end=failed, ended=entry.at)
+        self._spans[self._step_index] = replace(step, end=failed, ended=entry.at)
 
-    def _open_step(self) -> Iterator[ModelStep]:
-        step = self._every[self._step] if self._step >= 0 else None
-        if isinstance(step, ModelStep) and step.end is None:
-            yield step
+    def _open_step(self) -> ModelStep | None:
+        """Return the newest model step if it has not ended; otherwise None."""
+        step = self._spans[self._step_index] if self._step_index >= 0 else None
+        return step if isinstance(step, ModelStep) and step.end is None else None
 
     def _add_call_event(
         self, entry: Entry, event: Judged | Answered | Started | Ended
     ) -> None:
+        """Store the verdict, the answer, the start or the end of a call in its tool step."""
         match event:
             case Judged(id_):
                 self._update_span(id_, judged=event)
@@ -288,10 +323,10 @@ class ActivityFold:
             self._update_span(event.child, end=event, ended=entry.at)
 
     def _add_span(self, key: str | int, span: Span) -> None:
-        self._at[key] = len(self._every)
-        self._every.append(span)
+        self._indexes[key] = len(self._spans)
+        self._spans.append(span)
 
     def _update_span(self, key: str | int, **changes: Any) -> None:
-        index = self._at.get(key)
+        index = self._indexes.get(key)
         if index is not None:
-            self._every[index] = replace(self._every[index], **changes)
+            self._spans[index] = replace(self._spans[index], **changes)

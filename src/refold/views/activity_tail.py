@@ -1,6 +1,6 @@
-"""The events of a session tree as they happen, for `refold stream`. Pure.
+"""Describes each event of a session tree in lines, as it happens, for `refold stream`. Pure.
 
-At most one line per event; `cli.stream` has the documents for programs.
+Most events have one line or none. `cli.stream` writes the JSON documents for programs.
 """
 
 import time
@@ -35,13 +35,17 @@ _MAX_TEXT_CHARS = 500
 
 
 class ActivityTail:
-    """Lines for the events of one node. It remembers the names of side calls."""
+    """Describes the events of one node in lines.
+
+    It remembers the name of each side call, because the event at the end of the call lacks it.
+    """
 
     def __init__(self, node: str, label: Labels) -> None:
         self._node, self._label = node, label
-        self._asides = dict[int, str]()
+        self._side_call_names = dict[int, str]()
 
     def lines(self, entry: Entry, width: int) -> Iterator[Line]:
+        """Yield a line for each text about the event; nothing for an event without a text."""
         when = time.strftime("%H:%M:%S", time.localtime(entry.at))
         head = f"{when} {self._node}  "
         for style, text in (
@@ -51,12 +55,11 @@ class ActivityTail:
             yield (("dim", head), (style, words))
 
     def _conversation_texts(self, entry: Entry) -> Iterator[tuple[Style, str]]:
+        """Yield styled texts about messages, model responses and the end of a turn."""
         match entry.event:
             case Said(words, sender):
-                yield (
-                    "person",
-                    f"{'›' if sender == 'person' else f'{sender} ›'} {_shorten(words)}",
-                )
+                name = "" if sender == "person" else f"{sender} "
+                yield "person", f"{name}› {_shorten(words)}"
             case ModelAnswered(message):
                 if message.text.strip():
                     yield "plain", f"‹ {_shorten(message.text)}"
@@ -77,6 +80,7 @@ class ActivityTail:
                 return
 
     def _call_texts(self, entry: Entry) -> Iterator[tuple[Style, str]]:
+        """Yield styled texts about tool calls, and about the user's answers to questions."""
         match entry.event:
             case NestedCallMade(call, within):
                 code = f" (by the code of {within})" if within else ""
@@ -94,14 +98,17 @@ class ActivityTail:
                 return
 
     def _side_activity_texts(self, entry: Entry) -> Iterator[tuple[Style, str]]:
+        """Yield styled texts about side calls, subagents and a process that was killed."""
         match entry.event:
             case Reserved(purpose, model, leaf=leaf, prompt=words):
                 name = f"{purpose}-{leaf or entry.seq}"
-                self._asides[entry.seq] = name
+                self._side_call_names[entry.seq] = name
                 yield "dim", f"{name} asks {model}: {_shorten(words)}".rstrip(": ")
             case Settled(reserved, failed=failed, text=text, cached=remembered):
-                name = self._asides.get(reserved, "model call")
-                outcome = "failed" if failed else "remembered" if remembered else "done"
+                name = self._side_call_names.get(reserved, "model call")
+                outcome = "remembered" if remembered else "done"
+                if failed:
+                    outcome = "failed"
                 detail = f": {_shorten(failed or text)}" if failed or text else ""
                 yield ("bad" if failed else "dim"), f"{name} {outcome}{detail}"
             case ChildBorn(child, _, agent, task):

@@ -1,6 +1,6 @@
-"""A tool call in one line before it runs, and its result in a few lines. Pure.
+"""Shows a tool call in one line, and its result in a few lines. Pure.
 
-`questions` shows the call in full when the user is asked.
+When the user is asked about a call, `questions` shows it in full.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,7 +40,10 @@ _OUTCOME_PREFIXES: Mapping[str, tuple[Style, str]] = {
 
 
 class ResultFold(Struct, frozen=True):
-    """How many lines of a result are shown, and a hint on how to see the rest."""
+    """The maximum numbers of lines that are shown of an output and of a diff.
+
+    `hint` says how the user can see the other lines.
+    """
 
     hint: str = ""
     output: int = MAX_RESULT_LINES
@@ -48,17 +51,17 @@ class ResultFold(Struct, frozen=True):
 
 
 USUAL_FOLD = ResultFold()
-_MAX_ERROR_LINES = 8  # lines of an error
-_MAX_CALL_LINES = 8  # lines of a call, below its first
+_MAX_ERROR_LINES = 8
+_MAX_CALL_LINES = 8  # below the first line of a call
 
 
 def label(call: ToolCall, tool: Tool | None) -> str:
-    """One line that describes the call. Visible, not cut."""
+    """Return one line that describes the call. It is escaped, and not cut."""
     try:
         if tool is not None:
             values = tool.parse(call.arguments)
             if isinstance(values.get(tool.subject), tuple | list) and not tool.paths:
-                return escape_to_one_line(call.name)  # a list is shown elsewhere
+                return escape_to_one_line(call.name)  # lists have a display of their own
             return escape_to_one_line(tool.label(values))
     except ToolFailed:
         pass
@@ -71,30 +74,30 @@ def label(call: ToolCall, tool: Tool | None) -> str:
 
 
 def full_label(call: ToolCall, tool: Tool | None) -> str:
-    """The label of the call; a command of several lines keeps them. Visible, not cut."""
+    """Return the label of the call with all lines of its command. It is escaped, and not cut."""
     short = label(call, tool)
     try:
         subject = tool.subject_of(tool.parse(call.arguments)) if tool is not None else ""
     except ToolFailed:
         return short
     lines = visible(subject.strip("\n")).split("\n")
-    if len(lines) == 1 or short != escape_to_one_line(
-        f"{call.name} {' '.join(subject.split())}"
-    ):
+    command_label = escape_to_one_line(f"{call.name} {' '.join(subject.split())}")
+    if len(lines) == 1 or short != command_label:  # the tool has a label of its own
         return short
     return "\n".join((f"{call.name} {lines[0]}", *lines[1:]))
 
 
 def call_rows(text: str, width: int, hint: str = "", *, whole: bool = False) -> list[Line]:
-    """Return the label of a call. Its name stands out, and lines below the first are indented.
+    """Return the rows of a call's label. The first begins with the name of the tool,
+    highlighted.
 
-    With `whole`, nothing is cut or left out.
+    Unless `whole` is true, long rows are cut, and a row with `hint` replaces those in the
+    middle.
     """
-    first, *others = (
-        part
-        for row in expand_tabs(text).split("\n")
-        for part in (break_lines(row, width - 2) if whole else (cut(row, width - 2),))
-    )
+    parts = list[str]()
+    for row in expand_tabs(text).split("\n"):
+        parts += break_lines(row, width - 2) if whole else [cut(row, width - 2)]
+    first, *others = parts
     name, space, rest = first.partition(" ")
     below = [line(row, "dim") for row in others]
     if not whole:
@@ -104,9 +107,9 @@ def call_rows(text: str, width: int, hint: str = "", *, whole: bool = False) -> 
 
 
 def is_hook_refusal(reason: str) -> bool:
-    """Whether `reason` is a hook's refusal as `engine.run_hooks` words it.
+    """Whether `reason` is the refusal of a hook, in the words of `engine.run_hooks`.
 
-    `reason` may begin with a few words for the model.
+    A few words for the model may come before it.
     """
     return "the hook `" in reason[:20]
 
@@ -119,10 +122,11 @@ def result_lines(
     fold: ResultFold = USUAL_FOLD,
     known_diffs: Sequence[Diff] = (),
 ) -> list[Line]:
-    """The result of the call. The first line summarizes it.
+    """Return the lines of a call's result, shortened as `fold` says.
 
-    `denial` is why the rules refused it; the event's text adds words for the model. Of
-    `known_diffs`, which the question has shown, only the heads are repeated.
+    `denial` is the reason for a refusal, in words for the user; the text in `end` is for the
+    model. Of the diffs in `known_diffs`, which the user saw in the question, only the heads are
+    shown.
     """
     if end.outcome == "refused" and denial:
         by = " by" if is_hook_refusal(denial) else ":"
@@ -131,20 +135,17 @@ def result_lines(
         style, word = _OUTCOME_PREFIXES[end.outcome]
         rows = sentence_lines(word + end.text, width, style)
         return fold_lines(rows, min(fold.output, _MAX_ERROR_LINES), fold.hint)
-    shown = [
-        row
-        for part in end.shown
-        for row in (
-            [_head(part, width, directory)]
-            if isinstance(part, Diff) and part in known_diffs
-            else _part_rows(part, width, directory, fold)
-        )
-    ]
+    shown = list[Line]()
+    for part in end.shown:
+        if isinstance(part, Diff) and part in known_diffs:
+            shown.append(_diff_head(part, width, directory))
+        else:
+            shown += _part_rows(part, width, directory, fold)
     return shown or _plain_rows(end.text, width)
 
 
 def whole_rows(end: Ended, text: str, width: int, directory: str = "") -> list[Line]:
-    """The whole result of the call. `text` is its full output."""
+    """Return a call's result in full: its diffs, or without any, its output `text`."""
     diffs = [part for part in end.shown if isinstance(part, Diff)]
     if diffs:
         return [row for part in diffs for row in _whole_diff(part, width, directory)]
@@ -153,41 +154,43 @@ def whole_rows(end: Ended, text: str, width: int, directory: str = "") -> list[L
 
 
 def _part_rows(part: Shown, width: int, directory: str, fold: ResultFold) -> list[Line]:
+    """Return the rows of a part of a result. `fold` limits the rows of outputs and diffs."""
     match part:
         case Note(text):
             return [line(cut(escape_to_one_line(text), width), "dim")]
         case Output():
-            return list(_output(part, width, fold))
+            return list(_output_rows(part, width, fold))
         case Diff():
             rows = diff_in_columns(diff_rows(part.text), part.path, width) or [
                 truncate(row, width) for row in diff_lines(part.text, part.path)
             ]
-            return [_head(part, width, directory), *fold_lines(rows, fold.diff, fold.hint)]
+            return [
+                _diff_head(part, width, directory),
+                *fold_lines(rows, fold.diff, fold.hint),
+            ]
         case Checklist(items):
             return checklist(items, width)
 
 
-def _output(output: Output, width: int, fold: ResultFold) -> Iterator[Line]:
+def _output_rows(output: Output, width: int, fold: ResultFold) -> Iterator[Line]:
+    """Yield the output of a command, folded, and how it ended if it failed."""
     if output.text.strip():
         rows = text_lines(output.text, width, "dim")
         yield from fold_lines(rows, fold.output, fold.hint, output.left_out)
     elif output.code == 0:
         yield line("no output", "dim")
     if output.code is None:
-        why = (
-            f": {escape_to_one_line(output.ended)}"
-            if output.ended
-            else " before it was done"
-        )
+        reason = escape_to_one_line(output.ended)
+        why = f": {reason}" if reason else " before it was done"
         yield line(f"ended by refold{why}", "warn")
     elif output.code:
         yield line(f"exit code {output.code}", "bad")
 
 
 def diff_report(diffs: Sequence[Diff], width: int, directory: str) -> Iterator[Line]:
-    """A row for each changed file, then the diff of each with line numbers."""
+    """Yield a row for each changed file, and then each diff with line numbers."""
     for diff in diffs:
-        yield _head(diff, width, directory)
+        yield _diff_head(diff, width, directory)
     for diff in diffs:
         yield ()
         yield (("strong", escape_to_one_line(relative_name(diff.path, directory))),)
@@ -196,7 +199,10 @@ def diff_report(diffs: Sequence[Diff], width: int, directory: str) -> Iterator[L
         yield from numbered_diff(diff_rows(diff.text), diff.path, width)
 
 
-def _head(diff: Diff, width: int, directory: str) -> Line:
+def _diff_head(diff: Diff, width: int, directory: str) -> Line:
+    """Return a row with the kind of change, the file, and the numbers of added and removed
+    lines.
+    """
     plus, minus = diff.counts
     name = cut(escape_to_one_line(relative_name(diff.path, directory)), max(width - 20, 8))
     return (
@@ -206,14 +212,18 @@ def _head(diff: Diff, width: int, directory: str) -> Line:
 
 
 def _whole_diff(diff: Diff, width: int, directory: str) -> Iterator[Line]:
-    yield _head(diff, width, directory)
+    """Yield all rows of a diff, in two columns if `width` is large enough."""
+    yield _diff_head(diff, width, directory)
     columns = diff_in_columns(diff_rows(diff.text), diff.path, width)
-    yield from columns
-    for row in () if columns else diff_lines(diff.text, diff.path):
+    if columns:
+        yield from columns
+        return
+    for row in diff_lines(diff.text, diff.path):
         yield from wrap_code(row, width)
 
 
 def _plain_rows(text: str, width: int) -> list[Line]:
+    """Return the first line of a text, and how many more it has."""
     rows = text_lines(text, width, "dim")
     first = rows[0] if rows else line("done", "dim")
     left = len(rows) - 1
@@ -221,7 +231,7 @@ def _plain_rows(text: str, width: int) -> list[Line]:
 
 
 def arguments(call: ToolCall) -> dict[str, object]:
-    """The arguments as the model gave them; empty if they are not a JSON object."""
+    """Return the arguments that the model wrote; {} if they are not a JSON object."""
     try:
         return msgspec.json.decode(call.arguments, type=dict[str, object])
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""The findings of `refold doctor`: a line for each, and what to do about it."""
+"""Shows the findings of `refold doctor`, each as a line with advice."""
 
 from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
@@ -11,12 +11,12 @@ from refold.views.wrap import wrap_words
 
 State: TypeAlias = Literal["ok", "warning", "wrong"]
 _STATE_MARKS: dict[State, str] = {"ok": "ok     ", "warning": "warning", "wrong": "WRONG  "}
-_NAME_CELLS = 10  # cells of the longest name
-_MIN_TEXT_CELLS = 20  # cells for a sentence, also where the screen has no more
+_NAME_CELLS = 10  # the width of the longest name
+_MIN_TEXT_CELLS = 20  # for a sentence, even on a narrower screen
 
 
 class Finding(Struct, frozen=True):
-    """`do` is what the user can do about it, or ""."""
+    """The result of one check. `do` is what the user can do about a problem, or ""."""
 
     about: str
     state: State
@@ -25,16 +25,18 @@ class Finding(Struct, frozen=True):
 
 
 def finding_lines(findings: Iterable[Finding], width: int = 0) -> Iterator[str]:
-    """Yield the lines of all findings. `width` is the width of a line; 0 means no wrapping."""
+    """Yield the lines of all findings, wrapped at `width` cells; with 0, they are not wrapped."""
     for finding in findings:
         start = f"{_STATE_MARKS[finding.state]}  {finding.about:<{_NAME_CELLS}}  "
-        for text in (finding.said, finding.do) if finding.do else (finding.said,):
+        texts = (finding.said, finding.do) if finding.do else (finding.said,)
+        for text in texts:
             for row in _rows(escape_to_one_line(text), width - len(start) if width else 0):
                 yield f"{start}{row}".rstrip()
                 start = " " * len(start)
 
 
 def summary(findings: Iterable[Finding]) -> str:
+    """Return the numbers of problems and warnings as a sentence."""
     states = [finding.state for finding in findings]
     wrong, warnings = states.count("wrong"), states.count("warning")
     if not wrong and not warnings:
@@ -49,8 +51,6 @@ def _count(number: int, singular: str, plural: str) -> str:
 
 
 def _rows(text: str, width: int) -> list[str]:
-    return (
-        plain_text(wrap_words(text, max(width, _MIN_TEXT_CELLS))).split("\n")
-        if width
-        else [text]
-    )
+    if not width:
+        return [text]
+    return plain_text(wrap_words(text, max(width, _MIN_TEXT_CELLS))).split("\n")

@@ -1,6 +1,6 @@
-"""The subagents of a session, a line each, as its own view knows them. Pure.
+"""Lists the subagents of a session, one line each, from the view of their parent. Pure.
 
-For watching them run. `session_tree` shows what each did, from its journal.
+It shows them while they run. `session_tree` shows what each has done, from its own journal.
 """
 
 import re
@@ -14,8 +14,8 @@ from refold.views.number_format import dollars, duration, spent_row, tokens
 from refold.views.styled import Line, Style, line, plain_text
 from refold.views.wrap import cells, cut, fold_lines, text_lines, wrap_words
 
-_MAX_TITLE_CELLS = 60  # cells of a task that has no title
-_MAX_REPORT_CHARS = 400  # of the beginning of a report
+_MAX_TITLE_CELLS = 60
+_MAX_REPORT_CHARS = 400  # the part of a report that is shown
 _TEAMMATE_PATTERN = re.compile(r'<child name="[^"]*" teammate="([^"]*)"')
 _TAGS_PATTERN = re.compile(r"\A<child [^>]*>|</child>\s*\Z")
 _STATUS_STYLES: Mapping[str, Style] = {
@@ -25,7 +25,10 @@ _STATUS_STYLES: Mapping[str, Style] = {
 
 
 def child_start_line(event: ChildBorn, family: Children) -> Line | None:
-    """A line for a new subagent; None if code started it, which may start many."""
+    """Return a line about the start of a subagent.
+
+    Return None if code started it, because code may start many.
+    """
     if _is_by_code(event.child, family):
         return None
     return line(f"{_child_name(event)} begins: {_title(event)}", "dim")
@@ -34,12 +37,13 @@ def child_start_line(event: ChildBorn, family: Children) -> Line | None:
 def child_end_line(
     event: ChildEnded, family: Children, ended_at: float
 ) -> tuple[Line | None, str]:
-    """A line for the end of a subagent, and its report.
+    """Return a line about the end of a subagent, and its report.
 
-    The report of a subagent in the background is not repeated: it comes as a message.
+    The line is None if code started the subagent. The report is "" then, and also for a
+    background subagent, because its report arrives as a message.
     """
     child = family.child(event.child)
-    if child is None or child.born.key:
+    if child is None or child.born.key:  # only code starts subagents with a key
         return None, ""
     outcome = "has failed" if event.status == "failed" else f"is {event.status}"
     why = f": {escape_to_one_line(event.reason)}" if event.reason else ""
@@ -59,12 +63,12 @@ def child_end_line(
 
 
 def report_start(report: str) -> str:
-    """The beginning of a subagent's report, on one line."""
+    """Return the beginning of a subagent's report, on one line."""
     return " ".join(report[: 2 * _MAX_REPORT_CHARS].split())[:_MAX_REPORT_CHARS]
 
 
 def report_rows(report: str, width: int, max_rows: int = 2) -> list[Line]:
-    """The beginning of a subagent's report."""
+    """Return the beginning of a subagent's report, wrapped to at most `max_rows` rows."""
     start = report_start(report)
     rows = wrap_words(visible(start), width) if start else []
     if len(rows) <= max_rows:
@@ -74,7 +78,10 @@ def report_rows(report: str, width: int, max_rows: int = 2) -> list[Line]:
 
 
 def reported_calls(family: Children) -> frozenset[str]:
-    """The calls whose results are shown with the ends of their subagents."""
+    """Return the ids of calls whose result is not shown: the end of their subagent shows it.
+
+    These are the calls of all subagents that were neither started by code nor have a branch.
+    """
     born = (child.born for child in family.children)
     return frozenset(event.call_id for event in born if not (event.key or event.branch))
 
@@ -86,30 +93,31 @@ def live_rows(
     width: int,
     max_rows: int,
 ) -> list[Line]:
-    """A row for each running subagent: its task, what it does now, tokens and time.
+    """Return a row for each running subagent: its task, its activity, its tokens and its time.
 
-    `seconds` is how long each has run. Returns at most `max_rows` rows; the last one counts
-    the rest. The progress in `recent` may be text that the subagent is writing.
+    `recent` has the newest progress by address, `seconds` the duration of each subagent by
+    name. If there are more than `max_rows` subagents, the last row says how many are left out.
+    The activity may be the text that the subagent is writing.
     """
     running = [child for child in family.running if not child.born.key]
     fit = running if len(running) <= max_rows else running[: max(max_rows - 1, 0)]
     rows = [_live_row(child, recent, seconds.get(child.name, 0.0), width) for child in fit]
-    if (left := len(running) - len(fit)) and max_rows > 0:
-        rows.append(line(f"  … {left} more, see /tree", "dim"))
+    hidden_count = len(running) - len(fit)
+    if hidden_count and max_rows > 0:
+        rows.append(line(f"  … {hidden_count} more, see /tree", "dim"))
     return rows
 
 
 def _live_row(
     child: Child, recent: Mapping[str, ChildMoved], seconds: float, width: int
 ) -> Line:
+    """Return the row of a running subagent: task, newest activity, tokens and time."""
     name = child.name
     deeper = [progress for node, progress in recent.items() if node.startswith(f"{name}/")]
     own = recent.get(name)
-    used = sum(progress.tokens for progress in (*deeper, *((own,) if own else ())))
-    head, tail = (
-        f"  {_child_name(child.born)} ",
-        f" {tokens(used)} tokens · {duration(seconds)}",
-    )
+    used = sum(progress.tokens for progress in deeper) + (own.tokens if own else 0)
+    head = f"  {_child_name(child.born)} "
+    tail = f" {tokens(used)} tokens · {duration(seconds)}"
     newest = deeper[-1] if deeper else own
     doing = escape_to_one_line(newest.label) if newest and newest.label else "begins"
     if child.stopped:
@@ -117,12 +125,12 @@ def _live_row(
     elif deeper:
         doing = f"{escape_to_one_line(deeper[-1].node.removeprefix(name + '/'))}: {doing}"
     left = width - cells(head) - cells(tail) - 1
+    # The task gets two fifths, or more if the activity is short.
     title_width = max(left * 2 // 5, left - cells(doing) - 2, 4)
     title = cut(_title(child.born), title_width)
     width_left = max(left - cells(title) - 2, 4)
-    if cells(doing) > width_left and doing.startswith(
-        "… "
-    ):  # show the end, which is newest
+    is_text = doing.startswith("… ")  # text that it is writing; the newest is at the end
+    if cells(doing) > width_left and is_text:
         doing = f"… {doing[2 - width_left :]}"
     doing = cut(doing, width_left)
     pad = " " * max(left - cells(title) - 2 - cells(doing), 0)
@@ -132,6 +140,7 @@ def _live_row(
 
 
 def _is_by_code(name: str, family: Children) -> bool:
+    """Whether code started the subagent; True also if the subagent is unknown."""
     child = family.child(name)
     return child is None or bool(child.born.key)
 
@@ -139,7 +148,10 @@ def _is_by_code(name: str, family: Children) -> bool:
 def child_lines(
     family: Children, recent: Mapping[str, ChildMoved], width: int
 ) -> Iterator[Line]:
-    """Yield the lines of all subagents. `recent` is the progress of running ones, by address."""
+    """Yield the lines of all subagents.
+
+    `recent` has the newest progress of running subagents, by address.
+    """
     if not family.children:
         yield line("No subagents: the tool `task` starts one.")
     for child in family.children:
@@ -149,7 +161,7 @@ def child_lines(
 def child_rows(
     child: Child, recent: Mapping[str, ChildMoved], width: int
 ) -> Iterator[Line]:
-    """The rows of one subagent, and of the running ones below it."""
+    """Yield the rows of a subagent, and of the running subagents below it."""
     yield _row(child, recent.get(child.name), width)
     if child.stopped and child.runs:
         yield line(f"    asked to end: {escape_to_one_line(child.stopped)}", "warn")
@@ -159,14 +171,15 @@ def child_rows(
 
 
 def child_label(asker: str, family: Children) -> str:
-    """The name of a subagent above its question, with a note if it has a worktree."""
-    child = family.child(re.split(r"[/ ]", asker)[0])
-    apart = child is not None and child.born.branch
-    return f"{asker}, in its own git worktree," if apart else asker
+    """Return the name that is shown above a subagent's question. It says if it has a worktree."""
+    name = re.split(r"[/ ]", asker)[0]  # without subagents below it, and without its agent
+    child = family.child(name)
+    has_worktree = child is not None and child.born.branch
+    return f"{asker}, in its own git worktree," if has_worktree else asker
 
 
 def report_lines(sender: str, text: str, width: int) -> Iterator[Line]:
-    """The report of a background subagent, without the tags that are for the model."""
+    """Yield the lines of a background subagent's report, without its tags for the model."""
     inner = _TAGS_PATTERN.sub("", text).strip()
     plain = inner.removeprefix(f"{sender} is done.").lstrip() or inner
     teammate = _TEAMMATE_PATTERN.match(text)
@@ -179,16 +192,17 @@ def report_lines(sender: str, text: str, width: int) -> Iterator[Line]:
 def running_summary(
     family: Children, recent: Mapping[str, ChildMoved], since: int, *, doing: bool = True
 ) -> str:
-    """The running subagents, and the usage of those started after `since`.
+    """Return a summary of the running subagents, or "" if none runs.
 
-    "" if none runs. `recent` has the newest last. `doing` adds what the newest does.
+    Its usage includes subagents that have ended, if they were started after the event `since`.
+    With `doing`, the summary also has the newest progress of any subagent.
     """
     running = family.running
     if not running:
         return ""
-    ours = [child for child in family.children if child.seq > since or child.runs]
+    counted = [child for child in family.children if child.seq > since or child.runs]
     used, dollars_, unpriced = 0, 0.0, False
-    for child in ours:
+    for child in counted:
         count, cost = _usage(child, recent.get(child.name))
         used += count
         dollars_ += cost or 0.0
@@ -209,7 +223,7 @@ def running_summary(
 
 
 def _usage(child: Child, recent: ChildMoved | None) -> tuple[int, float | None]:
-    """Tokens and dollars; None for the dollars if a price is unknown."""
+    """Return the tokens and the cost of a subagent. The cost is None if a price is unknown."""
     if child.end is not None:
         spent = child.end.spent
         return spent.usage.input + spent.usage.output, spent.cost
@@ -217,6 +231,10 @@ def _usage(child: Child, recent: ChildMoved | None) -> tuple[int, float | None]:
 
 
 def _row(child: Child, recent: ChildMoved | None, width: int) -> Line:
+    """Return a subagent's row: name, state, title, usage, and what it does while it runs.
+
+    If `width` is 0, the row has no limit.
+    """
     status = _state(child)
     style = _STATUS_STYLES.get(status, "dim")
     head = f"{_child_name(child.born)} "
@@ -229,7 +247,7 @@ def _row(child: Child, recent: ChildMoved | None, width: int) -> Line:
 
 
 def _state(child: Child) -> str:
-    """The state of a subagent; a running teammate works or waits."""
+    """Return the state of a subagent, such as "done". A running teammate "works" or is "idle"."""
     if child.foreign:
         return "of another session"
     return _team_state(child) if child.born.teammate and child.runs else child.status
@@ -242,6 +260,7 @@ def _descendant_row(node: str, recent: ChildMoved, width: int) -> Line:
 
 
 def _usage_so_far(recent: ChildMoved | None) -> str:
+    """Return the usage of a subagent that runs. `recent` is None before its first report."""
     if recent is None or (not recent.steps and not recent.tokens):
         return "nothing yet"
     cost = "price unknown" if recent.cost is None else dollars(recent.cost)
@@ -259,17 +278,14 @@ def _title(born: ChildBorn) -> str:
 
 
 def team_rows(family: Children, width: int) -> list[Line]:
-    """A row for each teammate: its name, what it does now, and its role."""
-    return [
-        line(
-            cut(
-                f"{born.teammate}  {born.child}  {_team_state(child)}  {_title(born)}",
-                width,
-            )
-        )
-        for child in family.children
-        if (born := child.born).teammate
-    ]
+    """Return a row for each teammate: its name, its activity, and its role."""
+    rows = list[Line]()
+    for child in family.children:
+        born = child.born
+        if born.teammate:
+            text = f"{born.teammate}  {born.child}  {_team_state(child)}  {_title(born)}"
+            rows.append(line(cut(text, width)))
+    return rows
 
 
 def _team_state(child: Child) -> str:

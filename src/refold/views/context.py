@@ -1,7 +1,8 @@
-"""Context usage by part: as numbers, as lines and as a document. Pure.
+"""Shows which parts of the next request fill the context window. Pure.
 
-Tokens are estimated: characters divided by the ratio of the newest response that a provider
-counted, so the sum is close to its count. The engine compacts a full context.
+Tokens are estimated: characters, divided by the characters per token of the last response whose
+tokens the provider counted. So the sum is close to the provider's count. When the window is
+nearly full, the engine compacts the conversation.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,9 +30,9 @@ from refold.views.number_format import tokens
 from refold.views.styled import Line, Style, line
 from refold.views.wrap import cells
 
-_BAR_CELLS = 30  # cells
+_BAR_CELLS = 30
 _FREE_NAME = "free"
-# In this order, and under these names.
+# The names of the parts of the conversation, in the order in which they are shown.
 _CONVERSATION_PARTS: tuple[str, ...] = (
     "messages",
     "responses",
@@ -44,7 +45,7 @@ _CONVERSATION_PARTS: tuple[str, ...] = (
 
 
 class RequestPart(Struct, frozen=True):
-    """A part of the request. `tokens` is an estimate."""
+    """A part of the next request to the model. `tokens` is an estimate."""
 
     name: str
     characters: int
@@ -52,12 +53,15 @@ class RequestPart(Struct, frozen=True):
 
 
 class ContextUsage(Struct, frozen=True):
-    """`counted` is the provider's count for its newest response, or 0."""
+    """How full the context window is, by the parts of the next request.
+
+    `counted` is the number of tokens that the provider counted at the last response, or 0.
+    """
 
     model: str
     window: int  # tokens
-    known: bool  # the window is the model's own, not an assumed one
-    ratio: float  # characters of a token
+    known: bool  # whether the window is the model's own, not an assumed one
+    ratio: float  # characters per token
     prompt: tuple[RequestPart, ...]  # system prompt and tools
     conversation: tuple[RequestPart, ...]
     tools: tuple[RequestPart, ...]  # each tool; their sum is a part of `prompt`
@@ -72,17 +76,17 @@ class ContextUsage(Struct, frozen=True):
         return max(0, self.window - self.used_tokens)
 
     def share(self, count: int) -> float:
-        """Percent of the context window."""
+        """Return the percentage of the context window that `count` tokens take."""
         return 100 * count / self.window if self.window else 0.0
 
 
 def context_usage(view: View, default_window: int = 32_000) -> ContextUsage:
-    """The parts of the next request. `default_window` is used if the model's window is unknown."""
-    conversation, system_prompt, last = (
-        view.conversation,
-        view.conversation.system_prompt,
-        view.account.last_usage,
-    )
+    """Return the usage of the context window by the next request.
+
+    `default_window` is the assumed size of the window in tokens if it is unknown.
+    """
+    conversation, last = view.conversation, view.account.last_usage
+    system_prompt = conversation.system_prompt
     prompt_sizes = [
         *_system_prompt_sizes(conversation),
         ("tools", sum(map(tool_size, system_prompt.tools))),
@@ -108,7 +112,7 @@ def context_usage(view: View, default_window: int = 32_000) -> ContextUsage:
 
 
 def context_lines(usage: ContextUsage, *, symbols: bool = True) -> list[Line]:
-    """Lines for the screen. `symbols` false: only ASCII."""
+    """Return the usage as lines for the screen, in ASCII if `symbols` is false."""
     if not usage.used_tokens:
         return [line("Nothing has been sent to a model yet.")]
     percent = _percent(usage.share(usage.used_tokens))
@@ -129,6 +133,7 @@ def context_lines(usage: ContextUsage, *, symbols: bool = True) -> list[Line]:
 
 
 def context_document(usage: ContextUsage) -> dict[str, object]:
+    """Return the usage of the context window as a JSON document."""
     return {
         "type": "context",
         "model": usage.model,
@@ -137,7 +142,7 @@ def context_document(usage: ContextUsage) -> dict[str, object]:
         "used": usage.used_tokens,
         "free": usage.free_tokens,
         "percent": round(usage.share(usage.used_tokens), 2),
-        "counted": usage.counted or None,  # None: no provider has counted yet
+        "counted": usage.counted or None,  # None: no provider has reported a count yet
         "characters_per_token": round(usage.ratio, 2),
         "parts": [_document(usage, "prompt", portion) for portion in usage.prompt]
         + [_document(usage, "conversation", portion) for portion in usage.conversation],
@@ -146,6 +151,7 @@ def context_document(usage: ContextUsage) -> dict[str, object]:
 
 
 def _document(usage: ContextUsage, group: str, portion: RequestPart) -> dict[str, object]:
+    """Return the usage of one part of the request. `group` is "prompt" or "conversation"."""
     return {
         "group": group, "name": portion.name, "characters": portion.characters,
         "tokens": portion.tokens, "percent": round(usage.share(portion.tokens), 2),
@@ -153,32 +159,40 @@ def _document(usage: ContextUsage, group: str, portion: RequestPart) -> dict[str
 
 
 def _system_prompt_sizes(conversation: Conversation) -> Iterator[tuple[str, int]]:
-    """The named parts of the system text; the rest counts as "prompt"."""
+    """Yield the name and size of each part of the system prompt.
+
+    Text that belongs to no part is named "prompt".
+    """
     left = len(conversation.system_prompt.system)
     named = dict[str, int]()
     for name, size in conversation.system_prompt.parts:
         named[name] = named.get(name, 0) + size
         left -= size
-    if left > 0:  # text between the parts, or all of it
+    if left > 0:  # text between the parts, or the whole text if it has none
         named = {"prompt": 0, **named}
         named["prompt"] += left
     yield from named.items()
 
 
 def _conversation_sizes(conversation: Conversation) -> Sequence[tuple[str, int]]:
+    """Return the name and the size in characters of each part of the conversation."""
     sizes = dict.fromkeys(_CONVERSATION_PARTS, 0)
     words = {message.text for message in conversation.user_messages}
     for index, stored in enumerate(conversation.messages):
-        # A summary contains none of the original messages.
+        # After a compaction the first message is the summary, which contains none of the
+        # user's messages.
         own = any(isinstance(p, Text) and p.text in words for p in stored.message.parts)
-        shorter = index == 0 and conversation.compacted_size > 0 and not own
+        is_summary = index == 0 and conversation.compacted_size > 0 and not own
         for part in stored.message.parts:
-            kind = _kind(part, stored.message, words, shorter=shorter)
-            sizes[kind] += part_size(part)
+            name = _part_name(part, stored.message, words, is_summary=is_summary)
+            sizes[name] += part_size(part)
     return tuple(sizes.items())
 
 
-def _kind(part: Part, message: Message, words: set[str], *, shorter: bool) -> str:
+def _part_name(
+    part: Part, message: Message, user_texts: set[str], *, is_summary: bool
+) -> str:
+    """Return the name under which a part is counted. `user_texts` are the user's messages."""
     match part:
         case ToolCall():
             return "tool calls"
@@ -191,9 +205,9 @@ def _kind(part: Part, message: Message, words: set[str], *, shorter: bool) -> st
         case Text(text):
             if message.role == "assistant":
                 return "responses"
-            if text in words:
+            if text in user_texts:
                 return "messages"
-            return "summary" if shorter else "reminders"
+            return "summary" if is_summary else "reminders"
 
 
 def _portions(sizes: Iterable[tuple[str, int]], ratio: float) -> tuple[RequestPart, ...]:
@@ -203,6 +217,7 @@ def _portions(sizes: Iterable[tuple[str, int]], ratio: float) -> tuple[RequestPa
 
 
 def _rows(usage: ContextUsage) -> Iterator[Line]:
+    """Yield a line for each part of the next request, and one for the free space."""
     portions = [(_display_name(p, usage), p.tokens) for p in usage.prompt]
     portions += [(p.name, p.tokens) for p in usage.conversation]
     portions.append((_FREE_NAME, usage.free_tokens))
@@ -221,6 +236,9 @@ def _display_name(portion: RequestPart, usage: ContextUsage) -> str:
 
 
 def _bar(usage: ContextUsage, *, symbols: bool) -> Line:
+    """Return a bar with the shares of the prompt and tools, of the conversation, and of free
+    space.
+    """
     full, empty = ("█", "░") if symbols else ("#", ".")
 
     def bar_length(portions: Iterable[RequestPart]) -> int:
@@ -236,8 +254,9 @@ def _bar(usage: ContextUsage, *, symbols: bool) -> Line:
 
 
 def _percent(share: float) -> str:
+    """Return `share`, a number from 0 to 100, as a text such as "12%"."""
     if not share:
         return "0%"
-    return (
-        f"{round(share)}%" if share >= 10 else f"{share:.1f}%" if share >= 0.1 else "<0.1%"
-    )
+    if share >= 10:
+        return f"{round(share)}%"
+    return f"{share:.1f}%" if share >= 0.1 else "<0.1%"

@@ -1,8 +1,8 @@
 """The cost of a session, by turn, model and purpose, and its budget. Pure.
 
-Costs are read from all entries, because the view has sums only. An unknown price is reported as
-unknown and never counted as zero. Each node of a tree counts its own journal, so nothing is
-counted twice. The budget is read from the view.
+The cost is computed from all entries of the journal, because the session's view has only sums.
+A price that is unknown is reported as unknown and not counted as zero. The cost of a session
+does not include its subagents, so nothing is counted twice. The budget is read from the view.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,17 +36,17 @@ OTHER_PURPOSE = "other"  # the purpose is unknown
 
 
 class Used(Struct, frozen=True, kw_only=True):
-    """What model responses used, in a document. `answers` counts them."""
+    """The usage and cost of `answers` model responses, as a part of a JSON document."""
 
     answers: int
     usage: Usage
-    cost: float | None  # US dollars; null: a price is not known
-    known_cost: float  # without the responses whose price is not known
-    unpriced: int
+    cost: float | None  # US dollars; None: a price is not known
+    known_cost: float  # the cost of the responses whose price is known
+    unpriced: int  # the number of responses whose price is not known
 
 
 def usage_fields(spent: Spent) -> dict[str, Any]:
-    """The fields of `Used`."""
+    """Return the values for the fields of `Used`, by name."""
     return {
         "answers": spent.answers, "usage": spent.usage, "cost": spent.cost,
         "known_cost": spent.dollars, "unpriced": spent.unpriced,
@@ -67,7 +67,10 @@ class NodeUsed(Used, frozen=True, kw_only=True):
 
 
 class TurnUsed(Used, frozen=True, kw_only=True):
-    """`turn` 0: between turns. `below` is by the subagents that it started."""
+    """The usage of a turn; `turn` 0 stands for the time between turns.
+
+    `below` is the usage of the subagents that were started in it.
+    """
 
     turn: int
     words: str
@@ -84,17 +87,19 @@ class SpendingDocument(Used, frozen=True, kw_only=True, tag_field="type", tag="c
 
 
 class TurnCost(Struct, frozen=True):
-    """The cost of a turn. With `seq` 0 it is what was spent between turns."""
+    """The cost of a turn. `seq` is 0 for the cost between turns."""
 
     seq: int
-    words: str = ""  # the message that started it
+    words: str = ""  # the message that started the turn
     outcome: str = ""  # "" while it runs
     spent: Spent = Spent()
-    below: Spent = Spent()  # by the children that it started, with all below them
+    below: Spent = (
+        Spent()
+    )  # spent by the subagents that it started, and by those below them
 
 
 class NodeCost(Struct, frozen=True):
-    """What one session of a tree used itself."""
+    """The cost of one session of a tree, without that of its subagents."""
 
     address: str
     agent: str
@@ -102,7 +107,10 @@ class NodeCost(Struct, frozen=True):
 
 
 class Spending(Struct, frozen=True):
-    """`nodes` are set if a whole tree was counted; `turns` are those of its root."""
+    """The cost of a session, or of a whole tree of sessions.
+
+    For a tree, `nodes` has the cost of each session, and `turns` are those of its root.
+    """
 
     spent: Spent = Spent()
     by_model: Mapping[str, Spent] = {}
@@ -112,7 +120,7 @@ class Spending(Struct, frozen=True):
 
 
 class _Ledger:
-    """Adds up the usage of entries."""
+    """Adds up the usage of entries. `child_spending` has the usage of each subagent, by name."""
 
     def __init__(self, child_spending: Mapping[str, Spent]) -> None:
         self._below = child_spending
@@ -120,10 +128,11 @@ class _Ledger:
         self.models, self.purposes = dict[str, Spent](), dict[str, Spent]()
         self.spent = Spent()
         self._words: dict[int, str] = {}
-        self._reserved: dict[int, str] = {}
+        self._purpose_of: dict[int, str] = {}
         self._under_way = False
 
     def add(self, entry: Entry) -> None:
+        """Add an event: it begins or ends a turn, or has the usage of a model response."""
         match entry.event:
             case Said(words, typed=typed):
                 self._words[entry.seq] = typed or words
@@ -132,18 +141,19 @@ class _Ledger:
                 self.turns.append(TurnCost(entry.seq, words))
                 self._under_way = True
             case TurnEnded(outcome):
-                self._change(outcome=outcome)
+                self._change_last_turn(outcome=outcome)
                 self._under_way = False
             case Reserved(purpose):
-                self._reserved[entry.seq] = purpose
+                self._purpose_of[entry.seq] = purpose
             case ModelAsked():
-                self._reserved[entry.seq] = MAIN_PURPOSE
+                self._purpose_of[entry.seq] = MAIN_PURPOSE
             case ChildBorn(name) if self.turns and name in self._below:
-                self._change(below=self.turns[-1].below + self._below[name])
+                self._change_last_turn(below=self.turns[-1].below + self._below[name])
             case _:
                 self._add_response(entry.event)
 
     def _add_response(self, event: object) -> None:
+        """Add the usage of a model response. Events without usage are ignored."""
         match event:
             case ModelAnswered(usage=usage, model=model, cost=cost):
                 self._add_usage(MAIN_PURPOSE, model, usage, cost)
@@ -151,7 +161,7 @@ class _Ledger:
                 self._add_usage(MAIN_PURPOSE, model, usage, cost)
             case Settled(reserved, Usage() as usage, model, cost):
                 self._add_usage(
-                    self._reserved.get(reserved, OTHER_PURPOSE), model, usage, cost
+                    self._purpose_of.get(reserved, OTHER_PURPOSE), model, usage, cost
                 )
             case _:
                 return
@@ -159,14 +169,18 @@ class _Ledger:
     def _add_usage(
         self, purpose: str, model: str, usage: Usage, cost: float | None
     ) -> None:
+        """Add usage to the sums, and to the newest turn or to an item for the time between
+        turns.
+        """
         self.spent = self.spent.plus(usage, cost)
         for sums, key in ((self.models, model), (self.purposes, purpose)):
             sums[key] = sums.get(key, Spent()).plus(usage, cost)
+        # Usage between turns is collected in an item with `seq` 0.
         if not self._under_way and (not self.turns or self.turns[-1].seq):
             self.turns.append(TurnCost(0, "(between turns)"))
-        self._change(spent=self.turns[-1].spent.plus(usage, cost))
+        self._change_last_turn(spent=self.turns[-1].spent.plus(usage, cost))
 
-    def _change(self, **changes: Any) -> None:
+    def _change_last_turn(self, **changes: Any) -> None:
         if self.turns:
             self.turns[-1] = replace(self.turns[-1], **changes)
 
@@ -175,7 +189,11 @@ def spending(
     entries: Iterable[Entry],
     child_spending: Mapping[str, Spent] = {},
 ) -> Spending:
-    """The cost of one session. `child_spending` has the cost of its subagents, for its turns."""
+    """Return the cost of one session from its entries.
+
+    The cost of its subagents, `child_spending` by name, is not included; it is returned with
+    the turns that started them.
+    """
     ledger = _Ledger(child_spending)
     for entry in entries:
         ledger.add(entry)
@@ -183,14 +201,18 @@ def spending(
 
 
 def tree_spending(root: Node, agent: Callable[[Node], str]) -> Spending:
-    """The cost of a session and all below it. `agent` names the agent of a node."""
+    """Return the cost of a session with all its subagents, at any depth.
+
+    `agent` returns the name of a node's agent.
+    """
     below = {child.name: spent_below(child) for child in root.children}
     own = spending(root.entries, below)
     models, purposes = dict(own.by_model), dict(own.by_purpose)
     nodes = [NodeCost(root.address, agent(root), own.spent)]
-    for node in list(walk(root))[1:]:
+    for node in list(walk(root))[1:]:  # without the root
         node_spending = spending(node.entries)
-        if not node.entries and node.spent.answers:  # only its parent has recorded it
+        # A node without a journal: only its parent recorded its cost.
+        if not node.entries and node.spent.answers:
             node_spending = Spending(
                 node.spent, {"": node.spent}, {OTHER_PURPOSE: node.spent}
             )
@@ -208,16 +230,21 @@ def tree_spending(root: Node, agent: Callable[[Node], str]) -> Spending:
 def spending_lines(
     costs: Spending, full: str = "", width: int = 80, *, turns: bool = False
 ) -> list[Line]:
-    """By model, by purpose, and with `turns` by turn; `full` is a line on context usage."""
+    """Return the cost by model and by purpose as lines; with `turns`, also by turn.
+
+    `full` is added as the last line. It is about the context window.
+    """
     if not costs.spent.answers:
         return [line("Nothing has been used yet.")]
     rows = list(_turn_lines(costs, width)) if turns else []
-    several = len(costs.by_purpose) > 1
-    tables = [costs.by_model, *([costs.by_purpose] if several else [])]
+    tables = [costs.by_model]
+    if len(costs.by_purpose) > 1:
+        tables.append(costs.by_purpose)
     if len(costs.nodes) > 1:
         tables.append({f"{n.address} {n.agent}".rstrip(): n.spent for n in costs.nodes})
     for table in tables:
-        rows += [line("")] if rows else []
+        if rows:
+            rows.append(line(""))
         rows += _sum_lines(table)
     if len(tables) > 1 or len(costs.by_model) > 1:
         rows.append(line(f"in all  {spent_row(costs.spent)}"))
@@ -227,6 +254,7 @@ def spending_lines(
 def spending_document(
     costs: Spending, *, turns: bool = True, session_id: str | UnsetType = UNSET
 ) -> SpendingDocument:
+    """Return the cost as a JSON document, without its turns if `turns` is false."""
     used = usage_fields
     by_turn = [
         TurnUsed(turn=t.seq, words=t.words, outcome=t.outcome,
@@ -246,6 +274,7 @@ def spending_document(
 
 
 def _sum_lines(sums: Mapping[str, Spent]) -> Iterator[Line]:
+    """Yield a line with the usage and cost for each name."""
     width = max(cells(escape_to_one_line(name) or "?") for name in sums)
     for name, spent in sums.items():
         shown = escape_to_one_line(name) or "?"
@@ -253,25 +282,31 @@ def _sum_lines(sums: Mapping[str, Spent]) -> Iterator[Line]:
 
 
 def _turn_lines(costs: Spending, width: int) -> Iterator[Line]:
+    """Yield lines about each turn: its message, its usage and cost, and that of its subagents."""
     number = 0
     for turn in costs.turns:
-        number += bool(turn.seq)
-        head = f"{number:>3}  " if turn.seq else "     "
+        head = "     "
+        if turn.seq:
+            number += 1
+            head = f"{number:>3}  "
         words = " ".join(visible(turn.words).split())
         yield (("dim", head), ("person", cut(words, width - len(head))))
-        yield line(f"     {spent_row(turn.spent)}{_state(turn)}")
+        yield line(f"     {spent_row(turn.spent)}{_outcome_note(turn)}")
         if turn.below.answers:
             yield line(f"     {spent_row(turn.below)} by its subagents")
 
 
-def _state(turn: TurnCost) -> str:
+def _outcome_note(turn: TurnCost) -> str:
     if not turn.seq or turn.outcome in ("answered", "final"):
         return ""
     return f" · {turn.outcome.replace('_', ' ') or 'running'}"
 
 
 def budget_lines(view: View, limits: Budget) -> list[Line]:
-    """Limits and usage, one line each. `limits` is the budget in the settings."""
+    """Return a line for each limit of the budget, with what is used of it.
+
+    `limits` is the budget in the settings, which applies if the session has none of its own.
+    """
     budget = budget_of(view, limits)
     if budget == NO_LIMIT:
         return [
@@ -279,13 +314,16 @@ def budget_lines(view: View, limits: Budget) -> list[Line]:
         ]
     origin = "as it is set" if view.rights.budget is None else "chosen for this session"
     head = line(f"One turn may use up, {origin}:")
-    ended = "the last turn" if view.turn.outcome else ""
-    turn = "this turn" if view.turn.seq else ended
-    return [head, *_rows(view, budget, turn)]
+    turn = ""  # no turn has begun
+    if view.turn.seq:
+        turn = "this turn"
+    elif view.turn.outcome:
+        turn = "the last turn"
+    return [head, *_budget_rows(view, budget, turn)]
 
 
 def budget_text(budget: Budget) -> str:
-    """The limits of a budget in a few words."""
+    """Return the limits of a budget in a few words."""
     limits = (
         "" if budget.dollars is None else dollars(budget.dollars),
         "" if budget.tokens is None else f"{tokens(budget.tokens)} tokens",
@@ -295,7 +333,11 @@ def budget_text(budget: Budget) -> str:
     return ", ".join(limit for limit in limits if limit) or "whatever it needs"
 
 
-def _rows(view: View, budget: Budget, turn: str) -> Iterator[Line]:
+def _budget_rows(view: View, budget: Budget, turn: str) -> Iterator[Line]:
+    """Yield a line for each limit of the budget, with what was used of it.
+
+    `turn` says which turn used it: "this turn" or "the last turn", or "" if none has begun.
+    """
     spent, usage = view.turn.spent, budget_used(view)
     if budget.dollars is not None:
         left = max(0.0, budget.dollars - usage.dollars)
@@ -304,7 +346,7 @@ def _rows(view: View, budget: Budget, turn: str) -> Iterator[Line]:
         )
         unpriced_note = ", and more whose price is not known" if spent.unpriced else ""
         text = f"{estimate_sign(spent.usage)}{dollars(spent.dollars)} used{reservation}{unpriced_note}, {dollars(left)} left"
-        yield _row(dollars(budget.dollars), text, turn)
+        yield _budget_row(dollars(budget.dollars), text, turn)
     if budget.tokens is not None:
         left = max(0, budget.tokens - usage.tokens)
         reservation = _reservation_note(
@@ -312,20 +354,22 @@ def _rows(view: View, budget: Budget, turn: str) -> Iterator[Line]:
         )
         text = f"{estimate_sign(spent.usage)}{tokens(spent.usage.uncached)} used{reservation}, {tokens(left)} left"
         unit = "uncached tokens, while the price is not known"
-        yield _row(f"{tokens(budget.tokens)} {unit}", text, turn)
+        yield _budget_row(f"{tokens(budget.tokens)} {unit}", text, turn)
     if budget.calls is not None:
         left = max(0, budget.calls - usage.calls)
         text = f"{spent.answers} made, {left} left"
-        yield _row(f"{budget.calls} model calls", text, turn)
+        yield _budget_row(f"{budget.calls} model calls", text, turn)
     if budget.seconds is not None:
         duration_text = f"{duration(usage.seconds)} so far"
-        yield _row(duration(budget.seconds), duration_text, turn if view.turn.seq else "")
+        yield _budget_row(
+            duration(budget.seconds), duration_text, turn if view.turn.seq else ""
+        )
 
 
 def _reservation_note(amount_text: str, amount: float) -> str:
     return f", {amount_text} reserved" if amount else ""
 
 
-def _row(limit: str, model: str, turn: str) -> Line:
-    about = f"  ({turn}: {model})" if turn else ""
+def _budget_row(limit: str, used: str, turn: str) -> Line:
+    about = f"  ({turn}: {used})" if turn else ""
     return (("strong", f"  {limit}"), ("dim", about))

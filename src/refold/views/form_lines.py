@@ -1,6 +1,6 @@
-"""A form of an MCP server as rows: each field with number, value and accepted input. Pure.
+"""Shows a form of an MCP server as rows: number, value and accepted input of each field. Pure.
 
-`console.form_prompt` reads what the user types; pages and editors draw forms themselves.
+`console.form_prompt` reads what the user types. Web pages and editors draw forms themselves.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,11 +12,11 @@ from refold.views.escape import escape_to_one_line, visible
 from refold.views.styled import Line, Piece, Style, line, plain_text
 from refold.views.wrap import cells, expand_tabs, wrap_words
 
-_MAX_INLINE_CHARS = 200  # longer hints are shown only with their field alone
+_MAX_INLINE_CHARS = 200  # longer hints are cut in the form; `choice_lines` shows them whole
 
 
 def form_lines(form: Form, content: Mapping[str, FormValue], width: int) -> list[Line]:
-    """The whole form, with the values that would be sent."""
+    """Return the rows of a form. `content` has the values that would be sent."""
     server = escape_to_one_line(form.server)
     verb = "asks you to open a page" if form.url else "asks"
     rows = list[Line]()
@@ -30,9 +30,8 @@ def form_lines(form: Form, content: Mapping[str, FormValue], width: int) -> list
     elif form.url:
         rows += _indent_rows(form.url, width, "accent")
         rows.append((("dim", "  at "), ("strong", host_of(form))))
-        rows += (
-            _indent_rows(host_warning(form), width, "warn") if host_warning(form) else []
-        )
+        if warning := host_warning(form):
+            rows += _indent_rows(warning, width, "warn")
     for number, field in enumerate(form.fields, 1):
         rows += field_lines(number, field, content.get(field.name), width)
     if any(field.required for field in form.fields):
@@ -43,7 +42,7 @@ def form_lines(form: Form, content: Mapping[str, FormValue], width: int) -> list
 def field_lines(
     number: int, field: FormField, value: FormValue | None, width: int
 ) -> Iterator[Line]:
-    """One field: "3 Colour*: red", and below it the accepted input."""
+    """Yield the rows of a field: "3 Colour*: red", and below it the accepted input."""
     mark = "*" if field.required else ""
     head: Line = (
         ("accent", f"  {number:>2} "),
@@ -63,7 +62,7 @@ def field_lines(
 
 
 def choice_lines(field: FormField, width: int) -> Iterator[Line]:
-    """One field in full before it is filled in, with its options numbered."""
+    """Yield a field with its options numbered, to be shown before the user fills it in."""
     if len(field.about) > _MAX_INLINE_CHARS:
         yield from _indent_rows(escape_to_one_line(field.about), width, "dim")
     for number, option in enumerate(field.options, 1):

@@ -1,8 +1,8 @@
-"""The metrics of OpenTelemetry's conventions for generative AI, added up from spans. Pure.
+"""Computes metrics from spans, by OpenTelemetry's conventions for generative AI. Pure.
 
-They are histograms: tokens by type, how long model calls, tool calls and turns took, and how
-long it took until a response began. `traces` makes the spans; `app.otlp` encodes
-and sends the metrics.
+The metrics are histograms: of tokens by type, of the durations of model calls, tool calls and
+turns, and of the time until a response began. `traces` makes the spans; `app.otlp` encodes and
+sends the metrics.
 """
 
 from bisect import bisect_left
@@ -15,7 +15,8 @@ from refold.views.traces import Attribute, TraceSpan
 
 _Key: TypeAlias = tuple[str, tuple[tuple[str, Attribute], ...]]
 
-# Attributes that distinguish points. The session is none, to limit the number of points.
+# Attributes that distinguish points. The session is left out, to limit the number of
+# points.
 _KEY_ATTRIBUTES = (
     "gen_ai.operation.name", "gen_ai.provider.name", "gen_ai.request.model",
     "gen_ai.response.model", "gen_ai.agent.name", "gen_ai.tool.name", "error.type",
@@ -27,7 +28,7 @@ _TOKEN_TYPES = {
 
 
 class Metric(Struct, frozen=True):
-    """`bounds` are those that the conventions recommend."""
+    """A kind of histogram. `bounds` are the bucket boundaries that the conventions recommend."""
 
     name: str
     unit: str
@@ -58,8 +59,32 @@ FIRST_CHUNK_METRIC = Metric(
 _ALL_METRICS = (DURATION_METRIC, TOKENS_METRIC, FIRST_CHUNK_METRIC)
 
 
+class NumberPoint(Struct, frozen=True):
+    """One value of a `NumberMetric`, and its attributes."""
+
+    attributes: Mapping[str, Attribute]
+    value: float
+
+
+class NumberMetric(Struct, frozen=True):
+    """A metric of single numbers.
+
+    They are current values or, if `counts`, totals that never decrease.
+    """
+
+    name: str
+    unit: str
+    description: str
+    points: Sequence[NumberPoint]
+    counts: bool = False
+
+
 class Point(Struct):
-    """The values with these attributes. `counts` has one more than there are bounds."""
+    """The values of a histogram that have the same attributes.
+
+    `counts` has the number of values in each bucket; the last bucket is after the last
+    boundary.
+    """
 
     attributes: Mapping[str, Attribute]
     counts: list[int]
@@ -74,7 +99,7 @@ class Point(Struct):
 
 
 class Metrics:
-    """Sums over all spans that were added, which `series` returns."""
+    """Adds spans to histograms. `series` returns these."""
 
     def __init__(self) -> None:
         self._points = dict[_Key, Point]()
@@ -87,7 +112,7 @@ class Metrics:
 
     @property
     def series(self) -> Sequence[tuple[Metric, Sequence[Point]]]:
-        """The metrics that have points."""
+        """All metrics that have values, each with its points."""
         points = {
             metric.name: [
                 point for (name, _), point in self._points.items() if name == metric.name
@@ -99,12 +124,14 @@ class Metrics:
         ]
 
     def _point(self, metric: Metric, attributes: Mapping[str, Attribute]) -> Point:
+        """Return the point of a metric with these attributes. If there is none, create it."""
         key = (metric.name, tuple(sorted(attributes.items())))
         empty = Point(attributes, [0] * (len(metric.bounds) + 1))
         return self._points.setdefault(key, empty)
 
 
 def _values(span: TraceSpan) -> Iterator[tuple[Metric, float, dict[str, Attribute]]]:
+    """Yield each value that a span adds: the metric, the value, and further attributes."""
     yield DURATION_METRIC, (span.end - span.start) / 1e9, {}
     for type_, name in _TOKEN_TYPES.items():
         count = span.attributes.get(name)
@@ -116,5 +143,6 @@ def _values(span: TraceSpan) -> Iterator[tuple[Metric, float, dict[str, Attribut
 
 
 def _attributes(span: TraceSpan, metric: Metric) -> dict[str, Attribute]:
+    # Only durations are distinguished by error, the last of the key attributes.
     names = _KEY_ATTRIBUTES if metric is DURATION_METRIC else _KEY_ATTRIBUTES[:-1]
     return {name: span.attributes[name] for name in names if name in span.attributes}

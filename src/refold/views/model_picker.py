@@ -1,6 +1,6 @@
-"""A picker of models, with the reasoning effort as its dial. Pure.
+"""A list to choose a model from; its dial sets the reasoning effort. Pure.
 
-`app.models` finds the models, and `client.choices` puts them in order.
+`app.models` finds the models, and `client.choices` sorts them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,15 +13,15 @@ from refold.views.picker import Picker, PickerItem, Stepper, with_selection
 from refold.views.styled import Line
 from refold.views.wrap import cells, cut
 
-DEFAULT_EFFORT = "default"  # of the provider
+DEFAULT_EFFORT = "default"  # the provider's own effort
 _FIGURES_CELLS = 26  # for window and prices
-_MIN_CELLS_FOR_FIGURES = 56  # narrower rows have no figures
+_MIN_CELLS_FOR_FIGURES = 56  # figures are left out of narrower rows
 
 
 class ModelOffer(Struct, frozen=True):
-    """A model that can be chosen. Unknown figures are 0 or None.
+    """A model that the user can choose. Unknown numbers are 0 or None.
 
-    `input` and `output` are US dollars for a million tokens.
+    `input` and `output` are prices in US dollars per million tokens.
     """
 
     name: str
@@ -34,7 +34,7 @@ class ModelOffer(Struct, frozen=True):
 def model_picker(
     offers: Iterable[ModelOffer], current: str, effort: str, efforts: Sequence[str]
 ) -> Picker:
-    """The picker, with the current model selected."""
+    """Return the list of models, in which `current` is selected. The dial is at `effort`."""
     values = (DEFAULT_EFFORT, *efforts)
     dial = Stepper("effort", values, values.index(effort) if effort in values else 0)
     items = (
@@ -48,10 +48,10 @@ def model_picker(
 
 
 def _row(offer: ModelOffer, is_current: bool, width: int) -> Line:
+    """Return the row of a model: its name, notes such as "now", its window and price."""
     figures = _figures(offer) if width >= _MIN_CELLS_FOR_FIGURES else ""
-    notes = ", ".join(
-        (*(("now",) if is_current else ()), *map(escape_to_one_line, offer.notes))
-    )
+    all_notes = ("now", *offer.notes) if is_current else offer.notes
+    notes = ", ".join(map(escape_to_one_line, all_notes))
     left = width - cells(figures)
     name = cut(escape_to_one_line(offer.name), left - 2)
     notes = cut(notes, max(left - cells(name) - 4, 0))
@@ -60,6 +60,7 @@ def _row(offer: ModelOffer, is_current: bool, width: int) -> Line:
 
 
 def _figures(offer: ModelOffer) -> str:
+    """Return the size of the context window and the price of a model."""
     window = _short_count(offer.window) if offer.window else "?"
     if offer.input is None or offer.output is None:
         price = "price unknown"

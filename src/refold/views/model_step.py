@@ -1,7 +1,7 @@
-"""One step of a session: the request to the model, and its response. Pure.
+"""Shows one step of a session: the request to the model, and the response. Pure.
 
-The parts of the request are folded from the entries before it; its exact bytes exist only if
-requests are logged.
+The parts of the request are computed from the events before it. Its exact bytes are known only
+if requests were recorded.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,14 +29,14 @@ _BODY_INDENT = "  "
 
 
 class RequestDocument(Struct, frozen=True, kw_only=True):
-    """A model call as it was sent, with its bodies unless it is in a list of them."""
+    """A model call as it was sent. In a list of calls the bodies are left out."""
 
-    number: int  # in its session
+    number: int  # its number in the session
     seq: int
     at: float
     target: str
     outcome: str
-    lost: str  # why a part of it is missing
+    lost: str  # why a part of it is missing; "" if nothing is
     request: str | UnsetType = UNSET
     response: str | UnsetType = UNSET
 
@@ -44,6 +44,9 @@ class RequestDocument(Struct, frozen=True, kw_only=True):
 def request_document(
     number: int, call: WireCall, *, bodies: bool = True
 ) -> RequestDocument:
+    """Return a recorded request as a document. Without `bodies`, it has no request and
+    response.
+    """
     return RequestDocument(
         number=number, seq=call.seq, at=call.at, target=call.to, outcome=call.came_to,
         lost=call.lost,
@@ -55,13 +58,16 @@ def request_document(
 class StepDetail(Struct, frozen=True):
     node: Node
     step: ModelStep
-    count: int  # of steps in its session
+    count: int  # of steps in the session
     sent: ContextUsage
     calls: tuple[CallDetail, ...]
 
 
 def step_detail(node: Node, number: int, blob: Callable[[str], str]) -> StepDetail:
-    """The step of this number; -1 is the last. `blob` returns the cut part of a result."""
+    """Return the step with this number, counted from 1, or from the end with -1 as the last.
+
+    `blob` returns the text of a blob, for results that were cut.
+    """
     activity = activity_of(node.entries)
     steps = activity.steps
     index = number - 1 if number > 0 else number + len(steps)
@@ -80,13 +86,14 @@ def step_detail(node: Node, number: int, blob: Callable[[str], str]) -> StepDeta
 
 
 def step_lines(detail: StepDetail, width: int, label: Labels) -> Iterator[Line]:
+    """Yield the lines of a step: the request, and then the response with its calls."""
     step, node = detail.step, detail.node
     outcome = outcome_of(step, node)
-    of = f"{node.address} · step {step.number} of {detail.count}"
+    title = f"{node.address} · step {step.number} of {detail.count}"
     duration_text = "" if step.ended is None else f" · {duration(step.ended - step.at)}"
     duration_text += _first_piece_text(step)
     yield (
-        ("strong", of),
+        ("strong", title),
         (style_of(outcome), f" · {outcome.replace('_', ' ')}"),
         ("dim", duration_text),
     )
@@ -95,7 +102,7 @@ def step_lines(detail: StepDetail, width: int, label: Labels) -> Iterator[Line]:
     for note in step.asked.notes:
         yield line("")
         yield line("note", "heading")
-        yield from _text(note)
+        yield from _text_lines(note)
     yield line("")
     yield from _response_lines(step, width)
     for call in detail.calls:
@@ -114,6 +121,7 @@ def _first_piece_text(step: ModelStep) -> str:
 
 
 def step_document(detail: StepDetail) -> dict[str, object]:
+    """Return a model step as a JSON document. "seconds" is None until the step ends."""
     step = detail.step
     return {
         "type": "step", "address": f"{detail.node.address}/{step.id}",
@@ -130,11 +138,12 @@ def step_document(detail: StepDetail) -> dict[str, object]:
 
 
 def _request_lines(detail: StepDetail) -> Iterator[Line]:
+    """Yield lines about the request: its model, its size, and the size of each part."""
     request = detail.sent
     model = escape_to_one_line(request.model) or "no model"
-    asked = "" if detail.step.asked.tools else ", and may call no tools"
+    tool_note = "" if detail.step.asked.tools else ", and may call no tools"
     yield line(
-        f"sent to {model}: about {tokens(request.used_tokens)} tokens{asked}", "heading"
+        f"sent to {model}: about {tokens(request.used_tokens)} tokens{tool_note}", "heading"
     )
     for portion in (*request.prompt, *request.conversation):
         name = escape_to_one_line(portion.name)
@@ -143,6 +152,7 @@ def _request_lines(detail: StepDetail) -> Iterator[Line]:
 
 
 def _response_lines(step: ModelStep, width: int) -> Iterator[Line]:
+    """Yield lines about the response, about its failure, or that there is none yet."""
     spent = spent_by(step)
     used = f" · {spent_row(spent)}" if spent.answers else ""
     match step.end:
@@ -151,9 +161,9 @@ def _response_lines(step: ModelStep, width: int) -> Iterator[Line]:
         case ModelFailed(reason, kind, shown):
             dropped = step.end.dropped
             yield line(f"{'dropped' if dropped else 'no answer'}{used}", "heading")
-            yield from _text(f"{kind}: {reason}" if kind else reason)
+            yield from _text_lines(f"{kind}: {reason}" if kind else reason)
             if shown:
-                yield from _text(shown)
+                yield from _text_lines(shown)
         case ModelAnswered(message, stop=stop, model=model):
             yield line(
                 f"{escape_to_one_line(model) or 'the model'} answered{used}", "heading"
@@ -163,7 +173,7 @@ def _response_lines(step: ModelStep, width: int) -> Iterator[Line]:
                     for row in fold_lines(text_lines(part.text, width - 4, "dim"), 12):
                         yield (("dim", f"{_BODY_INDENT}· "), *row)
             if message.text.strip():
-                yield from _text(message.text)
+                yield from _text_lines(message.text)
             if stop in ("length", "refused"):
                 yield line(f"{_BODY_INDENT}(stopped: {stop})", "warn")
 
@@ -180,13 +190,14 @@ def _call_rows(detail: CallDetail, width: int, label: Labels) -> Iterator[Line]:
             yield (("plain", _BODY_INDENT), *row)
 
 
-def _text(text: str) -> Iterator[Line]:
-    """The whole text: nothing is cut in this view."""
+def _text_lines(text: str) -> Iterator[Line]:
+    """Yield the lines of a text, without cutting any."""
     for row in visible(text).split("\n"):
         yield line(f"{_BODY_INDENT}{row}")
 
 
 def _answer(step: ModelStep) -> dict[str, object] | None:
+    """Return the response as a JSON document; None if there is none yet."""
     match step.end:
         case None:
             return None

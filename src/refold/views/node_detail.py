@@ -1,4 +1,4 @@
-"""One node of the session tree in full: a session, a tool call, or a model call made by code. Pure.
+"""Shows in full a session of the tree, a tool call, or a model call that code made. Pure.
 
 `model_step` shows a step of the model.
 """
@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 from msgspec import Struct
 
+from refold.journal.events.kinds import Ended, Settled
 from refold.journal.state.session_tree import Node
 from refold.values.usage import Usage
 from refold.views.activity import SideCall, ToolStep, side_call_outcome, spent_by
@@ -29,7 +30,7 @@ _BODY_INDENT = "  "
 
 
 class LeafDetail(Struct, frozen=True):
-    """`text` is the whole answer."""
+    """A leaf (a model call that code made) in full. `text` is the complete answer."""
 
     node: Node
     leaf: SideCall
@@ -38,12 +39,18 @@ class LeafDetail(Struct, frozen=True):
 
 def leaf_detail(node: Node, leaf: SideCall, blob: Callable[[str], str]) -> LeafDetail:
     """Return a leaf in full. `blob` returns the text of a blob, or why it cannot be read."""
-    end = leaf.end
-    text = "" if end is None else blob(end.full_blob) if end.full_blob else end.text
-    return LeafDetail(node, leaf, text)
+    return LeafDetail(node, leaf, _whole_text(leaf.end, blob))
+
+
+def _whole_text(end: Settled | Ended | None, blob: Callable[[str], str]) -> str:
+    """Return the complete answer or result; "" if it has not ended."""
+    if end is None:
+        return ""
+    return blob(end.full_blob) if end.full_blob else end.text
 
 
 def node_lines(row: TreeRow, width: int, *, symbols: bool = True) -> Iterator[Line]:
+    """Yield the lines of a session: its state, its task, its answer, and the tree below it."""
     node, view, child = row.node, row.node.view, row.node.child
     model = view.turn.model or view.conversation.system_prompt.model
     about = "".join(f" · {escape_to_one_line(part)}" for part in (row.agent, model) if part)
@@ -75,6 +82,7 @@ def node_lines(row: TreeRow, width: int, *, symbols: bool = True) -> Iterator[Li
 
 
 def node_document(row: TreeRow) -> dict[str, object]:
+    """Return a node as a JSON document. Fields about its parent are empty in the root."""
     view, child = row.node.view, row.node.child
     born, end = (child.born, child.end) if child else (None, None)
     return {
@@ -94,6 +102,7 @@ def node_document(row: TreeRow) -> dict[str, object]:
 
 
 def leaf_lines(detail: LeafDetail) -> Iterator[Line]:
+    """Yield the lines of a leaf: its state, its usage, its query and its answer."""
     leaf, end = detail.leaf, detail.leaf.end
     reserved, outcome = leaf.reserved, span_state(side_call_outcome(leaf), detail.node)
     model = (end.model if end else "") or reserved.model
@@ -112,6 +121,7 @@ def leaf_lines(detail: LeafDetail) -> Iterator[Line]:
 
 
 def leaf_detail_document(detail: LeafDetail) -> dict[str, object]:
+    """Return a leaf as a JSON document. Its input tokens are None if no usage is known."""
     end = detail.leaf.end
     usage = end.usage if end else None
     return {
@@ -123,7 +133,7 @@ def leaf_detail_document(detail: LeafDetail) -> dict[str, object]:
 
 
 def _usage_text(leaf: SideCall) -> str:
-    """Usage of a leaf; before its answer, what is reserved for it."""
+    """Return the usage of a leaf. If it is unknown, return the amount that was reserved for it."""
     end, reserved = leaf.end, leaf.reserved
     if end is not None and end.cached:
         return "from the cache: no model was called, and it cost nothing"
@@ -135,6 +145,7 @@ def _usage_text(leaf: SideCall) -> str:
 
 
 def _part_rows(name: str, text: str) -> Iterator[Line]:
+    """Yield a heading and a text below it, or nothing if the text is blank."""
     if text.strip():
         yield line("")
         yield line(name, "heading")
@@ -149,7 +160,7 @@ def _directory_of(row: TreeRow) -> str:
 
 
 def _task(row: TreeRow) -> str:
-    """The task of a subagent; of the root, its newest message."""
+    """Return the task of a subagent, or the newest message of the root session."""
     if row.node.child is not None:
         return row.node.child.born.task
     messages = row.node.view.conversation.user_messages
@@ -162,14 +173,16 @@ def _answer(row: TreeRow) -> str:
 
 
 def _reason(row: TreeRow) -> str:
-    view, end = row.node.view, row.node.child.end if row.node.child else None
+    """Return why the last turn ended; "" if it was answered, or if a turn is running."""
+    view = row.node.view
+    end = row.node.child.end if row.node.child else None
     if view.turn.seq or row.status == "answered":
         return ""
     return view.turn.reason or (end.reason if end else "")
 
 
 class CallDetail(Struct, frozen=True):
-    """`text` is the whole result, also the part that the model did not see."""
+    """A tool call in full. `text` is the complete result; the model may have seen only a part."""
 
     node: Node
     made: ToolStep
@@ -178,7 +191,10 @@ class CallDetail(Struct, frozen=True):
 
     @property
     def seconds(self) -> float | None:
-        """Without the time in which it waited for the user."""
+        """The duration of the call, without the time in which it waited for the user.
+
+        It is None if the call has not ended.
+        """
         step = self.made
         if step.ended is None:
             return None
@@ -187,12 +203,13 @@ class CallDetail(Struct, frozen=True):
 
 def call_detail(node: Node, step: ToolStep, blob: Callable[[str], str]) -> CallDetail:
     """Return a call in full. `blob` returns the text of a blob, or why it cannot be read."""
-    end = step.end
-    text = "" if end is None else blob(end.full_blob) if end.full_blob else end.text
-    return CallDetail(node, step, outcome_of(step, node), text)
+    return CallDetail(node, step, outcome_of(step, node), _whole_text(step.end, blob))
 
 
 def call_lines(detail: CallDetail) -> Iterator[Line]:
+    """Yield the lines of a call: its state, its arguments, the decision about it, and its
+    result.
+    """
     step, call = detail.made, detail.made.call
     outcome, seconds = detail.outcome, detail.seconds
     duration_text = "" if seconds is None else f" · {duration(seconds)}"
@@ -203,9 +220,9 @@ def call_lines(detail: CallDetail) -> Iterator[Line]:
     )  # fmt: skip
     yield line(f"called by {escape_to_one_line(_caller(step))}", "dim")
     yield line("")
-    yield from _arguments(detail)
+    yield from _argument_lines(detail)
     yield line("")
-    yield from _verdict(step)
+    yield from _verdict_lines(step)
     if step.end is not None:
         yield line("")
         yield line("result", "heading")
@@ -213,6 +230,7 @@ def call_lines(detail: CallDetail) -> Iterator[Line]:
 
 
 def call_document(detail: CallDetail) -> dict[str, object]:
+    """Return a call as a JSON document. Fields about events still to come are empty."""
     step, judged, answered, end = (
         detail.made, detail.made.judged, detail.made.answered, detail.made.end,
     )  # fmt: skip
@@ -229,12 +247,14 @@ def call_document(detail: CallDetail) -> dict[str, object]:
         "answered": answered, "answered_by": step.answered_by,
         "outcome": detail.outcome,
         "text": end.text if end else "",
-        "whole": detail.text if end and end.full_blob else None,  # None: the model saw all
+        # None: the model saw the whole text.
+        "whole": detail.text if end and end.full_blob else None,
         "shown": end.shown if end else [],
     }  # fmt: skip
 
 
-def _arguments(detail: CallDetail) -> Iterator[Line]:
+def _argument_lines(detail: CallDetail) -> Iterator[Line]:
+    """Yield the arguments of a call by name, or the raw text if it contains none."""
     call = detail.made.call
     yield line("arguments", "heading")
     arguments = object_in(call)
@@ -250,6 +270,7 @@ def _arguments(detail: CallDetail) -> Iterator[Line]:
 
 
 def _caller(step: ToolStep) -> str:
+    """Return a text that says who made the call: the model, code, or refold."""
     if step.made is None:
         return f"the model, step {step.step}"
     if step.made.parent_call:
@@ -258,7 +279,8 @@ def _caller(step: ToolStep) -> str:
     return f"{caller}, in step {step.step}"
 
 
-def _verdict(step: ToolStep) -> Iterator[Line]:
+def _verdict_lines(step: ToolStep) -> Iterator[Line]:
+    """Yield what the rules decided about the call, and what a person answered."""
     judged, answered = step.judged, step.answered
     if judged is None:
         ended = step.end is not None

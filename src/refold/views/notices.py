@@ -1,7 +1,7 @@
-"""One-line notices for the user: compactions, outside changes, unsent messages, warnings.
+"""One-line notices for the user: compactions, outside changes, unsent messages, warnings. Pure.
 
-The warnings after a turn are read from the journal, whatever the answer claims: whether the
-last command failed, and which files could not be written. Pure.
+The warnings after a turn are read from the journal and not from the model's answer: they say
+whether the last command failed and which files could not be written.
 """
 
 import os
@@ -29,17 +29,17 @@ NOTIFY_TOOL = "notify"
 NO_HOOKS = "There are no hooks here. `refold hooks list` says where yours go."
 _MAX_NAMED_FILES = 3
 _MAX_HOOK_CELLS = 40
-_MAX_UNSENT_CELLS = 60  # of unsent messages
+_MAX_UNSENT_CELLS = 60
 ESTIMATED_NOTICE = "The provider gave no usable token counts; numbers with ~ are estimates."
-# The person stopped the turn and knows why, or it only planned.
+# Outcomes without warnings: the person stopped the turn and knows why, or it only planned.
 _QUIET_OUTCOMES = ("interrupted", "cancelled", "plan_ready")
-_MAX_FILES = 5  # named one by one
+_MAX_FILES = 5  # more are only counted
 _MAX_REASON_CELLS = 200  # of a hook's failure
-_MAX_COMMAND_CHARS = 100  # also of a reason
+_MAX_COMMAND_CHARS = 100  # of a command or a reason
 
 
 def notification(entry: Entry, view: View) -> str:
-    """The message of a `notify` call that this event starts, or ""."""
+    """Return the message of a `notify` call that starts with this event; "" for other events."""
     if not isinstance(entry.event, Started):
         return ""
     call = view.conversation.call(entry.event.call_id)
@@ -53,41 +53,41 @@ def notification(entry: Entry, view: View) -> str:
 
 
 def hook_notice(event: HookRan) -> str:
-    """What a hook did, in a sentence; "" if it did not interfere.
+    """Return a sentence about the effect of a hook; "" if it had none.
 
-    A refusal of a call is shown with the call, but a failure of the hook is not.
+    A refusal is not described here, because the refused call shows it.
     """
-    of = f"The {event.on} hook `{cut(escape_to_one_line(event.hook), _MAX_HOOK_CELLS)}`"
-    changes = bytes(event.arguments) != b"null"
+    hook = f"The {event.on} hook `{cut(escape_to_one_line(event.hook), _MAX_HOOK_CELLS)}`"
+    changes_input = bytes(event.arguments) != b"null"
     match event.outcome:
         case "blocked" if event.by_failure:
             subject = "call" if event.on == "PreToolUse" else "message"
-            text = f"{of} failed, so the {subject} is refused: {event.reason}"
+            text = f"{hook} failed, so the {subject} is refused: {event.reason}"
         case "blocked" if event.on != "PreToolUse":
-            text = f"{of} blocked: {event.reason}"
+            text = f"{hook} blocked: {event.reason}"
         case "failed":
-            text = f"{of} failed: {event.reason}"
+            text = f"{hook} failed: {event.reason}"
         case "passed" if event.asks:
-            text = f"{of} wants you to be asked: {event.reason}"
-        case "passed" if changes:
-            text = f"{of} changed the input of the call."
+            text = f"{hook} wants you to be asked: {event.reason}"
+        case "passed" if changes_input:
+            text = f"{hook} changed the input of the call."
         case "passed" if event.context:
-            text = f"{of} added text for the model."
+            text = f"{hook} added text for the model."
         case _:
-            text = f"{of}: {event.notice}" if event.notice else ""
+            text = f"{hook}: {event.notice}" if event.notice else ""
             return escape_to_one_line(text)
     return escape_to_one_line(f"{text} {event.notice}".rstrip())
 
 
 def holder_ended_text(event: HolderEnded) -> str:
-    """A sentence that says which process had the session open and was killed."""
+    """Return a sentence about the process that was killed because it had the session open."""
     process = f"The process {event.pid} (`{escape_to_one_line(event.command)}`)"
     reason = f": {escape_to_one_line(event.reason)}" if event.reason else ""
     return f"{process} on {escape_to_one_line(event.host)} had this session open and was killed{reason}."
 
 
 def terminal_notice(event: TerminalStarted | TerminalEnded) -> str:
-    """A sentence on a terminal that the user opened in the page."""
+    """Return a sentence about a terminal that the user opened in the web page."""
     if isinstance(event, TerminalStarted):
         place = escape_to_one_line(event.directory)
         return f"Terminal {escape_to_one_line(event.shell)} opened in {place}."
@@ -101,22 +101,29 @@ def terminal_notice(event: TerminalStarted | TerminalEnded) -> str:
 
 
 def compaction_notice(event: Compacted, view: View, assumed_window: int) -> Line:
-    """A line on a compaction. `assumed_window` is the window if the model's is unknown."""
+    """Return a line about a compaction.
+
+    `assumed_window` is used for the size of the context window if it is unknown.
+    """
     count = event.dropped
     if not count and event.size_after >= event.size_before:
         return line("The conversation cannot be compacted further.", "dim")
     match event.kind:
         case "prune":
-            change = f"{count} old {_count_text('result', count)} became {_count_text('line', count)}"
+            change = (
+                f"{count} old {_plural('result', count)} became {_plural('line', count)}"
+            )
         case "full" if not count:
             change = "the longest results were cut"
         case "full":
-            change = f"{count} {_count_text('message', count)} became a summary"
+            change = f"{count} {_plural('message', count)} became a summary"
         case "trim":
             why = f" ({visible(event.reason)})" if event.reason else ""
-            change = f"{count} old {_count_text('message', count)} left out, without a summary{why}"
+            change = (
+                f"{count} old {_plural('message', count)} left out, without a summary{why}"
+            )
     before, after = (
-        _percent(size, view, assumed_window)
+        _window_percent(size, view, assumed_window)
         for size in (event.size_before, event.size_after)
     )
     style = "warn" if event.kind == "trim" else "dim"
@@ -125,35 +132,36 @@ def compaction_notice(event: Compacted, view: View, assumed_window: int) -> Line
 
 
 def external_edits_notice(files: Sequence[tuple[str, str]]) -> str:
+    """Return a sentence about changed files, given as pairs of path and kind of change."""
     named = ", ".join(
         f"{escape_to_one_line(os.path.basename(path))} ({kind})"
         for path, kind in files[:_MAX_NAMED_FILES]
     )
-    rest = (
-        f" and {len(files) - _MAX_NAMED_FILES} more"
-        if len(files) > _MAX_NAMED_FILES
-        else ""
-    )
+    more = len(files) - _MAX_NAMED_FILES
+    rest = f" and {more} more" if more > 0 else ""
     return f"Changed outside this session (the model is informed): {named}{rest}"
 
 
 def unsent_messages(view: View) -> Sequence[str]:
-    """Messages sent before an interrupt, which wait until the user continues."""
+    """Return the user's messages that were not delivered because the turn was stopped.
+
+    They wait until the user continues.
+    """
     waiting = (w for w in view.conversation.undelivered if w.seq < view.turn.stop_seq)
     return [w.said.text for w in waiting if w.said.sender == "person"]
 
 
 def was_stopped_unanswered(view: View) -> bool:
-    """Return True if the last turn was stopped before anything of its answer came."""
+    """Whether the last turn was stopped before any part of its answer arrived."""
     turn = view.turn
     begun = turn.seq or turn.steps or turn.answer or view.conversation.undelivered
     return turn.outcome == "interrupted" and not begun
 
 
 def unsent_notice(view: View) -> str:
-    """The unsent messages as a line with a hint, or "".
+    """Return a line with the unsent messages and a hint; "" if there is nothing to show.
 
-    Also "" if newer messages follow the interrupt: those are sent at once, with these.
+    After a newer message there is no notice: it starts a turn, which sends the others, too.
     """
     messages = unsent_messages(view)
     if not messages or is_redirected(view):
@@ -164,7 +172,7 @@ def unsent_notice(view: View) -> str:
 
 
 def is_redirected(view: View) -> bool:
-    """Whether a message that was sent after the interrupt starts the next turn."""
+    """Whether the user sent a message after the turn was stopped. It starts the next turn."""
     return any(
         w.seq > view.turn.stop_seq and w.said.sender == "person"
         for w in view.conversation.undelivered
@@ -172,7 +180,9 @@ def is_redirected(view: View) -> bool:
 
 
 def session_end_notice(view: View) -> str:
-    """The background commands that end when the session is left, or ""."""
+    """Return a sentence about the background commands that end with the session; "" without
+    any.
+    """
     named = ", ".join(
         f"{command.name} ({_shorten(command.started.command)})"
         for command in view.background.running
@@ -181,7 +191,7 @@ def session_end_notice(view: View) -> str:
 
 
 def waiting_commands(view: View) -> str:
-    """The `View.commands_to_await` by name, with their command lines, or ""."""
+    """Return the commands that the session awaits, by name and command line; "" without any."""
     return ", ".join(
         f"{command.name} ({_shorten(command.started.command)})"
         for command in view.commands_to_await
@@ -189,41 +199,41 @@ def waiting_commands(view: View) -> str:
 
 
 def answer_end_warnings(view: View) -> tuple[str, ...]:
-    """Warnings on background commands that end with the answer of a headless run."""
+    """Return a warning for each background command that is stopped when a headless run ends."""
     return tuple(
         f"{command.name} still ran and was stopped with the answer: {_shorten(command.started.command)}"
         for command in view.background.running
     )
 
 
-def _percent(size: int, view: View, assumed_window: int) -> str:
+def _window_percent(size: int, view: View, assumed_window: int) -> str:
+    """Return the share of the window that `size` characters and the prompt fill: "12%"."""
     window = view.conversation.system_prompt.window or assumed_window
     token_count = (size + view.conversation.prompt_size) / view.conversation.chars_per_token
     percent = 100 * token_count / window
     return f"{round(percent)}%" if percent >= 1 else "<1%"
 
 
-def _count_text(word: str, count: int) -> str:
+def _plural(word: str, count: int) -> str:
     return word if count == 1 else f"{word}s"
 
 
 def warnings(view: View) -> tuple[str, ...]:
-    """Sentences about the newest turn, without punctuation at their ends. Empty: nothing failed."""
+    """Return sentences about failures in the newest turn, without a period at the end."""
     if view.turn.outcome in _QUIET_OUTCOMES:
         return ()
     failed = view.failures.command
-    return (
-        *(escape_to_one_line(warning) for warning in view.failures.responses),
-        *([_command_warning(failed)] if failed else ()),
-        *_file_warnings(view),
-        *_encoding_warnings(view),
-    )
+    sentences = [escape_to_one_line(warning) for warning in view.failures.responses]
+    if failed:
+        sentences.append(_command_warning(failed))
+    return (*sentences, *_file_warnings(view), *_encoding_warnings(view))
 
 
 def hook_failures(view: View, event: str = "") -> Iterator[str]:
-    """Sentences about the hooks that failed in the newest turn, or about those of one event.
+    """Yield a sentence about each hook that failed in the newest turn.
 
-    For output that does not include the notice of each.
+    If `event` is not "", only hooks of that event are included. The sentences are for output
+    that does not show the notices of `hook_notice`.
     """
     for (on, name), why in view.failures.hooks.items():
         if on == event or not event:
@@ -232,6 +242,7 @@ def hook_failures(view: View, event: str = "") -> Iterator[str]:
 
 
 def _command_warning(failed: CommandFailure) -> str:
+    """Return a sentence about the last command. Without a code, it was stopped."""
     command = _shorten(failed.command)
     if failed.code is None:
         why = f" ({escape_to_one_line(failed.ended)})" if failed.ended else ""
@@ -264,16 +275,21 @@ def _shorten(text: str) -> str:
 
 
 def place_rebuilt_text(event: PlaceRebuilt) -> str:
-    """What a new place has, and what is lost."""
-    begins = f"{escape_to_one_line(event.place)} was lost and is another place now"
+    """Return a sentence about a workspace that was created again: its files, and what is lost."""
+    opening = f"{escape_to_one_line(event.place)} was lost and is another place now"
     if not event.place:
-        begins = "Another worker continues this session"
+        opening = "Another worker continues this session"
     if event.problem:
-        return f"{begins}; its files were not restored: {_shorten(event.problem)}"
-    if not event.restored:
-        return f"{begins}; the files that are there were not changed."
-    of = f" of event {event.checkpoint}" if event.checkpoint else ""
-    text = f"{begins}: {event.files} files of the checkpoint{of} were restored."
+        return f"{opening}; its files were not restored: {_shorten(event.problem)}"
+    of_event = f" of event {event.checkpoint}" if event.checkpoint else ""
+    text = f"{opening}; the files that are there were not changed."
+    if event.restored:
+        text = f"{opening}: {event.files} files of the checkpoint{of_event} were restored."
+    elif event.checkpoint and not event.place:
+        text = (
+            f"{opening}, which had it before: "
+            f"the files are those after the checkpoint{of_event}."
+        )
     if event.lost or event.calls:
         names = ", ".join(map(escape_to_one_line, event.lost[:_MAX_FILES]))
         more = len(event.lost) - _MAX_FILES
@@ -285,7 +301,10 @@ def place_rebuilt_text(event: PlaceRebuilt) -> str:
 
 
 def worktree_left_text(event: WorktreeLeft) -> str:
-    """The directory to which the session returned, and the outcome for the worktree."""
+    """Return a sentence about a worktree that the session has left.
+
+    It names the directory to which the session returned, and says if the worktree still exists.
+    """
     tree, directory = escape_to_one_line(event.tree), escape_to_one_line(event.directory)
     branch = (
         f"; its work is on the branch {escape_to_one_line(event.branch)}"

@@ -1,4 +1,4 @@
-"""The rules of a session and its recent refusals as a list to pick from. Pure."""
+"""A list to choose from: the permission rules of a session, and its recent refusals. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -7,7 +7,7 @@ from refold.values.messages import ToolCall
 from refold.values.modes import Mode, Verdict
 from refold.views.escape import escape_to_one_line
 from refold.views.picker import Picker, PickerItem, Stepper
-from refold.views.refusals import Refusal
+from refold.views.recent_refusals import Refusal
 from refold.views.styled import Line, Style
 from refold.views.wrap import cells, cut
 
@@ -20,14 +20,19 @@ _MIN_ABOUT_CELLS = 12
 
 
 class ShownRule(Protocol):
-    """A rule as it is listed; `source` is where it comes from."""
+    """A rule in the list. `source` is the file or the flag that sets it."""
 
     @property
     def verdict(self) -> Verdict: ...
     @property
-    def text(self) -> str: ...
+    def text(self) -> str:
+        """The rule without its verdict."""
+        ...
+
     @property
-    def source(self) -> str: ...
+    def source(self) -> str:
+        """The file or the flag that sets the rule."""
+        ...
 
 
 def permission_picker(
@@ -37,9 +42,10 @@ def permission_picker(
     label: Callable[[ToolCall], str],
     notes: Sequence[Line] = (),
 ) -> Picker:
-    """Return the list of rules, to pick from.
+    """Return the list of rules and of refused calls, with `notes` below it.
 
-    The ids are `ADD_ID`, those of `rule_id`, and `refused` with a call's id.
+    The id of the first item, which adds a rule, is `ADD_ID`. The id of a rule's item is that of
+    `rule_id`; the id of a refused call's item is "refused" and the id of the call.
     """
     items = [PickerItem(ADD_ID, lambda width: (("accent", "+ add a rule"),), "add a rule")]
     items += [
@@ -50,7 +56,9 @@ def permission_picker(
     ]
     for refusal in refusals:
         reason = escape_to_one_line(refusal.reason)
-        about = f"by you{f': {reason}' if reason else ''}" if refusal.by_user else reason
+        about = reason
+        if refusal.by_user:
+            about = f"by you: {reason}" if reason else "by you"
         items.append(
             _item(
                 f"{_REFUSED} {refusal.call.id}",
@@ -67,19 +75,22 @@ def permission_picker(
 
 
 def rule_id(rule: ShownRule) -> str:
-    """An id that is the same when the list is made again."""
+    """Return the id of a rule's item. It is the same each time that the list is made."""
     return f"{rule.verdict} {rule.text} {rule.source}"
 
 
 def refused_call(id_: str) -> str:
-    """The id of the call of a refusal in the list; "" for other ids."""
-    return id_.removeprefix(f"{_REFUSED} ") if id_.startswith(f"{_REFUSED} ") else ""
+    """Return the id of the call if `id_` is that of a refused call's item; otherwise ""."""
+    prefix = f"{_REFUSED} "
+    return id_.removeprefix(prefix) if id_.startswith(prefix) else ""
 
 
 def _item(id_: str, kind: str, style: Style, text: str, about: str) -> PickerItem:
+    """Return an item of the list, whose row shows its kind, its text and what it is about."""
     text, about = escape_to_one_line(text), escape_to_one_line(about)
 
     def row(width: int) -> Line:
+        """Return the row of an item. `about` is left out if too little width remains."""
         shown = cut(text, max(width - _KIND_CELLS, 1))
         left = width - _KIND_CELLS - cells(shown) - 2
         tail = f"  {cut(about, left)}" if left >= _MIN_ABOUT_CELLS else ""

@@ -1,6 +1,6 @@
-"""A list to pick from, which typing narrows: its state, what keys do to it, its rows. Pure.
+"""A list from which the user chooses, narrowed by typing: its state and its rows. Pure.
 
-The terminal reads the keys and draws; `console.list_prompt` uses it to ask.
+The terminal reads the keys and draws the rows; `console.list_prompt` asks with it.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,18 +11,19 @@ from msgspec.structs import replace
 
 from refold.views.styled import Line
 
-Search: TypeAlias = Callable[[str], frozenset[str]]  # the ids of further choices
+Search: TypeAlias = Callable[[str], frozenset[str]]  # returns the ids of further choices
 OnMove: TypeAlias = Callable[["Picker"], None]
 PICKER_KEYS = "Enter chooses · Esc leaves · type to narrow"
-_MAX_ROWS = 12  # however high the screen
+_MAX_ROWS = 12  # even on a higher screen
 _MIN_LIST_ROWS = 5  # of the list, beside a preview
 
 
 class PickerItem(Struct, frozen=True):
-    """A choice. `row` draws it for a width; `found_by` are words that a query may match.
+    """An item of the list. `row` draws it for a width. A query matches words in `found_by`.
 
-    `preview` returns the rows below the list while it is selected. `groups` are the values
-    of the dial at which it is in the list; none: it is in it at each.
+    `preview` returns rows that are shown below the list while the item is selected. `groups`
+    are the values of the dial (`Stepper`) with which the item is listed; if empty, it is always
+    listed.
     """
 
     id: str
@@ -33,9 +34,9 @@ class PickerItem(Struct, frozen=True):
 
 
 class CompletionItem(Struct, frozen=True):
-    """A completion: `text` replaces the last `instead_of` characters before the cursor.
+    """A completion. `text` replaces the `instead_of` characters before the cursor.
 
-    `shown` is its text in the list, if that differs.
+    `shown` is the text in the list, if it differs from `text`.
     """
 
     text: str
@@ -45,7 +46,7 @@ class CompletionItem(Struct, frozen=True):
 
 
 class Stepper(Struct, frozen=True):
-    """A value that the left and right keys change, such as the effort."""
+    """The dial of a list: a value, such as the effort, that the left and right keys change."""
 
     label: str
     values: tuple[str, ...]
@@ -57,7 +58,11 @@ class Stepper(Struct, frozen=True):
 
 
 class Picker(Struct, frozen=True):
-    """`matches`: ids that a search found for `query`; `sample`: rows below the list."""
+    """A list, and what is selected in it.
+
+    `at` is the index of the selected item among `items`. `matches` are the ids of items that a
+    search found for `query`. `sample` are rows that are always shown below the list.
+    """
 
     title: str
     choices: tuple[PickerItem, ...]
@@ -69,7 +74,9 @@ class Picker(Struct, frozen=True):
 
     @property
     def items(self) -> tuple[PickerItem, ...]:
-        """The items that contain each word of the query, then those found by a search."""
+        """The listed items: those that contain all words of the query, then those that a search
+        found.
+        """
         words, dial = self.query.casefold().split(), self.dial
         choices = tuple(
             c for c in self.choices if not c.groups or (dial and dial.value in c.groups)
@@ -78,7 +85,7 @@ class Picker(Struct, frozen=True):
             return choices
         named = [item for item in choices if _matches_words(item, words)]
         ids = {item.id for item in named}
-        hits = (c for c in choices if c.id in self.matches and c.id not in ids)
+        hits = (item for item in choices if item.id in self.matches and item.id not in ids)
         return (*named, *hits)
 
     @property
@@ -88,24 +95,31 @@ class Picker(Struct, frozen=True):
 
 
 def with_selection(picking: Picker, id_: str, dial: str = "") -> Picker:
-    """Select this choice, if it exists, with the dial at this value, if it has that."""
-    all_ = replace(picking, query="")
-    if all_.dial is not None and dial in all_.dial.values:
-        dial_index = all_.dial.values.index(dial)
-        all_ = replace(all_, dial=replace(all_.dial, at=dial_index))
-    ids = [item.id for item in all_.items]
-    return replace(all_, at=ids.index(id_)) if id_ in ids else picking
+    """Return the list with the item `id_` selected, the dial at `dial`, and no query.
+
+    If no item has the id, return the list unchanged. If the dial has no value `dial`, it is not
+    moved.
+    """
+    unfiltered = replace(picking, query="")
+    if unfiltered.dial is not None and dial in unfiltered.dial.values:
+        dial_index = unfiltered.dial.values.index(dial)
+        unfiltered = replace(unfiltered, dial=replace(unfiltered.dial, at=dial_index))
+    ids = [item.id for item in unfiltered.items]
+    return replace(unfiltered, at=ids.index(id_)) if id_ in ids else picking
 
 
 def with_query(picking: Picker, text: str) -> Picker:
-    """Change the query and select the first result."""
+    """Return the list with another query, and its first result selected."""
     if text == picking.query:
         return picking
     return replace(picking, query=text, at=0, matches=frozenset())
 
 
 def with_matches(picking: Picker, text: str, ids: frozenset[str]) -> Picker:
-    """Add the results of a search for `text`, unless the query has changed."""
+    """Return the list with the results `ids` of a search for `text`.
+
+    If the query is no longer `text`, return the list unchanged.
+    """
     if text != picking.query:
         return picking
     before = picking.selection
@@ -115,13 +129,13 @@ def with_matches(picking: Picker, text: str, ids: frozenset[str]) -> Picker:
 
 
 def move_selection(picking: Picker, steps: int) -> Picker:
-    """Move the selection by `steps`, within the list."""
+    """Return the list with the selection moved down by `steps` (up, if negative)."""
     last = len(picking.items) - 1
     return replace(picking, at=max(0, min(picking.at + steps, last)))
 
 
 def turn_dial(picking: Picker, steps: int) -> Picker:
-    """Turn the dial by `steps`, within its values."""
+    """Return the list with the dial moved by `steps`. It stops at its first and last value."""
     dial = picking.dial
     if dial is None:
         return picking
@@ -130,13 +144,16 @@ def turn_dial(picking: Picker, steps: int) -> Picker:
 
 
 def picker_rows(picking: Picker, width: int, height: int) -> list[Line]:
-    """The visible part of the list, the count, the dial, the preview, the sample."""
+    """Return the visible rows of the list, then its count, its dial, the preview and the
+    sample.
+    """
     shown, chosen = picking.items, picking.selection
     preview = chosen.preview(width) if chosen and chosen.preview else ()
     if len(preview) + _MIN_LIST_ROWS > height:
         preview = ()
     count = max(min(height - len(preview), _MAX_ROWS), 1)
     selected = min(picking.at, len(shown) - 1)
+    # The selected row is in the middle, except near the ends of the list.
     first = max(0, min(selected - count // 2, len(shown) - count))
     rows = [
         _row(item, width, selected=first + n == selected)
@@ -152,7 +169,7 @@ def picker_rows(picking: Picker, width: int, height: int) -> list[Line]:
 
 
 def rows_with_numbers(choices: Sequence[PickerItem], width: int) -> list[Line]:
-    """The list with numbers, for a terminal without cursor control."""
+    """Return the items with numbers, for a terminal without cursor control."""
     column_width = len(str(len(choices)))
     return [
         (("plain", f"{n:>{column_width}}  "), *item.row(width - column_width - 2))
@@ -166,12 +183,14 @@ def _matches_words(choice: PickerItem, words: Sequence[str]) -> bool:
 
 
 def _row(choice: PickerItem, width: int, *, selected: bool) -> Line:
-    mark = ("accent", "› ") if selected else ("plain", "  ")
     row = choice.row(width - 2)
-    return (mark, *((("strong", text) for _, text in row) if selected else row))
+    if selected:
+        return (("accent", "› "), *(("strong", text) for _, text in row))
+    return (("plain", "  "), *row)
 
 
 def _dial(dial: Stepper) -> Line:
+    """Return the row of a stepper, with an arrow on each side that has more values."""
     before = "← " if dial.at else "  "
     after = " →" if dial.at < len(dial.values) - 1 else ""
     return (

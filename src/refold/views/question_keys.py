@@ -1,24 +1,28 @@
-"""The table of states and keys of a question that waits for the user. Pure.
+"""Decides what each key does while a question waits for the user. Pure.
 
-`press_key` and `type_text` are the whole table; `server/pages/shared/question_keys.js` is the same
-in JavaScript, and both are tested against `tests/views/question_keys.json`. A question is in one
-of these states:
+`press_key` and `type_text` are the whole table; `server/pages/shared/question_keys.js` is the
+same in JavaScript, and both are tested against `tests/views/question_keys.json`. A question is
+in one of these states:
 
 - *draft*: the message that the user types has text. All text goes into it, and Enter sends it.
 - *busy*: there is no draft, but a key came within the last `CALM_SECONDS`, or the question has
-  not been shown for so long. Text begins a draft, and Enter does nothing.
-- *calm*: Enter gives the highlighted choice, `y` and `n` give theirs, a digit highlights one. Other
-  text begins a draft, or the answer itself where the question takes free text. Enter right after
-  such a digit gives its choice, however fast it follows.
-- *writing*: that answer has text. Enter gives it.
+  been shown for a shorter time than that. Text begins a draft, and Enter does nothing.
+- *calm*: Enter gives the highlighted choice, `y` and `n` give their choices, a digit highlights
+  a choice. Other text begins a draft, or the answer if the question takes free text. Right
+  after a digit, Enter gives the choice that the digit highlighted, even if the state is busy.
+- *writing*: the free text of the answer is not empty. Enter gives the answer.
 
-In a terminal, Tab gives the highlighted choice of a permission question with words for the model.
+At a permission question in a terminal, Tab also gives the highlighted choice, and then the user
+can write words for the model. Arrows highlight a choice whenever nothing is typed. No letter
+gives a choice that widens rights. The caller knows the text and the time; this module decides.
 
-Arrows highlight a choice whenever nothing is typed. No letter gives a choice that widens rights.
-Displays keep the text and the clock, and decide nothing about keys themselves.
+A question that a slash command asks takes one key, but ignores a key that follows another one
+within `CALM_SECONDS`: it may be a letter of a sentence that the user is still typing.
 
-Questions that a command asks take one key, but none that follows another within that time:
-letters of a sentence that is still being typed must not count as an answer.
+So text that is being typed never answers a question: half a word of a message must not run a
+command or change the mode. It is not enough to ignore keys for a moment after a question
+appears, because the sentence continues after that moment. A question cannot wait until the
+draft is sent, because that may never happen.
 """
 
 from typing import Literal, TypeAlias
@@ -31,16 +35,20 @@ from refold.views.wrap import wrap_line
 
 CALM_SECONDS = 0.7
 WAITING_NOTICE = "a question waits"
-MAX_DIGIT = 9  # the last that highlights a choice
-AMEND_MARK = "\t"  # before the id of a choice: with words for the model
+MAX_DIGIT = 9  # the highest digit that highlights a choice
+# In an answer before the id of a choice: the user also wants to write words for the model.
+AMEND_MARK = "\t"
 _MAX_ROW_CELLS = 76  # of choices in one row
-_CHOICE_INDENT_CELLS = 4  # of the second row of a choice
+_CHOICE_INDENT_CELLS = 4  # indent of the second row of a choice
 _ARROW_STEPS = {"up": -1, "left": -1, "down": 1, "right": 1}
 _LEAVE_KEYS = ("esc", "ctrl+c", "ctrl+d")
 
 
 class Choice(Struct, frozen=True):
-    """`id` is one letter; that of a choice that `widens` rights does not choose it."""
+    """A choice of a question. `id` is one letter; `widens` says that it gives further rights.
+
+    A choice that widens rights cannot be given by its letter.
+    """
 
     id: str
     label: str
@@ -48,16 +56,19 @@ class Choice(Struct, frozen=True):
 
     @property
     def direct(self) -> bool:
+        """Whether the letter of this choice gives it."""
         return self.id in ("y", "n") and not self.widens
 
 
 class Menu(Struct, frozen=True):
-    """The choices of a question, and the highlighted one, at first the first.
+    """The choices of a question, and the state of its keys.
 
-    `leave` says what Esc does. `free_text`: the answer may be text; `writing`: typed text
-    is that answer. `digit` has highlighted a choice; it becomes text if more text follows.
-    `send_leaves`: sending a message leaves the question for later. `amends`: Tab gives the
-    highlighted choice, too, with `AMEND_MARK` before it; the display then asks for words.
+    `selected` is the index of the highlighted choice. `leave` says what Esc does. With
+    `free_text`, the answer may be text; `writing` says that it is being typed. `digit` is the
+    digit that has just highlighted a choice; it becomes text if more text follows. With
+    `send_leaves`, sending a message postpones the question. With `amends`, Tab gives the
+    highlighted choice, too: the answer is then its id after `AMEND_MARK`, and the display asks
+    for words.
     """
 
     choices: tuple[Choice, ...] = ()
@@ -80,11 +91,12 @@ Action: TypeAlias = Literal[
 
 
 class Pressed(Struct, frozen=True):
-    """What a key does.
+    """The effect of a key: an action, and the menu after the key.
 
-    It answers with the choice `value` or with the written text; highlights another choice;
-    adds the text `value` to the draft or the answer; sends the draft; leaves the question;
-    edits the text, as it would without a question; or does nothing.
+    "answer" answers with the choice whose id is `value`, or with the typed text. "select"
+    highlights a choice. "draft" adds `value` to the draft, "write" adds it to the answer.
+    "send" sends the draft. "leave" leaves the question. "edit" lets the key edit the text, as
+    without a question. "wait" does nothing.
     """
 
     action: Action
@@ -93,14 +105,20 @@ class Pressed(Struct, frozen=True):
 
 
 class DraftMessage(Struct, frozen=True):
-    """The draft that the user sent while a question waited; `later`: for after the turn."""
+    """A message that the user sent while a question waited. With `later`, it waits for the
+    turn's end.
+    """
 
     words: str
     later: bool = False
 
 
 def press_key(menu: Menu, key: str, *, typed: bool, calm: bool) -> Pressed:
-    """Handle a named key, such as `enter`. `typed`: the draft or the answer has text."""
+    """Return the effect of a named key, such as `enter`.
+
+    `typed` says that the draft or the answer is not empty, `calm` that no key came within the
+    last `CALM_SECONDS`.
+    """
     if key in _LEAVE_KEYS:
         return Pressed("leave", _reset(menu))
     if typed:
@@ -112,14 +130,16 @@ def press_key(menu: Menu, key: str, *, typed: bool, calm: bool) -> Pressed:
     amends = key == "tab" and menu.amends
     if key != "enter" and not amends:
         return Pressed("edit", menu)
-    if not (calm or menu.digit) or not (menu.choices or menu.free_text):
+    may_answer = calm or menu.digit != ""
+    has_answer = bool(menu.choices) or menu.free_text
+    if not may_answer or not has_answer:
         return Pressed("wait", menu)
     value = menu.choices[menu.selected].id if menu.choices else ""
     return Pressed("answer", menu, f"{AMEND_MARK}{value}" if amends else value)
 
 
 def type_text(menu: Menu, text: str, *, typed: bool, calm: bool) -> Pressed:
-    """Handle typed or pasted text. `typed`: the draft or the answer has text already."""
+    """Return the effect of typed or pasted text. `typed` and `calm` are as in `press_key`."""
     if typed:
         return Pressed("write" if menu.writing else "draft", menu, text)
     if calm and not menu.digit:
@@ -142,28 +162,31 @@ def _digits(menu: Menu) -> tuple[str, ...]:
 
 
 def is_tall(menu: Menu) -> bool:
-    """Whether its choices are too long for one row, and stand below each other."""
+    """Whether the choices do not fit on one row, and are shown one below the other."""
     return sum(len(choice.label) + 9 for choice in menu.choices) > _MAX_ROW_CELLS
 
 
 def menu_line(menu: Menu, width: int, *, typed: bool, calm: bool) -> Line:
-    """The choices, in one row if they are short, broken at `width` cells.
+    """Return the choices as a line that is wrapped at `width` cells.
 
-    One is highlighted only while Enter would choose it.
+    A choice is highlighted only while Enter would give it.
     """
     indent = _CHOICE_INDENT_CELLS if is_tall(menu) else 0
     return wrap_line(_choices_line(menu, typed=typed, calm=calm), width, indent)
 
 
 def _choices_line(menu: Menu, *, typed: bool, calm: bool) -> Line:
-    drafts = typed and not menu.writing
-    open_ = (calm or bool(menu.digit)) and not drafts
+    """Return the choices as one line, and after them a warning or a hint about the keys."""
+    drafts = typed and not menu.writing  # the text is a message, not an answer
+    enter_answers = (calm or bool(menu.digit)) and not drafts
     between = "\n" if is_tall(menu) else " · "
     row: Line = ()
     for index, choice in enumerate(menu.choices):
-        highlighted = open_ and index == menu.selected
-        style: Style = "strong" if highlighted else "plain" if open_ else "dim"
-        mark = "› " if highlighted else "  " if is_tall(menu) else ""
+        highlighted = enter_answers and index == menu.selected
+        style: Style = "plain" if enter_answers else "dim"
+        mark = "  " if is_tall(menu) else ""
+        if highlighted:
+            style, mark = "strong", "› "
         letter = f" ({choice.id})" if choice.direct else ""
         before = between if row else ""
         row = (*row, ("dim", before), (style, f"{mark}{index + 1} {choice.label}{letter}"))
@@ -173,9 +196,11 @@ def _choices_line(menu: Menu, *, typed: bool, calm: bool) -> Line:
             *row,
             ("warn", f"{before}{WAITING_NOTICE}: Enter sends your message first "),
         )
-    if not open_ and not menu.writing:
+    if not enter_answers and not menu.writing:
         return (*row, ("warn", f"{before}{WAITING_NOTICE} "))
-    amend = "tab amend · " if menu.amends else ""
+    if not menu.leave:
+        return row
+    hint = "tab amend · " if menu.amends else ""
     if menu.choices and menu.free_text:
-        amend = "or type an answer · "
-    return (*row, ("dim", f"{before}{amend}esc {menu.leave} ")) if menu.leave else row
+        hint = "or type an answer · "
+    return (*row, ("dim", f"{before}{hint}esc {menu.leave} "))

@@ -1,10 +1,10 @@
-"""The questions that the user answers: may a call run, and what the model asks. Pure.
+"""Shows the questions to the user: whether a call may run, and what the model asks. Pure.
 
-A permission question shows the whole call and hides nothing: invisible characters are
-written out and counted, long runs of blanks are counted, long lines are wrapped and never
-cut. If a call is longer than the screen, its start and end are shown, and the rest on
-request. A call that changes files is shown as the diffs it would make, from the files as
-they are now. If these are not known, or not complete, its arguments are shown.
+A permission question shows the whole call and hides nothing. Invisible characters are escaped
+and counted, long runs of blanks are replaced by their number, and long lines are wrapped. If a
+call is longer than the screen, its start and end are shown, and the rest on request. If a call
+changes files, the diffs to the present files are shown; if these are unknown or incomplete, its
+arguments are shown.
 """
 
 import re
@@ -39,13 +39,13 @@ from refold.views.wrap import (
     wrap_words,
 )
 
-MAX_CALL_LINES = 60  # unless the user asks for all
-_MIN_CALL_LINES = 10  # however low the screen
-_OTHER_LINES = 8  # of a question, besides those of the call
-_MAX_PAIRED_LINES = 200  # compared word by word
-_OVERWRITE_TOOL = "write_file"  # replaces all of a file
+MAX_CALL_LINES = 60  # the user can ask for all
+_MIN_CALL_LINES = 10  # even on a lower screen
+_OTHER_LINES = 8  # lines of a question that are not lines of the call
+_MAX_PAIRED_LINES = 200  # old and new lines that are compared word by word
+_OVERWRITE_TOOL = "write_file"  # it replaces the whole file
 _REMARK_PATTERN = re.compile(r"^@@ [^-].* @@$", re.MULTILINE)  # marks an incomplete diff
-_PATCH_TOOL = "apply_patch"  # its argument has added and removed lines
+_PATCH_TOOL = "apply_patch"  # its argument contains added and removed lines
 _PATCH_STYLES: Mapping[str, Style] = {"+": "added", "-": "gone", "@": "hunk", "*": "hunk"}
 _EFFECT_PHRASES = {
     Effect.LOOK: "read this",
@@ -55,7 +55,7 @@ _EFFECT_PHRASES = {
     Effect.ASK: "ask you",
     Effect.SELF: "change the session",
 }
-# Reasons of `permissions` that are shorter for a user, who sees the command.
+# Short forms of reasons of `permissions`: the user sees the command itself.
 _NO_RULE_PATTERN = re.compile(
     r"no rule allows this command, and (?:(?!, in ).)* may do more than read(?:, in (`.*`))?"
 )
@@ -64,9 +64,10 @@ _NUMBERS_PATTERN = re.compile(r"\d+(?:[\s,;]+\d+)*")
 
 
 class CallToApprove(Struct, frozen=True):
-    """A call that the user is asked about; `reason` says why.
+    """A call about which the user is asked. `reason` says why.
 
-    `changes` are its changes to files. Their paths are shown relative to `directory`.
+    `changes` are the diffs that it would make to files. Paths are shown relative to
+    `directory`.
     """
 
     call: ToolCall
@@ -80,7 +81,11 @@ class CallToApprove(Struct, frozen=True):
 def permission_question(
     call: CallToApprove, width: int, *, max_lines: int = MAX_CALL_LINES
 ) -> list[Line]:
-    """The lines of the question, with at most `max_lines` of the call; 0: all."""
+    """Return the lines of a permission question.
+
+    If the call has more than `max_lines` lines, its middle is left out; with 0, it is shown in
+    full.
+    """
     body = _call_lines(call, width - 2)
     if max_lines:
         body = fold_lines(body, max_lines, "; v shows them all")
@@ -94,32 +99,38 @@ def permission_question(
 
 
 def _reason_to_show(call: CallToApprove) -> str:
-    """The reason, shortened: that no rule matched is the default, and hosts are shown below."""
+    """Return the part of the reason that the user must read, or "".
+
+    It does not say that no rule matched, which is the usual reason. It does not name the hosts
+    that `_condition_lines` shows.
+    """
     reason = call.reason.removeprefix(f"no rule allows {call.call.name} here")
     if call.manner is not None and call.manner.hosts:
         reason = _HOSTS_PATTERN.sub("", reason)
     first, separator, rest = reason.partition("; ")
-    if (match := _NO_RULE_PATTERN.fullmatch(first)) is None:
+    match = _NO_RULE_PATTERN.fullmatch(first)
+    if match is None:
         return reason
-    return f"no rule covers {match[1]}{separator}{rest}" if match[1] else rest
+    commands = match[1]  # those without a rule, if the reason names them
+    return f"no rule covers {commands}{separator}{rest}" if commands else rest
 
 
 def subagent_lines(name: str) -> list[Line]:
-    """A line that names the asking subagent; none for the session's own agent."""
+    """Return a line with the name of the subagent that asks; [] if `name` is ""."""
     return [(("accent", f"{escape_to_one_line(name)} asks:"),)] if name else []
 
 
 def is_folded(call: CallToApprove, width: int, *, max_lines: int = MAX_CALL_LINES) -> bool:
-    """Whether the call has more than `max_lines` lines."""
+    """Whether the call has more than `max_lines` lines, so that some are left out."""
     return len(_call_lines(call, width - 2)) > max_lines
 
 
 def _headline(call: CallToApprove) -> str:
-    """The question in one line: "Edit src/app.py?" if the change is known."""
+    """Return the question in one line, such as "Edit src/app.py?" if the change is known."""
     match call.changes:
         case ():
             effect = _EFFECT_PHRASES[call.tool.effect] if call.tool else "do this"
-            if call.call.name.startswith("mcp__"):  # its effect is not known
+            if call.call.name.startswith("mcp__"):  # its effect is unknown
                 effect = "be called"
             return f"May {escape_to_one_line(call.call.name)} {effect}?"
         case (diff,):
@@ -129,12 +140,13 @@ def _headline(call: CallToApprove) -> str:
 
 
 def _call_lines(call: CallToApprove, width: int) -> list[Line]:
-    """The changes of the call, and its arguments if the changes do not show everything."""
+    """Return the diffs of the call, and also its arguments if these diffs are not complete."""
     rows = list(_changes(call, width))
-    if rows and not any(_REMARK_PATTERN.search(diff.text) for diff in call.changes):
+    is_incomplete = any(_REMARK_PATTERN.search(diff.text) for diff in call.changes)
+    if rows and not is_incomplete:
         return rows
     values = _remaining_arguments(arguments(call.call), call.manner)
-    return [*rows, *_body(call.call.name, values, call.tool, width)]
+    return [*rows, *_argument_rows(call.call.name, values, call.tool, width)]
 
 
 def _verb(tool: str, diff: Diff) -> str:
@@ -148,7 +160,7 @@ def _name(diff: Diff, directory: str) -> str:
 
 
 def _changes(call: CallToApprove, width: int) -> Iterator[Line]:
-    """Each file that would change, its count of lines and its diff."""
+    """Yield for each file that would change its numbers of lines and its diff."""
     for diff in call.changes:
         rows = diff.text.split("\n") if diff.text else []
         name = _name(diff, call.directory)
@@ -158,84 +170,81 @@ def _changes(call: CallToApprove, width: int) -> Iterator[Line]:
 
 
 def _count_line(diff: Diff) -> Line:
-    come, gone = diff.counts
-    lines = " line" if gone + come == 1 else " lines"
+    added, removed = diff.counts
+    lines = " line" if added + removed == 1 else " lines"
     return (
-        ("added", f"+{come:,}"), ("dim", " "), ("gone", f"-{gone:,}"), ("dim", lines),
+        ("added", f"+{added:,}"), ("dim", " "), ("gone", f"-{removed:,}"), ("dim", lines),
     )  # fmt: skip
 
 
 def max_call_lines(height: int) -> int:
-    """The maximum number of lines of a call on a screen of this height; 0: unknown.
+    """Return how many lines of a call a question shows on a screen of `height` rows.
 
-    The first line must stay on the screen, or the start of the call goes unread.
+    `height` 0 means that it is unknown. So few lines are shown that the first one stays on the
+    screen.
     """
-    return (
-        max(min(MAX_CALL_LINES, height - _OTHER_LINES), _MIN_CALL_LINES)
-        if height
-        else MAX_CALL_LINES
-    )
+    if not height:
+        return MAX_CALL_LINES
+    return max(min(MAX_CALL_LINES, height - _OTHER_LINES), _MIN_CALL_LINES)
 
 
 def _remaining_arguments(
     values: dict[str, object], conditions: RunConditions | None
 ) -> dict[str, object]:
-    """The arguments without `network` and `hosts`, if the sandbox line shows them."""
-    is_shown = conditions is not None and isinstance(values.get("network", False), bool)
-    known = (
-        ("network", "hosts")
-        if conditions is not None and conditions.hosts
-        else ("network",)
-    )
-    return {k: v for k, v in values.items() if not (is_shown and k in known)}
+    """Return the arguments without `network` and `hosts` if `_condition_lines` shows them."""
+    if conditions is None or not isinstance(values.get("network", False), bool):
+        return values
+    shown = ("network", "hosts") if conditions.hosts else ("network",)
+    return {name: value for name, value in values.items() if name not in shown}
 
 
-def _body(
+def _argument_rows(
     name: str, values: dict[str, object], tool: Tool | None, width: int
 ) -> Iterator[Line]:
-    left = dict(values)
-    main = left.pop(tool.subject, None) if tool else None
+    """Yield the rows of a call's arguments: the main one, and then the others with their names."""
+    remaining = dict(values)
+    main = remaining.pop(tool.subject, None) if tool else None
     if tool and main is not None:
-        a_name = tool.subject == tool.path  # and names stand on one line
-        text = escape_to_one_line(_text(main)) if a_name else _text(main)
+        is_path = tool.subject == tool.path  # a path fits on one line
+        text = escape_to_one_line(_text(main)) if is_path else _text(main)
         if name == _PATCH_TOOL:
-            yield from _patch(text, width)
+            yield from _patch_rows(text, width)
         elif tool.effect is Effect.RUN:
-            yield from _code(text, tool.subject, width)
+            yield from _code_rows(text, tool.subject, width)
         else:
-            yield from _block(text, width, "accent")
-    match name, left:
+            yield from _block_rows(text, width, "accent")
+    match name, remaining:
         case "edit_file", {"old": str(old), "new": str(new), **rest}:
-            left = rest
-            yield from _change_rows(old, new, width)
+            remaining = rest
+            yield from _replacement_rows(old, new, width)
         case "write_file", {"content": str(content), **rest}:
-            left = rest
-            yield from _block(content, width, "added", "+")
+            remaining = rest
+            yield from _block_rows(content, width, "added", "+")
         case "notebook_edit", {"source": str(source), **rest}:
-            left = rest
-            yield from _block(source, width, "added", "+")
+            remaining = rest
+            yield from _block_rows(source, width, "added", "+")
         case "multi_edit", {"edits": list(), **rest}:
-            yield from _edits(cast("list[object]", left["edits"]), width)
-            left = rest
+            yield from _edit_rows(cast("list[object]", remaining["edits"]), width)
+            remaining = rest
         case _:
             pass
-    for key, value in left.items():
+    for key, value in remaining.items():
         text = _text(value)
         if "\n" in text:
             yield line(f"{escape_to_one_line(key)}:", "dim")
-            yield from _block(text, width, "plain", "  ")
+            yield from _block_rows(text, width, "plain", "  ")
         else:
-            yield from _block(f"{escape_to_one_line(key)}: {text}", width, "plain")
+            yield from _block_rows(f"{escape_to_one_line(key)}: {text}", width, "plain")
 
 
-def _block(text: str, width: int, style: Style, before: str = "") -> Iterator[Line]:
+def _block_rows(text: str, width: int, style: Style, before: str = "") -> Iterator[Line]:
     for row in _show_hidden(text).removesuffix("\n").split("\n"):
         for part in wrap_code(line(row, style), width - len(before)):
             yield tuple(join_pieces([(style, before), *part]))
 
 
-def _code(text: str, subject: str, width: int) -> Iterator[Line]:
-    """A command line, or a program in Python, in its colours."""
+def _code_rows(text: str, subject: str, width: int) -> Iterator[Line]:
+    """Yield the highlighted rows of a command line or of a Python program."""
     from refold.views.highlight import Highlighter
 
     highlighter = Highlighter("bash" if subject == "command" else "python")
@@ -247,31 +256,29 @@ def _show_hidden(text: str) -> str:
     return collapse_padding(expand_tabs(escape_hidden(text)))
 
 
-def _change_rows(old: str, new: str, width: int) -> Iterator[Line]:
-    """Old lines and new ones; equal lines at both ends are shown once."""
+def _replacement_rows(old: str, new: str, width: int) -> Iterator[Line]:
+    """Yield the removed lines and then the added ones. Equal lines at both ends come only once."""
     gone, come = old.split("\n"), new.split("\n")
     first = _common_prefix_length(gone, come)
     last = _common_prefix_length(gone[first:][::-1], come[first:][::-1])
     before = [_show_hidden(row) for row in gone[first : len(gone) - last]]
     after = [_show_hidden(row) for row in come[first : len(come) - last]]
     pairs = [
-        highlight_changes(a, b)
+        highlight_changes(a, b) or (line(a, "gone"), line(b, "added"))
         for a, b in zip(before[:_MAX_PAIRED_LINES], after, strict=False)
     ]
     for row in gone[:first]:
-        yield from _block(row, width, "dim", " ")
-    for index, row in enumerate(before):
-        pair = pairs[index] if index < len(pairs) else None
-        yield from _rows_with_sign(
-            ("gone", "-"), pair[0] if pair else line(row, "gone"), width
-        )
-    for index, row in enumerate(after):
-        pair = pairs[index] if index < len(pairs) else None
-        yield from _rows_with_sign(
-            ("added", "+"), pair[1] if pair else line(row, "added"), width
-        )
+        yield from _block_rows(row, width, "dim", " ")
+    old_rows = [old_row for old_row, _ in pairs]
+    old_rows += [line(row, "gone") for row in before[len(pairs) :]]
+    for row in old_rows:
+        yield from _rows_with_sign(("gone", "-"), row, width)
+    new_rows = [new_row for _, new_row in pairs]
+    new_rows += [line(row, "added") for row in after[len(pairs) :]]
+    for row in new_rows:
+        yield from _rows_with_sign(("added", "+"), row, width)
     for row in gone[len(gone) - last :]:
-        yield from _block(row, width, "dim", " ")
+        yield from _block_rows(row, width, "dim", " ")
 
 
 def _rows_with_sign(sign: Piece, row: Line, width: int) -> Iterator[Line]:
@@ -279,27 +286,31 @@ def _rows_with_sign(sign: Piece, row: Line, width: int) -> Iterator[Line]:
         yield (sign, *part)
 
 
-def _edits(edits: list[object], width: int) -> Iterator[Line]:
+def _edit_rows(edits: list[object], width: int) -> Iterator[Line]:
+    """Yield the rows of edits. An edit without the texts `old` and `new` is shown as it is."""
     for edit in edits:
         match edit:
             case {"old": str(old), "new": str(new)}:
-                yield from _change_rows(old, new, width)
+                yield from _replacement_rows(old, new, width)
                 fields = cast("dict[str, object]", edit)
                 if extra := {k: v for k, v in fields.items() if k not in ("old", "new")}:
                     texts = (
                         f"{escape_to_one_line(k)}: {_text(v)}" for k, v in extra.items()
                     )
-                    yield from _block(", ".join(texts), width, "plain")
+                    yield from _block_rows(", ".join(texts), width, "plain")
             case _:
-                yield from _block(_text(edit), width, "plain")
+                yield from _block_rows(_text(edit), width, "plain")
 
 
-def _patch(patch: str, width: int) -> Iterator[Line]:
+def _patch_rows(patch: str, width: int) -> Iterator[Line]:
     for row in patch.split("\n"):
-        yield from _block(row, width, _PATCH_STYLES.get(row[:1], "plain"))
+        yield from _block_rows(row, width, _PATCH_STYLES.get(row[:1], "plain"))
 
 
 def _condition_lines(call: CallToApprove, width: int) -> Iterator[Line]:
+    """Yield lines about the sandbox, the network and the protected files that a command can
+    use.
+    """
     manner = call.manner
     if manner is None:
         return
@@ -310,7 +321,7 @@ def _condition_lines(call: CallToApprove, width: int) -> Iterator[Line]:
             (style, f"network: {_reachable_text(manner)}"),
         )
         yield from hard_wrap(scope, width)
-    else:  # a warning at the start explained a weak sandbox
+    else:  # a warning at the start of refold explained why the sandbox is weak
         yield from wrap_words(
             "no full sandbox: it sees your keys, and the network is not shut off",
             width,
@@ -325,6 +336,7 @@ def _condition_lines(call: CallToApprove, width: int) -> Iterator[Line]:
 
 
 def _remarks(values: dict[str, object], reason: str, width: int) -> Iterator[Line]:
+    """Yield a warning if the call has hidden characters, and the reason for the question."""
     unseen = [character for text in _texts(values) for character in hidden_characters(text)]
     if unseen:
         count = len(unseen)
@@ -343,6 +355,7 @@ def _reachable_text(conditions: RunConditions) -> str:
 
 
 def _texts(value: object) -> Iterator[str]:
+    """Yield all texts in a JSON value, also the keys of its objects."""
     match value:
         case str():
             yield value
@@ -368,7 +381,7 @@ def _common_prefix_length(old: list[str], new: list[str]) -> int:
 def question_lines(
     question: AskedQuestion, number: int, count: int, width: int
 ) -> list[Line]:
-    """The question of the model, with numbered options."""
+    """Return the lines of a question that the model asks, with numbered options."""
     which = f" ({number} of {count})" if count > 1 else ""
     rows = expand_tabs(visible(question.question)).split("\n")
     return [
@@ -377,13 +390,17 @@ def question_lines(
         *(
             row
             for index, option in enumerate(question.options, 1)
-            for row in _option(index, option, width)
+            for row in _option_rows(index, option, width)
         ),
     ]
 
 
 def option_menu(question: AskedQuestion) -> Menu:
-    """The options as choices for arrows and digits; none if several can be chosen, or too many."""
+    """Return a menu whose choices are the options.
+
+    It has no choices if the user may choose several options, or if there are more than
+    `MAX_DIGIT`.
+    """
     options = () if question.many or len(question.options) > MAX_DIGIT else question.options
     choices = (
         Choice(
@@ -396,7 +413,7 @@ def option_menu(question: AskedQuestion) -> Menu:
 
 
 def answer_hint(question: AskedQuestion) -> str:
-    """What can be typed."""
+    """Return a hint on what the user can type."""
     if not question.options:
         return "your answer (Enter for none)"
     last = len(question.options)
@@ -406,20 +423,24 @@ def answer_hint(question: AskedQuestion) -> str:
 
 
 def parse_answer(typed: str, question: AskedQuestion) -> str | None:
-    """The answer in the words of the options. None if a number names no option."""
+    """Return the typed text, or the names of the options whose numbers it contains.
+
+    Return None if a number names no option, or if there are several and only one may be chosen.
+    """
     words = typed.strip()
     if not question.options or not _NUMBERS_PATTERN.fullmatch(words):
         return words
     numbers = [int(digits) for digits in re.findall(r"\d+", words)]
-    known = all(1 <= number <= len(question.options) for number in numbers)
-    if not known or (len(numbers) > 1 and not question.many):
+    if not all(1 <= number <= len(question.options) for number in numbers):
+        return None
+    if len(numbers) > 1 and not question.many:
         return None
     return ", ".join(
         question.options[number - 1].label for number in dict.fromkeys(numbers)
     )
 
 
-def _option(number: int, option: Option, width: int) -> Iterator[Line]:
+def _option_rows(number: int, option: Option, width: int) -> Iterator[Line]:
     yield (("accent", f"  {number} "), ("plain", escape_to_one_line(option.label)))
     if option.about:
         for row in wrap_words(escape_to_one_line(option.about), width - 4, "dim"):

@@ -1,6 +1,6 @@
-"""The points of a session that can be rewound to, and a preview of a rewind. Pure.
+"""Shows the points to which a session can be rewound, and what a rewind would change. Pure.
 
-`session.rewind` does it.
+`session.rewind` performs a rewind.
 """
 
 import time
@@ -21,7 +21,7 @@ from refold.views.wrap import cells, cut
 RewindScope: TypeAlias = Literal["conversation", "files", "both"]
 DriftRule: TypeAlias = Literal["refuse", "keep", "overwrite"]
 _MAX_PREVIEW_FILES = 30  # named in a preview
-_BAR_CELLS = 12  # for the changed lines of a file
+_BAR_CELLS = 12  # the longest bar, for the file with the most changed lines
 _CHANGE_LABELS: dict[str, tuple[Style, str]] = {
     "created": ("added", "restored"),
     "deleted": ("gone", "deleted"),
@@ -30,49 +30,60 @@ _CHANGE_LABELS: dict[str, tuple[Style, str]] = {
 
 
 class RewindPlan(Struct, frozen=True):
-    """What a rewind to before `seq` does. `mark` 0 or no `checkpoint`: no change there."""
+    """What a rewind to before the event `seq` restores.
+
+    If `mark` is 0, it does not change the conversation. If `checkpoint` is None, it does not
+    change files.
+    """
 
     seq: int
     what: RewindScope
-    mark: int = 0  # of the conversation
+    mark: int = 0  # the conversation is restored to before this event
     checkpoint: Checkpoint | None = None
-    stays: tuple[str, ...] = ()  # directories with later changes that are not rewound
+    stays: tuple[str, ...] = ()  # directories with later changes, which are not rewound
 
 
 class RewindPreview(Struct, frozen=True):
-    """What would happen to the files, and which changes of others would be lost."""
+    """What a rewind would change in the files, and which changes by other programs would be
+    lost.
+    """
 
     plan: RewindPlan
     changes: tuple[FileChange, ...] = ()
-    drift: tuple[str, ...] = ()  # changed outside the session
-    left_alone: tuple[str, ...] = ()  # repositories added since then
+    drift: tuple[str, ...] = ()  # files that changed outside of the session
+    left_alone: tuple[str, ...] = ()  # repositories that were added since the checkpoint
 
 
 class RewindReport(Struct, frozen=True):
-    """What was done. A rewind to before `undo` reverts it."""
+    """The result of a rewind. To undo it, rewind to before the event `undo`."""
 
     preview: RewindPreview
-    files: int = 0
+    files: int = 0  # the number of restored files
     undo: int = 0  # 0: nothing changed
 
 
 class RewindPoint(RewindTarget, frozen=True):
-    """A point to rewind to. `files` is the number of files changed until the next one; None if
-    unknown.
+    """A point to which the session can be rewound.
+
+    `files` is the number of files changed until the next point; None if unknown.
     """
 
     files: int | None = None
-    in_conversation: bool = True  # False: the conversation was rewound to before it
+    # False: an earlier rewind removed it from the conversation.
+    in_conversation: bool = True
 
 
 def point_lines(steps: Sequence[RewindPoint], width: int) -> list[Line]:
-    """One line for each point: number, time, message, number of changed files."""
+    """Return a line for each point: event number, time, message, number of changed files."""
     column_width = max((len(str(step.seq)) for step in steps), default=0)
     return [_point_line(step, column_width, width) for step in steps]
 
 
 def point_picker(steps: Sequence[RewindPoint]) -> Picker:
-    """A picker at the newest point. Its dial chooses what to restore."""
+    """Return a list of the points to choose from. The newest is selected.
+
+    The dial chooses what is rewound: the conversation, the files or both.
+    """
     width = max((len(str(step.seq)) for step in steps), default=0)
     items = tuple(
         PickerItem(str(step.seq), partial(_point_line, step, width), step.text)
@@ -85,7 +96,7 @@ def point_picker(steps: Sequence[RewindPoint]) -> Picker:
 
 
 def drift_picker() -> Picker:
-    """A picker of what a rewind does with files that other programs changed."""
+    """Return a list of what to do with files that other programs have changed."""
     texts: Mapping[str, str] = {
         "keep": "rewind, and leave those files as they are",
         "overwrite": "rewind those files, too, and lose the changes",
@@ -99,20 +110,17 @@ def drift_picker() -> Picker:
 
 
 def preview_lines(preview: RewindPreview, directory: str, width: int) -> list[Line]:
-    """What a rewind would change, file by file. Paths below `directory` are relative."""
+    """Return lines about what a rewind would change, file by file.
+
+    Paths below `directory` are shown relative to it.
+    """
     lines: list[Line] = []
     if preview.plan.mark:
-        lines.append(
-            (
-                (
-                    "plain",
-                    f"This rewinds the conversation to before event {preview.plan.seq}.",
-                ),
-            )
-        )
+        seq = preview.plan.seq
+        lines.append(line(f"This rewinds the conversation to before event {seq}."))
     if preview.plan.what != "conversation" and not preview.changes:
-        lines.append((("plain", "No file has to change."),))
-    widest = max((_lines(change) for change in preview.changes), default=0)
+        lines.append(line("No file has to change."))
+    widest = max((_changed_lines(change) for change in preview.changes), default=0)
     shown = preview.changes[:_MAX_PREVIEW_FILES]
     names = [_name(change.path, directory) for change in shown]
     column_width = min(max(map(cells, names), default=0), max(width - 36, 20))
@@ -128,7 +136,8 @@ def preview_lines(preview: RewindPreview, directory: str, width: int) -> list[Li
         )
     if left := len(preview.drift[_MAX_PREVIEW_FILES:]):
         lines.append(line(f"  … and {left} more", "warn"))
-    for path in preview.plan.stays if preview.plan.what != "conversation" else ():
+    left_as_they_are = () if preview.plan.what == "conversation" else preview.plan.stays
+    for path in left_as_they_are:
         stays = (
             f"It worked in {escape_to_one_line(path)} since, where files stay as they are."
         )
@@ -140,24 +149,25 @@ def preview_lines(preview: RewindPreview, directory: str, width: int) -> list[Li
 
 
 def report_text(report: RewindReport, command: str) -> str:
-    """What was done, in a sentence or two. `command` rewinds to an event."""
+    """Return a sentence about the result of a rewind. `command` is the command that undoes it."""
     if not report.undo:
         return "Nothing had to change."
     conversation_text = "The conversation was rewound" if report.preview.plan.mark else ""
-    files = f"{_count(report.files)} restored" if report.preview.changes else ""
+    files = f"{_files_text(report.files)} restored" if report.preview.changes else ""
     result = ", ".join(part for part in (conversation_text, files) if part)
     return f"{result}. To undo this: {command}"
 
 
 def summary(changes: Sequence[FileChange]) -> str:
-    """The number of files and lines."""
+    """Return a text with the numbers of changed files and lines."""
     added = sum(change.added or 0 for change in changes)
     removed = sum(change.removed or 0 for change in changes)
     verb = "changes" if len(changes) == 1 else "change"
-    return f"{_count(len(changes))} {verb}, +{added} -{removed} lines"
+    return f"{_files_text(len(changes))} {verb}, +{added} -{removed} lines"
 
 
 def _point_line(step: RewindPoint, column_width: int, width: int) -> Line:
+    """Return the row of a point: event number, time, text, and the number of changed files."""
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(step.at))
     style: Style = "plain" if step.in_conversation else "dim"
     match step.kind:
@@ -167,7 +177,7 @@ def _point_line(step: RewindPoint, column_width: int, width: int) -> Line:
             text = f"(the conversation was rewound to event {step.to})"
         case "restored":
             text = f"(the files were restored to event {step.to})"
-    after = f"  {_count(step.files)} changed" if step.files else ""
+    after = f"  {_files_text(step.files)} changed" if step.files else ""
     if not step.in_conversation:
         after += "  rewound"
     head = f"{step.seq:>{column_width}}  {when}  "
@@ -177,6 +187,7 @@ def _point_line(step: RewindPoint, column_width: int, width: int) -> Line:
 
 
 def _change_line(change: FileChange, name: str, column_width: int, widest: int) -> Line:
+    """Return the row of a changed file. It has a bar if the changed lines are counted."""
     style, verb = _CHANGE_LABELS[change.kind]
     padded = name + " " * (column_width - cells(name))
     head: Line = ((style, f"  {padded}  {verb:<10}"),)
@@ -184,15 +195,21 @@ def _change_line(change: FileChange, name: str, column_width: int, widest: int) 
         return (*head, ("dim", "  bytes"))
     if not (change.added or change.removed) and change.kind == "changed":
         return (*head, ("dim", "  only whether it can be run"))
-    scale = min(1.0, _BAR_CELLS / widest) if widest else 0.0
-    plus, minus = (
-        round(n * scale + 0.499) if n else 0 for n in (change.added, change.removed)
-    )
+    plus, minus = _bar_cells(change.added, widest), _bar_cells(change.removed, widest)
     count = f"  +{change.added} -{change.removed} "
     return (*head, ("dim", count), ("added", "+" * plus), ("gone", "-" * minus))
 
 
-def _lines(change: FileChange) -> int:
+def _bar_cells(count: int, widest: int) -> int:
+    """Return the length of the bar for `count` changed lines, rounded up.
+
+    `widest` is the largest number of changed lines in any file.
+    """
+    scale = min(1.0, _BAR_CELLS / widest) if widest else 0.0
+    return round(count * scale + 0.499) if count else 0
+
+
+def _changed_lines(change: FileChange) -> int:
     return (change.added or 0) + (change.removed or 0)
 
 
@@ -200,5 +217,5 @@ def _name(path: str, directory: str) -> str:
     return escape_to_one_line(relative_name(path, directory))
 
 
-def _count(files: int | None) -> str:
+def _files_text(files: int | None) -> str:
     return "1 file" if files == 1 else f"{files} files"

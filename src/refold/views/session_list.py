@@ -1,4 +1,4 @@
-"""Sessions in a list: a line or a document for each, search results, rows of a picker. Pure.
+"""Lists sessions: as lines, as JSON documents, as search results, or to choose from. Pure.
 
 The catalogue finds the sessions.
 """
@@ -22,35 +22,44 @@ _OPEN_STATE = "open"
 _ANSWER_ROWS = 3  # in a preview
 _MIN_TITLE_CELLS = 20
 _MODEL_CELLS = 18
-_MIN_USAGE_CELLS = 76  # narrower rows of the picker have no usage
+_MIN_USAGE_CELLS = 76  # narrower rows of the picker show no usage
 
 
 def card_line(card: Card, width: int, *, everywhere: bool) -> str:
-    """One line: id, time, status, name and title, whether it is a fork, tags."""
+    """Return a line about a session: id, time, state, name and title, "(fork)", tags.
+
+    With `everywhere`, the line also has the directory of the session. A narrow line has no
+    time.
+    """
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(card.changed))
     directory = f"  {escape_to_one_line(card.about.directory)}" if everywhere else ""
     fork = " (fork)" if card.about.forked[0] else ""
     tags = fork + "".join(f" #{escape_to_one_line(tag)}" for tag in card.about.tags)
     start = f"{card.id}  {when}  {state(card):<12} "
-    if width - len(start) - cells(tags) < _MIN_TITLE_CELLS:  # no room for the time
+    if width - len(start) - cells(tags) < _MIN_TITLE_CELLS:  # too narrow for the time
         start = f"{card.id}  {state(card):<12} "
     left = max(width - len(start) - cells(tags) - cells(directory), _MIN_TITLE_CELLS)
     return f"{start}{cut(display_name(card), left)}{tags}{directory}".rstrip()
 
 
 def display_name(card: Card) -> str:
-    """Name and title."""
+    """Return "name: title"; only one of them if the other is ""."""
     name, title = escape_to_one_line(card.about.name), escape_to_one_line(card.about.title)
-    return f"{name}: {title}" if name and title else name or title
+    if name and title:
+        return f"{name}: {title}"
+    return name or title
 
 
 def state(card: Card) -> str:
+    """Return "damaged", "open" (also before the first turn), or the outcome of the last turn."""
     if card.damage:
         return "damaged"
-    return _OPEN_STATE if card.open or not card.outcome else card.outcome
+    if card.open or not card.outcome:
+        return _OPEN_STATE
+    return card.outcome
 
 
-# What a person needs to know of a session in a list, whatever its turns are called.
+# What a list of sessions says of each, in fewer words than there are outcomes of a turn.
 Activity: TypeAlias = Literal["waiting", "running", "done", "failed", "stopped", "cut_off"]
 _ACTIVITY_BY_OUTCOME: dict[str, Activity] = {
     "plan_ready": "waiting", "failed": "failed", "stuck": "failed", "denied": "failed",
@@ -59,25 +68,32 @@ _ACTIVITY_BY_OUTCOME: dict[str, Activity] = {
 
 
 def activity(card: Card, *, cut_off: bool, asks: bool) -> Activity:
-    """`cut_off`: its process exited in a turn; `asks`: it or a subagent waits for a person."""
+    """Return the activity of a session.
+
+    `cut_off` says that its process exited during a turn, `asks` that it waits for a person.
+    """
     if card.damage:
         return "failed"
     if card.open:
-        return "cut_off" if cut_off else "waiting" if asks else "running"
+        if cut_off:
+            return "cut_off"
+        return "waiting" if asks else "running"
     return _ACTIVITY_BY_OUTCOME.get(card.outcome, "done")
 
 
 class ForkSource(Struct, frozen=True):
-    """The session that was forked, and its last event in the copy."""
+    """The session of which a fork is a copy, and the last event that was copied."""
 
     source: str
     event: int
 
 
 class SessionDocument(Struct, frozen=True, kw_only=True):
-    """A session in a list. Servers add whether it is open: `held_by` names the process that has it,
-    `cut_off` says that its process exited in a turn, and `open_here` that this server has
-    it; and its `activity`.
+    """A session in a list.
+
+    Servers add whether it is open: `held_by` names the process that has it open, `cut_off`
+    says that its process exited in a turn, `open_here` that this server has it open; and
+    its `activity`.
     """
 
     id: str
@@ -93,7 +109,7 @@ class SessionDocument(Struct, frozen=True, kw_only=True):
     events: int = 0
     damage: str = ""
     usage: Usage = Usage()
-    cost: float | None = None  # US dollars; null: a price is not known
+    cost: float | None = None  # US dollars; None: a price is not known
     children: int = 0
     cost_below: float | None = None
     model: str = ""
@@ -108,13 +124,14 @@ class SessionDocument(Struct, frozen=True, kw_only=True):
 class SessionsChanged(
     Struct, frozen=True, kw_only=True, tag_field="type", tag="sessions_changed"
 ):
-    """Sessions of the list that are new or have changed, and the ids of those that are gone."""
+    """Sessions that are new in the list or have changed, and the ids of removed ones."""
 
     changed: Sequence[SessionDocument] = ()
     gone: Sequence[str] = ()
 
 
 def session_document(card: Card) -> SessionDocument:
+    """Return the JSON document of a session in a list."""
     about = card.about
     source, seq = about.forked
     return SessionDocument(
@@ -128,7 +145,7 @@ def session_document(card: Card) -> SessionDocument:
 
 
 def hit_lines(hits: Sequence[Hit], width: int, *, bold: bool) -> Iterator[str]:
-    """Search results, grouped by session, the best session first."""
+    """Yield lines with search results, grouped by session. `hits` has the best result first."""
     for group in group_by_session(hits):
         yield card_line(group[0].card, width, everywhere=False)
         for hit in group:
@@ -137,15 +154,18 @@ def hit_lines(hits: Sequence[Hit], width: int, *, bold: bool) -> Iterator[str]:
 
 
 def group_by_session(hits: Iterable[Hit]) -> Sequence[Sequence[Hit]]:
-    """The hits grouped by session, in the order of each session's first hit."""
-    by = dict[str, list[Hit]]()
+    """Return the hits in groups by session. The groups are in the order of their first hits."""
+    groups = dict[str, list[Hit]]()
     for hit in hits:
-        by.setdefault(hit.card.id, []).append(hit)
-    return list(by.values())
+        groups.setdefault(hit.card.id, []).append(hit)
+    return list(groups.values())
 
 
 class SearchHit(Struct, frozen=True):
-    """A message that contains the words. `marked` are the positions of the matches in `text`."""
+    """A message that contains the words of a search.
+
+    `marked` has the start and the end of each match in `text`.
+    """
 
     session_id: str
     seq: int
@@ -159,6 +179,7 @@ class SearchHit(Struct, frozen=True):
 
 
 def search_hit(hit: Hit) -> SearchHit:
+    """Return a search result with the positions of its matches."""
     about = hit.card.about
     text = hit.snippet.replace(MATCH_START, "").replace(MATCH_END, "")
     return SearchHit(
@@ -168,7 +189,7 @@ def search_hit(hit: Hit) -> SearchHit:
 
 
 def _snippet(snippet: str, width: int, *, bold: bool) -> str:
-    """A snippet on one line that fits `width`; matches are bold."""
+    """Return the snippet on one line, cut to `width` cells. With `bold`, matches are bold."""
     pieces, left = list[str](), width
     marked = False
     for piece in _split(" ".join(snippet.split())):
@@ -184,7 +205,7 @@ def _snippet(snippet: str, width: int, *, bold: bool) -> str:
 
 
 def _spans(snippet: str) -> Iterator[tuple[int, int]]:
-    """Start and end of each match."""
+    """Yield the start and the end of each match, as positions in the text without its marks."""
     offset = first = 0
     for piece in _split(snippet):
         if piece == MATCH_START:
@@ -196,6 +217,7 @@ def _spans(snippet: str) -> Iterator[tuple[int, int]]:
 
 
 def _split(snippet: str) -> Iterator[str]:
+    """Yield the marks of matches in a snippet, and the texts before, between and after them."""
     for n, part in enumerate(snippet.split(MATCH_START)):
         if n:
             yield MATCH_START
@@ -207,30 +229,35 @@ def _split(snippet: str) -> Iterator[str]:
 
 
 def session_picker(cards: Iterable[Card], now: float) -> Picker:
-    """Sessions are found by name, title, tags and id. `cards` are the newest first."""
+    """Return a list of sessions to choose from. A query matches name, title, tags and id.
+
+    `cards` has the newest session first.
+    """
 
     def to_item(card: Card) -> PickerItem:
+        """Return a session as an item of the list. It is found by name, title, id and tags."""
         about = card.about
         found_by = " ".join((about.name, about.title, card.id, *about.tags))
         preview = partial(_preview, card) if card.asked else None
         return PickerItem(card.id, partial(_row, card, now), found_by, preview)
 
-    return Picker("Resume which session?", (*map(to_item, cards),))
+    return Picker("Resume which session?", tuple(map(to_item, cards)))
 
 
 def _preview(card: Card, width: int) -> list[Line]:
-    """The last message of a session, and the first rows of the last answer."""
+    """Return rows with the last message of a session and the beginning of the last answer."""
     message = escape_to_one_line(" ".join(card.asked.split()))
     rows: list[Line] = [(), (("person", cut(f"  › {message}", width)),)]
     answer_rows = [row for row in visible(card.answer).split("\n") if row.strip()][
         :_ANSWER_ROWS
     ]
-    # A constant height, so that the list does not move.
+    # Each preview has the same height, so that the list does not move.
     answer_rows += [""] * (_ANSWER_ROWS - len(answer_rows))
     return [*rows, *((("dim", cut(f"    {row}", width)),) for row in answer_rows)]
 
 
 def _row(card: Card, now: float, width: int) -> Line:
+    """Return the row of a session in the list to choose from."""
     when = f"{_format_age(now - card.changed):>6}  "
     outcome = state(card)
     tail = "" if outcome == "answered" else f"  {outcome}"
@@ -246,7 +273,7 @@ def _row(card: Card, now: float, width: int) -> Line:
 
 
 def _usage_columns(card: Card) -> str:
-    """Messages, cost and model, in columns."""
+    """Return the number of messages, the cost and the model, in columns."""
     count = count_with_noun(card.messages, "message")
     spent = card.spent + card.below
     model = escape_to_one_line(card.about.model or card.model).rpartition("/")[2]
@@ -254,6 +281,7 @@ def _usage_columns(card: Card) -> str:
 
 
 def _format_age(seconds: float) -> str:
+    """Return how long ago something was, such as "3 h"."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
             return f"{int(seconds // size)} {unit}"

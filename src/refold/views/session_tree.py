@@ -1,7 +1,7 @@
-"""A session and its subagents: agent, status, progress, usage. Pure.
+"""Shows a session and its subagents as a tree: agent, status, progress, usage. Pure.
 
-As lines that fit the screen, and as a document; docs/reference/tree.md describes its fields.
-`node_detail` shows one node in full, and `timeline` every span.
+The tree is shown as lines or as a JSON document; docs/reference/tree.md describes its fields.
+`node_detail` shows one node in full, `timeline` shows every span.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,8 +30,9 @@ from refold.views.number_format import duration, spent_row
 from refold.views.styled import Line, Piece, Style
 from refold.views.wrap import cells, cut
 
-# The outcome of the newest turn, or: no message yet; a turn is running; a turn waits for a
-# person; the process died in a turn; nothing is known.
+# The outcome of the newest turn, or a state. new: no message came yet; running: a turn is
+# running; waiting: a turn waits for a person; cut_off: the process exited in a turn;
+# missing: nothing is known.
 Status: TypeAlias = Outcome | Literal["new", "running", "waiting", "cut_off", "missing"]
 Labels: TypeAlias = Callable[[ToolCall], str]
 _UNDER_WAY = ("running", "waiting")
@@ -40,14 +41,17 @@ _MAX_TITLE_CHARS = 400  # in a document; a line shows what fits
 
 
 class TreeRow(Struct, frozen=True):
-    """A node as it is shown. `total` and `all_leaves` include all nodes below it."""
+    """A node of the tree, as it is shown. `leaves` counts the model calls that its code made.
+
+    `total` and `all_leaves` include all nodes below it.
+    """
 
     node: Node
     spans: Activity
     status: Status
     title: str
     seconds: float
-    activity: str  # what an open turn does at this moment
+    activity: str  # what its open turn does now, or ""
     leaves: LeafCounts
     total: Spent
     all_leaves: LeafCounts
@@ -63,40 +67,39 @@ class TreeRow(Struct, frozen=True):
 
 
 def tree_row(node: Node, now: float, label: Labels) -> TreeRow:
-    """Return the node and its subagents with status and usage at the time `now`.
+    """Return a node and all nodes below it, with status and usage at the time `now`.
 
     `label` describes a call in one line.
     """
     below = tuple(tree_row(child, now, label) for child in node.children)
-    did = activity_of(node.entries)
-    own = leaf_counts(did)
-    state = node_status(node)
+    spans = activity_of(node.entries)
+    own_leaves = leaf_counts(spans)
+    status = node_status(node)
     return TreeRow(
         node=node,
-        spans=did,
-        status=state,
+        spans=spans,
+        status=status,
         title=title_of(node),
-        seconds=seconds_of(node, did, now),
-        activity=current_activity(node.view, did, label) if state in _UNDER_WAY else "",
-        leaves=own,
+        seconds=seconds_of(node, spans, now),
+        activity=current_activity(node.view, spans, label) if status in _UNDER_WAY else "",
+        leaves=own_leaves,
         total=sum((child.total for child in below), node.spent),
-        all_leaves=sum((child.all_leaves for child in below), own),
+        all_leaves=sum((child.all_leaves for child in below), own_leaves),
         below=below,
     )
 
 
 def node_status(node: Node) -> Status:
-    view, end = node.view, node.child.end if node.child else None
+    """Return the outcome of the node's newest turn, or one of the states that `Status` lists."""
+    view = node.view
+    end = node.child.end if node.child else None
     if not node.entries:
         return end.outcome if end else "missing"
     if view.turn.seq:
         if not node.written:
             return "cut_off"
-        return (
-            "waiting"
-            if view.conversation.waiting_calls or view.children.asks
-            else "running"
-        )
+        waits = view.conversation.waiting_calls or view.children.asks
+        return "waiting" if waits else "running"
     return view.turn.outcome or (end.outcome if end else "new")
 
 
@@ -111,7 +114,10 @@ def title_of(node: Node) -> str:
 
 
 def seconds_of(node: Node, spans: Activity, now: float) -> float:
-    """The duration of a node's turns; an open turn counts until now."""
+    """Return the duration of the node's turns. A running turn counts until `now`.
+
+    If its process has exited, the turn counts until the last entry.
+    """
     if spans.since is None:
         return spans.seconds
     until = now if node.written else spans.last
@@ -119,34 +125,36 @@ def seconds_of(node: Node, spans: Activity, now: float) -> float:
 
 
 def current_activity(view: View, spans: Activity, label: Labels) -> str:
-    """The current activity of the open turn: a question, a running call or a model call."""
+    """Return what the running turn does: it waits for a person, runs calls, or calls the model.
+
+    Return "" if it does none of these.
+    """
     if asked := view.conversation.waiting_calls:
         return f"waits for a person: {label(asked[0].call)}"
     if asks := view.children.asks:
         return f"{asks[0].child} waits for a person: {label(asks[0].call)}"
-    running = [
-        c
-        for c in (*view.conversation.nested, *view.conversation.calls)
-        if c.stage == "started"
-    ]
+    calls = (*view.conversation.nested, *view.conversation.calls)
+    running = [call for call in calls if call.stage == "started"]
     if running:
         others = f" and {len(running) - 1} more" if len(running) > 1 else ""
         return f"{label(running[0].call)}{others}"
-    open_ = [leaf for leaf in spans.leaves if leaf.end is None]
-    if open_:
-        return f"{len(open_)} model calls by code are running"
+    open_leaves = [leaf for leaf in spans.leaves if leaf.end is None]
+    if open_leaves:
+        return f"{len(open_leaves)} model calls by code are running"
     return "the model is called" if view.turn.open_request else ""
 
 
 def tree_lines(
     root: TreeRow, width: int, *, every_leaf: bool = False, symbols: bool = True
 ) -> list[Line]:
-    """Return a line or more for each node; `symbols` false: only ASCII."""
+    """Return the lines of all nodes, and the total. If `symbols` is false, they have only
+    ASCII.
+    """
     lines = [cut_line(row, width) for row in _node_lines(root, "", "", every_leaf, symbols)]
     if not root.below:
         return lines
     counted = f"{root.sessions} sessions"
-    asked = _leaves(root.all_leaves)
+    asked = _leaves_text(root.all_leaves)
     parts = [counted, *([asked] if asked else []), spent_row(root.total)]
     return [*lines, cut_line((("strong", f"in all  {' · '.join(parts)}"),), width)]
 
@@ -159,7 +167,7 @@ class TotalUsed(Used, frozen=True, kw_only=True):
 
 
 class LeafDocument(Used, frozen=True, kw_only=True):
-    """A side call, without its answer. `call` is the call whose code made it."""
+    """A model call that the code of the tool call `call` made, without its answer."""
 
     address: str
     status: str
@@ -175,7 +183,10 @@ class LeafDocument(Used, frozen=True, kw_only=True):
 
 
 class TreeDocument(Used, frozen=True, kw_only=True):
-    """A node of the tree. `total` is of it and all below it; `type` is in the root only."""
+    """A node of the tree.
+
+    `total` includes all nodes below it; only the root has a `type`.
+    """
 
     type: Literal["tree"] | UnsetType = UNSET
     address: str
@@ -185,7 +196,7 @@ class TreeDocument(Used, frozen=True, kw_only=True):
     status: Status
     title: str
     steps: int
-    calls: int  # of tools
+    calls: int  # number of tool calls
     leaves: LeafCounts
     seconds: float
     activity: str
@@ -196,7 +207,7 @@ class TreeDocument(Used, frozen=True, kw_only=True):
 
 
 def tree_document(root: TreeRow, *, every_leaf: bool = False) -> TreeDocument:
-    """`root` and all nodes below it."""
+    """Return the JSON document of `root` and all nodes below it."""
     leaves = [leaf_document(root.node, leaf) for leaf in root.spans.leaves]
     below = [tree_document(row, every_leaf=every_leaf) for row in root.below]
     document = row_document(root)
@@ -204,7 +215,7 @@ def tree_document(root: TreeRow, *, every_leaf: bool = False) -> TreeDocument:
 
 
 def row_document(row: TreeRow) -> TreeDocument:
-    """A node without those below it."""
+    """Return the JSON document of a node, without the nodes below it."""
     node = row.node
     return TreeDocument(
         address=node.address, session_id=node.session, agent=row.agent,
@@ -220,6 +231,7 @@ def row_document(row: TreeRow) -> TreeDocument:
 
 
 def leaf_document(node: Node, leaf: SideCall) -> LeafDocument:
+    """Return the JSON document of a leaf."""
     end = leaf.end
     return LeafDocument(
         address=f"{node.address}/{leaf.id}", status=span_state(side_call_outcome(leaf), node),
@@ -233,13 +245,14 @@ def leaf_document(node: Node, leaf: SideCall) -> LeafDocument:
 
 
 def span_state(end: str, node: Node) -> str:
-    """The result of a span; without one, "running" or "cut_off"."""
+    """Return `end`, the outcome of a span; "running" or "cut_off" if it is ""."""
     if end:
         return end
     return "running" if node.written and node.view.turn.seq else "cut_off"
 
 
 def style_of(state: str) -> Style:
+    """Return the style of a status or an outcome. The style of any other word is a warning."""
     if state in _GOOD_STATES:
         return "good"
     if state in _UNDER_WAY:
@@ -250,9 +263,12 @@ def style_of(state: str) -> Style:
 def _node_lines(
     row: TreeRow, prefix: str, indent: str, every_leaf: bool, symbols: bool
 ) -> Iterator[Line]:
-    """The lines of a node; `prefix` and `indent` are the tree's lines drawn before them."""
-    last, other, under = ("└─ ", "├─ ", "│  ") if symbols else ("`- ", "|- ", "|  ")
-    stem = indent + (under if row.below else "   ")
+    """Yield the lines of a node and of the nodes below it.
+
+    The first line begins with `prefix`, all others with `indent`: they draw the branches.
+    """
+    last_branch, branch, bar = ("└─ ", "├─ ", "│  ") if symbols else ("`- ", "|- ", "|  ")
+    stem = indent + (bar if row.below else "   ")
     yield _head(row, prefix)
     yield (("dim", stem), ("dim", _usage_text(row)))
     if row.activity:
@@ -261,19 +277,20 @@ def _node_lines(
         yield (("dim", stem), ("bad", f"damaged: {escape_to_one_line(row.node.damage)}"))
     if every_leaf:
         for leaf in row.spans.leaves:
-            yield (("dim", stem), *_leaf(row.node, leaf))
+            yield (("dim", stem), *_leaf_pieces(row.node, leaf))
     for number, child in enumerate(row.below, start=1):
-        end = number == len(row.below)
+        is_last = number == len(row.below)
         yield from _node_lines(
             child,
-            indent + (last if end else other),
-            indent + ("   " if end else under),
+            indent + (last_branch if is_last else branch),
+            indent + ("   " if is_last else bar),
             every_leaf,
             symbols,
         )
 
 
 def _head(row: TreeRow, prefix: str) -> Line:
+    """Return the first line of a node: its name, agent, status and title."""
     name = row.node.name
     if row.node.child is None:
         name = f"{name}  {escape_to_one_line(row.node.session)}"
@@ -285,11 +302,12 @@ def _head(row: TreeRow, prefix: str) -> Line:
 
 
 def _usage_text(row: TreeRow) -> str:
+    """Return the numbers of steps and calls, the usage and the duration of a node."""
     parts = [
         _count_text(len(row.spans.steps), "step"),
         _count_text(len(row.spans.calls), "call"),
     ]
-    if asked := _leaves(row.leaves):
+    if asked := _leaves_text(row.leaves):
         parts.append(asked)
     parts.append(spent_row(row.node.spent))
     if row.seconds:
@@ -297,15 +315,16 @@ def _usage_text(row: TreeRow) -> str:
     return " · ".join(parts)
 
 
-def _leaves(leaves: LeafCounts) -> str:
-    """As in: leaves 48 done, 2 failed. Empty if there are none."""
+def _leaves_text(leaves: LeafCounts) -> str:
+    """Return a text like "leaves 48 done, 2 failed"; "" if there are no leaves."""
     counts = ((leaves.done, "done"), (leaves.failed, "failed"), (leaves.open, "open"))
     text = ", ".join(f"{count} {label}" for count, label in counts if count)
     remembered = f" ({leaves.remembered} remembered)" if leaves.remembered else ""
     return f"leaves {text}{remembered}" if text else ""
 
 
-def _leaf(node: Node, leaf: SideCall) -> Iterator[Piece]:
+def _leaf_pieces(node: Node, leaf: SideCall) -> Iterator[Piece]:
+    """Yield the parts of a leaf's row: id, outcome, model, time, prompt and failure."""
     end = leaf.end
     outcome = span_state(side_call_outcome(leaf), node)
     model = (end.model if end else "") or leaf.reserved.model
@@ -327,7 +346,7 @@ def _count_text(count: int, word: str) -> str:
 
 
 def cut_line(line: Line, width: int) -> Line:
-    """Cut the line to `width` cells, from its end."""
+    """Return the line cut to `width` cells."""
     left, pieces = width, list[Piece]()
     for style, text in line:
         part = cut(text, left)

@@ -1,6 +1,6 @@
-"""Settings as lines: key, value and source.
+"""Shows settings as lines: key, value, and the place where it is set.
 
-`config` computes them and hides secrets.
+`config` computes the values and hides secrets.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,37 +11,47 @@ from refold.views.escape import escape_to_one_line
 
 
 class LayerValue(Struct, frozen=True):
-    """The value in one layer, as TOML, and the place where it is set."""
+    """The value of a setting in one layer, as TOML, and the place where it is set."""
 
     value: str
     where: str
 
 
 class Setting(Struct, frozen=True):
-    """`says` has the values of all layers; the last one wins, or `adds`: they add up."""
+    """A setting. `layer_values` are its values in all layers that set it.
+
+    The last of these values wins; with `adds`, they are combined instead.
+    """
 
     key: str
     value: str
-    says: tuple[LayerValue, ...] = ()
+    layer_values: tuple[LayerValue, ...] = ()
     adds: bool = False
 
     @property
     def where(self) -> str:
-        if self.adds and self.says:
-            return ", ".join(dict.fromkeys(say.where for say in self.says))
-        return self.says[-1].where if self.says else "default"
+        """The place where the value is set (several if it is combined), or "default"."""
+        if self.adds and self.layer_values:
+            return ", ".join(dict.fromkeys(layer.where for layer in self.layer_values))
+        return self.layer_values[-1].where if self.layer_values else "default"
 
 
 def setting_lines(settings: Iterable[Setting], *, whole: bool) -> Iterator[str]:
-    """A line for each setting; with `whole`, the values of other layers below it."""
+    """Yield a line for each setting.
+
+    With `whole`, lines with the values of its layers follow: those that were combined, or those
+    that another one replaced.
+    """
     for setting in settings:
         yield f"{setting.key} = {_line(setting.value, setting.where)}"
         if not whole:
             continue
         if setting.adds:
-            yield from (f"    of them {_line(s.value, s.where)}" for s in setting.says)
+            yield from (
+                f"    of them {_line(s.value, s.where)}" for s in setting.layer_values
+            )
         else:
-            others = reversed(setting.says[:-1])
+            others = reversed(setting.layer_values[:-1])
             yield from (f"    instead of {_line(s.value, s.where)}" for s in others)
 
 

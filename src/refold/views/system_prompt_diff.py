@@ -1,4 +1,4 @@
-"""The differences between two system prompts, with model and tools, in words. Pure."""
+"""Describes how two system prompts differ, including their models and tools. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,18 +11,24 @@ _VALUE_FIELDS = ("agent", "model", "window", "max_output", "effort")
 def differences(
     before: SystemPromptSet, after: SystemPromptSet, part_names: Sequence[str] = ()
 ) -> Sequence[str]:
-    """A short sentence for each difference.
+    """Return a short sentence for each difference.
 
-    With `part_names`, just these parts of the system text, and "tools".
+    With `part_names`, only these parts of the text are compared, and the tools if "tools" is
+    among them.
     """
     if part_names:
         named = [name for name in _differing_parts(before, after) if name in part_names]
-        tools = _tools(before, after) if "tools" in part_names else ()
+        tools = _tool_differences(before, after) if "tools" in part_names else ()
         return (*(_part_text(name, before, after) for name in named), *tools)
-    return (*_values(before, after), *_system(before, after), *_tools(before, after))
+    return (
+        *_value_differences(before, after),
+        *_text_differences(before, after),
+        *_tool_differences(before, after),
+    )
 
 
-def _values(before: SystemPromptSet, after: SystemPromptSet) -> Iterator[str]:
+def _value_differences(before: SystemPromptSet, after: SystemPromptSet) -> Iterator[str]:
+    """Yield a text for each setting that differs, and for the schema of the answer."""
     for name in _VALUE_FIELDS:
         was, is_ = getattr(before, name), getattr(after, name)
         if was != is_:
@@ -31,7 +37,8 @@ def _values(before: SystemPromptSet, after: SystemPromptSet) -> Iterator[str]:
         yield "the schema of the answer differs"
 
 
-def _system(before: SystemPromptSet, after: SystemPromptSet) -> Iterator[str]:
+def _text_differences(before: SystemPromptSet, after: SystemPromptSet) -> Iterator[str]:
+    """Yield a text for each differing part, or one about the size if no part differs."""
     if before.system == after.system:
         return
     changed = _differing_parts(before, after)
@@ -52,20 +59,21 @@ def _part_text(name: str, before: SystemPromptSet, after: SystemPromptSet) -> st
 
 
 def _size(was: int, is_: int) -> str:
+    """Return `is_`, the new number of characters; as "20 others" if it is the same as before."""
     return f"{is_} others" if was == is_ else str(is_)
 
 
-def _tools(before: SystemPromptSet, after: SystemPromptSet) -> Iterator[str]:
-    was, are = ({tool.name: tool for tool in prompt.tools} for prompt in (before, after))
+def _tool_differences(before: SystemPromptSet, after: SystemPromptSet) -> Iterator[str]:
+    """Yield texts that name the removed, the added and the changed tools, if there are any."""
+    was = {tool.name: tool for tool in before.tools}
+    are = {tool.name: tool for tool in after.tools}
     gone = ", ".join(name for name in was if name not in are)
     new = ", ".join(name for name in are if name not in was)
     other = ", ".join(name for name in was if name in are and was[name] != are[name])
-    yield from (
-        f"{words}: {names}"
-        for words, names in (
-            ("removed tools", gone),
-            ("added tools", new),
-            ("tools with a changed description", other),
-        )
-        if names
-    )
+    for words, names in (
+        ("removed tools", gone),
+        ("added tools", new),
+        ("tools with a changed description", other),
+    ):
+        if names:
+            yield f"{words}: {names}"

@@ -1,6 +1,7 @@
-"""All spans of a session tree in the order of time: node, duration, result. Pure.
+"""Lists all spans of a session tree by time: node, duration and outcome of each. Pure.
 
-A span is a model step, a tool call, a leaf or a subagent. `node_detail` shows one in full.
+A span is a model step, a tool call, a side call (such as a summary) or a subagent.
+`node_detail` shows one span in full.
 """
 
 import time
@@ -27,12 +28,15 @@ from refold.views.session_tree import Labels, cut_line, span_state, style_of
 from refold.views.styled import Line
 from refold.views.wrap import cells
 
-_MAX_TEXT_CHARS = 500  # characters
-_MAX_ADDRESS_CELLS = 28  # cells
+_MAX_TEXT_CHARS = 500
+_MAX_ADDRESS_CELLS = 28
 
 
 class TimelineRow(Struct, frozen=True):
-    """A span and its node. `seconds` None: it has no end, and its process has exited."""
+    """A span and its node.
+
+    `seconds` is None if the span has not ended and its process has exited.
+    """
 
     node: str
     address: str
@@ -43,44 +47,50 @@ class TimelineRow(Struct, frozen=True):
     at: float
     seconds: float | None
     outcome: str
-    answers: int  # of models
+    answers: int  # number of model responses
     usage: Usage
-    cost: float | None  # US dollars; null: a price is not known
-    within: str = ""  # the call whose code did it
+    cost: float | None  # US dollars; None: a price is not known
+    within: str = ""  # the call whose code made the span, or ""
 
 
 def timeline(root: Node, now: float, label: Labels) -> list[TimelineRow]:
-    """The spans of a node and all nodes below it, in the order in which they began."""
+    """Return the spans of a node and of all nodes below it, ordered by the time when they
+    began.
+    """
     rows = [
         timeline_row(span, node, now, label)
         for node in walk(root)
         for span in activity_of(node.entries).spans
     ]
-    return sorted(rows, key=lambda each: each.at)  # at the same moment: parents first
+    # The sort is stable: of spans that began at the same moment, parents come first.
+    return sorted(rows, key=lambda row: row.at)
 
 
 def slowest(rows: Sequence[TimelineRow], count: int) -> list[TimelineRow]:
+    """Return the `count` rows with the longest durations, the longest first."""
     timed = [row for row in rows if row.seconds is not None]
-    return sorted(timed, key=lambda each: each.seconds or 0.0, reverse=True)[:count]
+    return sorted(timed, key=lambda row: row.seconds or 0.0, reverse=True)[:count]
 
 
 def timeline_lines(rows: Sequence[TimelineRow], width: int) -> Iterator[Line]:
-    column_width = min(
+    address_width = min(
         _MAX_ADDRESS_CELLS, max((cells(row.address) for row in rows), default=0)
     )
     for row in rows:
-        yield _line(row, column_width, width)
+        yield _line(row, address_width, width)
 
 
 def outcome_of(span: Span, node: Node) -> str:
+    """Return the outcome of a span; "running", "waiting" or "cut_off" if it has not ended."""
     match span:
         case ModelStep(end=end):
             return span_state(_response_outcome(end), node)
         case ToolStep(end=end):
+            if end:
+                return end.outcome
+            state = span_state("", node)
             waits = any(c.call.id == span.id for c in node.view.conversation.waiting_calls)
-            open_ = span_state("", node)
-            waiting = "waiting" if waits and open_ == "running" else open_
-            return end.outcome if end else waiting
+            return "waiting" if waits and state == "running" else state
         case SideCall():
             return span_state(side_call_outcome(span), node)
         case SubagentRun(end=end):
@@ -88,6 +98,7 @@ def outcome_of(span: Span, node: Node) -> str:
 
 
 def _response_outcome(end: ModelAnswered | ModelFailed | None) -> str:
+    """Return the outcome of a model call; "" if it has not ended."""
     if end is None:
         return ""
     if isinstance(end, ModelFailed):
@@ -96,14 +107,17 @@ def _response_outcome(end: ModelAnswered | ModelFailed | None) -> str:
 
 
 def began_at(span: Span) -> float:
-    """When a span began: a call when it started, not when the model made it."""
+    """Return the time when a span began.
+
+    A tool call begins when it runs, not when the model requested it.
+    """
     if isinstance(span, ToolStep) and span.started is not None:
         return span.started
     return span.at
 
 
 def timeline_row(span: Span, node: Node, now: float, label: Labels) -> TimelineRow:
-    """The row of a span of this node, whose entries are not read."""
+    """Return the row of a span of this node, without reading the entries of the node."""
     outcome, began = outcome_of(span, node), began_at(span)
     until = span.ended
     if until is None and outcome != "cut_off":
@@ -129,7 +143,7 @@ def timeline_row(span: Span, node: Node, now: float, label: Labels) -> TimelineR
 
 
 def _kind_name_and_text(span: Span, label: Labels) -> tuple[str, str, str]:
-    """The kind of a span, the name of its model, tool or agent, and its text."""
+    """Return the kind of a span, the name of its model, tool or agent, and its text."""
     match span:
         case ModelStep(end=end):
             model = end.model if end else ""
@@ -149,16 +163,16 @@ def _shorten(text: str) -> str:
     return " ".join(text[:_MAX_TEXT_CHARS].split())
 
 
-def _line(row: TimelineRow, column_width: int, width: int) -> Line:
-    """Time, duration, address and result; then the text, as far as there is room."""
+def _line(row: TimelineRow, address_width: int, width: int) -> Line:
+    """Return a row as a line: time, duration, address, outcome, and the text cut to `width`."""
     when = time.strftime("%H:%M:%S", time.localtime(row.at))
     duration_text = "?" if row.seconds is None else duration(row.seconds)
     # The end of an address identifies the span.
     address = escape_to_one_line(row.address)
-    spare = cells(address) - column_width
+    spare = cells(address) - address_width
     if spare > 0:
         address = f"…{address[spare + 1 :]}"
-    address += " " * (column_width - cells(address))
+    address += " " * (address_width - cells(address))
     name = f"  {escape_to_one_line(row.name)}" if row.kind != "tool" and row.name else ""
     outcome = row.outcome.replace("_", " ")
     cost = f"  {estimate_sign(row.usage)}{dollars(row.cost)}" if row.cost else ""

@@ -1,13 +1,14 @@
-"""A session tree as OpenTelemetry spans, by the semantic conventions for generative AI. Pure.
+"""Makes OpenTelemetry spans from a session tree, by the conventions for generative AI. Pure.
 
-A turn is `invoke_agent`, a model call `chat`, a tool call `execute_tool`; the turns of a
-subagent are below the call that started it. Each turn of the root is a trace of its own. Ids
-are hashes of the session's id and the event's number, so the same journal always gives the
-same spans. Messages and results are in them only with `content`. `activity` finds the
+A turn is the operation `invoke_agent`, a model call `chat`, a tool call `execute_tool`. The
+turns of a subagent are below the call that started it. Each turn of the root is a trace of its
+own. Ids are hashes of the session's id and the event's number, so the same journal always gives
+the same spans. Messages and results are included only with `content`. `activity` finds the
 spans, `app.otlp` encodes and sends them.
 
-The SDK of OpenTelemetry records spans while things happen. It would be called in the
-engine, could not trace a session later, and takes longer to import than a start may.
+The SDK of OpenTelemetry is not used: it records spans while they happen, so it could not trace
+a session later. The engine would have to call it, and importing it takes longer than a start
+may.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,9 +47,9 @@ from refold.views.activity import (
 Attribute: TypeAlias = str | int | float | bool | tuple[str, ...]
 Attributes: TypeAlias = dict[str, Attribute]
 
-_OTHER_VALUE = "_OTHER"  # the conventions' value for anything without a name of its own
+_OTHER_VALUE = "_OTHER"  # the conventions' value for whatever has no name in them
 _MAX_TIME_SECONDS = 2.0**63 / 1e9  # seconds since 1970
-_CUT_OFF = "cut_off"  # the process died, and the turn was not continued
+_CUT_OFF = "cut_off"  # the process exited, and the turn was not continued
 # Providers for which the conventions have a different name.
 _PROVIDER_NAMES = {
     "gemini": "gcp.gemini", "mistral": "mistral_ai", "moonshot": "moonshot_ai",
@@ -57,7 +58,7 @@ _PROVIDER_NAMES = {
 _FINISH_REASONS = {
     "end": "stop", "calls": "tool_calls", "length": "length", "refused": "content_filter",
 }  # fmt: skip
-# The attribute that follows the operation in the name of a span.
+# The attribute whose value follows the operation in the name of a span.
 _NAME_ATTRIBUTES = {
     "invoke_agent": "gen_ai.agent.name", "chat": "gen_ai.request.model",
     "execute_tool": "gen_ai.tool.name",
@@ -66,7 +67,9 @@ _GOOD_OUTCOMES: frozenset[Outcome] = frozenset({"answered", "final", "plan_ready
 
 
 class TraceSpan(Struct, frozen=True):
-    """`parent_id` "": the root of its trace. `error` is its class, "" if it went well."""
+    """A span. `parent_id` is "" for the root of a trace, `error` is the class of its error, or
+    "".
+    """
 
     trace_id: str  # 32 hex digits
     span_id: str  # 16 hex digits
@@ -81,7 +84,7 @@ class TraceSpan(Struct, frozen=True):
 
 
 class _Turn(Struct):
-    """A turn being collected. `said` has the seqs of its messages."""
+    """A turn that is being collected. `said` has the event numbers of its messages."""
 
     seq: int
     at: float
@@ -94,10 +97,10 @@ class _Turn(Struct):
 def traces(
     root: Node, *, content: bool = False, before: Mapping[str, int] = MappingProxyType({})
 ) -> Sequence[TraceSpan]:
-    """The spans of a tree, each after its parent, without those still running.
+    """Return the ended spans of a tree, each after its parent.
 
-    Entries that a fork copied belong to its source. `before` is the number of steps of a
-    session before its entries, if these are not all.
+    A fork has no spans for the entries that it copied from its source. If the older entries of
+    a session are not in the tree, `before` has their number of steps, by session.
     """
     return tuple(_NodeSpans(root, None, _Options(content, before)).spans())
 
@@ -111,10 +114,10 @@ class _NodeSpans:
     """Makes the spans of one node; `spans` also yields those of its subagents."""
 
     def __init__(self, node: Node, parent: TraceSpan | None, options: _Options) -> None:
-        self._node, self._above, self._options = node, parent, options
+        self._node, self._parent, self._options = node, parent, options
         self._content = options.content
         entries = node.entries
-        self._last = entries[-1].at if entries else 0.0
+        self._last_time = entries[-1].at if entries else 0.0
         self._copied = max(
             (e.seq for e in entries if isinstance(e.event, Forked)), default=0
         )
@@ -124,19 +127,23 @@ class _NodeSpans:
             (e.seq, e.event) for e in entries if isinstance(e.event, SystemPromptSet)
         ]
         self._turns = _turns(entries)
-        self._spans = dict[int | str, TraceSpan]()  # by the seq of a turn, the id of a call
+        # The finished spans, by the event number of a turn or the id of a call.
+        self._spans = dict[int | str, TraceSpan]()
 
     def spans(self) -> Iterator[TraceSpan]:
+        """Yield the spans of turns, then those of calls, then those of subagents.
+
+        Running turns are left out, and so are turns that a fork copied from its source.
+        """
         if not self._node.entries:
             yield from self._span_without_journal()
         for turn in self._turns.values():
             if not self._is_running(turn) and not 0 < turn.end_seq <= self._copied:
                 span = self._spans[turn.seq] = self._turn_span(turn)
                 yield span
-        for call in self._own_spans():
+        for call in self._own_calls():
             turn = self._turns.get(self._turn_of.get(call.seq, 0))
-            waits = call.ended is None and self._node.written
-            if self._is_running(turn) if turn else waits:
+            if self._may_change(call, turn):
                 continue
             span = self._span(call, turn)
             if isinstance(call, ToolStep):
@@ -145,30 +152,41 @@ class _NodeSpans:
         for child in self._node.children:
             yield from self._child_spans(child)
 
+    def _may_change(
+        self, call: ModelStep | ToolStep | SideCall, turn: _Turn | None
+    ) -> bool:
+        """Whether the span of a call is not final: its turn runs, or it runs outside of turns."""
+        if turn:
+            return self._is_running(turn)
+        return call.ended is None and self._node.written
+
     def _child_spans(self, child: Node) -> Iterator[TraceSpan]:
-        known, above = child.child, None
-        if known:
-            turn = self._turn_of.get(known.seq, 0)
-            above = self._spans.get(known.born.call_id) or self._spans.get(turn)
-            if above is None and (turn in self._turns or known.seq <= self._copied):
+        record, parent = child.child, None  # what this node's journal says of the child
+        if record:
+            turn = self._turn_of.get(record.seq, 0)
+            parent = self._spans.get(record.born.call_id) or self._spans.get(turn)
+            if parent is None and (turn in self._turns or record.seq <= self._copied):
                 return  # the turn is left out, and so are its subagents
-        yield from _NodeSpans(child, above, self._options).spans()
+        yield from _NodeSpans(child, parent, self._options).spans()
 
     def _is_running(self, turn: _Turn) -> bool:
         return turn.end is None and self._node.written
 
-    def _own_spans(self) -> Iterator[ModelStep | ToolStep | SideCall]:
-        """The node's calls, without those that ended before the session was forked."""
-        entries, cut = self._node.entries, self._copied
-        before = {
+    def _own_calls(self) -> Iterator[ModelStep | ToolStep | SideCall]:
+        """Yield the node's calls, without those that a fork copied from its source.
+
+        A copied call that ended only in the fork is its own.
+        """
+        entries, copied_count = self._node.entries, self._copied
+        ended_before = {
             (span.seq, span.id)
-            for span in (activity_of(entries[:cut]).spans if cut else ())
+            for span in (activity_of(entries[:copied_count]).spans if copied_count else ())
             if span.ended is not None
         }
         for span in activity_of(entries).spans:
-            copied = span.seq <= cut and span.ended is None
-            known = copied or (span.seq, span.id) in before
-            if not known and not isinstance(span, SubagentRun):
+            copied = span.seq <= copied_count and span.ended is None
+            from_source = copied or (span.seq, span.id) in ended_before
+            if not from_source and not isinstance(span, SubagentRun):
                 yield span
 
     def _turn_span(self, turn: _Turn) -> TraceSpan:
@@ -187,46 +205,60 @@ class _NodeSpans:
         if turn.end:
             error = "" if turn.end.outcome in _GOOD_OUTCOMES else turn.end.outcome
         return self._make_span(
-            ("turn", turn.seq, ""), self._above,
-            (turn.at, self._last if turn.ended is None else turn.ended), attributes,
+            ("turn", turn.seq, ""), self._parent,
+            (turn.at, self._last_time if turn.ended is None else turn.ended), attributes,
             (error, turn.end.reason if turn.end else ""),
         )  # fmt: skip
 
     def _span_without_journal(self) -> Iterator[TraceSpan]:
-        """The span of a subagent without a journal, as its parent recorded it."""
-        known = self._node.child
-        if known is None or known.end is None or self._above is None:
+        """Yield the span of a subagent without a journal, from the record in its parent's
+        journal.
+        """
+        record = self._node.child
+        if record is None or record.end is None or self._parent is None:
             return
-        attributes = self._common_attributes("invoke_agent", "", known.born.agent)
-        attributes |= _usage_attributes(known.end.spent.usage) | {
-            "refold.outcome": known.end.outcome
+        attributes = self._common_attributes("invoke_agent", "", record.born.agent)
+        attributes |= _usage_attributes(record.end.spent.usage) | {
+            "refold.outcome": record.end.outcome
         }
-        error = "" if known.end.outcome in _GOOD_OUTCOMES else known.end.outcome
+        error = "" if record.end.outcome in _GOOD_OUTCOMES else record.end.outcome
         yield self._make_span(
-            ("child", known.seq, ""), self._above, (known.at, known.at), attributes,
-            (error, known.end.reason),
+            ("child", record.seq, ""), self._parent, (record.at, record.at), attributes,
+            (error, record.end.reason),
         )  # fmt: skip
 
     def _span(self, call: ModelStep | ToolStep | SideCall, turn: _Turn | None) -> TraceSpan:
-        above: TraceSpan | None = None
-        match call:
-            case ToolStep(made=made) if made:
-                above = self._spans.get(made.parent_call)
-            case SideCall(reserved) if reserved.call_id:
-                above = self._spans.get(reserved.call_id)
-            case _:
-                pass
-        above = above or (self._spans.get(turn.seq) if turn else None) or self._above
-        until = call.ended
-        if until is None:
-            until = self._last if turn is None or turn.ended is None else turn.ended
+        parent = self._span_around(call, turn) or self._parent
+        end_time = call.ended
+        if end_time is None:  # it was cut off, so it ends with its turn or with the journal
+            end_time = turn.ended if turn else None
+        if end_time is None:
+            end_time = self._last_time
         match call:
             case ToolStep():
-                return self._tool_span(call, above, until)
+                return self._tool_span(call, parent, end_time)
             case ModelStep():
-                return self._chat_span(call, above, until)
+                return self._chat_span(call, parent, end_time)
             case _:
-                return self._side_call_span(call, above, until)
+                return self._side_call_span(call, parent, end_time)
+
+    def _span_around(
+        self, call: ModelStep | ToolStep | SideCall, turn: _Turn | None
+    ) -> TraceSpan | None:
+        """Return the span of the call whose code made `call`, or that of its turn; None without
+        both.
+        """
+        caller: TraceSpan | None = None
+        match call:
+            case ToolStep(made=made) if made:
+                caller = self._spans.get(made.parent_call)
+            case SideCall(reserved) if reserved.call_id:
+                caller = self._spans.get(reserved.call_id)
+            case _:
+                pass
+        if caller is None and turn:
+            return self._spans.get(turn.seq)
+        return caller
 
     def _tool_span(
         self, step: ToolStep, parent: TraceSpan | None, end_time: float
@@ -250,7 +282,7 @@ class _NodeSpans:
         began = step.at if step.started is None else step.started
         return self._make_span(
             ("call", step.seq, step.id), parent, (began, end_time), attributes,
-            ("" if outcome == "done" else outcome, ""),
+            ("" if outcome == "done" else outcome, ""),  # class of the error, message
         )  # fmt: skip
 
     def _chat_span(
@@ -303,21 +335,20 @@ class _NodeSpans:
             error = _OTHER_VALUE if end.failed else ""
         return self._make_span(
             ("side", call.seq, ""), parent, (call.at, end_time), attributes | _cost_attributes(call),
-            (error, end.failed if end else ""),
+            (error, end.failed if end else ""),  # class of the error, message
         )  # fmt: skip
 
     def _prompt(self, seq: int) -> SystemPromptSet:
-        """The system prompt that was in use at this event."""
+        """Return the system prompt that was in use at the event `seq`."""
         before = (prompt for start, prompt in reversed(self._prompts) if start <= seq)
         return next(before, SystemPromptSet())
 
     def _common_attributes(self, operation: str, model: str, agent: str) -> Attributes:
         provider, slash, name = model.partition("/")
+        provider_name = _PROVIDER_NAMES.get(provider, provider) if slash else _OTHER_VALUE
         attributes: Attributes = {
             "gen_ai.operation.name": operation,
-            "gen_ai.provider.name": _PROVIDER_NAMES.get(provider, provider)
-            if slash
-            else _OTHER_VALUE,
+            "gen_ai.provider.name": provider_name,
             "gen_ai.conversation.id": self._node.session,
         }
         if name or model:
@@ -334,8 +365,13 @@ class _NodeSpans:
         attributes: Attributes,
         failed: tuple[str, str],
     ) -> TraceSpan:
-        """Make a span. `failed` is the class of the error, or "", and its message."""
-        (_, seq, _), (error, message) = key, failed
+        """Return a span.
+
+        Its id is a hash of `key`: kind, event number, id of the call. `times` are its start and
+        end, `failed` the class of its error and the message, both "" if it did not fail.
+        """
+        _, seq, _ = key
+        error, message = failed
         session, start = self._node.session, _nanoseconds(times[0])
         operation = str(attributes["gen_ai.operation.name"])
         trace = _hash(32, session, "trace", self._turn_of.get(seq, 0) or seq)
@@ -355,16 +391,16 @@ class _NodeSpans:
 
 def _turns(entries: Sequence[Entry]) -> dict[int, _Turn]:
     turns = dict[int, _Turn]()
-    open_: _Turn | None = None
+    current: _Turn | None = None
     for entry in entries:
         match entry.event:
             case TurnStarted():
-                open_ = turns[entry.seq] = _Turn(entry.seq, entry.at)
-            case Delivered(messages) if open_:
-                open_.said = (*open_.said, *messages)
-            case TurnEnded() as end if open_:
-                open_.ended, open_.end, open_.end_seq = entry.at, end, entry.seq
-                open_ = None
+                current = turns[entry.seq] = _Turn(entry.seq, entry.at)
+            case Delivered(messages) if current:
+                current.said = (*current.said, *messages)
+            case TurnEnded() as end if current:
+                current.ended, current.end, current.end_seq = entry.at, end, entry.seq
+                current = None
             case _:
                 pass
     return turns
@@ -375,7 +411,8 @@ def _hash(digits: int, *parts: str | int) -> str:
 
 
 def _nanoseconds(seconds: float) -> int:
-    # A float has no finer resolution, and the protocol no later time.
+    # A float has no finer resolution than microseconds. The protocol allows no later time
+    # than the maximum.
     return round(min(max(seconds, 0.0), _MAX_TIME_SECONDS) * 1_000_000) * 1000
 
 
@@ -401,7 +438,9 @@ def _cost_attributes(span: Span) -> Attributes:
 
 
 def _usage_attributes(usage: Usage) -> Attributes:
-    """The usage attributes. The first has all input tokens, the others parts of them."""
+    """Return the usage as attributes: the totals of input and output, then parts of these
+    totals.
+    """
     attributes: Attributes = {
         "gen_ai.usage.input_tokens": usage.input,
         "gen_ai.usage.output_tokens": usage.output,
@@ -441,7 +480,7 @@ def _part_values(part: Part) -> Iterator[dict[str, object]]:
 
 
 def _value(data: Raw) -> object:
-    """JSON that a model wrote, decoded; as text if it is invalid."""
+    """Return the JSON that a model wrote as a value; as text if it is invalid."""
     try:
         return msgspec.json.decode(data)
     except msgspec.DecodeError:

@@ -1,7 +1,7 @@
-"""A diff in the colours of its language, with the changed words highlighted. Pure.
+"""Shows a diff in the colours of its language, with the changed words highlighted. Pure.
 
-Removed and added lines are paired in order. If two lines have little in common, no words are
-highlighted: all of it changed. Where there is room, a pair stands side by side.
+Removed and added lines are paired in order. If the lines of a pair have little in common, no
+words are highlighted. On a wide screen, the lines of a pair are side by side.
 """
 
 import re
@@ -18,38 +18,41 @@ _HUNK_PATTERN = re.compile(r"@@ -(\d+,\d+) \+(\d+,\d+) @@")
 _WORD_PATTERN = re.compile(r"\w+|\s+|.")
 _MIN_SIMILARITY = 0.5  # of two lines that count as one changed line
 _MAX_WORDS = 200  # longer lines are not compared
-_MAX_PAIRS = 400  # of one diff
-_MAX_LEXED_ROWS = 500  # of one diff; later rows have only the colour of their sign
-# In a changed line; other kinds of tokens have the colour of its sign.
+_MAX_PAIRS = 400  # pairs of lines of one diff that are compared
+_MAX_LEXED_ROWS = 500  # of one diff; in later rows only the sign is coloured
+# Token kinds that keep their colour in a changed line; others have the colour of its sign.
 _LEXED_STYLES: frozenset[Style] = frozenset(
     {"keyword", "number", "comment", "name", "builtin"}
 )
-# In how many cells both sides are shown: from a terminal of 140, and in no file.
+# Old and new lines are side by side if the width is in this range. A terminal of 140 cells
+# has this width; text for a file has a greater one.
 _COLUMNS_ROOM = range(132, 2_000)
 _COLUMN_BORDER: Piece = ("border", " │ ")
 
 
 def diff_rows(text: str) -> list[str]:
-    """The rows of a unified diff as they can be shown."""
+    """Return the lines of a unified diff, with tabs expanded and control characters escaped."""
     return [expand_tabs(visible(row)) for row in text.split("\n")] if text else []
 
 
 def diff_lines(text: str, path: str = "") -> list[Line]:
-    """A unified diff of any length, of this file."""
+    """Return the lines of a unified diff, styled. The name `path` decides the language."""
     return _color_rows(diff_rows(text), path)
 
 
 def numbered_diff(rows: Sequence[str], path: str, width: int) -> list[Line]:
-    """A unified diff with line numbers, in two columns if there is room."""
-    return diff_in_columns(rows, path, width) or [
-        part for row in diff_with_numbers(rows, path) for part in wrap_code(row, width)
-    ]
+    """Return a unified diff with line numbers, in two columns if the screen is wide enough."""
+    columns = diff_in_columns(rows, path, width)
+    if columns:
+        return columns
+    return [part for row in diff_with_numbers(rows, path) for part in wrap_code(row, width)]
 
 
 def diff_in_columns(rows: Sequence[str], path: str, width: int) -> list[Line]:
-    """The old lines at the left and the new ones at the right, with their numbers.
+    """Return a diff with the old lines at the left, the new ones at the right, and line
+    numbers.
 
-    Empty if there is no room for two columns, or nothing on one of the sides.
+    Return [] if the screen is too narrow for two columns, or if one side has no lines.
     """
     signs = {row[:1] for row in rows}
     if width not in _COLUMNS_ROOM or not {"+", "-"} <= signs:
@@ -57,7 +60,7 @@ def diff_in_columns(rows: Sequence[str], path: str, width: int) -> list[Line]:
     half = (width - cells(_COLUMN_BORDER[1])) // 2
     result = list[Line]()
     for old, new in _sides(rows, path):
-        if new is None:  # not of a side
+        if new is None:  # one line for both sides
             result += wrap_code(old, width)
             continue
         for left, right in zip_longest(
@@ -69,26 +72,35 @@ def diff_in_columns(rows: Sequence[str], path: str, width: int) -> list[Line]:
 
 
 def _sides(rows: Sequence[str], path: str) -> Iterator[tuple[Line, Line | None]]:
-    """Yield the old and the new line of each row; None if the row has no line on that side."""
+    """Yield pairs of an old line and a new line; () stands for no line.
+
+    If the second item is None, the first is shown across both columns: it is a gap between
+    hunks.
+    """
     width, old, new = _number_width(rows), 0, 0
     gone, come = list[Line](), list[Line]()
     last = gone
     for number, (row, shown) in enumerate(zip(rows, _color_rows(rows, path), strict=True)):
         match row[:1]:
-            case "-" | "+" as sign:
-                last = gone if sign == "-" else come
-                last.append((("dim", f"{old if sign == '-' else new:>{width}} "), *shown))
-                old, new = old + (sign == "-"), new + (sign == "+")
+            case "-":
+                last = gone
+                gone.append((("dim", f"{old:>{width}} "), *shown))
+                old += 1
                 continue
-            case "\\":
+            case "+":
+                last = come
+                come.append((("dim", f"{new:>{width}} "), *shown))
+                new += 1
+                continue
+            case "\\":  # a note about the line before it
                 last.append((("dim", " " * (width + 1)), *shown))
                 continue
             case sign:
                 yield from zip_longest(gone, come, fillvalue=())
                 gone, come = list[Line](), list[Line]()
         if head := _HUNK_PATTERN.fullmatch(row):
-            old, new = (int(part.split(",")[0]) for part in head.group(1, 2))
-            if number:
+            old, new = map(_first_line_number, head.group(1, 2))
+            if number:  # lines between two hunks are left out
                 yield line(f"{'…':>{width}}", "dim"), None
         elif sign == "@":
             yield shown, None
@@ -101,26 +113,29 @@ def _sides(rows: Sequence[str], path: str) -> Iterator[tuple[Line, Line | None]]
 
 
 def diff_with_numbers(rows: Sequence[str], path: str = "") -> Iterator[Line]:
-    """The rows of a unified diff with line numbers in place of the hunk headers.
+    """Yield the lines of a unified diff with line numbers, and without hunk headers.
 
     A removed line has its old number, every other line its new one.
     """
     width, old, new = _number_width(rows), 0, 0
     for number, (row, shown) in enumerate(zip(rows, _color_rows(rows, path), strict=True)):
         if head := _HUNK_PATTERN.fullmatch(row):
-            old, new = (int(part.split(",")[0]) for part in head.group(1, 2))
-            if number:
+            old, new = map(_first_line_number, head.group(1, 2))
+            if number:  # lines between two hunks are left out
                 yield line(f"{'…':>{width}}", "dim")
             continue
         sign = row[:1]
         counted = sign in ("+", "-", " ")
         label = str(old if sign == "-" else new) if counted else ""
         yield (("dim", f"{label:>{width}} "), *shown)
-        old += counted and sign != "+"
-        new += counted and sign != "-"
+        if sign in ("-", " "):
+            old += 1
+        if sign in ("+", " "):
+            new += 1
 
 
 def _number_width(rows: Sequence[str]) -> int:
+    """Return the number of digits of the largest line number in a diff."""
     heads = map(_HUNK_PATTERN.fullmatch, rows)
     last = max(
         (max(map(_last_line_number, head.group(1, 2))) for head in heads if head), default=0
@@ -128,13 +143,22 @@ def _number_width(rows: Sequence[str]) -> int:
     return len(str(last))
 
 
+def _first_line_number(lines: str) -> int:
+    return int(lines.split(",")[0])
+
+
 def _last_line_number(lines: str) -> int:
-    """The last line of the range "5,3", which has 3 lines from line 5."""
+    """Return the last line number of a range in a hunk header: 7 for "5,3" (3 lines from line
+    5).
+    """
     first, count = map(int, lines.split(","))
     return first + count - 1
 
 
 def _color_rows(rows: Sequence[str], path: str) -> list[Line]:
+    """Return the lines with the colours of the language of `path`, and changed words
+    highlighted.
+    """
     words, syntax = dict[int, Line](), _Syntax(path)
     for number, (gone, come) in enumerate(_pairs(rows)):
         if number >= _MAX_PAIRS:
@@ -156,14 +180,14 @@ def _color_rows(rows: Sequence[str], path: str) -> list[Line]:
 
 
 class _Syntax:
-    """Highlights the lines of a file's diff in order, each side in a state of its own."""
+    """Highlights the lines of a diff in order. Old and new lines have separate lexer states."""
 
     def __init__(self, path: str) -> None:
         self._language = language_of(path) if path else ""
         self._old, self._new = Highlighter(self._language), Highlighter(self._language)
 
     def read(self, row: str) -> Sequence[Piece]:
-        """The tokens of a changed line; nothing for others and for unknown languages."""
+        """Return the tokens of a row's code; () for other rows and for unknown languages."""
         if not self._language:
             return ()
         match row[:1]:
@@ -183,21 +207,24 @@ class _Syntax:
 
 
 def _merge(tokens: Sequence[Piece], edits: Sequence[Piece], side: Style) -> list[Piece]:
-    """Put the highlighted words over the tokens of the same text."""
+    """Return one line with the colours of `tokens` and the highlighted words of `edits`.
+
+    `side` is the style of words that have not changed.
+    """
     pieces, place, ends = list[Piece](), 0, _ends(edits)
     for style, text in tokens:
         base = style if style in _LEXED_STYLES else side
-        end = place + len(text)
+        begin, end = place, place + len(text)
         while place < end:
-            stop, word = next(pair for pair in ends if pair[0] > place)
-            part = text[len(text) - (end - place) :][: stop - place]
-            pieces.append((base if word == side else word, part))
+            edit_end, edit_style = next(pair for pair in ends if pair[0] > place)
+            part = text[place - begin : edit_end - begin]
+            pieces.append((base if edit_style == side else edit_style, part))
             place += len(part)
     return join_pieces(pieces)
 
 
 def _ends(pieces: Sequence[Piece]) -> list[tuple[int, PieceStyle]]:
-    """The end of each piece, and its style."""
+    """Return the position at which each piece ends, and the style of the piece."""
     ends, place = list[tuple[int, PieceStyle]](), 0
     for style, text in pieces:
         place += len(text)
@@ -206,36 +233,38 @@ def _ends(pieces: Sequence[Piece]) -> list[tuple[int, PieceStyle]]:
 
 
 def highlight_changes(old: str, new: str) -> tuple[Line, Line] | None:
-    """Two lines with their changed words highlighted; None if they are not similar."""
+    """Return an old and a new line with the changes highlighted; None if they are not similar."""
     before, after = _WORD_PATTERN.findall(old), _WORD_PATTERN.findall(new)
     if not before or not after or max(len(before), len(after)) > _MAX_WORDS:
         return None
     from difflib import SequenceMatcher
 
     matcher = SequenceMatcher(None, before, after, autojunk=False)
-    same = sum(
-        len(word)
-        for a, _, size in matcher.get_matching_blocks()
-        for word in before[a : a + size]
+    same_chars = sum(
+        len("".join(before[start : start + size]))
+        for start, _, size in matcher.get_matching_blocks()
     )
-    if same * 2 < _MIN_SIMILARITY * (len(old) + len(new)):
+    if same_chars * 2 < _MIN_SIMILARITY * (len(old) + len(new)):
         return None
     gone, come = list[Piece](), list[Piece]()
-    for kind, a, b, c, d in matcher.get_opcodes():
-        gone.append(("gone" if kind == "equal" else "gone_word", "".join(before[a:b])))
-        come.append(("added" if kind == "equal" else "added_word", "".join(after[c:d])))
-    return tuple(p for p in gone if p[1]), tuple(p for p in come if p[1])
+    for kind, start, end, new_start, new_end in matcher.get_opcodes():
+        removed, added = "".join(before[start:end]), "".join(after[new_start:new_end])
+        if removed:
+            gone.append(("gone" if kind == "equal" else "gone_word", removed))
+        if added:
+            come.append(("added" if kind == "equal" else "added_word", added))
+    return tuple(gone), tuple(come)
 
 
 def _pairs(rows: Sequence[str]) -> Iterator[tuple[int, int]]:
-    """Pairs of indexes: a removed line and the added line that replaces it."""
+    """Yield pairs of indexes: of a removed line, and of the added line that replaces it."""
     gone, come = list[int](), list[int]()
-    for number, row in enumerate([*rows, " "]):
+    for number, row in enumerate([*rows, " "]):  # the blank row ends the last pairs
+        is_removed = row.startswith("-")
         if row.startswith("+"):
             come.append(number)
-            continue
-        if row.startswith("\\") or (row.startswith("-") and not come):
-            gone += [number] if row.startswith("-") else []
-            continue
-        yield from zip(gone, come, strict=False)
-        gone, come = [number] if row.startswith("-") else [], []
+        elif is_removed and not come:
+            gone.append(number)
+        elif not row.startswith("\\"):
+            yield from zip(gone, come, strict=False)
+            gone, come = [number] if is_removed else [], []

@@ -1,10 +1,9 @@
-"""Text in terminal cells: its width, cut, wrapped and folded.
+"""Measures, cuts, wraps and folds text in terminal cells.
 
-`wrap` breaks finished text into lines that fit the screen, `StreamWrapper` wraps text as it arrives
-and never takes anything back, and `fold_lines` replaces the middle of long text by a line with the
-number of lines left out. Graphemes (letters with marks, composed emoji) are never split; `wcwidth`
-measures them by the rules that most terminals follow. Control characters must have been escaped
-before (`escape`).
+`wrap` breaks complete text into lines that fit the screen. `StreamWrapper` wraps text while it
+arrives, and never changes printed text. `fold_lines` replaces the middle of long text.
+Graphemes (letters with marks, composed emoji) are never split; `wcwidth` measures them by the
+rules that most terminals follow. Control characters must be escaped before (`escape`).
 """
 
 import re
@@ -23,24 +22,30 @@ from refold.views.styled import (
 
 _PART_PATTERN = re.compile(r"\n|[ \t]+|[^ \t\n]+")
 _ADDRESS_PATTERN = re.compile(r"\W{0,3}[a-z][a-z+]{1,9}://\S+")
-# Chinese and Japanese marks that must not begin a row, and those that must not end one.
-_NOT_FIRST = "、。，．：；！？）］｝」』】》〉〕…ー々ぁぃぅぇぉっゃゅょァィゥェォッャュョ"
-_NOT_LAST = "（［｛「『【《〈〔"
+# Chinese and Japanese marks. A row must not begin with one of the first list, nor end with
+# one of the second.
+_NOT_FIRST_MARKS = (
+    "、。，．：；！？）］｝」』】》〉〕…ー々ぁぃぅぇぉっゃゅょァィゥェォッャュョ"
+)
+_NOT_LAST_MARKS = "（［｛「『【《〈〔"
 _DOT_SEPARATOR = " · "
-_UNBREAKABLE_BLANK = "\x1f"  # stands for a space without a break; not in visible text
+# Stands for a space at which a row is not broken; it never occurs in visible text.
+_UNBREAKABLE_BLANK = "\x1f"
 MAX_RESULT_LINES = 20
-_MAX_LINE_ROWS = 3  # of one very long line
+_MAX_LINE_ROWS = 3  # rows for one very long line
 CONTINUATION_MARK = "↳ "  # before a row that continues a line of code
 _MIN_MARKED_CELLS = 8  # narrower rows have no mark
 _PADDING_PATTERN = re.compile(r" {41,}|\t{11,}|(?:[ \t]*\n){7,}")
-# Each takes one cell and joins with no other of them: most text needs no table, and the
-# tables of `wcwidth` take longer to load than a prompt may take to appear.
+# Each of these characters takes one cell and never joins with another one. Most text has
+# only such characters. It needs no table of `wcwidth`, which takes longer to load than a
+# prompt may take to appear.
 _NARROW_CHARS = (
     "\x00-\u02ff\u2010-\u2027\u2030-\u205e\u2190-\u2319\u2500-\u25fc\u2800-\u28ff"
 )
 _ALL_NARROW = re.compile(f"[{_NARROW_CHARS}]*")
-_OF_UNSURE_WIDTH = re.compile("[\U0001f3fb-\U0001f3ff\u200d\ufe0f\u20e3]")
-_MAX_LETTER_CELLS = 2  # none takes more; what a font cannot join counts as several
+# Emoji parts that terminals measure differently: see `with_stable_width`.
+_UNSTABLE_PATTERN = re.compile("[\U0001f3fb-\U0001f3ff\u200d\ufe0f\u20e3]")
+_MAX_LETTER_CELLS = 2  # a wider grapheme is counted letter by letter, as fonts draw it
 
 
 def cells(text: str) -> int:
@@ -50,7 +55,7 @@ def cells(text: str) -> int:
 
 
 def letters(text: str) -> Iterator[tuple[str, int]]:
-    """The graphemes of the text, each with its width in cells."""
+    """Yield the graphemes of the text, each with its width in cells."""
     if _is_narrow(text):
         yield from ((letter, 1) for letter in text)
         return
@@ -65,32 +70,32 @@ def letters(text: str) -> Iterator[tuple[str, int]]:
 
 
 def with_stable_width(text: str) -> str:
-    """`text` with emoji that every terminal draws in the same number of cells.
+    """Return `text` with emoji that every terminal draws in the same number of cells.
 
-    Terminals disagree about skin tones, joined emoji, keycaps and the sign that asks for an
-    emoji: of each such cluster the first character stays. A row that is erased must be as
-    wide as it was counted.
+    Terminals disagree about the width of skin tones, joined emoji, keycaps and emoji selectors.
+    Of each grapheme with one of these, only the first character stays. refold must know the
+    width of a row to erase it.
     """
-    if not _OF_UNSURE_WIDTH.search(text):
+    if not _UNSTABLE_PATTERN.search(text):
         return text
     return "".join(
-        letter[0] if _OF_UNSURE_WIDTH.search(letter) else letter
+        letter[0] if _UNSTABLE_PATTERN.search(letter) else letter
         for letter, _ in letters(text)
     )
 
 
 def cut(text: str, width: int) -> str:
-    """`text` on at most `width` cells; "…" replaces the rest."""
+    """Return `text` cut to at most `width` cells; "…" replaces the rest."""
     if len(text) <= width and cells(text) <= width:
         return text
     return _fitting_start(text, width - 1) + "…" if width > 0 else ""
 
 
 def break_lines(text: str, width: int) -> Iterator[str]:
-    """The lines of `text`, none wider than `width`. No character is lost or added."""
+    """Yield the lines of `text` in parts of at most `width` cells, without losing a character."""
     width = max(width, 2)
     for part in text.split("\n"):
-        yield from _pieces(part, width)
+        yield from _line_pieces(part, width)
 
 
 def expand_tabs(text: str) -> str:
@@ -98,7 +103,7 @@ def expand_tabs(text: str) -> str:
 
 
 def collapse_padding(text: str) -> str:
-    """Replace long runs of blanks and empty lines, which may hide text, by their number."""
+    """Return `text` with long runs of blanks or empty lines, which may hide text, as numbers."""
     return _PADDING_PATTERN.sub(lambda run: _padding_note(run[0]), text)
 
 
@@ -107,19 +112,19 @@ def _is_narrow(text: str) -> bool:
 
 
 def _fitting_start(text: str, width: int) -> str:
-    """The longest start of the text that fits `width`."""
+    """Return the longest beginning of the text that fits into `width` cells."""
     if _is_narrow(text):
         return text[:width]
     start = list[str]()
-    for letter, column_width in letters(text):
-        width -= column_width
+    for letter, letter_cells in letters(text):
+        width -= letter_cells
         if width < 0:
             break
         start.append(letter)
     return "".join(start)
 
 
-def _pieces(text: str, width: int) -> Iterator[str]:
+def _line_pieces(text: str, width: int) -> Iterator[str]:
     if cells(text) <= width:
         yield text
         return
@@ -127,12 +132,12 @@ def _pieces(text: str, width: int) -> Iterator[str]:
         yield from (text[start : start + width] for start in range(0, len(text), width))
         return
     row, used = list[str](), 0
-    for letter, column_width in letters(text):
-        if used + column_width > width:
+    for letter, letter_cells in letters(text):
+        if used + letter_cells > width:
             yield "".join(row)
             row, used = [], 0
         row.append(letter)
-        used += column_width
+        used += letter_cells
     yield "".join(row)
 
 
@@ -147,10 +152,16 @@ def _width(letter: str) -> int:
     from wcwidth import wcswidth, wcwidth
 
     width = wcwidth(letter) if len(letter) == 1 else wcswidth(letter)
-    return 1 if width < 0 else width  # a control character, which is written out before
+    # A control character has a negative width, but is escaped before it is printed.
+    return 1 if width < 0 else width
 
 
 class _Rows:
+    """Collects styled text in rows. `done` are the finished rows.
+
+    With `addresses`, a URL that is wider than a row is not broken.
+    """
+
     def __init__(self, width: int, *, addresses: bool) -> None:
         self._line_width, self._addresses = max(width, 2), addresses
         self._row: list[Piece] = []
@@ -170,18 +181,19 @@ class _Rows:
             elif cells(part) == len(part):
                 self._extend_word(style, part)
             else:
-                self._letters(style, part)
+                self._add_wide_part(style, part)
 
     def end_row(self) -> None:
         self._place_word()
         self.done.append(tuple(join_pieces(self._row)))
         self._row, self._used, self._blank = [], 0, []
 
-    def _letters(self, style: PieceStyle, part: str) -> None:
+    def _add_wide_part(self, style: PieceStyle, part: str) -> None:
+        """Add text with wide letters: a row may be broken before and after each of them."""
         wide_before = False
         for letter, width in letters(part):
-            may_break = (width > 1 or wide_before) and letter[0] not in _NOT_FIRST
-            if may_break and self._last not in _NOT_LAST:
+            may_break = (width > 1 or wide_before) and letter[0] not in _NOT_FIRST_MARKS
+            if may_break and self._last not in _NOT_LAST_MARKS:
                 self._place_word()
             self._extend_word(style, letter)
             wide_before = width > 1
@@ -191,7 +203,7 @@ class _Rows:
         self._last = text[-1]
 
     def _place_word(self) -> None:
-        """Put the word on this row or the next."""
+        """Put the collected word on this row or the next."""
         if not self._word:
             return
         word, self._word = join_pieces(self._word), []
@@ -205,7 +217,7 @@ class _Rows:
         if width > self._line_width and not (
             self._addresses and _ADDRESS_PATTERN.match(text)
         ):
-            self._break(word)
+            self._break_word(word)
         else:
             if self._used + blank + width <= self._line_width:
                 self._row += self._blank
@@ -214,17 +226,17 @@ class _Rows:
             self._used += width
         self._blank = []
 
-    def _break(self, word: list[Piece]) -> None:
-        """Break a word that is wider than a row and starts one."""
+    def _break_word(self, word: list[Piece]) -> None:
+        """Break a word that begins a row and is wider than the row."""
         *whole, rest = hard_wrap(word, self._line_width)
         self.done += whole
         self._row, self._used = list(rest), sum(cells(text) for _, text in rest)
 
 
 def wrap(pieces: Iterable[Piece], width: int, *, addresses: bool = True) -> list[Line]:
-    """Wrap text to rows of at most `width` cells; only a lone URL may be wider.
+    """Wrap text to rows of at most `width` cells.
 
-    `addresses` false: URLs are broken, too.
+    With `addresses`, a URL that is wider stays on one row.
     """
     rows = _Rows(width, addresses=addresses)
     for style, text in pieces:
@@ -234,7 +246,7 @@ def wrap(pieces: Iterable[Piece], width: int, *, addresses: bool = True) -> list
 
 
 def hard_wrap(pieces: Iterable[Piece], width: int) -> list[Line]:
-    """Break text anywhere into rows of `width` cells; nothing is lost or added."""
+    """Break text into rows of `width` cells, also within words; nothing is lost or added."""
     rows: list[list[Piece]] = [[]]
     used = 0
     for style, text in pieces:
@@ -242,19 +254,21 @@ def hard_wrap(pieces: Iterable[Piece], width: int) -> list[Line]:
             rows[-1].append((style, text))
             used += cells(text)
             continue
-        for letter, column_width in letters(text):
-            if used + column_width > width and used:
+        for letter, letter_cells in letters(text):
+            if used + letter_cells > width and used:
                 rows.append([])
                 used = 0
             rows[-1].append((style, letter))
-            used += column_width
+            used += letter_cells
     return [tuple(join_pieces(row)) for row in rows]
 
 
 def wrap_code(pieces: Iterable[Piece], width: int) -> list[Line]:
-    """Break a line of code into rows, after a blank if one is near the end of the row.
+    """Break a line of code into rows, if possible after a blank near the end of the row.
 
-    Rows that continue the line begin with a mark, if there is room for it. Nothing is lost.
+    Rows that continue the line begin with a mark, if they are wide enough: a hanging indent
+    would look like another level of Python. In the line terminal, code of a response is not
+    broken by this function but by the terminal, so that it can be copied as one line.
     """
     pieces = join_pieces(pieces)
     if sum(cells(text) for _, text in pieces) <= width:
@@ -263,9 +277,9 @@ def wrap_code(pieces: Iterable[Piece], width: int) -> list[Line]:
     if width >= _MIN_MARKED_CELLS:
         mark = [("dim", CONTINUATION_MARK)]
     code: list[tuple[PieceStyle, str, int]] = [
-        (style, letter, column_width)
+        (style, letter, letter_cells)
         for style, text in pieces
-        for letter, column_width in letters(text)
+        for letter, letter_cells in letters(text)
     ]
     rows, start = list[Line](), 0
     while start < len(code):
@@ -278,26 +292,30 @@ def wrap_code(pieces: Iterable[Piece], width: int) -> list[Line]:
 
 
 def _row_end(code: Sequence[tuple[PieceStyle, str, int]], start: int, width: int) -> int:
-    """The index behind the last letter of the row of code that begins at `start`."""
+    """Return the index at which the row that begins at `start` ends, in a line of code.
+
+    The row ends after its last blank, if that is in its second half.
+    """
     used, text_seen, after_blank = 0, False, start
     for index in range(start, len(code)):
-        _, letter, column_width = code[index]
-        if used + column_width > width and index > start:
+        _, letter, letter_cells = code[index]
+        if used + letter_cells > width and index > start:
             return after_blank if after_blank - start > (index - start) // 2 else index
-        used += column_width
+        used += letter_cells
         text_seen = text_seen or letter != " "
-        if letter == " " and text_seen:  # not in the indent
+        if letter == " " and text_seen:  # only after the indent
             after_blank = index + 1
     return len(code)
 
 
 def truncate(row: Line, width: int) -> Line:
-    """The start of a row; "…" replaces the rest."""
+    """Return the row cut to `width` cells; "…" replaces the rest."""
     left, pieces = width, list[Piece]()
     if sum(cells(text) for _, text in row) <= width:
         return row
     for style, text in row:
-        if cells(text) >= left:  # a blank stands for later pieces, so that the end is cut
+        if cells(text) >= left:
+            # With the blank, `cut` writes "…" even if only later pieces do not fit.
             pieces.append((style, cut(f"{text} ", left)))
             break
         pieces.append((style, text))
@@ -306,22 +324,22 @@ def truncate(row: Line, width: int) -> Line:
 
 
 class StreamWrapper:
-    """Wraps text that arrives in pieces. `width` is the width of a line; 0: no wrapping.
+    """Wraps text that arrives in pieces. If `width` is 0, text is not wrapped.
 
-    Text that was returned stays where it is: a word is held back until it is complete, and then
-    put on this line or the next. A word wider than the screen is left to the terminal, so that a
-    URL can still be copied.
+    A word is held back until it is complete, and then put on this row or the next; so returned
+    text never changes. A word that is wider than the screen is broken by the terminal: so a URL
+    can still be copied.
     """
 
     def __init__(self, width: int = 0) -> None:
         self.width = width
-        self.indent = 0  # of continuation lines
+        self.indent = 0  # cells before each row that continues a line
         self._column = 0
         self._word: list[Piece] = []
         self._blank = ""
 
     def put(self, style: PieceStyle, text: str) -> list[Piece]:
-        """Add text of one style; returns what can be printed now."""
+        """Add text of one style. Return the pieces that can be printed now."""
         pieces: list[Piece] = []
         start = 0
         for index, letter in enumerate(text):
@@ -371,9 +389,9 @@ class StreamWrapper:
 
 
 def wrap_line(line: Line, width: int, indent: int = 0) -> Line:
-    """Wrap a line of our own.
+    """Wrap a line that refold itself wrote; `indent` spaces begin each further row.
 
-    Short items separated by dots are broken at the dots: "n no, and why" stays whole.
+    If the line consists of short items with dots between them, it is broken only at the dots.
     """
     whole = "".join(text for _, text in line)
     if "\n" in whole:
@@ -383,7 +401,7 @@ def wrap_line(line: Line, width: int, indent: int = 0) -> Line:
     if cells(whole) <= width:
         return line
     keep_items = _DOT_SEPARATOR in whole and all(
-        cells(part) + 2 <= width - indent for part in whole.split(_DOT_SEPARATOR)
+        cells(part) + len("· ") <= width - indent for part in whole.split(_DOT_SEPARATOR)
     )
     flow = StreamWrapper(width)
     flow.indent = indent
@@ -396,15 +414,18 @@ def wrap_line(line: Line, width: int, indent: int = 0) -> Line:
 
 
 def wrap_rows(row: Line, width: int) -> list[Line]:
-    """The rows of a line of our own; a word that is wider than a row is broken."""
+    """Return a line that refold itself wrote as rows. A word that is wider than a row is
+    broken.
+    """
     return [
         part
-        for column_width in _rows_of(wrap_line(row, width))
-        for part in hard_wrap(column_width, width)
+        for line_row in _rows_of(wrap_line(row, width))
+        for part in hard_wrap(line_row, width)
     ]
 
 
 def _rows_of(line: Line) -> list[Line]:
+    """Return the line in parts, split at its line feeds."""
     rows: list[list[Piece]] = [[]]
     for style, text in line:
         first, *rest = text.split("\n")
@@ -414,31 +435,33 @@ def _rows_of(line: Line) -> list[Line]:
 
 
 def _protect_blanks(text: str) -> str:
+    """Return the text with unbreakable blanks, except after a dot: rows are broken only there."""
     return f"{_UNBREAKABLE_BLANK}· ".join(
         part.replace(" ", _UNBREAKABLE_BLANK) for part in text.split(_DOT_SEPARATOR)
     )
 
 
 def text_lines(text: str, width: int, style: Style = "plain") -> list[Line]:
-    """Output of a tool as lines that fit: visible, wrapped, long lines cut."""
+    """Return the output of a tool as lines that fit: escaped, wrapped, and very long lines cut."""
     shown = expand_tabs(visible(text.rstrip("\n")))
     return [line(row, style) for part in shown.split("\n") for row in _rows(part, width)]
 
 
 def sentence_lines(text: str, width: int, style: Style = "plain") -> list[Line]:
-    """As `text_lines`, for sentences: wrapped between words."""
-    shown, max_cells = expand_tabs(visible(text.rstrip("\n"))), width * (_MAX_LINE_ROWS - 1)
-    return [
-        row
-        for part in shown.split("\n")
-        for row in (wrap_words if cells(part) <= max_cells else text_lines)(
-            part, width, style
-        )
-    ]
+    """Return sentences as lines that fit, as `text_lines` does, but wrapped between words."""
+    shown = expand_tabs(visible(text.rstrip("\n")))
+    max_cells = width * (_MAX_LINE_ROWS - 1)  # wider lines are cut
+    rows: list[Line] = []
+    for part in shown.split("\n"):
+        to_rows = wrap_words if cells(part) <= max_cells else text_lines
+        rows += to_rows(part, width, style)
+    return rows
 
 
 def wrap_words(text: str, width: int, style: Style = "plain") -> list[Line]:
-    """A sentence of ours, wrapped between words; a word that is too wide is broken."""
+    """Wrap a sentence that refold itself wrote between words. A word that is too wide is
+    broken.
+    """
     rows = plain_text([wrap_line(line(text), width)]).split("\n")
     return [line(part, style) for row in rows for part in break_lines(row, width)]
 
@@ -446,32 +469,29 @@ def wrap_words(text: str, width: int, style: Style = "plain") -> list[Line]:
 def fold_lines(
     lines: Sequence[Line], max_lines: int = MAX_RESULT_LINES, hint: str = "", more: int = 0
 ) -> list[Line]:
-    """Start and end of `lines`, `max_lines` in all; the end is the longer part.
+    """Return `lines`; if there are more than `max_lines`, one line replaces those in the
+    middle.
 
-    `more` lines that `lines` lacks are counted, too.
+    That line says how many are left out, with `hint`. It adds `more` to the number, for lines
+    that are not in `lines`. More lines stay at the end than at the start.
     """
-    left = len(lines) - max_lines + 1
-    if left <= 1:
+    hidden_count = len(lines) - max_lines + 1
+    if hidden_count <= 1:
         return list(lines)
     head = max_lines // 3
-    gap = line(f"… {left + more} more lines{hint} …", "dim")
-    return [*lines[:head], gap, *lines[head + left :]]
+    gap = line(f"… {hidden_count + more} more lines{hint} …", "dim")
+    return [*lines[:head], gap, *lines[head + hidden_count :]]
 
 
 def _rows(text: str, width: int) -> Iterator[str]:
-    rows = (
-        list(break_lines(text, width)) if len(text) < width * (_MAX_LINE_ROWS + 2) else None
-    )
-    if rows is not None and len(rows) <= _MAX_LINE_ROWS:
-        yield from rows
-        return
-    yield from list(break_lines(text[: width * _MAX_LINE_ROWS], width))[
-        : _MAX_LINE_ROWS - 1
-    ]
-    start = sum(
-        len(row)
-        for row in list(break_lines(text[: width * _MAX_LINE_ROWS], width))[
-            : _MAX_LINE_ROWS - 1
-        ]
-    )
+    """Yield one line of output as rows. A very long line ends with "…" in its last row."""
+    if len(text) < width * (_MAX_LINE_ROWS + 2):
+        rows = list(break_lines(text, width))
+        if len(rows) <= _MAX_LINE_ROWS:
+            yield from rows
+            return
+    rows = list(break_lines(text[: width * _MAX_LINE_ROWS], width))
+    first_rows = rows[: _MAX_LINE_ROWS - 1]
+    yield from first_rows
+    start = sum(map(len, first_rows))
     yield cut(text[start : start + width * 2], width)

@@ -1,15 +1,16 @@
-"""Reads one web page, within limits of time and size, and from public addresses only.
+"""Fetches web pages and asks search services, within limits of time and size.
 
-Names are resolved here, the IP addresses are checked, and the connection goes to a checked one:
-a name that leads elsewhere a moment later changes nothing. Every redirect is judged like the first
-address. `provider.http` sends the requests, `permissions` judges,
-`robots` reads robots.txt, `search` knows the search services, and `tools.page_text` makes text of a page.
+Names are resolved here, the IP addresses are checked, and the connection goes to a checked
+address, so a name that resolves to another address a moment later has no effect. Every redirect
+is judged like the first address.
 
-A user is not asked about a private address, since the name in the question says nothing: an
-allow rule must name the host without `*`. Checking the name before the call would not hold,
-because the connection could lead to another address. A redirect that would ask ends the
-call, and a second call asks with the real address. Behind a proxy, which resolves names
-itself, the check sees only what this machine resolves.
+`provider.http` sends the requests, `permissions` judges addresses, `robots` parses robots.txt,
+`search` has the search services, and `tools.page_text` converts pages to text.
+
+A private address needs an allow rule that names the host without `*`. The user is not asked
+about it, because the name in the question would not show where it leads. If a redirect would
+need a question, the call fails, and a second call asks with the real address. Behind a proxy,
+which resolves names itself, only the addresses that this machine resolves are checked.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +37,7 @@ from refold.tools.page_text import SearchHits, WebPage
 from refold.tools.web import Judge
 from refold.values.web_address import WebAddress, is_private, join_address, web_address
 from refold.web.robots import Robots, parse_robots
-from refold.web.search import Engine, read
+from refold.web.search import Engine, parse_hits
 
 USER_AGENT = "refold"
 
@@ -55,7 +56,7 @@ _MAX_KNOWN_SITES = 64  # robots.txt files that are remembered
 
 
 class FetchLimits(Struct, frozen=True):
-    """What one page may take, redirects and robots.txt included."""
+    """The limits for fetching one page, including its redirects and robots.txt."""
 
     seconds: float = 30.0
     size: int = 5_000_000  # bytes, unpacked
@@ -64,13 +65,21 @@ class FetchLimits(Struct, frozen=True):
 
 
 class _Answer(Struct, frozen=True):
+    """The answer to one request. `whole` is False if `content` was cut at the limit.
+
+    `content` is empty if the status is not 200.
+    """
+
     start: ResponseStart
     content: bytes = b""
     whole: bool = True
 
 
 class WebClient:
-    """The web client of one session. It keeps no cookies and no connections."""
+    """Fetches pages and asks search services for one session.
+
+    It keeps no cookies and no connections, but remembers the robots.txt rules of sites.
+    """
 
     def __init__(
         self,
@@ -80,42 +89,53 @@ class WebClient:
         limits: FetchLimits | None = None,
         resolve: Resolve = resolve,
     ) -> None:
-        self._obeys, self._resolve = obey_robots, resolve
+        self._obeys_robots, self._resolve = obey_robots, resolve
         self._limits = limits or FetchLimits()
         seconds = self._limits.seconds
         self._client = HttpClient(environ, Bounds(seconds, seconds))
         self._sites = dict[str, Robots]()
 
     async def fetch(self, url: str, judge: Judge) -> WebPage:
-        """Fetch a page. Raises `ToolFailed` in one sentence."""
+        """Fetch a page, following redirects. Raises `ToolFailed` with one sentence.
+
+        `judge` decides whether an address may be read. Its second argument is True if the
+        address is known to lead into a private network.
+        """
         seconds = self._limits.seconds
         with anyio.move_on_after(seconds):
             return await self._follow_redirects(url, judge)
         raise ToolFailed(f"{url} took more than {seconds:g} s in all: nothing was kept.")
 
     async def search(self, engine: Engine, query: str, count: int) -> SearchHits:
-        """Ask a search service. Its address is not judged: the user has chosen it."""
-        wanted = engine.request(query, count)
-        request = HttpRequest(_read(wanted.url), wanted.headers, wanted.body)
+        """Ask a search service. Return at most `count` hits. Raises `ToolFailed`.
+
+        The address of the service is not judged, because the user has chosen the service.
+        """
+        query_request = engine.request(query, count)
+        request = HttpRequest(
+            _parse_url(query_request.url), query_request.headers, query_request.body
+        )
         with anyio.move_on_after(self._limits.seconds):
             answer = await self._request(request, None, self._limits.size)
             if not answer.whole:
                 raise ToolFailed(f"{engine.name} answered with too much to read.")
-            return read(engine, answer.start.status, answer.content, count)
+            return parse_hits(engine, answer.start.status, answer.content, count)
         raise ToolFailed(
             f"{engine.name} took more than {self._limits.seconds:g} s to answer."
         )
 
     async def _follow_redirects(self, url: str, judge: Judge) -> WebPage:
-        address = _read(url)
+        """Fetch a page as `fetch` does, without its time limit."""
+        address = _parse_url(url)
         redirects = list[str]()
         while True:
             await self._check_robots(address, judge)
             answer = await self._request(HttpRequest(address), judge, self._limits.size)
             if answer.start.status not in _REDIRECT_STATUSES:
-                page = _page(address, answer, redirects)
-                index = await self._index(address, judge) if address.target == "/" else ""
-                return replace(page, index=index)
+                page = _to_page(address, answer, redirects)
+                if address.target != "/":
+                    return page
+                return replace(page, index=await self._llms_txt_address(address, judge))
             if len(redirects) == self._limits.redirects:
                 raise ToolFailed(
                     f"{url} redirects more than {self._limits.redirects} times, at last to "
@@ -124,8 +144,11 @@ class WebClient:
             redirects.append(str(address))
             address = _redirect_target(address, answer.start, judge)
 
-    async def _index(self, site: WebAddress, judge: Judge) -> str:
-        """The address of the site's llms.txt, which lists its pages for models; or ""."""
+    async def _llms_txt_address(self, site: WebAddress, judge: Judge) -> str:
+        """Return the address of the site's llms.txt, a list of its pages for models.
+
+        Return "" if the site has none, or if it may not be read without asking.
+        """
         file = WebAddress(site.scheme, site.host, site.port, "/llms.txt")
         if judge(str(file), False).verdict != "allow":
             return ""
@@ -133,19 +156,21 @@ class WebClient:
             await self._check_robots(file, judge)
             answer = await self._request(HttpRequest(file), judge, self._limits.robots)
             kind = answer.start.headers.get("content-type", "").partition(";")[0].strip()
-            # Many sites send their front page for what they do not have.
+            # Many sites answer with an HTML page and status 200 for a missing file.
             if answer.start.status == 200 and kind in ("text/plain", "text/markdown"):
                 return str(file)
         return ""
 
     async def _check_robots(self, address: WebAddress, judge: Judge) -> None:
-        if not self._obeys:
+        """Raise `ToolFailed` if the site's robots.txt asks programs not to read `address`."""
+        if not self._obeys_robots:
             return
         rules = self._sites.get(address.origin)
         if rules is None:
-            rules = await self._robots(address, judge)
+            rules = await self._fetch_robots(address, judge)
             if len(self._sites) >= _MAX_KNOWN_SITES:
-                del self._sites[next(iter(self._sites))]
+                oldest_site = next(iter(self._sites))
+                del self._sites[oldest_site]
             self._sites[address.origin] = rules
         if not rules.allows(address.target):
             raise ToolFailed(
@@ -153,29 +178,35 @@ class WebClient:
                 "out. The setting web.robots = false ignores that."
             )
 
-    async def _robots(self, address: WebAddress, judge: Judge) -> Robots:
+    async def _fetch_robots(self, address: WebAddress, judge: Judge) -> Robots:
+        """Fetch the robots.txt of a site. Return its rules.
+
+        If the site answers with an error status, too many redirects or a refused one, the
+        result has no rules and forbids nothing. Raises `ToolFailed` if the site cannot be
+        reached.
+        """
         file = WebAddress(address.scheme, address.host, address.port, "/robots.txt")
-        limit = self._limits
-        for _ in range(limit.redirects):
-            answer = await self._request(HttpRequest(file), judge, limit.robots)
-            if answer.start.status not in _REDIRECT_STATUSES:
-                break
+        limits = self._limits
+        for _ in range(limits.redirects):
+            answer = await self._request(HttpRequest(file), judge, limits.robots)
+            status = answer.start.status
+            if status == 200:
+                return parse_robots(answer.content.decode(errors="replace"), USER_AGENT)
+            if status not in _REDIRECT_STATUSES:
+                return Robots()
             try:
                 file = _redirect_target(file, answer.start, judge)
-            except ToolFailed:  # as if there were none
+            except ToolFailed:
                 return Robots()
-        else:
-            return Robots()
-        if answer.start.status != 200:
-            return Robots()
-        return parse_robots(answer.content.decode(errors="replace"), USER_AGENT)
+        return Robots()
 
     async def _request(
         self, request: HttpRequest, judge: Judge | None, limit: int
     ) -> _Answer:
-        """One request and its answer, of which at most `limit` bytes are read.
+        """Send one request. Return the answer, with at most `limit` bytes of its content.
 
-        Headers of the request are sent in addition to ours, or instead of them.
+        The content is read only if the status is 200. A header in `request` replaces our header
+        of the same name. `judge` is None for an address that the user has chosen.
         """
         address = request.place
         headers = tuple({**_REQUEST_HEADERS, **dict(request.headers)}.items())
@@ -183,7 +214,9 @@ class WebClient:
             _refuse_denied(judge(str(address), False))
         try:
             full_request = replace(request, headers=headers)
-            answer = await self._client.open(full_request, partial(self._addresses, judge))
+            answer = await self._client.open(
+                full_request, partial(self._resolve_permitted, judge)
+            )
             async with aclosing(answer):
                 if answer.reply.status != 200:
                     return _Answer(answer.reply)
@@ -193,8 +226,14 @@ class WebClient:
         except Broken as error:
             raise ToolFailed(f"{address.origin} {error}.") from error
 
-    async def _addresses(self, judge: Judge | None, address: WebAddress) -> Sequence[str]:
-        """The addresses of a host, if they are public or a rule permits private ones."""
+    async def _resolve_permitted(
+        self, judge: Judge | None, address: WebAddress
+    ) -> Sequence[str]:
+        """Return the IP addresses of the host of `address`.
+
+        Raises `ToolFailed` or `AddressRefused` if one is private and not permitted. If `judge`
+        is None, all are permitted.
+        """
         addresses = await self._resolve(address.host, address.port)
         if judge is not None and any(map(is_private, addresses)):
             _refuse_denied(judge(str(address), True))
@@ -202,13 +241,20 @@ class WebClient:
         return addresses
 
 
-def _page(address: WebAddress, answer: _Answer, redirects: Sequence[str]) -> WebPage:
+def _to_page(address: WebAddress, answer: _Answer, redirects: Sequence[str]) -> WebPage:
+    """Return the page that a server sent, with its media type and charset.
+
+    Raises `ToolFailed` for any status but 200. `redirects` are the addresses before `address`.
+    """
     status = answer.start.status
     if status != 200:
-        raise ToolFailed(f"{address} answered with status {status}{_meaning(status)}.")
-    kind, _, rest = answer.start.headers.get("content-type", "").partition(";")
+        raise ToolFailed(
+            f"{address} answered with status {status}{_status_phrase(status)}."
+        )
+    content_type = answer.start.headers.get("content-type", "")
+    kind, _, parameters = content_type.partition(";")
     charset = ""
-    for parameter in rest.split(";"):
+    for parameter in parameters.split(";"):
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset":
             charset = value.strip().strip("'\"").lower()
@@ -218,7 +264,8 @@ def _page(address: WebAddress, answer: _Answer, redirects: Sequence[str]) -> Web
     )
 
 
-def _meaning(status: int) -> str:
+def _status_phrase(status: int) -> str:
+    """Return the name of a status, as in " (Not Found)"; "" if it has none."""
     from http import HTTPStatus
 
     try:
@@ -227,15 +274,22 @@ def _meaning(status: int) -> str:
         return ""
 
 
-def _read(url: str) -> WebAddress:
+def _parse_url(url: str) -> WebAddress:
+    """Return the parsed address. Raises `ToolFailed` with the reason as a sentence."""
     try:
         return web_address(url)
     except ValueError as error:
-        raise ToolFailed(f"{str(error)[:1].upper()}{str(error)[1:]}.") from error
+        message = str(error)
+        raise ToolFailed(f"{message[:1].upper()}{message[1:]}.") from error
 
 
 def _redirect_target(address: WebAddress, start: ResponseStart, judge: Judge) -> WebAddress:
-    """Where a redirect leads. A host that was not approved is left to another call."""
+    """Return the address to which the server at `address` redirects.
+
+    Raises `ToolFailed` if the answer names no valid address, or if the named address is denied,
+    is on another host that needs approval, or would be read without the encryption of
+    `address`.
+    """
     location = start.headers.get("location", "")
     if not location:
         raise ToolFailed(f"{address} redirects and does not say where.")

@@ -1,10 +1,11 @@
-"""Reads robots.txt (RFC 9309): which paths of a site a program should leave alone. Pure.
+"""Parses robots.txt (RFC 9309), which lists the paths that programs should not read. Pure.
 
-The longest rule that matches a path decides, and of two that are equally long the one that
-allows. `client` fetches the file.
+The longest rule that matches a path decides. Of two rules of the same length, the one that
+allows the path decides. `client` fetches the file.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, islice
 from urllib.parse import unquote
 
 from msgspec import Struct
@@ -14,64 +15,73 @@ _MAX_RULES = 2_000  # rules of one site
 
 
 class PathRule(Struct, frozen=True):
-    """`pattern` may hold `*`, and `$` at its end."""
+    """One Allow or Disallow rule. `pattern` may contain `*`, and `$` at its end."""
 
     pattern: str
     allows: bool
 
     def matches(self, path: str) -> bool:
-        # No regular expression: with many stars it could take for ever.
-        ends = self.pattern.endswith("$")
-        first, *pieces = self.pattern.removesuffix("$").split("*")
+        """Whether the pattern matches the beginning of `path`, or with `$` all of it."""
+        # No regular expression is used: with many stars, one could take for ever.
+        must_end = self.pattern.endswith("$")
+        pattern = self.pattern.removesuffix("$")
+        if must_end and "*" not in pattern:
+            return path == pattern
+        first, *pieces = pattern.split("*")
         if not path.startswith(first):
             return False
         offset = len(first)
-        last = pieces.pop() if ends and pieces else ""
+        last = pieces.pop() if must_end else ""
+        # Each piece must occur after the piece before it.
         for piece in pieces:
             index = path.find(piece, offset)
             if index < 0:
                 return False
             offset = index + len(piece)
-        if not ends:
-            return True
-        if "*" not in self.pattern:
-            return offset == len(path)
         return path.endswith(last) and len(path) - len(last) >= offset
 
 
 class Robots(Struct, frozen=True):
-    """Without rules everything is allowed."""
+    """The rules of a site for one program. An empty sequence allows everything."""
 
     rules: tuple[PathRule, ...] = ()
 
     def allows(self, target: str) -> bool:
+        """Whether a program may read `target`, which is the path and query of a URL."""
         path = unquote(target)
         matches = [rule for rule in self.rules if rule.matches(path)]
         if not matches:
             return True
-        return max(matches, key=lambda rule: (len(rule.pattern), rule.allows)).allows
+        # The longest rule decides; of equally long rules, the one that allows.
+        strongest = max(matches, key=lambda rule: (len(rule.pattern), rule.allows))
+        return strongest.allows
 
 
 def parse_robots(text: str, agent: str) -> Robots:
-    """The rules for `agent`: those of its own groups, or, if it has none, those for all."""
+    """Return the rules for the program whose name is `agent`.
+
+    They are taken from all groups that name it; if none does, from the groups for all programs.
+    """
     groups = list(_groups(text))
-    own = [rules for names, rules in groups if agent.lower() in names]
-    rule_lists = own or [rules for names, rules in groups if _ANY_AGENT in names]
-    return Robots(tuple(rule for rules in rule_lists for rule in rules)[:_MAX_RULES])
+    rule_lists = [rules for names, rules in groups if agent.lower() in names]
+    if not rule_lists:
+        rule_lists = [rules for names, rules in groups if _ANY_AGENT in names]
+    return Robots(tuple(islice(chain.from_iterable(rule_lists), _MAX_RULES)))
 
 
 def _groups(text: str) -> Iterator[tuple[Sequence[str], Sequence[PathRule]]]:
-    names, rules, ruled = list[str](), list[PathRule](), False
+    """Yield each group of rules: its agent names in lower case, and its rules."""
+    names, rules, has_rules = list[str](), list[PathRule](), False
     for row in text.removeprefix("\ufeff").splitlines():
         key, _, value = row.partition("#")[0].partition(":")
         key, value = key.strip().lower(), value.strip()
         if key == "user-agent":
-            if ruled:
+            if has_rules:
                 yield names, rules
-                names, rules, ruled = [], [], False
+                names, rules, has_rules = [], [], False
             names.append(value.lower())
         elif key in ("allow", "disallow") and names:
-            ruled = True
+            has_rules = True
             if value:  # an empty path forbids nothing
                 rules.append(PathRule(unquote(value), key == "allow"))
     yield names, rules

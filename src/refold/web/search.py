@@ -1,13 +1,12 @@
-"""Searches the web with one of four services: Brave, Tavily, SearXNG, DuckDuckGo.
+"""Adapters for four search services: Brave, Tavily, SearXNG and DuckDuckGo.
 
-Each adapter says what is asked and reads what comes back. Which one is used depends on the setting
-and on the keys in the environment. `client` sends the request: the addresses here are the
-service's own or the user's, so they are not judged like those that a model names.
+Each adapter makes the request and parses the answer. The setting `web.search` and the keys in
+the environment decide which adapter is used. `client` sends the request.
 """
 
 import html
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from html.parser import HTMLParser
 from typing import Literal, Protocol, TypeAlias, TypeVar
 from urllib.parse import parse_qs, quote_plus, urlsplit
@@ -23,7 +22,7 @@ Service: TypeAlias = Literal["auto", "brave", "tavily", "searxng", "duckduckgo"]
 
 
 class SearchRequest(Struct, frozen=True):
-    """A request to a search service. With a `body` it is a POST of JSON."""
+    """A request to a search service: a POST of JSON if it has a `body`, otherwise a GET."""
 
     url: str
     headers: tuple[tuple[str, str], ...] = ()
@@ -31,14 +30,26 @@ class SearchRequest(Struct, frozen=True):
 
 
 class Engine(Protocol):
-    """A search service. `hits` raises `ToolFailed` where the answer cannot be read."""
+    """An adapter for one search service.
+
+    `hits` parses an answer, and raises `ToolFailed` if it cannot.
+    """
 
     @property
-    def name(self) -> str: ...
-    def request(self, query: str, count: int) -> SearchRequest: ...
-    def hits(self, content: bytes) -> Sequence[WebHit]: ...
+    def name(self) -> str:
+        """Return the name of the service for messages."""
+        ...
+
+    def request(self, query: str, count: int) -> SearchRequest:
+        """Return the request for `query`. Not all services can be asked for `count` hits."""
+        ...
+
+    def hits(self, content: bytes) -> Sequence[WebHit]:
+        """Return the hits in an answer; none if nothing was found."""
+        ...
+
     def refusal(self, status: int) -> str:
-        """Why this service answers with a status, or ""."""
+        """Return why the service answers with this status; "" if the status does not say."""
         ...
 
 
@@ -53,6 +64,7 @@ class Brave(Struct, frozen=True):
         return SearchRequest(url, headers)
 
     def hits(self, content: bytes) -> Sequence[WebHit]:
+        """Return the hits; none if the answer has no part about web pages."""
         answer = _decode(content, _BraveAnswer, self.name)
         return [
             WebHit(
@@ -74,6 +86,7 @@ class Tavily(Struct, frozen=True):
     name: str = "Tavily"
 
     def request(self, query: str, count: int) -> SearchRequest:
+        """Return a POST, with the query in its body and the key in a header."""
         body = msgspec.json.encode({"query": query, "max_results": count})
         return SearchRequest(
             f"{self.base}/search",
@@ -109,6 +122,7 @@ class SearXng(Struct, frozen=True):
         ]
 
     def refusal(self, status: int) -> str:
+        """Return the cause of status 403; "" for every other status."""
         if status != 403:
             return ""
         return (
@@ -118,7 +132,7 @@ class SearXng(Struct, frozen=True):
 
 
 class DuckDuckGo(Struct, frozen=True):
-    """DuckDuckGo's page for browsers without JavaScript: it has no programming interface."""
+    """Reads DuckDuckGo's page for browsers without JavaScript, because it has no API."""
 
     base: str = "https://html.duckduckgo.com"
     name: str = "DuckDuckGo"
@@ -127,6 +141,7 @@ class DuckDuckGo(Struct, frozen=True):
         return SearchRequest(f"{self.base}/html/?q={quote_plus(query)}")
 
     def hits(self, content: bytes) -> Sequence[WebHit]:
+        """Return the hits; none if the page says so. Raises `ToolFailed` for any other page."""
         text = content.decode(errors="replace")
         if "anomaly-modal" in text or "challenge-form" in text:
             raise ToolFailed(_PROOF_WANTED)
@@ -146,23 +161,27 @@ _PROOF_WANTED = (
 )
 
 
-def engine(service: Service, environ: Mapping[str, str]) -> Engine:
-    """The chosen service, or the first whose variable is set. Raises `ToolFailed`."""
-    brave, tavily = environ.get("BRAVE_API_KEY", ""), environ.get("TAVILY_API_KEY", "")
-    searxng = environ.get("SEARXNG_URL", "")
-    chosen: dict[str, Callable[[], Engine]] = {
-        **({"brave": lambda: Brave(brave)} if brave else {}),
-        **({"tavily": lambda: Tavily(tavily)} if tavily else {}),
-        **({"searxng": lambda: SearXng(searxng)} if searxng else {}),
-        "duckduckgo": DuckDuckGo,
-    }
+def choose_engine(service: Service, environ: Mapping[str, str]) -> Engine:
+    """Return the adapter for `service`.
+
+    For "auto", return the first service whose variable is set in `environ`, or else DuckDuckGo,
+    which needs none. Raises `ToolFailed` if the variable of a chosen service is not set.
+    """
+    usable = dict[str, Engine]()
+    if key := environ.get("BRAVE_API_KEY", ""):
+        usable["brave"] = Brave(key)
+    if key := environ.get("TAVILY_API_KEY", ""):
+        usable["tavily"] = Tavily(key)
+    if url := environ.get("SEARXNG_URL", ""):
+        usable["searxng"] = SearXng(url)
+    usable["duckduckgo"] = DuckDuckGo()
     if service == "auto":
-        return next(iter(chosen.values()))()
-    if service not in chosen:
+        return next(iter(usable.values()))
+    if service not in usable:
         raise ToolFailed(
             f"The setting web.search is {service!r}, but {_KEY_VARIABLES[service]} is not set."
         )
-    return chosen[service]()
+    return usable[service]
 
 
 _KEY_VARIABLES = {
@@ -172,8 +191,12 @@ _KEY_VARIABLES = {
 }
 
 
-def read(engine: Engine, status: int, content: bytes, count: int) -> SearchHits:
-    """Parse the answer of a search service. Raises `ToolFailed`."""
+def parse_hits(engine: Engine, status: int, content: bytes, count: int) -> SearchHits:
+    """Return the first `count` web addresses that a search service found.
+
+    `content` is the body of its answer. Raises `ToolFailed` for any status but 200 and for a
+    body that cannot be parsed.
+    """
     if status == 429:
         raise ToolFailed(f"{engine.name} takes no more searches now: wait, or use another.")
     if status != 200:
@@ -187,6 +210,10 @@ _WEB_SCHEMES = ("https://", "http://")
 
 
 def _key_problem(status: int, name: str, variable: str, statuses: tuple[int, ...]) -> str:
+    """Return a clause that says that the key was refused; "" for another `status`.
+
+    `statuses` are those with which the service `name` refuses the key in `variable`.
+    """
     if status not in statuses:
         return ""
     return f"{name} refuses the key in {variable} (status {status})"
@@ -230,6 +257,7 @@ class _SearXngAnswer(Struct):
 
 
 def _decode(content: bytes, form: type[T], name: str) -> T:
+    """Return the JSON in `content` as a `form`. Raises `ToolFailed` if it is anything else."""
     try:
         return msgspec.json.decode(content, type=form)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -237,47 +265,59 @@ def _decode(content: bytes, form: type[T], name: str) -> T:
 
 
 def _without_tags(text: str) -> str:
-    """Text of a service that marks words with tags."""
+    """Return `text` without the tags with which services highlight words of the query."""
     return html.unescape(re.sub(r"</?[a-z]+>", "", text))
 
 
 class _DuckDuckGoPage(HTMLParser):
-    """Links of the class result__a, each followed by its result__snippet."""
+    """Collects the hits in a page of DuckDuckGo.
+
+    Each is a link of the class result__a, followed by its text in a result__snippet.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.hits = list[WebHit]()
-        self._open, self._url, self._text = "", "", list[str]()
+        # The tag and the class of the open element whose text is collected, or "".
+        self._tag, self._kind = "", ""
+        self._url, self._text = "", list[str]()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Begin to collect text if the tag begins the title or the text of a hit."""
         attributes = {name: value or "" for name, value in attrs}
         classes = attributes.get("class", "").split()
         for kind in ("result__a", "result__snippet"):
             if kind in classes and tag in ("a", "div"):
-                self._open, self._text = f"{tag} {kind}", []
+                self._tag, self._kind, self._text = tag, kind, []
                 if kind == "result__a":
                     self._url = _target(attributes.get("href", ""))
 
     def handle_data(self, data: str) -> None:
-        if self._open:
+        if self._kind:
             self._text.append(data)
 
     def handle_endtag(self, tag: str) -> None:
-        kind = self._open.removeprefix(f"{tag} ")
-        if not self._open or kind == self._open:
+        """At the end of a title, add a hit; at the end of a text, add it to the last hit."""
+        if not self._kind or tag != self._tag:
             return
         text = " ".join("".join(self._text).split())
-        if kind == "result__a" and self._url:
+        if self._kind == "result__a" and self._url:  # "" for an advertisement
             self.hits.append(WebHit(text, self._url, "", ""))
-        elif kind == "result__snippet" and self._url and self.hits:
+        elif self._kind == "result__snippet" and self._url and self.hits:
             self.hits[-1] = msgspec.structs.replace(self.hits[-1], text=text)
-        self._open = ""
+        self._kind = ""
 
 
 def _target(href: str) -> str:
-    """Where a link leads; "" for an advertisement. Most go through a page that counts."""
+    """Return the address to which a link of DuckDuckGo's page leads; "" for an advertisement.
+
+    Most links lead to a page of DuckDuckGo that counts clicks, and have the real address in the
+    parameter `uddg`.
+    """
     parts = urlsplit(f"https:{href}" if href.startswith("//") else href)
-    own = (parts.hostname or "").endswith("duckduckgo.com")
-    if own and parts.path.startswith("/l/"):
-        return next(iter(parse_qs(parts.query).get("uddg", ())), "")
-    return "" if own or parts.scheme not in ("http", "https") else href
+    if not (parts.hostname or "").endswith("duckduckgo.com"):
+        return href if parts.scheme in ("http", "https") else ""
+    if not parts.path.startswith("/l/"):
+        return ""
+    targets = parse_qs(parts.query).get("uddg", [""])
+    return targets[0]

@@ -1,4 +1,4 @@
-"""Small real programs in place of other agents' command lines, and a conversation."""
+"""Writes small programs in place of other agents' command lines, and asks them."""
 
 import os
 import sys
@@ -45,7 +45,7 @@ JSONL = ProgramOutput(
 
 
 def write_python_program(place: Path, body: str, name: str = "agent") -> Path:
-    """A program of these lines of Python."""
+    """Write a Python program, and return its path."""
     path = place / name
     path.write_text(f"#!{sys.executable} -IS\n{body}\n", encoding="utf-8")
     path.chmod(0o755)
@@ -53,7 +53,7 @@ def write_python_program(place: Path, body: str, name: str = "agent") -> Path:
 
 
 def write_shell_program(place: Path, body: str, name: str = "agent") -> Path:
-    """A program of these lines of shell."""
+    """Write a shell program, and return its path."""
     path = place / name
     path.write_text(f"#!/bin/sh\n{body}\n", encoding="utf-8")
     path.chmod(0o755)
@@ -78,7 +78,7 @@ def make_command_line(
 
 
 def request(*words: str, **fields: Any) -> Request:
-    """A conversation: the user and the model in turns, and the user last."""
+    """Return a conversation: the user and the model in turns, and the user last."""
     roles: tuple[Role, Role] = ("user", "assistant")
     spoken = [
         StoredMessage(n + 1, Message(roles[n % 2], (Text(text),)))
@@ -100,19 +100,19 @@ def words(deltas: list[Delta]) -> str:
 
 
 def lines(*documents: Mapping[str, Any]) -> str:
-    """JSON lines, as a shell would print them."""
+    """Return shell code that prints these documents as JSON lines."""
     whole = b"".join(msgspec.json.encode(d) + b"\n" for d in documents).decode()
     return f"cat <<'END'\n{whole}END"
 
 
 def list_processes(marker: str) -> list[int]:
-    """Processes whose command line holds this word, and that are no zombies."""
-    numbers = list[int]()
+    """Return the ids of processes with this word in their command lines, without zombies."""
+    pids = list[int]()
     for entry in Path("/proc").iterdir():
         try:
             line = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
         except OSError:
             continue
         if marker.encode() in line and int(entry.name) != os.getpid():
-            numbers.append(int(entry.name))
-    return numbers
+            pids.append(int(entry.name))
+    return pids

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refold.errors import BadInput
+from refold.provider.command.json_path import json_path, json_paths
 from refold.provider.command.output import ProgramOutputReader, token_usage
-from refold.provider.command.spec import Counts, ProgramOutput, json_path, json_paths
+from refold.provider.command.spec import Counts, ProgramOutput
 from refold.provider.port import Delta, Done, TextDelta, ThinkingDelta
 from refold.values.usage import Usage
 
@@ -35,7 +36,7 @@ def words(deltas: list[Delta]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("a.b.1", 3),
         ("a.b.-1", 3),
@@ -47,11 +48,11 @@ def words(deltas: list[Delta]) -> str:
     ],
 )
 def test_json_path_finds_a_value_by_keys_indexes_and_conditions(
-    text: str, found: object
+    text: str, expected: object
 ) -> None:
     line = {"a": {"b": [2, 3], "c": True}, "kind": "x", "none": None, "n": 1.5}
 
-    assert json_path(text).find(line) == found
+    assert json_path(text).find(line) == expected
 
 
 @pytest.mark.parametrize("text", ["", "a..b", "a b", "a if b", "a if =c", "if a=b"])

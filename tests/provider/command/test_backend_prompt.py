@@ -366,9 +366,9 @@ Assistant: done
 def test_each_context_mode_and_format_renders_the_expected_prompt(
     context: Context, form: Format
 ) -> None:
-    result = format_transcript(transcript(TALK, context, 1, "You are Refold."), form)
+    prompt = format_transcript(transcript(TALK, context, 1, "You are Refold."), form)
 
-    assert result == TOLD[context, form]
+    assert prompt == TOLD[context, form]
 
 
 def test_summarize_mode_shows_each_earlier_message_as_one_line() -> None:
@@ -476,9 +476,13 @@ TALKS = st.lists(st.tuples(ROLES, NASTY), min_size=1, max_size=5)
 
 @given(TALKS, NASTY, st.sampled_from(CONTEXTS), st.sampled_from(FORMATS), st.integers(1, 9))
 def test_message_text_cannot_forge_another_message_in_the_prompt(
-    text: list[tuple[Role, str]], system: str, context: Context, form: Format, window: int
+    dialogue: list[tuple[Role, str]],
+    system: str,
+    context: Context,
+    form: Format,
+    window: int,
 ) -> None:
-    transcript_lines = transcript(conversation(*text), context, window, system)
+    transcript_lines = transcript(conversation(*dialogue), context, window, system)
 
     assert PARSED[form](format_transcript(transcript_lines, form)) == [
         (one.speaker, expected_text(one.text, form)) for one in transcript_lines
@@ -487,9 +491,9 @@ def test_message_text_cannot_forge_another_message_in_the_prompt(
 
 @given(TALKS, st.sampled_from(CONTEXTS), st.integers(1, 9))
 def test_newest_messages_are_in_the_prompt_complete_in_every_mode(
-    text: list[tuple[Role, str]], context: Context, window: int
+    dialogue: list[tuple[Role, str]], context: Context, window: int
 ) -> None:
-    whole = (*text, ("user", "the newest: ☂"), ("assistant", "c"), ("tool", "r"))
+    whole = (*dialogue, ("user", "the newest: ☂"), ("assistant", "c"), ("tool", "r"))
 
     transcript_lines = transcript(conversation(*whole), context, window)
 
@@ -521,9 +525,9 @@ def test_prompt_of_a_rewound_conversation_equals_one_rendered_from_scratch(
 
     for back, new in steps:
         spoken = (*spoken[: max(len(spoken) - back, 0)], *conversation(*new))
-        result = format_transcript(transcript(spoken, context, 2, system), form)
+        prompt = format_transcript(transcript(spoken, context, 2, system), form)
 
-        assert prompts.prompt(Log(spoken), system) == result
+        assert prompts.prompt(Log(spoken), system) == prompt
 
 
 def test_cached_prompt_is_not_reused_for_a_conversation_with_another_beginning() -> None:
@@ -579,7 +583,7 @@ def test_each_step_renders_only_new_messages(form: Format) -> None:
 
 
 def expected_text(text: str, form: Format) -> str:
-    """What of a text a format can keep: line ends are line feeds."""
+    """Return the text as a format can preserve it: line ends become line feeds."""
     if form == "json":
         return text
     text = text.replace("\r\n", "\n").replace("\r", "\n")
@@ -589,41 +593,41 @@ def expected_text(text: str, form: Format) -> str:
     return text
 
 
-# Readers that know nothing of how it was written but what a reader of the format knows.
+# Parsers that know only the format, and not our writer.
 
 
 def from_plain(text: str) -> list[tuple[str, str]]:
-    result: list[tuple[str, str]] = []
+    prompt_messages: list[tuple[str, str]] = []
     for part in re.split(r"(?<=[\n\v\f\x1c\x1d\x1e\x85\u2028\u2029])", text):
         head = re.match(r"(System|User|Assistant|Tool|Note): ", part)
         if head:
-            result.append((head[1].lower(), part[head.end() :]))
+            prompt_messages.append((head[1].lower(), part[head.end() :]))
         else:
-            result[-1] = (result[-1][0], result[-1][1] + part)
+            prompt_messages[-1] = (prompt_messages[-1][0], prompt_messages[-1][1] + part)
     names = "System|User|Assistant|Tool|Note"
     slash = re.compile(
         rf"(\A|(?<=[\n\v\f\x1c-\x1e\x85\u2028\u2029]))(\s*?)\\(\\*(?:{names})\s*[::])",
         re.IGNORECASE,
     )
     whole = [
-        (who, said if n == len(result) - 1 else said.removesuffix("\n\n"))
-        for n, (who, said) in enumerate(result)
+        (who, said if n == len(prompt_messages) - 1 else said.removesuffix("\n\n"))
+        for n, (who, said) in enumerate(prompt_messages)
     ]
     return [(who, slash.sub(r"\1\2\3", said)) for who, said in whole]
 
 
 def from_markdown(text: str) -> list[tuple[str, str]]:
-    result, lines = list[tuple[str, str]](), text.split("\n")
+    prompt_messages, lines = list[tuple[str, str]](), text.split("\n")
     while lines:
         head = lines.pop(0)
         assert head.startswith("## ")
         assert lines.pop(0) == ""
         fence = lines.pop(0).removesuffix("text")
         end = next(n for n, line in enumerate(lines) if line.strip() == fence)
-        result.append((head[3:].lower(), "\n".join(lines[:end])))
+        prompt_messages.append((head[3:].lower(), "\n".join(lines[:end])))
         assert lines[end + 1 : end + 2] in ([""], [])
         lines = lines[end + 2 :]
-    return result
+    return prompt_messages
 
 
 def from_json(text: str) -> list[tuple[str, str]]:

@@ -84,7 +84,7 @@ def test_ollama_output_gives_text_and_token_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("claude-code/opus", ("claude-code", "opus")),
         ("claude-code", ("claude-code", "sonnet")),
@@ -97,11 +97,11 @@ def test_ollama_output_gives_text_and_token_counts(tmp_path: Path) -> None:
     ],
 )
 def test_command_line_backends_are_selected_by_model_names(
-    text: str, found: tuple[str, str] | None
+    text: str, expected: tuple[str, str] | None
 ) -> None:
     answer = parse_name(text)
 
-    assert (answer and (answer[0].name, answer[1])) == found
+    assert (answer and (answer[0].name, answer[1])) == expected
 
 
 def test_ollama_needs_a_model() -> None:

@@ -68,7 +68,7 @@ sys.exit("there are no more replies")
 
 class TestTheContractOfAProvider(ProviderContract):
     # Calls arrive as text: the text protocol parses them.
-    test_calls_come_with_their_name_first_and_their_arguments_whole = None  # type: ignore[assignment]  # not for these
+    test_calls_begin_with_their_name_and_have_complete_arguments = None  # type: ignore[assignment]  # not for these
 
     @pytest.fixture(autouse=True)
     def _where(self, tmp_path: Path) -> None:
@@ -135,8 +135,8 @@ def test_prompt_goes_to_stdin_and_model_effort_and_system_text_fill_their_slots(
         efforts={"max": "xhigh"},
     )
 
-    result = request("Hello?", system="Be {model}.", effort="max")
-    text = words(ask(make_command_line(outcome, "m-1"), result))
+    model_request = request("Hello?", system="Be {model}.", effort="max")
+    text = words(ask(make_command_line(outcome, "m-1"), model_request))
 
     assert text.startswith("m-1|--effort=xhigh|Be {model}.|Be {model}.\nSystem: Below is ")
     assert text.endswith("\n\nUser: Hello?")
@@ -144,9 +144,9 @@ def test_prompt_goes_to_stdin_and_model_effort_and_system_text_fill_their_slots(
 
 def test_prompt_slot_is_filled_as_one_argument_and_stdin_is_closed(tmp_path: Path) -> None:
     program = write_shell_program(tmp_path, 'cat; echo "$#"; echo "$1"; cat "$2"')
-    result = spec(program, "{prompt}", "{prompt_file}", stdin=False)
+    backend_spec = spec(program, "{prompt}", "{prompt_file}", stdin=False)
 
-    text = words(ask(make_command_line(result), request("a $(touch x) 'b' {model}")))
+    text = words(ask(make_command_line(backend_spec), request("a $(touch x) 'b' {model}")))
 
     assert text.startswith("2\nSystem: Below")
     assert text.count("User: a $(touch x) 'b' {model}") == 2
@@ -166,12 +166,14 @@ def test_system_text_without_a_slot_comes_first_in_the_prompt(
 
 
 def test_prompt_follows_the_context_mode_and_format_of_the_settings(tmp_path: Path) -> None:
-    result = spec(
+    backend_spec = spec(
         write_shell_program(tmp_path, "cat"),
         conversation=ConversationFormat("fresh", "json", 3),
     )
 
-    data = json.loads(words(ask(make_command_line(result), request("one", "two", "three"))))
+    data = json.loads(
+        words(ask(make_command_line(backend_spec), request("one", "two", "three")))
+    )
 
     assert [(m["role"], m["content"]) for m in data[1:]] == [("user", "three")]
 
@@ -181,21 +183,21 @@ def test_long_prompt_reaches_the_program_by_stdin_and_by_file(
     tmp_path: Path, size: int
 ) -> None:
     program = write_shell_program(tmp_path, 'wc -c < "$1"; wc -c')
-    result = spec(program, "{prompt_file}")
+    backend_spec = spec(program, "{prompt_file}")
 
-    counts = words(ask(make_command_line(result), request("x" * size))).split()
+    counts = words(ask(make_command_line(backend_spec), request("x" * size))).split()
 
     assert counts[0] == counts[1]
     assert int(counts[0]) > size
 
 
 def test_prompt_too_long_for_a_command_line_is_refused_with_advice(tmp_path: Path) -> None:
-    result = spec(write_shell_program(tmp_path, 'echo "$1"'), "{prompt}", stdin=False)
+    backend_spec = spec(write_shell_program(tmp_path, 'echo "$1"'), "{prompt}", stdin=False)
 
     with pytest.raises(
         TooLong, match=r"does not fit .* 128 KiB is the most; pass it on stdin"
     ):
-        ask(make_command_line(result), request("x" * 140_000))
+        ask(make_command_line(backend_spec), request("x" * 140_000))
 
 
 def test_program_runs_in_an_empty_directory_and_leaves_no_temporary_files(
@@ -233,7 +235,7 @@ def test_program_gets_the_environment_without_keys_of_other_programs(
     program = write_shell_program(
         tmp_path, 'echo "$SEEN|$OPENAI_API_KEY|$GEMINI_API_KEY|$NESTED|$TERM|$FOR"'
     )
-    result = spec(
+    backend_spec = spec(
         program,
         keys=("OPENAI_API_KEY",),
         unset=("NESTED",),
@@ -242,7 +244,7 @@ def test_program_gets_the_environment_without_keys_of_other_programs(
 
     data = {"SEEN": "1", "OPENAI_API_KEY": "o", "GEMINI_API_KEY": "g", "NESTED": "1"}
 
-    assert words(ask(make_command_line(result, "m", **data))) == "1|o|||dumb|m"
+    assert words(ask(make_command_line(backend_spec, "m", **data))) == "1|o|||dumb|m"
 
 
 def test_program_gets_no_secret_but_its_own_key(tmp_path: Path) -> None:
@@ -251,8 +253,8 @@ def test_program_gets_no_secret_but_its_own_key(tmp_path: Path) -> None:
     )
     data = {"ACME_KEY": "a", "MINE": "m", "CODEX_API_KEY": "c", "ANTHROPIC_API_KEY": "k"}
 
-    result = spec(program, keys=("MINE",))
-    provider = make_command_line(result, secrets={"ACME_KEY", "MINE"}, **data)
+    backend_spec = spec(program, keys=("MINE",))
+    provider = make_command_line(backend_spec, secrets={"ACME_KEY", "MINE"}, **data)
 
     assert words(ask(provider)) == "|m||"
 
@@ -267,10 +269,10 @@ def test_key_names_lists_the_key_variables_of_all_command_lines() -> None:
 
 def test_traced_request_shows_bytes_sent_and_received(tmp_path: Path) -> None:
     program = write_shell_program(tmp_path, "cat >/dev/null; printf Hi")
-    result = spec(program, "a b", "{system_file}", "{model}", environ={"X": "1"})
+    backend_spec = spec(program, "a b", "{system_file}", "{model}", environ={"X": "1"})
 
     deltas = ask(
-        make_command_line(result, "m-1"), request("Hello?", system="Be.", trace=True)
+        make_command_line(backend_spec, "m-1"), request("Hello?", system="Be.", trace=True)
     )
 
     assert deltas == [
@@ -289,8 +291,8 @@ def test_traced_command_line_shows_slot_names_and_is_the_same_on_each_run(
     tmp_path: Path,
 ) -> None:
     program = write_shell_program(tmp_path, "printf Hi")
-    result = spec(program, "{prompt}", stdin=False, environ={"SYSTEM": "<{system}>"})
-    provider = make_command_line(result)
+    backend_spec = spec(program, "{prompt}", stdin=False, environ={"SYSTEM": "<{system}>"})
+    provider = make_command_line(backend_spec)
 
     deltas = ask(provider, request("One", system="Be.", trace=True))
     more = ask(provider, request("One", "Hi", "Two", system="Be.", trace=True))
@@ -416,10 +418,10 @@ def test_long_prompt_is_rendered_outside_the_event_loop_thread(tmp_path: Path) -
 def test_each_kind_of_program_failure_raises_a_one_sentence_error(
     tmp_path: Path, body: str, kind: type[ProviderError], sentence: str
 ) -> None:
-    result = spec(write_shell_program(tmp_path, body), login="say fake login")
+    backend_spec = spec(write_shell_program(tmp_path, body), login="say fake login")
 
     with pytest.raises(ProviderError) as raised:
-        ask(make_command_line(result, "m-1"))
+        ask(make_command_line(backend_spec, "m-1"))
 
     assert (type(raised.value), str(raised.value)) == (kind, sentence)
 

@@ -131,7 +131,7 @@ each = pytest.mark.parametrize("agent", _params())
 
 
 def answer_in_turn(agent: Agent, *answers: Answer) -> Callable[[ReceivedRequest], Answer]:
-    """One after the other, and the last again and again."""
+    """Give these answers one after the other, and repeat the last one."""
     waiting = list(answers)
 
     def inside(request: ReceivedRequest) -> Answer:
@@ -173,7 +173,7 @@ def run_against_server(
     idle: float = 30.0,
     environ: Mapping[str, str] | None = None,
 ) -> T:
-    """What `function` finds, given the program and the server that it asks."""
+    """Return the result of `function` for the program and the server that it asks."""
     home = Path(os.environ["HOME"])
     settings = home / ".gemini/settings.json"
     settings.parent.mkdir(exist_ok=True)
@@ -181,10 +181,10 @@ def run_against_server(
 
     async def inside() -> T:
         async with wire_server(answer_in_turn(agent, *answers)) as server:
-            result = spec or agent.spec
+            own_spec = spec or agent.spec
             if agent.wire == "openai-responses":
                 url = f'openai_base_url="{server.url}/v1"'
-                result = replace(result, argv=(*result.argv, "-c", url))
+                own_spec = replace(own_spec, argv=(*own_spec.argv, "-c", url))
             data = {
                 **os.environ,
                 **(agent.environ if environ is None else environ),
@@ -192,7 +192,7 @@ def run_against_server(
                 agent.url_env or "UNUSED": server.url,
             }
             timeouts = ProgramTimeouts(idle)
-            provider = connect(result, agent.model, environ=data, timeouts=timeouts)
+            provider = connect(own_spec, agent.model, environ=data, timeouts=timeouts)
             return await function(provider, server)
 
     return anyio.run(inside)
@@ -213,7 +213,7 @@ def read_request(
 
 
 def requests_as_text(server: WireServer) -> str:
-    """All requests to the server, as one text."""
+    """Return all requests to the server, as one text."""
     return "\n".join(h.body.decode("utf-8", "replace") for h in server.heard)
 
 
@@ -232,13 +232,13 @@ def list_left_processes(home: Path) -> list[str]:
 
 @each
 def test_text_usage_system_prompt_and_model_pass_through_the_program(agent: Agent) -> None:
-    result = request("What is it? ☂", system="You are REFOLD-7.", effort="high")
+    model_request = request("What is it? ☂", system="You are REFOLD-7.", effort="high")
     reply = text_answer(agent, "It is rain. ☂ \\ <b>", usage=Usage(70, 30, 0, 9, 4))
 
     async def run_agent(
         provider: CommandLine, server: WireServer
     ) -> tuple[list[Delta], str, str]:
-        outcome = await read_deltas(provider, result)
+        outcome = await read_deltas(provider, model_request)
         last = server.heard[-1]
         return outcome, last.path, requests_as_text(server)
 
@@ -348,10 +348,12 @@ def test_files_mentioned_in_the_conversation_are_not_read_by_the_program(
     agent: Agent, home: Path
 ) -> None:
     (home / "secret.txt").write_text("XYZZY-1")
-    result = request(f"Look at @{home}/secret.txt, @~/secret.txt and @../../../secret.txt")
+    model_request = request(
+        f"Look at @{home}/secret.txt, @~/secret.txt and @../../../secret.txt"
+    )
 
     async def run_agent(provider: CommandLine, server: WireServer) -> str:
-        await read_deltas(provider, result)
+        await read_deltas(provider, model_request)
         return requests_as_text(server)
 
     assert "XYZZY" not in run_against_server(agent, run_agent, text_answer(agent, "No."))
@@ -373,7 +375,7 @@ def test_memory_files_in_parent_directories_are_not_sent(agent: Agent, home: Pat
 
 
 def stalled_answer(agent: Agent) -> Answer:
-    """It begins to answer, and stalls."""
+    """Begin an answer, and stall."""
     whole = text_answer(agent, "A long answer that is never said to its end.")
     body = whole.body if isinstance(whole.body, bytes) else b""
     return replace(whole, body=body[: int(len(body) * 0.6)], then="hang")

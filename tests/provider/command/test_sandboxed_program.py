@@ -25,7 +25,7 @@ needs_bubblewrap = pytest.mark.skipif(
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home with a key and a project with a file; `bin` is on the PATH."""
+    """Return a home with a key and a project with a file; `bin` is on the PATH."""
     (tmp_path / "bin").mkdir()
     (tmp_path / "home/.ssh").mkdir(parents=True)
     (tmp_path / "home/.ssh/id").write_text("a key")
@@ -81,14 +81,14 @@ def test_sandboxed_program_gets_the_conversation_and_warns_of_unrecorded_work(
 
 
 @needs_bubblewrap
-@pytest.mark.parametrize("where", ["1", "2"])
+@pytest.mark.parametrize("directory", ["1", "2"])
 def test_sandboxed_program_token_counts_are_read_from_verbose_output(
-    home: Path, where: str
+    home: Path, directory: str
 ) -> None:
     body = (
         'test "$1" = --verbose || exit 1\necho "The total is 4."\n'
-        f'printf "\\033[2mTokens: 7,779 input + 344 output = 8123 total\\033[0m\\n" >&{where}\n'
-        f'echo "Duration: 6.74s" >&{where}'
+        f'printf "\\033[2mTokens: 7,779 input + 344 output = 8123 total\\033[0m\\n" >&{directory}\n'
+        f'echo "Duration: 6.74s" >&{directory}'
     )
 
     deltas = run_program(home, body)

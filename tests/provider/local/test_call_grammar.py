@@ -63,5 +63,5 @@ def test_tool_that_the_grammar_cannot_express_leaves_no_grammar(tool: ToolSpec) 
     assert call_grammar((plain, tool)) == ""
 
 
-def test_grammar_is_empty_without_tools() -> None:
+def test_call_grammar_is_empty_without_tools() -> None:
     assert call_grammar(()) == ""

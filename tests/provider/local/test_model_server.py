@@ -30,15 +30,17 @@ PRETENDING = Path(__file__).with_name("pretending.py")
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Path]:
-    """A directory with a model; its server is stopped with the test."""
+    """Yield a directory with a model; its server is stopped with the test."""
     (tmp_path / "model.gguf").write_bytes(b"a model")
     yield tmp_path
     for status in running(tmp_path):
         stop(status)
 
 
-def server(place: Path, how: str = "", keep: float = 60.0, **options: Any) -> SharedServer:
-    command = (sys.executable, str(PRETENDING), how)
+def server(
+    place: Path, behaviour: str = "", keep: float = 60.0, **options: Any
+) -> SharedServer:
+    command = (sys.executable, str(PRETENDING), behaviour)
     serving = Serving(keep=keep, context=512, template="{{ messages }}")
     environ = options.pop("environ", dict(os.environ))
     return SharedServer(
@@ -59,7 +61,7 @@ def lease_once(server: SharedServer, prefix: str = "") -> Address:
 
 
 def read_log(place: Path) -> list[Any]:
-    """What the newest server said: first of itself, then what was posted to it."""
+    """Return the log of the newest server: lines of its start, then the requests."""
     (path,) = (place / "local").glob("*.log")
     return [json.loads(line) for line in path.read_text().splitlines()]
 
@@ -88,7 +90,7 @@ def test_all_sessions_share_one_model_server(place: Path) -> None:
 def test_sessions_that_start_together_wait_for_one_model_server(place: Path) -> None:
     addresses: list[Address] = []
 
-    async def at_once() -> None:
+    async def open_all() -> None:
         async def one() -> None:
             async with server(place, "silent").lease() as address:
                 addresses.append(address)
@@ -99,7 +101,7 @@ def test_sessions_that_start_together_wait_for_one_model_server(place: Path) -> 
             group.start_soon(one)
             (place / "go").touch()
 
-    anyio.run(at_once)
+    anyio.run(open_all)
 
     assert len(addresses) == 3
     assert len(set(addresses)) == 1
@@ -126,15 +128,15 @@ def test_model_server_environment_holds_no_api_keys(place: Path) -> None:
 
     address = lease_once(server(place, environ=environ))
 
-    result = read_log(place)[0]
-    order = result["order"]
+    start_record = read_log(place)[0]
+    order = start_record["order"]
     assert (order["model"], order["context"]) == (str(place / "model.gguf"), 512)
     assert (order["template"], order["key"]) == ("{{ messages }}", address.key)
     assert order["threads"] >= 1
     known = {"HOME", "PATH", "OMP_WAIT_POLICY", "PYTHONPATH", "LC_CTYPE"}
-    assert set(result["environ"]) <= known
-    assert result["environ"]["OMP_WAIT_POLICY"] == "passive"
-    assert result["cwd"] == str(place)
+    assert set(start_record["environ"]) <= known
+    assert start_record["environ"]["OMP_WAIT_POLICY"] == "passive"
+    assert start_record["cwd"] == str(place)
 
 
 @pytest.mark.slow

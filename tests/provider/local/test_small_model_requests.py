@@ -61,7 +61,7 @@ def list_offered_tools(request: Request) -> list[str]:
 
 
 def read_deltas(request: Request, answer: str) -> list[Delta]:
-    """What an answer means that comes in single characters."""
+    """Return what an answer means that comes in single characters."""
     reading = LocalStreamState(request)
     deltas = [delta for character in answer for delta in reading.feed(character)]
     return [*deltas, *reading.end()]
@@ -74,10 +74,10 @@ def read_call(request: Request, answer: str) -> tuple[str, Any]:
 
 
 def test_small_model_system_prompt_lists_one_tool_per_line() -> None:
-    outcome = plain_request(request(message("user", "Look up.")))
+    model_request = plain_request(request(message("user", "Look up.")))
 
-    assert outcome.tools == ()
-    assert outcome.system == snapshot("""\
+    assert model_request.tools == ()
+    assert model_request.system == snapshot("""\
 Be brief.
 
 Reply with one JSON object: {"tool": NAME, "arguments": {...}}
@@ -89,7 +89,7 @@ Tools:
 
 
 def test_small_model_reads_calls_as_json_and_results_as_plain_text() -> None:
-    outcome = request(
+    model_request = request(
         message("user", "Look up."),
         call("1"),
         result("1", "a cloud"),
@@ -100,7 +100,7 @@ def test_small_model_reads_calls_as_json_and_results_as_plain_text() -> None:
         message("user", "Thanks."),
     )
 
-    assert render_messages(outcome) == snapshot(
+    assert render_messages(model_request) == snapshot(
         [
             ("user", "Look up."),
             ("assistant", '{"tool": "look", "arguments": {"where": "up"}}'),
@@ -150,17 +150,19 @@ def test_answers_are_sent_as_plain_text_when_there_are_no_tools() -> None:
 
 
 def test_line_numbers_are_sent_with_colons_so_that_they_are_not_read_as_digits() -> None:
-    outcome = request(call("1", "read_file"), result("1", "1\t4217\n2\tx\ty\n(2 lines)"))
+    model_request = request(
+        call("1", "read_file"), result("1", "1\t4217\n2\tx\ty\n(2 lines)")
+    )
 
-    assert render_messages(outcome)[1][1].startswith(
+    assert render_messages(model_request)[1][1].startswith(
         "Result:\n1: 4217\n2: x\ty\n(2 lines)\n"
     )
 
 
 def test_long_result_is_cut_in_the_middle() -> None:
-    outcome = request(call("1"), result("1", "a" * 5000 + "b" * 5000))
+    model_request = request(call("1"), result("1", "a" * 5000 + "b" * 5000))
 
-    text = render_messages(outcome)[1][1]
+    text = render_messages(model_request)[1][1]
     assert "a" * 2000 + "\n[6,000 characters are not shown]\n" + "b" * 2000 in text
 
 
@@ -197,11 +199,11 @@ def test_finish_call_becomes_answer_text_unless_finish_is_a_tool() -> None:
 
 
 def test_small_model_is_offered_only_finish_when_calls_are_not_allowed() -> None:
-    outcome = request(tools=(LOOK, finish.spec), tool_choice="none")
+    model_request = request(tools=(LOOK, finish.spec), tool_choice="none")
 
-    assert list_offered_tools(outcome) == ["finish"]
+    assert list_offered_tools(model_request) == ["finish"]
     answer = '{"tool": "finish", "arguments": {"answer": "So far: nothing."}}'
-    assert read_deltas(outcome, answer) == [TextDelta("So far: nothing.")]
+    assert read_deltas(model_request, answer) == [TextDelta("So far: nothing.")]
 
 
 def test_text_that_is_not_a_call_stays_text() -> None:
@@ -219,7 +221,7 @@ def test_next_step_instruction_follows_the_note_about_files() -> None:
         "After that call:\n\na.txt (1 line):\nup",
         message("user", "<reminder>Hurry.</reminder>"),
     )
-    outcome = request(
+    model_request = request(
         message("user", "Look up."),
         call("1"),
         result("1", "ok"),
@@ -227,7 +229,7 @@ def test_next_step_instruction_follows_the_note_about_files() -> None:
         again,
     )
 
-    assert render_messages(outcome)[2:] == [
+    assert render_messages(model_request)[2:] == [
         ("user", "Result:\nok"),
         (
             "user",
@@ -262,10 +264,10 @@ def test_shell_command_that_does_not_finish_stays_a_call(command: str) -> None:
 
 
 def test_small_model_request_without_tools_has_no_call_schema() -> None:
-    outcome = request(message("user", "Hello."), tools=())
+    model_request = request(message("user", "Hello."), tools=())
 
-    assert call_schema(outcome) is None
-    assert plain_request(outcome) == outcome
+    assert call_schema(model_request) is None
+    assert plain_request(model_request) == model_request
 
 
 def test_every_tool_is_offered_along_with_finish() -> None:
@@ -315,10 +317,10 @@ def test_calls_with_different_arguments_or_results_do_not_count_as_repeated() ->
 
 
 def test_small_model_prompt_stays_small() -> None:
-    """Measured by its own tokenizer it is 270; four characters a token is close."""
-    outcome = plain_request(request(system=small_system(), tools=TOOLS))
+    """The model's tokenizer counts 270 tokens; four characters for each token is close."""
+    model_request = plain_request(request(system=small_system(), tools=TOOLS))
 
-    assert len(outcome.system) / 4 < 350
+    assert len(model_request.system) / 4 < 350
     assert [tool.name for tool in TOOLS] == list(SMALL_TOOLS)
 
 

@@ -1,4 +1,4 @@
-"""A server with a scripted model, and a browser that looks at its pages.
+"""Provides a server with a scripted model, and a browser that opens its pages.
 
 Every page that a test opens is watched: an error in its console, a dialog of the browser or a
 request to another host fails the test.
@@ -24,16 +24,17 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-# What a page that lost its server says of it in the console.
+# The console messages of a page that lost its server.
 _LOST = re.compile(r"ERR_CONNECTION_REFUSED|ERR_CONNECTION_RESET|ERR_INTERNET_DISCONNECTED|"
                    r"WebSocket connection to|ERR_EMPTY_RESPONSE|status of 401")  # fmt: skip
-# Without these a browser is not tested.
+# The reason of a skip: without these, pages are not tested in a browser.
 NEEDS = "the extra `server`, playwright and chromium are needed here"
 
 
 class Server:
-    """`refold serve` in a directory of its own, with the responses of a script, or of the model
-    of the settings.
+    """`refold serve` in a directory of its own.
+
+    The responses are those of a script, or with `scripted` false of the model in the settings.
     """
 
     def __init__(
@@ -54,11 +55,11 @@ class Server:
         self.script.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
 
     def start(self) -> None:
-        words = [sys.executable, "-m", "refold", "serve", "--port", str(self.port)]
-        words += ["--script", str(self.script)] if self.scripted else []
-        words += self.flags
+        command_line = [sys.executable, "-m", "refold", "serve", "--port", str(self.port)]
+        command_line += ["--script", str(self.script)] if self.scripted else []
+        command_line += self.flags
         self._process = subprocess.Popen(
-            words, cwd=self.workspace, env=dict(os.environ), stdout=subprocess.PIPE,
+            command_line, cwd=self.workspace, env=dict(os.environ), stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, start_new_session=True,
         )  # fmt: skip
         assert self._process.stdout
@@ -103,7 +104,7 @@ class Server:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
-    """Starts a server: `serve({"text": "Hello."}, …)`."""
+    """Yield a function that starts a server: `serve({"text": "Hello."}, …)`."""
     pytest.importorskip("fastapi", reason=NEEDS)
     servers = list[Server]()
 
@@ -119,7 +120,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Server]]:
 
 
 class Watched:
-    """A browser, and what its pages did that they must not do."""
+    """A browser, and the forbidden requests and errors of its pages."""
 
     def __init__(self, browser: Any) -> None:
         self._browser = browser
@@ -142,7 +143,7 @@ class Watched:
     def open(
         self, server: Server, path: str = "/", script: str = "", **options: Any
     ) -> Any:
-        """A page, logged in by a launch link. `script` runs before those of the page."""
+        """Return a page, logged in by a launch link. `script` runs before the page's scripts."""
         context = self.context(server, **options)
         if script:
             context.add_init_script(script)
@@ -169,9 +170,9 @@ class Watched:
 
 
 class Held:
-    """Documents of one type and with this text, which a page gets only when they are released.
+    """Holds back documents of one type and with this text until `release`.
 
-    What follows them waits, too, so that the order is that of the server.
+    Later documents wait, too, so that the page gets all in the order of the server.
     """
 
     def __init__(self, page: Any, kind: str, text: str = "") -> None:
@@ -191,7 +192,7 @@ class Held:
             line.send(text)
 
     def wait(self, page: Any) -> None:
-        """Wait until there is one."""
+        """Wait until a document is held back."""
         while not self._waiting:
             page.wait_for_timeout(20)
 
@@ -201,8 +202,8 @@ class Held:
             line.send(text)
 
 
-# Started once for a module, whose tests have contexts of their own: as long as it runs, its
-# event loop is that of this thread, and a test that starts one of its own would fail.
+# Each module starts one browser, and each test has a context of its own. While the browser runs,
+# its event loop is that of this thread, so a test that starts an event loop would fail.
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     api = pytest.importorskip("playwright.sync_api", reason=NEEDS)

@@ -1,7 +1,7 @@
-"""Sessions at random, but as they can happen: events and live news, and their documents.
+"""Makes random sessions that can really happen: events and live news, and their documents.
 
-Each id is new, a call ends once, and only what is open is answered, as the engine and the
-inbox see to it. For tests that compare readers of documents with the fold of the events.
+Each id is new, a call ends once, and only open questions are answered, as the engine and the inbox
+ensure. Tests compare readers of the documents with the fold of the events.
 """
 
 from collections.abc import Iterator, Sequence
@@ -61,7 +61,7 @@ WORDS = ("Look.", "So *far*", "für 文 😀", "\n", "and\n\nthen", " ")
 
 
 class Session:
-    """`steps` choices of a session, made by `random`."""
+    """A session of `steps` random choices, made by `random`."""
 
     def __init__(self, random: Random, steps: int) -> None:
         self._random, self._ids = random, 0
@@ -102,18 +102,11 @@ class Session:
             if len(self.view.marks) > 1 and not self.view.conversation.calls:
                 ways.append(self._rewind)
             return ways
-        ways += (
-            [
-                self._end,
-                self._child,
-                self._stop,
-                self._team,
-                self._change_background,
-                self._change_background,
-            ]
-            if not turn.stopped
-            else [self._end] * 4
-        )
+        if turn.stopped:
+            ways += [self._end] * 4
+        else:
+            ways += [self._end, self._child, self._stop, self._team]
+            ways += [self._change_background] * 2
         if turn.open_request:
             return [*ways, *[self._stream] * 8, *[self._answer] * 4, self._fail]
         if self._open():
@@ -183,7 +176,7 @@ class Session:
                     news.Judged(id_, verdict, "rule", "so", hash="h", changes=changes)
                 )
             case "asked":
-                if r.random() < 0.2:  # what it would touch has changed
+                if r.random() < 0.2:  # the files that it would change have changed
                     self._add(news.Judged(id_, "ask", "", "again", hash="i"))
                 else:
                     reason = r.choice(["", "later"])
@@ -265,7 +258,7 @@ class Session:
                 self._add(ChildEnded(born, "answered", "done"))
 
     def _team(self) -> None:
-        """A teammate begins, or something happens to one."""
+        """Start a teammate, or let something happen to a teammate."""
         r, team = self._random, self.view.children.team
         if not team or r.random() < 0.2:
             name = self._id("child-")
@@ -285,7 +278,7 @@ class Session:
         return news.Ended("", "done", "", control=TasksChanged((BoardTask(1, "Mend it"),)))
 
     def _change_background(self) -> None:
-        """A command runs in the background, or one ends."""
+        """Start a command in the background, or end one."""
         r, beside = self._random, self.view.background
         if not beside.running or r.random() < 0.4:
             self._add(BackgroundStarted(beside.next_name, "make serve", "c", "/w"))
@@ -298,7 +291,7 @@ class Session:
 
 
 def documents_with_ends(frames: Sequence[Frame]) -> Iterator[tuple[Frame, list[Plain]]]:
-    """Each frame with its documents, as they go over a socket."""
+    """Yield each frame with its documents, as they go over a socket."""
     for frame in frames:
         texts = [
             msgspec.json.decode(msgspec.json.encode(document))

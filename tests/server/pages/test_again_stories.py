@@ -64,7 +64,7 @@ def test_message_and_answer_are_copied_as_they_were_written(
 
 
 @BOTH
-def test_answering_again_takes_the_answer_back_and_sends_the_message(
+def test_answer_again_rewinds_the_answer_and_sends_the_message_again(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "First."}, {"text": "Second."}), path)
@@ -78,17 +78,17 @@ def test_answering_again_takes_the_answer_back_and_sends_the_message(
     assert page.locator(".block-heard:not(.is-rewound)").count() == 1
 
 
-def test_answering_again_can_take_changed_files_back(serve: Serve, pages: Watched) -> None:
+def test_answer_again_can_restore_changed_files(serve: Serve, pages: Watched) -> None:
     server = serve(WRITE, {"text": "Written."}, {"text": "Not this time."})
     page = pages.open(server)
-    result = Held(page, "result")  # has the files, and may come late
+    held_result = Held(page, "result")  # has the files, and may come late
     send(page, "Write a.txt")
     button(page, WORDS["/"]["yes"]).click()
     answer(page, "Written.")
-    result.wait(page)
+    held_result.wait(page)
     page.locator(".block-turn_over").wait_for(state="attached")
     assert page.locator(".again").is_hidden()
-    result.release()
+    held_result.release()
 
     button(page, "Answer again").click()
     page.locator("dialog").get_by_role("button", name="Answer again").click()
@@ -145,7 +145,7 @@ def test_an_edited_message_is_sent_in_a_copy_of_the_conversation(
 
 
 @BOTH
-def test_going_back_puts_the_message_into_the_box(
+def test_going_back_to_a_message_puts_its_text_into_the_input(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), path)

@@ -55,7 +55,7 @@ def test_accepting_edits_ends_the_questions_about_files(
 
 
 @BOTH
-def test_a_written_rule_allows_the_next_file_and_a_wrong_one_allows_nothing(
+def test_a_typed_rule_allows_the_next_file_and_one_that_does_not_cover_the_call_is_refused(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve(write("a.txt"), write("b.txt"), {"text": "Written."})
@@ -97,7 +97,7 @@ def test_several_requests_are_allowed_with_one_answer(
 
 
 @BOTH
-def test_news_does_not_take_the_focus_from_the_answer_to_several_requests(
+def test_a_rename_does_not_take_the_focus_from_the_answer_to_several_requests(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve(write("a.txt", "b.txt", "c.txt"), {"text": "Written."})
@@ -156,7 +156,7 @@ def test_several_requests_are_refused_with_one_reason(
 
 
 @BOTH
-def test_words_with_a_yes_are_sent_to_the_model(
+def test_text_typed_with_an_approval_is_sent_as_a_message(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve(write("a.txt"), {"text": "Written."})
@@ -184,7 +184,7 @@ def test_a_command_is_shown_with_the_way_it_would_run(
 
 
 @BOTH
-def test_digits_and_enter_take_the_choices_that_are_shown(
+def test_a_digit_highlights_a_choice_of_a_request_and_enter_takes_it(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve(write("a.txt"), write("b.txt"), {"text": "Written."})

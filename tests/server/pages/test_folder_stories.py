@@ -29,7 +29,7 @@ def directory_of(page: Any, server: Server) -> str:
 
 @SIZES
 @BOTH
-def test_a_folder_is_picked_below_the_roots_and_recent_the_next_time(
+def test_a_folder_picked_for_a_new_chat_is_offered_as_recent_the_next_time(
     serve: Serve, pages: Watched, path: str, size: Any
 ) -> None:
     server = serve({"text": "Hello."})
@@ -40,7 +40,7 @@ def test_a_folder_is_picked_below_the_roots_and_recent_the_next_time(
     dialog.locator(".folder-picker").get_by_role("button", name="Reports").click()
     dialog.locator(".folder-picker").get_by_role("button", name="2026").click()
     dialog.get_by_text("There is no folder in it.").wait_for()
-    found = problems(page)
+    faults = problems(page)
     fits = dialog.evaluate("e => e.scrollWidth <= e.clientWidth")
     button(page, "Start").click()
     id_of(page)
@@ -51,12 +51,12 @@ def test_a_folder_is_picked_below_the_roots_and_recent_the_next_time(
     dialog.locator(".folder-recent").get_by_role("button", name="2026").click()
     again = dialog.locator("input[name=workspace]").input_value()
 
-    assert (found, fits) == ([], True)
+    assert (faults, fits) == ([], True)
     assert directory == again == str(server.workspace / "Reports" / "2026")
 
 
 @BOTH
-def test_a_new_folder_gets_the_name_that_was_typed(
+def test_the_new_folder_of_a_chat_gets_the_typed_name(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve({"text": "Hello."})

@@ -31,10 +31,10 @@ def terminal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
     compiled = tmp_path_factory.mktemp("compiled")
 
     def start(server: Server, *flags: str) -> Terminal:
-        words = ("-m", "refold", *flags)
+        arguments = ("-m", "refold", *flags)
         program = Path(sys.executable)
         terminals.append(
-            Terminal(program, *words, directory=server.workspace, compiled=compiled)
+            Terminal(program, *arguments, directory=server.workspace, compiled=compiled)
         )
         return terminals[-1]
 
@@ -77,7 +77,7 @@ def test_a_terminal_and_a_page_work_in_one_session(
     answer(page, "And again.")
     assert page.locator(".block-heard", has_text="And from here.").count() == 1
 
-    there.until_asked()
+    there.wait_for_prompt()
     there.type("\x04")
     there.end()
     page.locator(".light[data-state=online]").wait_for()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from refold.config.paths import paths
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from tests.journal.shelves import conversation_events, put_journal
 from tests.server.pages.conftest import Server, Watched
 from tests.server.pages.test_page_stories import (
@@ -62,7 +62,7 @@ def test_a_conversation_that_waits_elsewhere_is_marked_and_counted(
     assert id_of(page) == waits
 
 
-def test_a_conversation_that_begins_to_wait_is_notified_once(
+def test_the_user_is_notified_once_when_a_conversation_begins_to_wait(
     serve: Serve, pages: Watched
 ) -> None:
     server = serve({**WRITE, "text": "I think about it for a while.", "pause": 0.4})

@@ -25,7 +25,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.journal.store.file import FileStore
 from refold.values.messages import Message, Text, ToolCall
 from refold.values.usage import Usage
@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
 Serve = Callable[..., Server]
 ID = "20260101-000001-0001"
 TURNS, CALLS = 40, 20
-# What the page says while it opens: the words of the status, and whether one can stop.
+# The page while it opens: the text of the status, and whether Stop is shown.
 WATCH = """
 window.busy = [];
 const look = () => {
@@ -82,7 +82,7 @@ def one_turn(directory: Path, steps: int) -> Iterator[Event]:
 
 
 def turn(number: int, seq: int, steps: int) -> Iterator[Event]:
-    """A turn behind event `seq`."""
+    """Yield a turn behind event `seq`."""
     yield Said(f"Question {number}")
     yield TurnStarted(seq + 1)
     yield Delivered((seq + 1,))
@@ -140,7 +140,7 @@ def test_a_long_conversation_opens_at_its_end_and_is_never_shown_as_running(
 
 
 @BOTH
-def test_older_blocks_come_while_scrolling_and_what_is_read_does_not_move(
+def test_older_blocks_load_while_scrolling_without_moving_the_visible_text(
     page: Any, path: str
 ) -> None:
     worst = page.evaluate(UP)
@@ -184,7 +184,7 @@ def test_a_message_that_was_not_loaded_is_found_and_shown(page: Any, path: str) 
     assert page.locator("article", has_text="Question 1").first.is_visible()
 
 
-def test_the_answer_to_a_message_that_was_not_loaded_is_had_again(
+def test_answer_again_works_for_a_message_that_is_not_loaded(
     serve: Serve, pages: Watched, home: Path, tmp_path: Path
 ) -> None:
     sessions = JournalDirectory(home / "refold" / "sessions")

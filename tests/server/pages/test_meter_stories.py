@@ -17,7 +17,7 @@ from refold.journal.events.kinds import (
     TurnEnded,
     TurnStarted,
 )
-from refold.journal.home import JournalDirectory
+from refold.journal.journal_directory import JournalDirectory
 from refold.values.messages import Message, Text
 from refold.values.usage import Usage
 from tests.journal.shelves import put_journal

@@ -24,7 +24,7 @@ def words_of(page: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("path", "options"), [("/", PHONE), ("/dev", {})], ids=["phone", "wide"]
 )
-def test_a_steered_message_is_unread_below_the_text_and_then_stands_where_it_was_read(
+def test_a_message_sent_during_a_turn_is_shown_as_unread_and_then_where_it_was_read(
     serve: Serve, pages: Watched, path: str, options: dict[str, Any]
 ) -> None:
     server = serve({"text": SLOW, "pause": 0.2}, {"text": "Brief."})

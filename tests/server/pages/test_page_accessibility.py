@@ -29,7 +29,7 @@ TABLE = "| a | b |\n|---|---|\n| 1 | 2 |\n\n```python\nx = 1  # one\n```\n\n- [x
 
 
 def problems(page: Any, *, rules: str = "") -> list[str]:
-    """What axe-core finds that is serious; with `rules`, only by that rule."""
+    """Return what axe-core finds that is serious; with `rules`, only by that rule."""
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: scripts/peers gets it")
     if not page.evaluate("() => Boolean(window.axe)"):
@@ -45,7 +45,7 @@ def problems(page: Any, *, rules: str = "") -> list[str]:
 
 
 def problems_in_both_colours(page: Any) -> list[str]:
-    """As `problems`, and the contrast of the other colours."""
+    """Return the same as `problems`, and contrast faults of the other colour scheme."""
     switch = "() => { const { dataset } = document.documentElement; dataset.theme = dataset.theme === 'dark' ? 'light' : 'dark'; }"
     result = problems(page)
     page.evaluate(switch)
@@ -55,13 +55,15 @@ def problems_in_both_colours(page: Any) -> list[str]:
 
 
 def request_locator(page: Any) -> Any:
-    """This request and no later one."""
+    """Return a locator of this request that matches no later one."""
     call = page.locator(".request").first.get_attribute("data-call")
     return page.locator(f".request[data-call='{call}']")
 
 
 @BOTH
-def test_axe_finds_no_serious_problem(serve: Serve, pages: Watched, path: str) -> None:
+def test_axe_finds_no_serious_problem_on_the_pages(
+    serve: Serve, pages: Watched, path: str
+) -> None:
     data = {
         "calls": [
             {
@@ -194,9 +196,10 @@ def test_live_regions_announce_requests_and_answers_to_screen_readers(
     answer(page, "All written.")
     wait_until(page, "() => told.some((t) => t.includes('All written'))")
 
-    value = page.evaluate("() => told")
+    announcements = page.evaluate("() => told")
     assert any(
-        "I need your permission. May I create the file “a.txt”?" in item for item in value
+        "I need your permission. May I create the file “a.txt”?" in item
+        for item in announcements
     )
     assert page.locator(".request").count() == 0
 
@@ -369,7 +372,7 @@ def remove_whitespace(html: str) -> str:
 def test_the_address_of_a_conversation_opens_it_and_back_leads_to_the_start_page(
     serve: Serve, pages: Watched
 ) -> None:
-    """Also the address of a conversation opens it, and the way back leads to the empty page."""
+    """The address of a conversation opens it, and Back leads to the empty page."""
     server = serve(*({"text": f"Answer {n}."} for n in range(3)))
     page = pages.open(server, "/")
     for n in range(3):

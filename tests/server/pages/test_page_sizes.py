@@ -64,7 +64,7 @@ def options(window: tuple[int, int]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("window", WINDOWS)
 @BOTH
-def test_everything_fits_the_width_of_the_window(
+def test_messages_requests_and_plans_fit_the_width_of_the_window(
     serve: Serve, pages: Watched, path: str, window: tuple[int, int]
 ) -> None:
     long = bash("touch " + "averylongwordwithoutanyblank" * 8)
@@ -74,7 +74,7 @@ def test_everything_fits_the_width_of_the_window(
 
     def collect_outside(where: str) -> None:
         page.wait_for_timeout(200)
-        outside.extend(f"{where}: {found}" for found in page.evaluate(OUTSIDE))
+        outside.extend(f"{where}: {faults}" for faults in page.evaluate(OUTSIDE))
 
     collect_outside("welcome")
     send(page, "Look")
@@ -100,7 +100,7 @@ def test_everything_fits_the_width_of_the_window(
 
 
 @BOTH
-def test_no_sheet_covers_the_conversation_of_a_window_that_becomes_small(
+def test_list_and_panel_close_in_a_window_that_becomes_small_and_return_when_it_grows(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     viewport = {"width": 1440, "height": 900}
@@ -163,7 +163,7 @@ def test_answers_of_a_request_are_in_sight_at_200_percent(
 
 
 @BOTH
-def test_words_of_a_table_are_whole_and_a_wide_table_takes_the_width(
+def test_words_of_a_table_are_not_broken_and_a_wide_table_uses_the_width_of_the_window(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     page = pages.open(serve({"text": TABLE}), path, **options((360, 800)))
@@ -216,21 +216,21 @@ def test_axe_finds_no_serious_problem_on_a_small_screen(
 ) -> None:
     server = serve({"text": TABLE}, WRITE, ASK, {"text": "Done."})
     page = pages.open(server, path, **options((320, 640)))
-    found = list[str]()
+    faults = list[str]()
 
     send(page, "Look")
     answer(page, "Unterschleißheim")
-    found += problems(page)
+    faults += problems(page)
     send(page, "Go on")
     for name in (WORDS[path]["yes"], "Answer"):
         page.locator(".request").wait_for()
         request = request_locator(page)
         page.wait_for_timeout(300)
-        found += problems(page)
+        faults += problems(page)
         button(page, name).click()
         request.wait_for(state="detached")
 
-    assert found == []
+    assert faults == []
 
 
 @BOTH

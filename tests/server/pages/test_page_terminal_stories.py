@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from refold.process_groups import signal_session
+from tests.journal_files import find_journals
 from tests.server.pages.conftest import Server, Watched
 from tests.server.pages.test_page_accessibility import problems
 from tests.server.pages.test_page_stories import answer, button, send, wait_until
@@ -75,7 +76,7 @@ def type_line(page: Any, line: str) -> None:
 
 
 def journal(tmp_path: Path) -> str:
-    files = Path(os.environ["REFOLD_HOME"]).rglob("events.jsonl")
+    files = find_journals(Path(os.environ["REFOLD_HOME"]))
     return "".join(file.read_text("utf-8") for file in files)
 
 
@@ -94,7 +95,7 @@ def test_a_command_is_typed_stopped_and_recorded_and_a_selection_goes_to_the_mod
     page = open_page(pages, server, **size)
     type_line(page, r"printf '\033[31mred \033[38;2;1;2;3mgrüße %s\033[0m\n' $((40+2))")
     wait_for_row(page, "red grüße 42")
-    found = problems(page)
+    faults = problems(page)
     type_line(page, "echo began$((1+1)); sleep 1000")
     wait_for_row(page, "began2")
     page.keyboard.press("Control+c")
@@ -115,11 +116,11 @@ def test_a_command_is_typed_stopped_and_recorded_and_a_selection_goes_to_the_mod
     text = wait_for_journal(tmp_path, '"TerminalEnded"')
 
     assert fits
-    assert found == []
+    assert faults == []
     assert text.count('"kind":"TerminalCommandEntered"') == 4
     assert '"by":"person:page","cause":0,"kind":"TerminalStarted"' in text
     assert '"reason":"exited","code":3' in text
-    assert text.count("red grüße 42") == 1  # what was selected, and no other output
+    assert text.count("red grüße 42") == 1  # the selected text, and no other output
 
 
 def test_the_keyboard_leaves_the_terminal_and_other_panels_keep_it(

@@ -24,8 +24,15 @@ pytestmark = [
 
 def print_texts(*calls: tuple[str, str]) -> list[str]:
     assert NODE
-    words = [NODE, "--input-type=module", "-e", PRINT, TEXTS.as_uri(), json.dumps(calls)]
-    return json.loads(subprocess.run(words, check=True, capture_output=True).stdout)
+    command_line = [
+        NODE,
+        "--input-type=module",
+        "-e",
+        PRINT,
+        TEXTS.as_uri(),
+        json.dumps(calls),
+    ]
+    return json.loads(subprocess.run(command_line, check=True, capture_output=True).stdout)
 
 
 def test_labels_of_pending_and_refused_calls_do_not_claim_completion() -> None:

@@ -109,7 +109,7 @@ def test_draft_stays_with_its_conversation_and_survives_a_reload(
 
 
 def chips(page: Any) -> list[str]:
-    """The names of what is attached, as a screen reader has them."""
+    """Return the names of what is attached, as a screen reader has them."""
     buttons = page.locator(".attachment .icon-button")
     names = buttons.evaluate_all("all => all.map((b) => b.ariaLabel)")
     return [name.removeprefix("Remove ") for name in names]
@@ -129,7 +129,7 @@ PASTE = """text => {
 
 
 @BOTH
-def test_attachments_are_chips_that_keys_remove_and_the_message_names_the_others(
+def test_attachments_are_removed_with_keys_and_the_message_names_the_remaining_ones(
     serve: Serve, pages: Watched, path: str, tmp_path: Path
 ) -> None:
     server = serve({"text": "Hello."}, {"text": "I see."})
@@ -202,13 +202,16 @@ def test_a_misleading_link_shows_its_target(
     page = pages.open(serve({"text": text}), path)
     send(page, "Where?")
     page.locator(".link-target").wait_for()
+    page.get_by_role("link", name="the docs").wait_for()
 
     assert page.locator(".link-target").all_inner_texts() == [" (http://evil.example/)"]
     titles = page.locator(".block-words a").evaluate_all("all => all.map((a) => a.title)")
     assert titles == ["http://evil.example/", "https://example.org/a"]
 
 
-def test_own_workspace_writes_without_a_request(serve: Serve, pages: Watched) -> None:
+def test_a_chat_in_its_own_workspace_in_mode_accept_edits_writes_without_a_request(
+    serve: Serve, pages: Watched
+) -> None:
     server = serve(WRITE, {"text": "Written."})
     page = pages.open(server, "/dev")
     page.get_by_role("button", name="New chat").first.click()

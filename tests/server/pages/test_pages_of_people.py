@@ -26,8 +26,8 @@ pytestmark = [
 
 
 def orders_of(name: str, words: str = "") -> list[Order] | None:
-    found = run("people.mjs", "typed_orders.js", call="ordersOf", args=[name, words])
-    return found and [parse_order(msgspec.json.encode(order)) for order in found]
+    orders = run("people.mjs", "typed_orders.js", call="ordersOf", args=[name, words])
+    return orders and [parse_order(msgspec.json.encode(order)) for order in orders]
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def orders_of(name: str, words: str = "") -> list[Order] | None:
         ("cd", "/etc", None),
     ],
 )
-def test_a_typed_command_is_the_orders_of_the_protocol(
+def test_a_slash_command_on_a_web_node_becomes_orders_of_the_protocol(
     name: str, words: str, orders: list[Order] | None
 ) -> None:
     assert orders_of(name, words) == orders
@@ -60,7 +60,7 @@ def called(seq: int, *diffs: tuple[str, str, str], rewound: bool = False) -> dic
     return {"kind": "called", "seq": seq, "rewound": rewound, "diffs": changes}
 
 
-def test_recorded_changes_of_a_file_follow_each_other_without_those_taken_back() -> None:
+def test_recorded_changes_of_a_file_are_joined_without_rewound_ones() -> None:
     blocks = [
         called(3, ("/work/a.py", "created", "@@ -0,0 +1,1 @@\n+one")),
         {"kind": "words", "seq": 4, "text": "Written."},

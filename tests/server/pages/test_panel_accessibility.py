@@ -26,7 +26,7 @@ PLAN = {"calls": [{"tool": "exit_plan_mode", "arguments": {"title": "Two steps",
 
 
 def fits(page: Any) -> bool:
-    """Nothing is wider than the window, and no element of a panel leaves it."""
+    """Return whether nothing is wider than the window and no element leaves the panel."""
     return page.evaluate(
         "() => document.documentElement.scrollWidth <= innerWidth"
         " && [...document.querySelectorAll('.panel-body, dialog')].every((e) => e.scrollWidth <= e.clientWidth + 1)"
@@ -71,18 +71,18 @@ def test_panels_of_tasks_commands_and_teammates_pass_axe_and_fit_a_phone(
     if options:
         page.get_by_role("button", name="Show details").click()
 
-    result, wide = list[tuple[str, list[str]]](), list[str]()
+    problems_by_name, wide = list[tuple[str, list[str]]](), list[str]()
     for name in TABS[path].values():
         outcome = panel(page, name)
         outcome.locator("li").first.wait_for()
         for summary in outcome.locator("summary").all():
             summary.click()
         page.wait_for_timeout(200)
-        result.append((name, problems(page)))
+        problems_by_name.append((name, problems(page)))
         if not fits(page):
             wide.append(name)
 
-    assert [(where, what) for where, what in result if what] == []
+    assert [(where, what) for where, what in problems_by_name if what] == []
     assert wide == []
 
 
@@ -96,11 +96,11 @@ def test_dialogs_pass_axe_and_fit_a_phone(
     send(page, "Hi")
     answer(page, "Hello.")
     id_of(page)
-    result, wide = list[tuple[str, list[str]]](), list[str]()
+    problems_by_name, wide = list[tuple[str, list[str]]](), list[str]()
 
     def check_dialog(name: str) -> None:
         page.wait_for_timeout(200)
-        result.append((name, problems(page)))
+        problems_by_name.append((name, problems(page)))
         if not fits(page):
             wide.append(name)
 
@@ -128,5 +128,5 @@ def test_dialogs_pass_axe_and_fit_a_phone(
     page.locator("#suggestions li").first.wait_for()
     check_dialog("suggestions")
 
-    assert [(where, what) for where, what in result if what] == []
+    assert [(where, what) for where, what in problems_by_name if what] == []
     assert wide == []

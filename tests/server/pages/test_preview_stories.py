@@ -13,7 +13,7 @@ from tests.tools.workbooks import cells, text_row, workbook
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer, pytest.mark.timeout(180)]
 Serve = Callable[..., Server]
-# It says what a script in it could do, in its own document.
+# It describes what a script could do in its document.
 HTML = """<h1>Report</h1><p id=seen>still</p><script>
 const seen = document.getElementById("seen");
 const words = ["runs"];
@@ -25,7 +25,7 @@ fetch("/api/health").then(() => words.push("reaches the server"), () => words.pu
 
 
 def open_file(page: Any, name: str) -> Any:
-    """The dialog that shows a file of the panel."""
+    """Return the dialog that shows a file of the panel."""
     button(page, f"Show {name}").click()
     dialog = page.locator("dialog.preview")
     dialog.wait_for()
@@ -59,7 +59,7 @@ def test_tables_markdown_images_and_pdf_pages_are_shown(
     dialog = open_file(page, "sums.csv")
     dialog.locator("td").first.wait_for()
     table = dialog.locator("table th, table td").all_inner_texts()
-    found = problems(page)
+    faults = problems(page)
     button(dialog, "Close").click()
     dialog = open_file(page, "notes.md")
     dialog.locator("strong", has_text="bold").wait_for()
@@ -72,13 +72,13 @@ def test_tables_markdown_images_and_pdf_pages_are_shown(
     button(dialog, "Next").click()
     dialog.locator("img[alt='two.pdf, page 2']").wait_for()
     last = button(dialog, "Next").is_disabled()
-    found += problems(page)
+    faults += problems(page)
     page.keyboard.press("Escape")
     dialog.wait_for(state="detached")
 
     assert table == ["Name", "Sum", "Müller; Söhne", 'say "hi"']
     assert last
-    assert found == []
+    assert faults == []
 
 
 @BOTH
@@ -86,8 +86,8 @@ def test_a_workbook_is_shown_as_tables_with_its_sheets_as_tabs(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve({"text": "Hello."})
-    paid = cells(text_row("Name", "Sum"), text_row("Müller", "12.50"))
-    content = workbook(Open=cells(text_row("Nothing is open")), Paid=paid)
+    bill = cells(text_row("Name", "Sum"), text_row("Müller", "12.50"))
+    content = workbook(Open=cells(text_row("Nothing is open")), Paid=bill)
     (server.workspace / "book.xlsx").write_bytes(content)
     page = open_panel(pages, server, path)
 
@@ -100,11 +100,11 @@ def test_a_workbook_is_shown_as_tables_with_its_sheets_as_tabs(
     table = dialog.locator("table th, table td").all_inner_texts()
     numbers = dialog.locator(".number").all_inner_texts()
     chosen = dialog.locator("[role=tab][aria-selected=true]").inner_text()
-    found = problems(page)
+    faults = problems(page)
     assert table == ["Name", "Sum", "Müller", "12.50"]
     assert numbers == ["Sum", "12.50"]  # which stand at the right
     assert chosen == "Paid"
-    assert found == []
+    assert faults == []
 
 
 def test_of_a_wide_table_the_first_columns_are_shown(serve: Serve, pages: Watched) -> None:
@@ -121,7 +121,7 @@ def test_of_a_wide_table_the_first_columns_are_shown(serve: Serve, pages: Watche
 
 
 @BOTH
-def test_html_is_still_until_its_scripts_are_run_and_then_reaches_nothing(
+def test_html_in_a_preview_runs_scripts_only_on_request_and_then_reaches_nothing(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve({"text": "Hello."})
@@ -189,7 +189,7 @@ def test_a_preview_that_runs_scripts_cannot_navigate_away(
     while not (blocked := [each for each in pages.wrong if "frame-src" in each]):
         page.wait_for_timeout(50)
     reached = [each for each in pages.wrong if each.startswith("request: ")]
-    pages.wrong = []  # what the browser says about it
+    pages.wrong = []  # the message of the browser
 
     assert blocked
     assert reached == []

@@ -53,7 +53,7 @@ pytestmark = [
 
 
 def fold_in_page(sessions: list[Plain]) -> list[list[Plain]]:
-    """What the pages would show, by the JavaScript."""
+    """Return what the pages would show, by the JavaScript."""
     assert NODE
     text = json.dumps({"reducer": REDUCER.as_uri(), "sessions": sessions})
     done = subprocess.run(
@@ -64,11 +64,15 @@ def fold_in_page(sessions: list[Plain]) -> list[list[Plain]]:
     return json.loads(done.stdout)
 
 
-def plain(screen: Screen, told: set[int]) -> Plain:
-    """The screen, as far as documents tell it. `told`: events of which there was one."""
+def plain(screen: Screen, seen_numbers: set[int]) -> Plain:
+    """Return the screen, as far as documents describe it: only events in `seen_numbers` had
+    one.
+    """
     view = screen.view
     blocks = [
-        b for b in screen.blocks if not (isinstance(b, NoticeBlock) and b.seq not in told)
+        b
+        for b in screen.blocks
+        if not (isinstance(b, NoticeBlock) and b.seq not in seen_numbers)
     ]
     waits = requests(view)
     plan = next((r.plan.seq for r in waits if isinstance(r, PlanToJudge)), 0)
@@ -136,23 +140,25 @@ def describe_call(block: CallBlock) -> list[Any]:
 
 
 def compare_screens(frames: list[Frame]) -> tuple[Plain, list[Plain]]:
-    """The session for the JavaScript, and the screen in Python at each of its cuts."""
+    """Return the session for the JavaScript, and the screen in Python at each of its cuts."""
     documents, cuts, expected = list[Plain](), [0], [plain(Screen(), set())]
-    screen, numbers = Screen(), set[int]()
+    screen, seqs = Screen(), set[int]()
     for frame, records in documents_with_ends(frames):
         screen = apply_frame(screen, frame)
         documents += records
         if isinstance(frame.item, Entry) and isinstance(frame.item.event, Rewound):
             documents.append(page_snapshot(screen.view, screen.ports))
         if records:
-            numbers.add(frame.seq)
+            seqs.add(frame.seq)
             cuts.append(len(documents))
-            expected.append(plain(screen, numbers))
+            expected.append(plain(screen, seqs))
     return {"documents": documents, "cuts": cuts}, expected
 
 
 def page_snapshot(view: View, ports: Sequence[int] = ()) -> Plain:
-    """The snapshot that a page orders after a rewind: todos and a plan may be others now."""
+    """Return the snapshot that a page orders after a rewind: todos and a plan may be others
+    now.
+    """
     choices = Choices(
         model="a/m", agent="main", mode="default", effort="", steps=9, budget=Budget(),
         teams=bool(view.rights.teams), tracing=bool(view.rights.tracing),
@@ -175,17 +181,19 @@ def differences(sessions: list[list[Frame]]) -> list[str]:
 
 
 def screen_differences(mine: Plain, there: Plain) -> Plain:
-    """By part of the screen, what only Python shows and what only JavaScript does."""
-    data: Plain = {}
+    """Return, for each part of the screen, what only Python shows and what only JavaScript
+    shows.
+    """
+    differences: Plain = {}
     for part, ours in mine.items():
         if ours != there[part]:
             pairs = (
                 (ours, there[part]) if isinstance(ours, list) else ([ours], [there[part]])
             )
-            data[part] = [
+            differences[part] = [
                 [x for x in a if x not in b] for a, b in (pairs, pairs[::-1])
             ] or pairs
-    return data
+    return differences
 
 
 def test_python_and_page_reducers_agree_on_random_sessions() -> None:
@@ -193,8 +201,8 @@ def test_python_and_page_reducers_agree_on_random_sessions() -> None:
     kinds = {
         doc["type"]
         for s in sessions
-        for _, found in documents_with_ends(s)
-        for doc in found
+        for _, document in documents_with_ends(s)
+        for doc in document
     }
 
     assert len(kinds) > 30  # the corpus has something to compare
@@ -209,7 +217,7 @@ def test_python_and_page_reducers_agree_on_recorded_sessions(path: Path) -> None
 
 
 def page_documents(entries: list[Entry], size: int) -> tuple[Plain, Plain]:
-    """The session for the JavaScript: all at once, and as windows from the end."""
+    """Return the session for the JavaScript: all at once, and as windows from the end."""
     view, every = (
         fold(entries),
         list(documents_after(FEED_START, EventHistory(entries), "c")),
@@ -238,7 +246,9 @@ def parts(entries: list[Entry], size: int) -> list[list[Plain]]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 40])
-def test_windows_of_a_session_fold_to_the_screen_of_all_its_documents(size: int) -> None:
+def test_all_pages_of_a_long_session_fold_to_the_screen_of_its_whole_journal(
+    size: int,
+) -> None:
     pairs = [page_documents(entries_of(seed), size) for seed in range(SESSIONS)]
     records = fold_in_page([session for pair in pairs for session in pair])
 

@@ -66,8 +66,8 @@ def change_files(server: Server, page: Any, path: str) -> None:
     answer(page, "I changed two files.")
 
 
-def review(page: Any, where: str = ".again") -> Any:
-    page.locator(where).get_by_role("button", name="Review changes").click()
+def review(page: Any, selector: str = ".again") -> Any:
+    page.locator(selector).get_by_role("button", name="Review changes").click()
     page.locator(".review-section").first.wait_for()
     return page.locator(".review")
 
@@ -77,7 +77,7 @@ def texts(page: Any, selector: str) -> list[str]:
 
 
 @BOTH
-def test_generated_files_are_one_line_until_they_are_asked_for(
+def test_generated_files_in_a_review_are_one_line_until_they_are_opened(
     serve: Serve, pages: Watched, path: str
 ) -> None:
     server = serve(*CHANGE)
@@ -204,8 +204,17 @@ def test_removed_lines_stand_beside_added_ones_and_single_folders_are_joined() -
         pytest.skip("node is not installed")
     kinds = ["hunk", "same", "gone", "gone", "added", "same", "added"]
     files = [{"path": path} for path in ("a/b/c.py", "a/b/d/e.py", "f.txt")]
-    words = [node, "--input-type=module", "-e", PURE, PAGES.as_uri(), json.dumps(kinds)]
-    done = subprocess.run([*words, json.dumps(files)], check=True, capture_output=True)
+    command_line = [
+        node,
+        "--input-type=module",
+        "-e",
+        PURE,
+        PAGES.as_uri(),
+        json.dumps(kinds),
+    ]
+    done = subprocess.run(
+        [*command_line, json.dumps(files)], check=True, capture_output=True
+    )
 
     assert json.loads(done.stdout) == [
         [[0, 0], [1, 1], [2, 4], [3, None], [5, 5], [None, 6]],
@@ -222,7 +231,7 @@ def test_removed_lines_stand_beside_added_ones_and_single_folders_are_joined() -
     ],
     ids=["plain", "developer", "changed"],
 )
-def test_line_ends_of_windows_are_shown_to_developers_and_where_they_changed(
+def test_carriage_returns_in_a_diff_are_shown_to_developers_and_where_they_changed(
     line_ends: bool, diff: str, texts: list[str]
 ) -> None:
     node = shutil.which("node")
@@ -233,7 +242,7 @@ const { labelledRows } = await import(process.argv[1] + "/diff.js");
 const rows = labelledRows(process.argv[3], { lineEnds: process.argv[2] === "true" });
 console.log(JSON.stringify(rows.slice(1).map((row) => row.text)));
 """
-    words = [
+    command_line = [
         node,
         "--input-type=module",
         "-e",
@@ -241,6 +250,6 @@ console.log(JSON.stringify(rows.slice(1).map((row) => row.text)));
         PAGES.as_uri(),
         str(line_ends).lower(),
     ]
-    done = subprocess.run([*words, diff], check=True, capture_output=True)
+    done = subprocess.run([*command_line, diff], check=True, capture_output=True)
 
     assert json.loads(done.stdout) == texts

@@ -57,7 +57,7 @@ class RefusingPages(dict[str, Any]):
 
 
 def settings(page: Any) -> Any:
-    """The open settings."""
+    """Return the open settings."""
     return page.locator("dialog.settings")
 
 
@@ -92,7 +92,7 @@ def test_a_message_without_a_model_leads_to_the_settings_and_is_sent_after_a_key
         dialog = settings(page)
         dialog.locator(".settings-part").first.wait_for()
         assert "ANTHROPIC_API_KEY" not in page.locator("body").inner_text()
-        found = problems(page)
+        faults = problems(page)
         dialog.get_by_role("combobox", name=words["provider"]).select_option("groq")
         dialog.locator("input[type=password]").fill(KEY)
         button(page, words["store"]).click()
@@ -104,7 +104,7 @@ def test_a_message_without_a_model_leads_to_the_settings_and_is_sent_after_a_key
         page.locator(".no-model").wait_for(state="detached")
 
     refusals(pages)
-    assert found == []
+    assert faults == []
     assert inside
     assert above == 0
     assert "…6789" in shown
@@ -113,7 +113,9 @@ def test_a_message_without_a_model_leads_to_the_settings_and_is_sent_after_a_key
     assert page.locator(".card").count() == 0
 
 
-def test_the_way_to_a_model_is_in_sight_on_a_phone(serve: Serve, pages: Watched) -> None:
+def test_the_button_that_chooses_a_model_is_visible_on_a_phone(
+    serve: Serve, pages: Watched
+) -> None:
     page = pages.open(serve(scripted=False), "/", viewport=PHONE["viewport"])
     page.locator(".no-model button").wait_for()
 
@@ -125,7 +127,7 @@ def test_the_way_to_a_model_is_in_sight_on_a_phone(serve: Serve, pages: Watched)
 
 
 @BOTH
-def test_a_refused_key_is_named_as_refused_and_can_be_typed_again(
+def test_a_refused_api_key_is_named_as_refused_and_can_be_typed_again(
     serve: Serve, pages: Watched, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = LABELS[path]
@@ -182,12 +184,12 @@ SECTIONS = ("models", "rules", "mcp", "skills", "agents", "notes", "schedules")
 
 @SIZES
 @BOTH
-def test_every_section_fits_its_width_and_is_accessible(
+def test_every_section_of_the_settings_fits_its_width_and_is_accessible(
     serve: Serve, pages: Watched, path: str, size: Any
 ) -> None:
     page = pages.open(serve({"text": "Hello."}), path, **size)
     dialog = open_settings(page, "models")
-    wide, found = list[str](), list[str]()
+    wide, faults = list[str](), list[str]()
     for name in SECTIONS:
         page.locator(f"#settings-{name}").click()
         dialog.locator(".settings-part, .settings-rows").first.wait_for()
@@ -195,12 +197,14 @@ def test_every_section_fits_its_width_and_is_accessible(
             "e => e.scrollWidth <= e.clientWidth"
         )
         wide += [] if fits else [name]
-        found += problems(page)
+        faults += problems(page)
 
-    assert (wide, found) == ([], [])
+    assert (wide, faults) == ([], [])
 
 
-def test_sections_are_reached_with_the_keyboard(serve: Serve, pages: Watched) -> None:
+def test_sections_of_the_settings_are_reached_with_the_keyboard(
+    serve: Serve, pages: Watched
+) -> None:
     page = pages.open(serve({"text": "Hello."}), "/dev")
     dialog = open_settings(page, "models")
 

@@ -22,16 +22,13 @@ from refold.journal.events.kinds import (
     Answered,
     AnswerRejected,
     Delivered,
-    EffortChosen,
     Ended,
     Event,
     Granted,
     JournalRepaired,
     Judged,
-    ModeChanged,
     ModelAnswered,
     ModelAsked,
-    ModelChosen,
     ModelFailed,
     Noted,
     RequestLogged,
@@ -46,6 +43,7 @@ from refold.journal.events.kinds import (
     TurnStarted,
     Unknown,
 )
+from refold.journal.events.setting_events import EffortChosen, ModeChanged, ModelChosen
 from refold.journal.state.fold import View, fold
 from refold.journal.store.port import MemoryStore
 from refold.session.recorder import Recorder
@@ -128,7 +126,7 @@ EVENTS: list[Event] = [
 
 
 def as_json(view: View) -> dict[str, Any]:
-    """What a session knows, as plain JSON; marks by their numbers."""
+    """Return the view of a session as plain JSON, with the numbers of its marks."""
     parts = {
         name: getattr(view, name) for name in view.__struct_fields__ if name != "marks"
     }

@@ -1,7 +1,7 @@
-"""`refold sessions`: its command line, and those of its commands that read one journal.
+"""`refold sessions`: defines its parsers, and runs the commands that read one journal.
 
-`list_sessions` lists and searches, `changes` renames, tags and deletes, `export` exports and
-imports. This module writes nothing and takes no lock.
+This module writes nothing and takes no lock. `list_sessions` lists and searches, `changes`
+renames, tags and deletes, and `export` exports and imports.
 """
 
 from argparse import REMAINDER, ArgumentParser, Namespace
@@ -30,12 +30,12 @@ def _add_list_commands(subparsers: Subparsers) -> None:
     search = subparsers.add_parser("search", help="search messages and calls")
     search.add_argument("text", nargs="+", metavar="TEXT",
         help='words, "an exact phrase", or a prefix with a star')  # fmt: skip
-    for one in (listing, search):
-        one.add_argument(
+    for subparser in (listing, search):
+        subparser.add_argument(
             "--all", action="store_true", help="include sessions of all directories"
         )
-        one.add_argument("--json", action="store_true", help="print JSON lines")
-        one.add_argument("--tag", action="append", default=[], metavar="T",
+        subparser.add_argument("--json", action="store_true", help="print JSON lines")
+        subparser.add_argument("--tag", action="append", default=[], metavar="T",
             help="only sessions with this tag; repeatable")  # fmt: skip
     listing.add_argument("--limit", type=count, metavar="N",
         help="list at most N sessions (default on a terminal: 50)")  # fmt: skip
@@ -54,12 +54,12 @@ def _add_report_commands(subparsers: Subparsers) -> None:
         ("check", "check the journal for damage; exit code 1 if there is any"),
         ("requests", "list saved model requests (see --log-requests)"),
     ):
-        one = subparsers.add_parser(name, help=about)
-        one.add_argument("id", metavar="ID", help=_ID_HELP)
+        subparser = subparsers.add_parser(name, help=about)
+        subparser.add_argument("id", metavar="ID", help=_ID_HELP)
         if name == "requests":
-            one.add_argument("number", nargs="?", type=count, metavar="N",
+            subparser.add_argument("number", nargs="?", type=count, metavar="N",
                 help="print this one in full")  # fmt: skip
-        one.add_argument("--json", action="store_true", help="print JSON")
+        subparser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_change_commands(subparsers: Subparsers) -> None:
@@ -103,10 +103,10 @@ def run(args: Namespace) -> int:
 
             return changes.run(index, args)
         case _:
-            return _print_one(index, args)
+            return _run_on_one_session(index, args)
 
 
-def _print_one(index: SessionIndex, args: Namespace) -> int:
+def _run_on_one_session(index: SessionIndex, args: Namespace) -> int:
     match args.what:
         case "export" | "import":
             from refold.cli.sessions import export
@@ -122,6 +122,7 @@ def _print_one(index: SessionIndex, args: Namespace) -> int:
 
 
 def _requests(index: SessionIndex, session: str, args: Namespace) -> int:
+    """Print saved model requests. Return 1 if the journal or the request is incomplete."""
     from refold.cli.sessions import requests
     from refold.journal.store.logged_requests import wire_calls
 
@@ -134,6 +135,7 @@ def _requests(index: SessionIndex, session: str, args: Namespace) -> int:
 
 
 def _check(index: SessionIndex, session: str, *, as_json: bool) -> int:
+    """Print the damage of a session. Return 1 if there is any, otherwise 0."""
     report = index.check(session)
     if as_json:
         damages = [

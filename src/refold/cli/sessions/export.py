@@ -1,7 +1,7 @@
-"""`refold sessions export ID` and `import FILE`: their command lines and files.
+"""`refold sessions export ID` and `import FILE`: exports and imports sessions.
 
-Exporting takes no lock, so it works while the session runs. `client.export` writes,
-`app.otlp` sends spans and `journal.bundle` reads; all are imported only when needed.
+Exporting takes no lock, so it works while the session runs. `client.export` writes, `app.otlp`
+sends spans and `journal.bundle` reads; all are imported only when needed.
 """
 
 import os
@@ -44,11 +44,13 @@ def add_parsers(subparsers: Subparsers) -> None:
     add("--otlp", action="store_true", help="send it as OpenTelemetry spans, or write them")
     add("--endpoint", metavar="URL", help="the collector (default: the OTEL_ variables)")
     add("--content", action="store_true", help="spans with messages, arguments and results")
-    into = subparsers.add_parser("import", help="import a session from a tar archive")
-    into.add_argument(
+    import_parser = subparsers.add_parser(
+        "import", help="import a session from a tar archive"
+    )
+    import_parser.add_argument(
         "file", metavar="FILE", help="a file written by export --format tar; -: stdin"
     )
-    into.add_argument(
+    import_parser.add_argument(
         "--directory",
         metavar="DIR",
         help="directory of the imported session (default: the current one)",
@@ -56,7 +58,7 @@ def add_parsers(subparsers: Subparsers) -> None:
 
 
 def export(args: Namespace) -> int:
-    """Print or write the session; return the exit code."""
+    """Print the session, or write it to a file. Return the exit code."""
     from refold.client.export import ExportChoice, check_free, export_session
 
     if args.otlp:
@@ -64,16 +66,16 @@ def export(args: Namespace) -> int:
     if args.endpoint is not None or args.content:
         raise BadInput("--endpoint and --content are for --otlp: add it, or leave them out")
     output = "-" if args.output is None else args.output
-    form = args.format or format_by_name(output)
-    choice = ExportChoice(form, args.children, args.thoughts)
+    output_format = args.format or format_by_name(output)
+    choice = ExportChoice(output_format, args.children, args.thoughts)
     index = user_sessions()
     session = find_session_id(index, args.id)
     if output != "-":
         check_free(_file(output), force=args.force)
-    elif form == "tar" and sys.stdout.isatty():
+    elif output_format == "tar" and sys.stdout.isatty():
         raise BadInput("a tar is binary: give -o FILE, or write to a pipe")
     result = export_session(index, session, choice, call_labeler())
-    _write(result.pieces, output, result.told, force=args.force)
+    _write(result.pieces, output, result.summary, force=args.force)
     for damage in result.damages:
         print_error(f"not exported: {damage}")
     return 1 if result.damages else 0
@@ -86,6 +88,7 @@ def _file(output: str) -> Path:
 
 
 def _write(pieces: Iterable[bytes], output: str, about: str, *, force: bool) -> None:
+    """Write the pieces to the file `output`, or to stdout if it is "-"."""
     from refold.client.export import save
     from refold.views.number_format import size_text
 
@@ -98,7 +101,7 @@ def _write(pieces: Iterable[bytes], output: str, about: str, *, force: bool) -> 
 
 
 def _send_spans(args: Namespace) -> int:
-    """Send the session as spans, or write them; return the exit code."""
+    """Send the session as OpenTelemetry spans, or write them. Return the exit code."""
     import anyio
     import msgspec
 
@@ -109,7 +112,7 @@ def _send_spans(args: Namespace) -> int:
 
     _check_span_flags(args)
     output: str | None = args.output
-    to = find_collector(args.endpoint or "", os.environ) if output is None else None
+    collector = find_collector(args.endpoint or "", os.environ) if output is None else None
     index = user_sessions()
     session = find_session_id(index, args.id)
     node = index.tree(session)
@@ -124,10 +127,10 @@ def _send_spans(args: Namespace) -> int:
             count_with_noun(len(spans), "span"),
             force=args.force,
         )
-    elif to:
-        refused = anyio.run(send, spans, to)
+    elif collector:
+        refused = anyio.run(send, spans, collector)
         print_note(
-            f"{to.display_address}: {count_with_noun(len(spans), 'span')} of {session}"
+            f"{collector.display_address}: {count_with_noun(len(spans), 'span')} of {session}"
         )
     for problem in refused:
         print_error(problem)
@@ -138,9 +141,10 @@ def _send_spans(args: Namespace) -> int:
 
 
 def _check_span_flags(args: Namespace) -> None:
+    """Raise `BadInput` for contradictory flags, or if the file exists without --force."""
     if args.format or args.thoughts:
         raise BadInput(
-            "--otlp cannot be combined with --format or --thinking: leave them out"
+            "--otlp cannot be combined with --format or --thoughts: leave them out"
         )
     if args.output is None:
         return
@@ -153,7 +157,7 @@ def _check_span_flags(args: Namespace) -> None:
 
 
 def import_(args: Namespace) -> int:
-    """Make a session of FILE; return the exit code."""
+    """Create a session from the exported file. Return the exit code."""
     directory = Path(args.directory).expanduser() if args.directory else current_directory()
     if not directory.is_dir():
         raise BadInput(f"--directory {args.directory!r}: there is no such directory")
@@ -169,15 +173,19 @@ def import_(args: Namespace) -> int:
 
 
 def _unpack(file: BinaryIO, name: str, directory: Path) -> int:
+    """Create a session from an exported file, and print its id. Return exit code 0."""
     from refold.journal.bundle.unpack import unpack
     from refold.views.number_format import count_with_noun
 
     with user_sessions().importing() as files:
         result = unpack(files, file, name, time.time(), os.path.realpath(directory))
     if result.id != result.source:
-        why = "is taken here" if result.taken else "is not a session id of refold"
         if "/" in result.source:
             why = "is the id of a subagent"
+        elif result.taken:
+            why = "is taken here"
+        else:
+            why = "is not a session id of refold"
         print_note(f"the id {result.source} {why}, so this has a new one")
     if result.lacking:
         blobs = count_with_noun(result.lacking, "blob")

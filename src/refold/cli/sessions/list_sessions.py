@@ -1,6 +1,6 @@
-"""`refold sessions list|search|reindex`: what the catalogue knows, for users and programs.
+"""`refold sessions list|search|reindex`: lists and searches the sessions in the catalogue.
 
-This module chooses the sessions; `views.session_list` renders them.
+This module selects the sessions, and `views.session_list` renders them.
 """
 
 import os
@@ -33,8 +33,8 @@ from refold.views.escape import escape_to_one_line
 from refold.views.number_format import count_with_noun, size_text
 from refold.views.session_list import card_line, hit_lines, search_hit, session_document
 
-_MAX_TERMINAL_ROWS = 50  # unless --limit says another number
-_DEFAULT_COLUMNS = 200  # if the terminal does not say
+_MAX_TERMINAL_ROWS = 50  # unless --limit sets another number
+_DEFAULT_COLUMNS = 200  # if the terminal does not report its width
 _MAX_COUNTED = 1_000  # sessions that are read to count those that are not listed
 _NEWEST_FIRST = "changed"
 _SORT_VALUES: dict[str, Callable[[Card], object]] = {
@@ -59,6 +59,7 @@ def run(index: SessionIndex, args: Namespace) -> int:
 
 
 def _reindex(index: SessionIndex, catalogue: CardCatalogue, args: Namespace) -> int:
+    """Rebuild the index, and repair sessions with a masked directory. Return exit code 0."""
     from refold.cli.sessions.masked_directories import repair
 
     masked = repair(index, os.environ, current_directory())
@@ -83,7 +84,7 @@ def _reindex(index: SessionIndex, catalogue: CardCatalogue, args: Namespace) -> 
 
 
 def _card_filter(args: Namespace) -> Callable[[Card], bool]:
-    """Return the filter: sessions of this directory or of all, and with these tags."""
+    """Return the filter for directory and tags that the flags set."""
     tags = frozenset(args.tag)
     if args.all:
         return lambda card: tags <= set(card.about.tags)
@@ -91,41 +92,50 @@ def _card_filter(args: Namespace) -> Callable[[Card], bool]:
     return lambda card: works_here(card) and tags <= set(card.about.tags)
 
 
-def _list_wanted(args: Namespace, *, everything: bool) -> CardFilter:
-    """The list that the command line asks for."""
+def _list_filter(args: Namespace, *, everything: bool) -> CardFilter:
+    """Return the filter for the sessions to list.
+
+    Without `everything`, sessions without a message and earlier runs of schedules are left out.
+    """
     directory = "" if args.all else str(current_directory())
     return CardFilter(directory, frozenset(args.tag), everything=everything)
 
 
 def _sort_cards(cards: Iterable[Card], field: str) -> Iterable[Card]:
-    """Sort cards, which are the newest first. Only another order needs all of them."""
+    """Return the cards, which are newest first, sorted by `field`.
+
+    Any order except newest first reads all cards before it yields one.
+    """
     if field == _NEWEST_FIRST:
         return cards
     if field == "title":
         return sorted(cards, key=lambda c: (c.about.name or c.about.title).casefold())
-    return sorted(cards, key=partial(_key, field), reverse=True)
+    return sorted(cards, key=partial(_sort_value, field), reverse=True)
 
 
-def _key(field: str, card: Card) -> tuple[object, str]:
+def _sort_value(field: str, card: Card) -> tuple[object, str]:
     return _SORT_VALUES[field](card), card.id
 
 
 def _list_documents(catalogue: CardCatalogue, args: Namespace) -> None:
-    cards = catalogue.newest_first(_list_wanted(args, everything=True))
+    cards = catalogue.newest_first(_list_filter(args, everything=True))
     for card in islice(_sort_cards(cards, args.sort), args.limit):
         print_document(session_document(card))
 
 
 def _list(catalogue: CardCatalogue, args: Namespace) -> None:
+    """Print a line for each session, and a note about those that are not listed."""
     limit = args.limit or (_MAX_TERMINAL_ROWS if sys.stdout.isatty() else None)
-    some = catalogue.newest_first(_list_wanted(args, everything=True))
-    newest = list(islice(some, _MAX_COUNTED + 1))
+    every_card = catalogue.newest_first(_list_filter(args, everything=True))
+    newest = list(islice(every_card, _MAX_COUNTED + 1))
     if len(newest) <= _MAX_COUNTED:
         listed = list(select_cards(newest, CardFilter()))
         shown = list(islice(_sort_cards(listed, args.sort), limit))
-        note = _rest_text(newest, listed, 0 if args.limit else len(listed) - len(shown))
-    else:  # the others are neither read nor counted
-        cards = catalogue.newest_first(_list_wanted(args, everything=False))
+        # with --limit, the user knows that there are more
+        cut_count = 0 if args.limit else len(listed) - len(shown)
+        note = _rest_text(newest, listed, cut_count)
+    else:  # there are too many sessions to read them all, and to count the hidden ones
+        cards = catalogue.newest_first(_list_filter(args, everything=False))
         shown = list(islice(_sort_cards(cards, args.sort), limit))
         note = "" if limit is None or args.limit else "earlier sessions"
     if shown:
@@ -135,11 +145,14 @@ def _list(catalogue: CardCatalogue, args: Namespace) -> None:
     if note:
         print_note(f"{note} not listed (--json lists all)")
     elif not shown:
-        print_note(f"no sessions{_hint(args)}")
+        print_note(f"no sessions{_filter_text(args)}")
 
 
 def _rest_text(cards: Sequence[Card], listed: Sequence[Card], cut: int) -> str:
-    """Say how many of these sessions are not shown, and why; "" for none."""
+    """Return a text about how many sessions are not shown, and why; "" if all are shown.
+
+    `listed` are the sessions that match the filter; the last `cut` of them are not shown.
+    """
     silent = sum(shelf_of(card) is Shelf.SILENT for card in cards)
     rest = (
         (cut, "more session", "more sessions"),
@@ -150,35 +163,36 @@ def _rest_text(cards: Sequence[Card], listed: Sequence[Card], cut: int) -> str:
             "earlier runs of schedules",
         ),
     )
-    return " and ".join(f"{n:,} {one if n == 1 else more}" for n, one, more in rest if n)
+    parts = (
+        f"{count:,} {singular if count == 1 else plural}"
+        for count, singular, plural in rest
+        if count
+    )
+    return " and ".join(parts)
 
 
 def _search(index: SessionIndex, args: Namespace, matches: Callable[[Card], bool]) -> int:
+    """Print the matches in sessions. Return 1 if there are none, otherwise 0."""
     text = " ".join(args.text)
     hits = index.catalogue(WaitNotice(), print_error).search(text, args.limit, matches)
     if args.json:
         for hit in hits:
             print_document(search_hit(hit))
     elif hits:
-        write(
-            "".join(
-                f"{line}\n"
-                for line in hit_lines(
-                    hits, terminal_columns(_DEFAULT_COLUMNS), bold=_shows_bold()
-                )
-            )
-        )
+        lines = hit_lines(hits, terminal_columns(_DEFAULT_COLUMNS), bold=_shows_bold())
+        write("".join(f"{line}\n" for line in lines))
     else:
-        print_note(f"nothing found{_hint(args)}")
+        print_note(f"nothing found{_filter_text(args)}")
     return 0 if hits else 1
 
 
-def _hint(args: Namespace) -> str:
+def _filter_text(args: Namespace) -> str:
     tags = "".join(f" tagged {tag!r}" for tag in args.tag)
     return tags + ("" if args.all else " in this directory (--all: in every one)")
 
 
 def _shows_bold() -> bool:
+    """Return whether stdout is a terminal that can show bold text."""
     return (
         sys.stdout.isatty()
         and not os.environ.get("NO_COLOR")

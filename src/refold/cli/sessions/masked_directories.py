@@ -1,8 +1,9 @@
 """Finds sessions whose directory was stored with the mask of a secret, and repairs them.
 
-Earlier versions could take a part of a path for a secret. What it was is looked for among the
-directories that exist: a journal is only continued, with the event of a resumed session that
-names the directory, and only if one directory fits.
+Earlier versions of refold could mistake a part of a path for a secret, and mask it. This module
+searches for an existing directory that fits. If exactly one fits, an event is appended to the
+journal: that the session was resumed in this directory. Earlier lines of the journal are not
+changed.
 """
 
 import os
@@ -23,9 +24,10 @@ from refold.values.secret_mask import MASK_PATTERN, has_mask
 
 
 class MaskedDirectory(Struct, frozen=True):
-    """A session, the masked directory in its journal, and the real one.
+    """A session whose journal has a masked directory, and the result of the repair.
 
-    `directory` is "" if that is not known; `problem` says why it could not be repaired.
+    `stored` is the masked directory. `directory` is the real one; "" if it is unknown.
+    `problem` says why the journal could not be repaired; "" if it was.
     """
 
     session: str
@@ -37,33 +39,38 @@ class MaskedDirectory(Struct, frozen=True):
 def repair(
     index: SessionIndex, environ: Mapping[str, str], here: Path
 ) -> tuple[MaskedDirectory, ...]:
-    """Repair every session with a masked directory, and sync to the disk."""
+    """Repair all sessions with a masked directory, and return them with the results."""
     sessions = {entry.id: index.directories(entry.id) for entry in index.sessions()}
     masked = {
-        id_: dirs
-        for id_, dirs in sessions.items()
-        if any(map(has_mask, (dirs.directory, *dirs.roots)))
+        id_: directories
+        for id_, directories in sessions.items()
+        if any(map(has_mask, (directories.directory, *directories.roots)))
     }
     if not masked:
         return ()
-    known = (str(here), *(dirs.directory for dirs in sessions.values()))
-    places = _Places(known, home_directory(environ), environ)
+    stored = (directories.directory for directories in sessions.values())
+    candidates = _Candidates((str(here), *stored), home_directory(environ), environ)
     return tuple(
-        _repair_session(index, id_, dirs.directory, dirs.roots, places)
-        for id_, dirs in masked.items()
+        _repair_session(index, id_, directories.directory, directories.roots, candidates)
+        for id_, directories in masked.items()
     )
 
 
 def _repair_session(
-    index: SessionIndex, id_: str, masked: str, roots: Sequence[str], places: "_Places"
+    index: SessionIndex,
+    id_: str,
+    masked: str,
+    roots: Sequence[str],
+    candidates: "_Candidates",
 ) -> MaskedDirectory:
-    real_directory = places.find_directory(masked)
-    more = [places.find_directory(path) for path in roots]
-    if not real_directory or not all(more):
+    """Record the real directories of a session if they are known. Return the result."""
+    real_directory = candidates.find_directory(masked)
+    real_roots = [candidates.find_directory(path) for path in roots]
+    if not real_directory or not all(real_roots):
         return MaskedDirectory(id_, masked)
 
     def resume(record: Recorder) -> Awaitable[object]:
-        event = SessionResumed(directory=real_directory, roots=tuple(more))
+        event = SessionResumed(directory=real_directory, roots=tuple(real_roots))
         return record(event, kept=True, author="reindex")
 
     try:
@@ -73,9 +80,11 @@ def _repair_session(
     return MaskedDirectory(id_, masked, real_directory)
 
 
-class _Places:
-    """What a masked directory may be: one that is known, one in the home, or one below a
-    directory that is above a known one or the value of a variable.
+class _Candidates:
+    """The existing directories that may be the real one of a masked directory.
+
+    They are known directories, directories in the home directory, and directories below a
+    parent of a known directory or below the value of an environment variable.
     """
 
     def __init__(
@@ -84,16 +93,16 @@ class _Places:
         self._known = {
             path for path in directories if os.path.isabs(path) and not has_mask(path)
         }
-        above = {str(parent) for path in self._known for parent in Path(path).parents}
+        parents = {str(parent) for path in self._known for parent in Path(path).parents}
         named = {value for value in environ.values() if os.path.isabs(value)}
-        self._home, self._above = home, (above | named) - {"/"}
+        self._home, self._parents = home, (parents | named) - {"/"}
 
     def find_directory(self, masked: str) -> str:
-        """The directory that fits best, or "" if none does, or several do."""
+        """Return the directory that fits best; "" if none fits, or if several fit equally well."""
         if not has_mask(masked):
             return masked
         if not re.sub(MASK_PATTERN, "", masked).strip("/"):
-            return ""  # any directory would fit
+            return ""  # every directory would fit
         for fitting in self._fitting(masked):
             paths = {os.path.realpath(path) for path in fitting if os.path.isdir(path)}
             if paths:
@@ -101,9 +110,11 @@ class _Places:
         return ""
 
     def _fitting(self, masked: str) -> Iterator[Iterable[str]]:
-        first, *rest = re.split(MASK_PATTERN, masked)
-        pattern = "(.+)".join(map(re.escape, (first, *rest)))
+        """Yield groups of directories that fit `masked`, the most probable group first."""
+        parts = re.split(MASK_PATTERN, masked)
+        pattern = "(.+)".join(map(re.escape, parts))
         yield (path for path in self._known if re.fullmatch(pattern, path))
-        if not first:
-            yield (self._home.join(("", *rest)),)
-            yield (value.join(("", *rest)) for value in self._above)
+        if not parts[0]:  # the mask may stand for a complete path
+            # `join` puts the path in place of each mask
+            yield (self._home.join(parts),)
+            yield (value.join(parts) for value in self._parents)

@@ -1,7 +1,7 @@
-"""`refold sessions move`: between this machine's files and a database.
+"""`refold sessions move`: moves sessions between this machine's files and a database.
 
-Lines are copied as bytes, checked there, and only then deleted here. What was interrupted
-continues when it is run again.
+The lines of a journal are copied unchanged, the copy is checked, and only then the source is
+deleted. An interrupted move continues when the command is run again.
 """
 
 import os
@@ -22,15 +22,22 @@ TO_FILES = "files"
 
 
 def run(index: SessionIndex, args: Namespace) -> int:
+    """Move the sessions to a database, or from there to files. Return exit code 0."""
     places = paths(os.environ)
-    url = "" if args.to == TO_FILES else args.to
+    url = "" if args.to == TO_FILES else args.to  # "": files
+    if not url and not places.sessions:
+        raise BadInput(
+            "--to files: REFOLD_SESSIONS names no database to move sessions from, and the sessions of this "
+            "machine are files already"
+        )
     if url == places.sessions:
-        raise BadInput(f"--to {args.to!r}: the sessions are there already")
-    if bool(args.ids) == args.all:
+        # this database is in use already, so the sessions that are left in files are moved
+        index = session_index(replace(places, sessions=""))
+    if bool(args.ids) == args.all:  # both or neither
         raise BadInput("name the sessions to move, or give --all")
     target = session_index(replace(places, sessions=url))
-    names = index.sessions() if args.all else map(index.find, args.ids)
-    sessions = [session.id for session in names]
+    chosen = index.sessions() if args.all else map(index.find, args.ids)
+    sessions = [session.id for session in chosen]
     for session in sessions:
         if "/" in session:
             raise BadInput(f"{session} is a subagent and is moved with its parent")
@@ -44,6 +51,7 @@ def run(index: SessionIndex, args: Namespace) -> int:
 
 
 def _count_events(index: SessionIndex, session: str) -> int:
+    """Return the number of events of a session and all its subagents."""
     children = (f"{session}/{name}" for name in index.children(session))
     return len(index.history(session).entries) + sum(
         _count_events(index, child) for child in children
@@ -51,12 +59,18 @@ def _count_events(index: SessionIndex, session: str) -> int:
 
 
 def _move(index: SessionIndex, target: SessionIndex, session: str) -> int:
+    """Copy a session to `target`, check the copy, and delete the source.
+
+    Return the number of events. Raises `Held` or `JournalError`, and deletes nothing, if
+    another process writes the session, or if a journal is damaged.
+    """
     if writer := index.writer(session):
         raise Held(f"the session {session} is open in {writer.text}: leave it there first")
     count = anyio.run(_copy_locked, index, target, session)
     damages = [*target.check(session).damages, *index.check(session).damages]
     if damages:
         raise JournalError(f"nothing was deleted: {damages[0]}")
+    # the lock was released, so another process may have written
     if anyio.run(copy_session, index, target, session) != count:
         raise Held(f"the session {session} was written meanwhile: move it again")
     index.delete(session)
@@ -64,7 +78,7 @@ def _move(index: SessionIndex, target: SessionIndex, session: str) -> int:
 
 
 async def _copy_locked(index: SessionIndex, target: SessionIndex, session: str) -> int:
-    """Copy a session while no other process can write it."""
+    """Copy a session while it is locked against other writers. Return the number of events."""
     store = index.store(session)
     await store.lease()
     try:

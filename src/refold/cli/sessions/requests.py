@@ -1,4 +1,4 @@
-"""`refold sessions requests ID [N]`: the model calls of a session, exactly as sent."""
+"""`refold sessions requests ID [N]`: shows the model calls of a session exactly as sent."""
 
 import time
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ NO_REQUESTS = (
 def show(
     session: str, calls: Sequence[WireCall], number: int | None, *, as_json: bool
 ) -> int:
-    """Print each model call in a line, or call `number` in full: request and response.
+    """Print a line for each model call, or the request and response of call `number`.
 
     Return the exit code.
     """
@@ -44,7 +44,8 @@ def show(
 
 
 def _row(index: int, call: WireCall) -> str:
+    """Return a line about a model call: its number, time, sizes, target and result."""
     when = time.strftime("%H:%M:%S", time.localtime(call.at))
     sizes = f"{len(call.request):>9,} bytes out {len(call.answer):>9,} in"
-    came_to = "not whole" if call.lost else call.came_to
-    return f"{index:>4}  {when}  {sizes}  {escape_to_one_line(call.to)}  {escape_to_one_line(came_to)}\n"
+    result = "not whole" if call.lost else call.came_to
+    return f"{index:>4}  {when}  {sizes}  {escape_to_one_line(call.to)}  {escape_to_one_line(result)}\n"

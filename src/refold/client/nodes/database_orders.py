@@ -1,8 +1,9 @@
-"""Orders in the database of the sessions: each client key once, and none lost with a process.
+"""Queues orders in the database of the sessions, so that none is lost if a process dies.
 
-An order stays until it is settled. If its worker dies before, the next claim takes it again, and a
-message is recorded once, by its key. An order that must not be carried out twice is refused then: the
-error says that it may have been carried out.
+An order stays in the database until it is settled. If its worker dies before that, the next
+claim takes the order again. A message is recorded only once, because it has a client key.
+An order that must not be carried out twice is then refused, with an error that says that it
+may have been carried out.
 """
 
 import os
@@ -16,17 +17,19 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from refold._version import __version__
 from refold.client.host_ports import ClosedHere
-from refold.client.order_sink import AlreadyAnswered, OrderResult
+from refold.client.order_sink import (
+    DONE_ONCE_ORDERS,
+    AlreadyAnswered,
+    OrderResult,
+    error_of_order,
+)
 from refold.client.protocol import (
-    CompactConversation,
     Continue,
-    Fork,
     Order,
     Queue,
-    Rewind,
     SendMessage,
-    ShellOutput,
     Steer,
     parse_order,
 )
@@ -40,26 +43,31 @@ from refold.errors import (
     RefoldError,
 )
 
-_START_KEY = ""  # of the start values of a new session; no order of a client has it
-_POLL_SECONDS = 2.0  # between two looks for an outcome; a notification ends the wait
-_SETTLED_CHANNEL = "settled"  # a channel
-_RETRY_SECONDS = 0.5  # after a wake that failed
-_WAKE_AGAIN_SECONDS = (
-    20.0  # while an order waits: its wake may have been lost with a restored backup
+# The key under which the start values of a session are stored. The key of an order is never
+# empty.
+_START_KEY = ""
+# The body of a row that orders a deletion. `parse_order` rejects it, so no client can send it.
+_DELETION_ORDER = b'{"type":"delete_session"}'
+SESSION_DELETED = "the conversation was deleted"
+# The time between two polls for an outcome. A notification ends the wait earlier.
+_POLL_SECONDS = 2.0
+_SETTLED_CHANNEL = "settled"  # a notification channel of the database
+_RETRY_SECONDS = 0.5  # before waking again, after a wake that failed
+# The time between two wakes while an order waits. A wake may be lost when a backup is restored.
+_WAKE_AGAIN_SECONDS = 20.0
+_UNKNOWN_ORDER = (
+    "the worker of this session, refold {version}, does not know the order: restart the workers with "
+    "the version of the web nodes, and give the order again ({reason})"
 )
-_DONE_ONCE = Fork, Continue, CompactConversation, Rewind, ShellOutput
 _MAY_BE_DONE = (
     "the worker that had this order has ended before it said whether it was carried out: look, "
     "and give the order again if it was not"
 )
-_ERRORS: dict[str, type[RefoldError]] = {
-    error.__name__: error for error in (BadInput, AlreadyAnswered)
-}
 _TAKE_SQL = """
 with waiting as (
   select number, claim from refold.placed_order o
   where tenant = refold.tenant() and session = $1 and key <> '' and outcome is null
-    and (claim is null or claim <= $2) and number <> all($3)
+    and body <> $4 and (claim is null or claim <= $2) and number <> all($3)
     and not exists (select from refold.journal j where j.tenant = o.tenant
       and j.session = o.session and j.claim > $2)
   for update
@@ -79,90 +87,143 @@ select pg_notify(refold.channel('settled'), '') from settled
 
 
 class Outcome(Struct, frozen=True, omit_defaults=True):
-    """The part of a result that another process can use, or an error."""
+    """The outcome of an order: its error, or the part of its result that another process
+    can use.
+    """
 
     changed: bool = False
     copy: str = ""
-    error: str = ""  # the class
+    uploaded: str = ""
+    error: str = ""  # the name of the error class
     reason: str = ""
 
 
 class DatabaseOrder:
-    """Implements `PlacedOrder`."""
+    """Implements `PlacedOrder` for a row of the database."""
 
     def __init__(
         self, orders: "DatabaseOrders", session: str, number: int, order: Order
     ) -> None:
         self._orders, self._session, self._number = orders, session, number
         self.order = order
+        self.was_taken = False  # whether a worker took it and died
 
     async def result(self) -> OrderResult:
+        """Wait until a worker has settled the order. Return its result, or raise its error."""
         outcome = await self._orders.wait_for_outcome(self._session, self._number)
         if outcome.error:
-            raise _ERRORS.get(outcome.error, RefoldError)(outcome.reason)
-        return OrderResult(outcome.changed, copy=outcome.copy)
+            raise error_of_order(outcome.error, outcome.reason, RefoldError)
+        return OrderResult(outcome.changed, copy=outcome.copy, uploaded=outcome.uploaded)
 
     async def settle(self, outcome: OrderResult | RefoldError) -> None:
+        """Record the outcome, or return the order to the queue for another worker."""
+        # After these errors another worker can still carry the order out.
         if isinstance(outcome, ClosedHere | Fenced | Disconnected | Conflict):
             await self._orders.give_back(self._session, self._number)
             return
+        if isinstance(outcome, AlreadyAnswered) and self.was_taken:
+            outcome = OrderResult(False)  # the worker that died has recorded the answer
         await self._orders.settle(self._session, self._number, _to_outcome(outcome))
 
 
+class DatabaseDeletion:
+    """The order to delete a session, for the next worker that gets a claim on the session.
+
+    `DatabaseOrders.take` does not return it, because an order is carried out in an open
+    session, and a damaged session cannot be opened.
+    """
+
+    def __init__(self, orders: "DatabaseOrders", session: str, number: int) -> None:
+        self._orders, self._session, self._number = orders, session, number
+
+    async def result(self) -> None:
+        """Wait until the session is deleted. Raises an error if it could not be deleted."""
+        outcome = await self._orders.wait_for_outcome(self._session, self._number)
+        if outcome.reason != SESSION_DELETED:  # the row of this order was deleted, too
+            raise error_of_order(outcome.error, outcome.reason, RefoldError)
+
+    async def fail(self, error: RefoldError) -> None:
+        """Record why the session could not be deleted."""
+        await self._orders.settle(self._session, self._number, _to_outcome(error))
+
+
 class DatabaseOrders:
-    """Implements `Orders`. While it runs, outcomes are noticed at once.
+    """Implements `Orders`. While `run` runs, outcomes are noticed at once.
 
-    With the queue of the database, an order wakes its session in its transaction. If something else
-    says who runs a session, `wake` is called while the result is awaited: until then the order is
-    not acknowledged, and a client that gets no result sends it again.
+    If the database also assigns sessions to workers, one transaction stores an order and
+    wakes its session. If another service assigns them, `wake` is called again and again
+    until the order has a result. A client that gets no result sends the order again.
 
-    The answer to `take` can be lost with a connection. So an order that this claim has, and that no
-    worker holds, is taken again.
+    If the connection breaks during `take`, the database may have given the claim orders
+    that this worker did not get. The next `take` returns them again.
     """
 
     def __init__(
         self, database: Database, wake: Callable[[str], Awaitable[None]] | None = None
     ) -> None:
         self._database, self._wake, self._news = database, wake, anyio.Event()
-        self._held = dict[int, int]()  # the claims of the orders that this worker has
+        # By the number of an order: the claim under which this worker took it.
+        self._held = dict[int, int]()
 
     async def run(self) -> None:
-        """Listen for outcomes until this is cancelled."""
+        """Listen for outcomes until this task is cancelled."""
         async with self._database.listen(_SETTLED_CHANNEL) as notifications:
             async for _ in notifications:
                 news, self._news = self._news, anyio.Event()
                 news.set()
 
     async def put(self, session: str, order: Order) -> DatabaseOrder:
+        """Store the order, and return it with its number.
+
+        If an order of the session has the same client key, the number is that of the
+        earlier one.
+        """
         order = _to_recorded(order)
         key = order.client_key or os.urandom(12).hex()
         order = replace(order, client_key=key)
-        values = session, key, msgspec.json.encode(order), order.by
-        await self._place(*values, str(order.__struct_config__.tag))
-        return await self._get(session, key, order)
+        kind = str(order.__struct_config__.tag)
+        await self._place(session, key, msgspec.json.encode(order), order.by, kind)
+        return await self._find_placed(session, key, order)
 
     async def take(self, session: str, claim: int = 0) -> Sequence[DatabaseOrder]:
+        """Take the waiting orders under this claim, oldest first.
+
+        Orders that cannot be read, or must not be done twice, are refused and not returned.
+        """
+        # Orders that this worker has already: the query leaves them out.
         held = [number for number, taken_by in self._held.items() if taken_by == claim]
-        values = session, claim, held
+        values = session, claim, held, _DELETION_ORDER
         rows: Any = await self._database.run(lambda db: db.fetch(_TAKE_SQL, *values))
         taken = list[DatabaseOrder]()
         for row in sorted(rows, key=lambda row: row["number"]):
-            placed = DatabaseOrder(self, session, row["number"], parse_order(row["body"]))
             self._held[row["number"]] = claim
-            if row["earlier"] not in (None, claim) and isinstance(placed.order, _DONE_ONCE):
-                with suppress(Disconnected):  # it stays held, and the next claim refuses it
-                    await placed.settle(BadInput(_MAY_BE_DONE))
+            order, refusal = _parse_placed(row["body"])
+            placed = DatabaseOrder(self, session, row["number"], order)
+            placed.was_taken = row["earlier"] not in (None, claim)  # by another claim
+            if placed.was_taken and isinstance(order, DONE_ONCE_ORDERS):
+                refusal = refusal or _MAY_BE_DONE
+            if refusal:
+                # If this fails, the next claim refuses the order.
+                with suppress(Disconnected):
+                    await placed.settle(BadInput(refusal))
             else:
                 taken.append(placed)
         return taken
 
     async def begin(self, session: str, values: bytes, person: str = "") -> DatabaseOrder:
-        """Have a worker begin a session with these start values, for this person."""
+        """Have a worker begin a session with these start values, and return the order to do so.
+
+        The order is recorded as that of `person`.
+        """
         await self._place(session, _START_KEY, values, person, "")
-        return await self._get(session, _START_KEY, Continue(by=person))
+        return await self._find_placed(session, _START_KEY, Continue(by=person))
 
     async def read_start(self, session: str) -> tuple[bytes, DatabaseOrder | None]:
-        """The start values of the session, and its beginning, unless that is settled."""
+        """Return the start values of the session, and the order to begin it.
+
+        The order is None if it is settled already. If no start values are stored, return
+        (b"", None).
+        """
         query = (
             "select body, number, person, outcome is null as waits from refold.placed_order "
             "where tenant = refold.tenant() and session = $1 and key = $2"
@@ -172,18 +233,42 @@ class DatabaseOrders:
         )
         if row is None:
             return b"", None
-        begins = Continue(by=row["person"])
-        placed = DatabaseOrder(self, session, row["number"], begins)
+        begin_order = Continue(by=row["person"])
+        placed = DatabaseOrder(self, session, row["number"], begin_order)
         return row["body"], placed if row["waits"] else None
 
+    async def delete(self, session: str, person: str = "") -> "DatabaseDeletion":
+        """Have a worker delete the session once no worker has a claim on it; return the
+        order to do so.
+        """
+        key = os.urandom(12).hex()
+        await self._place(session, key, _DELETION_ORDER, person, "delete_session")
+        return DatabaseDeletion(self, session, await self._read_number(session, key))
+
+    async def read_deletion(self, session: str) -> "DatabaseDeletion | None":
+        """Return the order to delete the session that waits for a worker; None if there is
+        none.
+        """
+        query = (
+            "select number from refold.placed_order where tenant = refold.tenant() "
+            "and session = $1 and outcome is null and body = $2 order by number limit 1"
+        )
+        number = await self._database.run(
+            lambda db: db.fetchval(query, session, _DELETION_ORDER)
+        )
+        return None if number is None else DatabaseDeletion(self, session, number)
+
     async def give_back(self, session: str, number: int) -> None:
-        """Return a taken order to the queue, for a later claim or the same one."""
+        """Return an order that was taken to the queue; the current claim or a later one can
+        take it.
+        """
         query = (
             "update refold.placed_order set claim = claim - 1 where tenant = refold.tenant() "
             "and session = $1 and number = $2 and outcome is null"
         )
         self._held.pop(number, None)
-        with suppress(JournalError):  # it is taken as that of a worker that died
+        # If this fails, a later claim takes the order as that of a worker that died.
+        with suppress(JournalError):
             await self._database.run(lambda db: db.execute(query, session, number))
             if self._wake is not None:
                 await self._wake(session)
@@ -197,13 +282,17 @@ class DatabaseOrders:
         self._held.pop(number, None)
 
     async def wait_for_outcome(self, session: str, number: int) -> Outcome:
+        """Wait until the order is settled, and return its outcome.
+
+        If another service assigns sessions, its worker is woken again and again until then.
+        """
         outcome: Outcome | JournalError = Outcome()
         async with anyio.create_task_group() as group:
             if self._wake is not None:
                 group.start_soon(_keep_awake, partial(self._wake, session))
             try:
                 outcome = await self._read_outcome(session, number)
-            except JournalError as error:  # raised below, outside of the group
+            except JournalError as error:  # raised below, outside of the task group
                 outcome = error
             group.cancel_scope.cancel()
         if isinstance(outcome, JournalError):
@@ -211,37 +300,60 @@ class DatabaseOrders:
         return outcome
 
     async def _read_outcome(self, session: str, number: int) -> Outcome:
+        """Wait for the outcome of the order by polling. Return an error if the session was
+        deleted.
+        """
         query = (
             "select outcome from refold.placed_order "
             "where tenant = refold.tenant() and session = $1 and number = $2"
         )
         while True:
-            news = self._news
-            data = await self._database.run(lambda db: db.fetchval(query, session, number))
-            if data is not None:
-                return msgspec.json.decode(data, type=Outcome)
+            news = self._news  # before the query, so that no notification is missed
+            row: Any = await self._database.run(
+                lambda db: db.fetchrow(query, session, number)
+            )
+            if row is None:
+                return Outcome(error=BadInput.__name__, reason=SESSION_DELETED)
+            if row["outcome"] is not None:
+                return msgspec.json.decode(row["outcome"], type=Outcome)
             with anyio.move_on_after(_POLL_SECONDS):
                 await news.wait()
 
     async def _place(
         self, session: str, key: str, body: bytes, person: str, kind: str
     ) -> None:
+        """Store an order under `key`; wake its session if the database assigns sessions."""
         function = "place_order" if self._wake is None else "record_order"
         query = f"select refold.{function}($1, $2, $3, $4, $5)"
         values = session, key, body, person, kind
         await self._database.run(lambda db: db.execute(query, *values))
 
-    async def _get(self, session: str, key: str, order: Order) -> DatabaseOrder:
+    async def _find_placed(self, session: str, key: str, order: Order) -> DatabaseOrder:
+        """Return the order that was placed first under this key."""
+        return DatabaseOrder(self, session, await self._read_number(session, key), order)
+
+    async def _read_number(self, session: str, key: str) -> int:
+        """Return the number of the order with the client key `key`.
+
+        Raises `BadInput` if it was deleted.
+        """
         query = (
             "select number from refold.placed_order "
             "where tenant = refold.tenant() and session = $1 and key = $2"
         )
-        number = await self._database.run(lambda db: db.fetchval(query, session, key))
-        return DatabaseOrder(self, session, number, order)
+        number: int | None = await self._database.run(
+            lambda db: db.fetchval(query, session, key)
+        )
+        if number is None:
+            raise BadInput(SESSION_DELETED)
+        return number
 
 
 async def _keep_awake(wake: Callable[[], Awaitable[None]]) -> None:
-    """Wake a session; wake it again after an outage of the service that says who runs it."""
+    """Call `wake` again and again, until this is cancelled.
+
+    The pause is shorter after a call that failed.
+    """
     while True:
         pause = _WAKE_AGAIN_SECONDS
         try:
@@ -251,8 +363,23 @@ async def _keep_awake(wake: Callable[[], Awaitable[None]]) -> None:
         await anyio.sleep(pause)
 
 
+def _parse_placed(body: bytes) -> tuple[Order, str]:
+    """Return the order that was stored as `body`, and "".
+
+    If it cannot be parsed, return another order in its place, and the reason to refuse it.
+    """
+    try:
+        return parse_order(body), ""
+    except BadInput as error:  # a newer web node has placed it
+        return Continue(), _UNKNOWN_ORDER.format(version=__version__, reason=error)
+
+
 def _to_recorded(order: Order) -> Order:
-    """The order, as one that is in the journal once it is settled."""
+    """Return the order as one that is recorded before it is settled.
+
+    Only a `SendMessage` is changed: its message would wait in the memory of a worker after
+    it was settled, and could be lost.
+    """
     if not isinstance(order, SendMessage):
         return order
     kind = Steer if order.when == "now" else Queue
@@ -264,4 +391,4 @@ def _to_recorded(order: Order) -> Order:
 def _to_outcome(outcome: OrderResult | RefoldError) -> Outcome:
     if isinstance(outcome, RefoldError):
         return Outcome(error=type(outcome).__name__, reason=str(outcome))
-    return Outcome(outcome.changed, outcome.copy)
+    return Outcome(outcome.changed, outcome.copy, outcome.uploaded)

@@ -1,9 +1,11 @@
-"""The files of sessions on a worker: they leave it after each turn, and follow to another worker.
+"""Stores the files of a worker's sessions in a bucket, and restores them on another worker.
 
-After a turn, a rewind, and every 20th checkpoint in a turn, what is new goes to the bucket while the
-session continues. A worker that takes a session over restores the newest files that left before the
-session is opened, and one event says what may be lost since. Until the files have left, a claim that
-ends by itself does not end. `cluster.workspace_packs` has the packs.
+New files are stored (pushed) while the session continues: after a turn, after a rewind, and
+at every 20th checkpoint in a turn. Only checkpoints that this worker took are stored,
+because it does not have the files of earlier ones. A worker that takes a session over
+restores the newest stored files before it opens the session, and records one event about
+what may be lost since then. The end of a claim waits until the files are stored.
+`cluster.workspace_packs` defines what is in the bucket.
 """
 
 import os
@@ -17,17 +19,15 @@ from msgspec import Struct
 
 from refold.app.checkpoints_at_home import changes_after
 from refold.app.workspace import checkpoints
-from refold.client.elsewhere import address_of_directory
 from refold.client.resume import SessionDirectory, find_directory
 from refold.cluster.bucket import TenantObjects
 from refold.cluster.workspace_packs import StoredFiles, WorkspacePacks, trees_below
 from refold.config.paths import Paths
-from refold.errors import RefoldError, ToolFailed
+from refold.errors import Disconnected, RefoldError, ToolFailed
 from refold.journal.events.child_events import PlaceRebuilt
 from refold.journal.events.kinds import (
     Checkpointed,
     Entry,
-    FilesRestored,
     TurnEnded,
 )
 from refold.journal.session_index import SessionIndex
@@ -35,21 +35,28 @@ from refold.place.checkpoints import Checkpoints
 from refold.session.recorder import Recorder
 from refold.values.path_names import below
 
-PUSH_AFTER_CHECKPOINTS = 20  # in one turn
-_LEAVE_SECONDS = 60.0  # that the end of a claim waits for a push
+PUSH_AFTER_CHECKPOINTS = 20  # of one turn
+_MAX_PUSH_WAIT_SECONDS = 60.0  # for which the end of a claim waits for a push
+_NEWER_FILES = "another worker stored files of this session while this one opened it"
 _NOTHING_LEFT = "no checkpoint of it had left the worker that it ran on"
 
 
 class _Arrival(Struct, frozen=True):
-    """What a worker found when it took a session over. `stored` is None if nothing had left."""
+    """What a worker found when it took over a session.
+
+    `stored` are the stored files that were newest then; None if there were none.
+    """
 
     stored: StoredFiles | None
     files: int = 0  # number of files that were restored
-    problem: str = ""
+    problem: str = ""  # why files are missing
 
 
 class FollowingFiles:
-    """Of all sessions of this worker. `report` is called with why files could not be stored."""
+    """Restores the files of all sessions of this worker, and makes the objects that store them.
+
+    `report` is called with the reason if files could not be stored.
+    """
 
     def __init__(
         self,
@@ -61,28 +68,37 @@ class FollowingFiles:
         self._objects, self._paths, self._environ = objects, paths, environ
         self._report = report
         self._arrivals = dict[str, _Arrival]()
+        # For each session, the name of the newest stored files when it was opened.
+        self._seen = dict[str, str]()
 
-    def bring(
+    def restore(
         self,
         home: SessionIndex,
         session: str,
         otherwise: Path,
         allows: Callable[[str], bool] = lambda _: True,
     ) -> SessionDirectory:
-        """The directory in which a session continues here, with its newest files. Blocks.
+        """Restore the newest stored files of a session, and return the directory in which
+        it continues.
 
-        They are restored into the directory of the journal if that is missing or empty here and this
-        worker `allows` it, and else into one of the session's own: what is there may belong to others.
+        They are restored into the directory that the journal names, if this worker `allows`
+        it and if it is missing or empty here; otherwise into a directory for this session
+        alone, because the one in the journal may have files of other sessions. Nothing is
+        restored if the files are here already, or if none were stored. `otherwise` replaces
+        a directory that the journal does not name, or that does not exist. It blocks.
         """
         recorded = home.directories(session).directory
-        if not recorded or address_of_directory(os.path.realpath(recorded)):
+        if not recorded:
             return find_directory(home, session, otherwise)
         packs, directory = self._packs(session), Path(os.path.realpath(recorded))
         stored = packs.newest()
+        self._seen[session] = stored.name if stored else ""
         if stored is None:
-            if not (directory.is_dir() and packs.was_here(directory)):
+            exists = directory.is_dir()
+            if not exists or not packs.presence(directory):
                 self._arrivals[session] = _Arrival(None, problem=_NOTHING_LEFT)
-            return find_directory(home, session, otherwise)
+            target = directory if exists else self._target(session, directory, allows)
+            return _in_directory(home, session, target)
         if directory.is_dir() and packs.is_here(stored, directory):
             return find_directory(home, session, otherwise)
         try:
@@ -91,14 +107,15 @@ class FollowingFiles:
         except (ToolFailed, OSError) as error:
             self._arrivals[session] = _Arrival(stored, problem=str(error))
             return find_directory(home, session, otherwise)
-        rest = find_directory(home, session, target)
-        return SessionDirectory(target, rest.roots, rest.notices)
+        return _in_directory(home, session, target)
 
     def follow(self, session: str, record: Recorder) -> "FollowedFiles":
-        """Begin to watch an open session. Call `arrive` once it is leased."""
-        return FollowedFiles(
-            self._packs(session), record, self._arrivals.pop(session, None), self._report
-        )
+        """Return the object that stores the files of a session, which was just opened.
+
+        Call its method `record_arrival` once the session is leased.
+        """
+        arrival, seen = self._arrivals.pop(session, None), self._seen.pop(session, "")
+        return FollowedFiles(self._packs(session), record, arrival, seen, self._report)
 
     def _packs(self, session: str) -> WorkspacePacks:
         return WorkspacePacks(self._objects, session, self._open_checkpoints)
@@ -107,6 +124,7 @@ class FollowingFiles:
         return checkpoints((directory,), self._paths, self._environ, session)
 
     def _target(self, session: str, directory: Path, allows: Callable[[str], bool]) -> Path:
+        """Create and return the directory into which files are restored."""
         own = self._paths.server / "workspaces" / session
         if directory != own and allows(str(directory)) and not _has_files(directory):
             with suppress(OSError):
@@ -117,114 +135,158 @@ class FollowingFiles:
 
 
 class FollowedFiles:
-    """The files of one open session. `run` stores them until it is cancelled."""
+    """Stores the files of one open session, while `run` runs.
+
+    `seen` is the name of the newest stored files when the session was opened; "": there
+    were none.
+    """
 
     def __init__(
         self,
         packs: WorkspacePacks,
         record: Recorder,
         arrival: _Arrival | None,
+        seen: str,
         report: Callable[[str], None],
     ) -> None:
         self._packs, self.record, self._report = packs, record, report
         self._arrival = arrival
+        self._seen: str | None = seen  # None after the first `record_arrival`: unknown
         self._stored: StoredFiles | None = None
-        self._has_looked = False  # for what is stored
-        self._wanted: StoredFiles | None = None
-        self._since_push, self._problem = 0, ""
-        self._is_off = False  # the stored files are not here, and must not be replaced
+        self._knows_stored = False  # whether `_stored` was read from the bucket
+        self._next_push: StoredFiles | None = None
+        self._checkpoints_since_push, self._problem = 0, ""
+        self._arrived_seq = 0  # checkpoints up to this event are of another worker's files
+        # Whether stored files could not be restored on this worker: then they must stay.
+        self._is_off = False
         self._news, self._idle = anyio.Event(), anyio.Event()
         self._idle.set()
 
-    async def arrive(self) -> None:
-        """Record what may be lost, and then that the files are here now."""
+    @property
+    def are_complete(self) -> bool:
+        """Whether all files that the session had are on this worker."""
+        return self._arrival is None or not self._arrival.problem
+
+    async def record_arrival(self) -> None:
+        """Record in the journal what may be lost, and in the bucket that the files are here.
+
+        Raises `Disconnected` if another worker stored files after this worker opened the
+        session and before it leased it. The next attempt restores these files.
+        """
         arrival, self._arrival = self._arrival, None
+        seen, self._seen = self._seen, None
         directory = self._directory
-        if arrival is None:
-            await to_thread.run_sync(self._packs.note_presence, directory)
+        newest = await to_thread.run_sync(self._packs.newest)
+        if seen is not None and seen != (newest.name if newest else ""):
+            raise Disconnected(_NEWER_FILES)
+        had_until = await to_thread.run_sync(self._packs.presence, directory)
+        # `restore` found the stored files here, or the last writer of the session was here.
+        is_complete = newest is not None or had_until in (0, self.record.epoch - 1)
+        if arrival is None and is_complete:
+            await self._note_presence(directory)
             return
+        arrival = arrival or _Arrival(None, problem=_NOTHING_LEFT)
         stored = arrival.stored
         entries = await self.record.entries(stored.seq if stored else 0)
-        lost, calls = changes_after(_after_last_arrival(entries))
+        own_checkpoint = 0
+        if stored is None:  # this worker's files have its own earlier changes
+            own_checkpoint = _newest_checkpoint(entries, had_until)
+            entries = [entry for entry in entries if entry.epoch > had_until]
+        unreported = _after_last_arrival(entries)
+        # Another worker has reported changes as lost that are on this worker.
+        is_back = bool(own_checkpoint) and len(unreported) < len(entries)
+        lost, calls = changes_after(unreported)
         event = PlaceRebuilt(
             "",
             restored=not arrival.problem,
-            checkpoint=stored.seq if stored else 0,
+            checkpoint=stored.seq if stored else own_checkpoint,
             files=arrival.files,
             lost=lost,
             calls=calls,
-            problem=arrival.problem,
+            problem="" if is_back else arrival.problem,
         )
-        if arrival.files or calls or (stored and arrival.problem):
+        if arrival.files or calls or is_back or (stored and arrival.problem):
             await self.record(event, kept=True, author="place")
+        self._arrived_seq = self.record.view.seq
         self._is_off = stored is not None and bool(arrival.problem)
         if stored is None or arrival.problem:
-            await to_thread.run_sync(self._packs.note_presence, directory)
+            await self._note_presence(directory)
             return
-        here = StoredFiles(
-            self.record.epoch,
-            stored.seq,
-            trees_below(stored.trees, str(directory)),
-            stored.packs,
-        )
-        self._stored = await to_thread.run_sync(self._packs.publish, directory, here)
-        self._has_looked = True
+        trees = trees_below(stored.trees, str(directory))
+        files = StoredFiles(self.record.epoch, stored.seq, trees, stored.packs)
+        self._stored = await to_thread.run_sync(self._packs.publish, directory, files)
+        self._knows_stored = True
 
     def note(self, entry: Entry) -> None:
-        """Receive an event."""
+        """Request a push if the event ends a turn, follows a rewind, or is the 20th
+        checkpoint.
+        """
         match entry.event:
             case Checkpointed():
-                self._since_push += 1
-                if self._since_push >= PUSH_AFTER_CHECKPOINTS:
-                    self._want_push(entry)
-            case TurnEnded() | FilesRestored():
-                self._want_push(entry)
+                self._checkpoints_since_push += 1
+                is_rewound = self.record.view.checkpoints.follows_rewind
+                if is_rewound or self._checkpoints_since_push >= PUSH_AFTER_CHECKPOINTS:
+                    self._request_push(entry)
+            case TurnEnded():
+                self._request_push(entry)
             case _:
                 pass
 
+    async def _note_presence(self, directory: Path) -> None:
+        """Record on this machine that the directory has the session's files up to this
+        writer.
+        """
+        epoch = self.record.epoch
+        await to_thread.run_sync(self._packs.note_presence, directory, epoch)
+
     async def run(self) -> None:
+        """Store the files of requested pushes, one after the other, until cancelled."""
         while True:
             await self._news.wait()
             self._news = anyio.Event()
-            wanted, self._wanted = self._wanted, None
-            if wanted is not None:
-                await to_thread.run_sync(self._push, wanted)
-            if self._wanted is None:
+            files, self._next_push = self._next_push, None
+            if files is not None:
+                await to_thread.run_sync(self._push, files)
+            if self._next_push is None:
                 self._idle.set()
 
     async def finish(self) -> None:
-        """Wait for a push, as long as the end of a claim may take."""
-        with anyio.move_on_after(_LEAVE_SECONDS):
+        """Wait until no push runs, but not longer than the end of a claim may take."""
+        with anyio.move_on_after(_MAX_PUSH_WAIT_SECONDS):
             await self._idle.wait()
 
     @property
     def _directory(self) -> Path:
         return Path(os.path.realpath(self.record.view.session.own_directory))
 
-    def _want_push(self, entry: Entry) -> None:
+    def _request_push(self, entry: Entry) -> None:
+        """Have `run` store the newest checkpoint, unless it is of another worker's files."""
         if self._is_off:
             return
         newest, own = self.record.view.checkpoints.newest, str(self._directory)
-        trees = sorted(
-            pair for pair in newest.trees if pair[0] == own or below(pair[0], own)
-        )
-        if not trees or trees[0][0] != own:  # a worktree, which stays on its worker
+        if newest.seq <= self._arrived_seq:
             return
-        self._since_push = 0
-        self._wanted = StoredFiles(entry.epoch, newest.seq, tuple(trees))
+        trees = sorted(
+            (root, tree) for root, tree in newest.trees if root == own or below(root, own)
+        )
+        # Without the session's own directory, it works in a worktree, which stays on its worker.
+        if not trees or trees[0][0] != own:
+            return
+        self._checkpoints_since_push = 0
+        self._next_push = StoredFiles(entry.epoch, newest.seq, tuple(trees))
         self._idle = anyio.Event()
         self._news.set()
 
-    def _push(self, wanted: StoredFiles) -> None:
-        """Store the files. What fails is part of the next push."""
-        directory = Path(wanted.trees[0][0])
+    def _push(self, files: StoredFiles) -> None:
+        """Store the files of a checkpoint. If that fails, they are part of the next push."""
+        directory = Path(files.trees[0][0])
         try:
-            if not self._has_looked:
-                self._stored, self._has_looked = self._packs.newest(), True
+            if not self._knows_stored:
+                self._stored, self._knows_stored = self._packs.newest(), True
             stored = self._stored
-            if stored and (stored.trees, stored.epoch) == (wanted.trees, wanted.epoch):
+            if stored and (stored.trees, stored.epoch) == (files.trees, files.epoch):
                 return
-            self._stored = self._packs.push(directory, stored, wanted)
+            self._stored = self._packs.push(directory, stored, files)
             self._problem = ""
         except (RefoldError, OSError) as error:
             if str(error) != self._problem:
@@ -234,15 +296,42 @@ class FollowedFiles:
                 )
 
 
+def _in_directory(home: SessionIndex, session: str, target: Path) -> SessionDirectory:
+    """Return `target` as the session's directory, with the further directories of its
+    journal.
+    """
+    recorded = find_directory(home, session, target)
+    return SessionDirectory(target, recorded.roots, recorded.notices)
+
+
 def _has_files(directory: Path) -> bool:
+    """Return whether the directory contains anything; False if it does not exist."""
     try:
         return any(directory.iterdir())
     except FileNotFoundError:
         return False
 
 
+def _newest_checkpoint(entries: Sequence[Entry], epoch: int) -> int:
+    """Return the event number of the newest checkpoint by a writer with an epoch up to `epoch`.
+
+    Return 0 if there is none.
+    """
+    return max(
+        (
+            entry.seq
+            for entry in entries
+            if entry.epoch <= epoch and isinstance(entry.event, Checkpointed)
+        ),
+        default=0,
+    )
+
+
 def _after_last_arrival(entries: Sequence[Entry]) -> Sequence[Entry]:
-    """What no earlier worker has reported as lost."""
+    """Return the entries after the last event with which a worker reported what may be lost.
+
+    Return all entries if no worker has reported anything.
+    """
     for number in reversed(range(len(entries))):
         event = entries[number].event
         if isinstance(event, PlaceRebuilt) and not event.place:

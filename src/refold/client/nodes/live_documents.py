@@ -1,7 +1,8 @@
-"""Live documents on a bus: cut to its size where they are sent, joined where they arrive. Pure.
+"""Splits live documents into pieces that fit a bus, and joins them again. Pure.
 
-Every piece of text has its offset, so a piece that was lost, or that comes again as part of a longer
-one, is noticed. What follows a lost piece is left out: the recorded response has all of it.
+Every piece has its offset in the whole text. The offset shows whether an earlier piece was
+lost, and which characters have arrived already. Text after a lost piece is dropped, because
+the recorded response has all of the text.
 """
 
 from collections.abc import Iterator
@@ -16,17 +17,23 @@ from refold.views.stream_json.live_documents import LiveDocument, TextPiece, Too
 
 HELLO_DOCUMENT = b"{}"  # asks the worker for the text in progress
 _SHARED_TYPES = {*LIVE_TYPES, "recorded", "status", "error"}
-_MAX_PIECE_CHARS = MAX_BUS_BYTES // 8  # of which each may be six bytes of JSON
+_MAX_PIECE_CHARS = MAX_BUS_BYTES // 8  # one character may take six bytes of JSON
 
 
 class DocumentHead(Struct, frozen=True):
+    """The fields that every document may have and that say what it is about."""
+
     type: str = ""
-    id: str = ""  # that of an event's document
+    id: str = ""  # the id, if it is the document of an event
     client_key: str = ""  # the order that it answers
 
 
 def pieces_to_publish(document: bytes) -> Iterator[bytes]:
-    """What other processes need of a document; those of events they make from the journal."""
+    """Yield the document for the bus, in pieces if it is too large.
+
+    Yield nothing for the document of an event, because every process makes it from the
+    journal.
+    """
     head = msgspec.json.decode(document, type=DocumentHead)
     if head.type not in _SHARED_TYPES or head.id or head.client_key:
         return
@@ -42,24 +49,29 @@ def pieces_to_publish(document: bytes) -> Iterator[bytes]:
 
 
 class ReceivedText:
-    """How much of each text has arrived."""
+    """Remembers how much of each text has arrived."""
 
     def __init__(self) -> None:
         self._lengths = dict[tuple[type, int, str], int]()
 
     def clear(self) -> None:
-        """Forget all texts, between two turns."""
+        """Forget all texts. Call it between two turns."""
         self._lengths.clear()
 
     def new_part(self, live: LiveDocument) -> LiveDocument | None:
-        """The part of a document that is new; None if nothing is, or if text before it is missing."""
+        """Return the document with only the text that has not arrived yet.
+
+        Return None if none of it is new, or if an earlier piece was lost.
+        """
         if not isinstance(live, TextPiece):
             return live
         call = live.call_id if isinstance(live, ToolProgress) else ""
         key = (type(live), live.piece.message, call)
-        known, offset = self._lengths.get(key, 0), live.piece.offset
-        text = live.text[max(known - offset, 0) :]
-        if offset > known or not text:
+        length, offset = self._lengths.get(key, 0), live.piece.offset
+        if offset > length:
             return None
-        self._lengths[key] = known + len(text)
-        return replace(live, text=text, offset=known)
+        text = live.text[length - offset :]
+        if not text:
+            return None
+        self._lengths[key] = length + len(text)
+        return replace(live, text=text, offset=length)

@@ -1,6 +1,6 @@
-"""All that a database has of a tenant, or of one person, as a tar; and the deletion of it.
+"""Exports all data of a tenant or of one person from a database, as a tar.
 
-Sessions are in it as `refold sessions export --format tar` writes them.
+Sessions in the tar have the form that `refold sessions export --format tar` writes.
 """
 
 import io
@@ -15,15 +15,15 @@ from anyio import to_thread
 from refold.cluster.people import AuditEntry, People, unknown_person
 from refold.journal.session_index import SessionIndex
 
-_AUDIT_LINES = 1000  # read at once
+_AUDIT_PAGE_LINES = 1000  # that one query reads
 
 
 async def export_tenant(
     people: People, index: SessionIndex, tenant: str, file: IO[bytes]
 ) -> int:
-    """Write everything of a tenant into `file`, and return the number of sessions."""
+    """Write all data of a tenant into `file`, and return the number of sessions."""
     size = await people.tenant_size(tenant)
-    sessions = await to_thread.run_sync(lambda: [one.id for one in index.sessions()])
+    sessions = await to_thread.run_sync(lambda: [card.id for card in index.sessions()])
     with tarfile.open(fileobj=file, mode="w|") as tar:
         _add_json(tar, "tenant.json", {"tenant": tenant, "max_running": size.max_running})
         _add_json(tar, "people.json", await people.people(tenant))
@@ -36,7 +36,10 @@ async def export_tenant(
 async def export_person(
     people: People, index: SessionIndex, tenant: str, subject: str, file: IO[bytes]
 ) -> int:
-    """Write what is known of a person, and the sessions that they began, into `file`."""
+    """Write the data about a person, and the sessions that the person began, into `file`.
+
+    Return the number of sessions.
+    """
     own = [person for person in await people.people(tenant) if person.subject == subject]
     if not own:
         raise unknown_person(tenant, subject)
@@ -53,9 +56,9 @@ async def export_person(
 async def read_audit(
     people: People, tenant: str, actor: str | None = None
 ) -> Sequence[AuditEntry]:
-    """The whole audit of a tenant, or of one person in it."""
+    """Return all lines of a tenant's audit, or only the lines about the person `actor`."""
     entries, after = list[AuditEntry](), 0
-    while page := await people.audit(tenant, after, _AUDIT_LINES, actor):
+    while page := await people.audit(tenant, after, _AUDIT_PAGE_LINES, actor):
         entries += page
         after = page[-1].number
     return entries

@@ -1,7 +1,8 @@
-"""OpenID Connect: the login of a person at the identity provider of a service (code flow with PKCE).
+"""OpenID Connect: logs a person in at the identity provider of a service (code flow with PKCE).
 
-It begins an attempt and finishes it; `server.people.login` has the routes, and `cluster.people` the people.
-Tokens are checked by joserfc. What the provider answers is not trusted further than its ID token.
+`OidcClient` begins a login attempt and finishes it. `server.people.login` has the routes,
+and `cluster.people` stores the people. joserfc checks the tokens. Of the provider's
+answers, only the claims of a valid ID token are used.
 """
 
 import base64
@@ -26,27 +27,31 @@ from refold.provider.http import Bounds, HttpClient, HttpRequest
 DEFAULT_TENANT = "default"
 CALLBACK_PATH = "/auth/callback"
 _METADATA_PATH = "/.well-known/openid-configuration"
-# Signatures with a key that only the provider has.
+# Accepted signature algorithms: only those with a private key, which the provider alone
+# has.
 _SIGNATURE_ALGORITHMS = [
     f"{kind}{bits}" for kind in ("RS", "PS", "ES") for bits in (256, 384, 512)
 ]
 _HTTP_BOUNDS = Bounds(connect=10.0, idle=10.0, whole=20.0, size=1024 * 1024)
 _METADATA_SECONDS = 3600.0
-_KEYS_SECONDS = 30.0  # between two requests for keys, whatever ids tokens name
+# The least time between two requests for the provider's keys, whatever key ids tokens name.
+_KEYS_SECONDS = 30.0
 _LEEWAY_SECONDS = 60
 _MAX_SHOWN_CHARS = 200
 _MAX_CODE_CHARS = 4096
 
 
 class LoginAttempt(Struct, frozen=True):
-    """What the browser keeps until the provider sends it back."""
+    """What the browser keeps in a cookie until the provider sends it back to us."""
 
     state: str
     nonce: str
     verifier: str
 
 
-class LoggedIn(Struct, frozen=True):
+class LoginIdentity(Struct, frozen=True):
+    """The person whom a valid ID token names."""
+
     tenant: str
     subject: str
     name: str
@@ -71,7 +76,9 @@ class _Refusal(Struct, frozen=True):
 
 
 class OidcClient:
-    """Logs people in at one provider. Raises `BadInput` with a reason for the person."""
+    """Logs people in at one provider. Its methods raise `BadInput` with a reason for the
+    person.
+    """
 
     def __init__(
         self,
@@ -81,15 +88,22 @@ class OidcClient:
     ) -> None:
         self.settings, self._clock = settings, clock
         self._http = HttpClient(environ, _HTTP_BOUNDS)
+        # Each with the time at which it was read.
         self._metadata: tuple[float, _Metadata] | None = None
         self._keys: tuple[float, Any] | None = None
         self._lock = anyio.Lock()
         self._redirect = settings.public_url.rstrip("/") + CALLBACK_PATH
 
     async def begin(self) -> tuple[str, LoginAttempt]:
-        """The address to which the browser is sent, and what it keeps."""
+        """Return the address to which the browser is sent, and the values that it must
+        keep.
+        """
         metadata = await self._read_metadata()
-        attempt = LoginAttempt(*(secrets.token_urlsafe(32) for _ in range(3)))
+        attempt = LoginAttempt(
+            state=secrets.token_urlsafe(32),
+            nonce=secrets.token_urlsafe(32),
+            verifier=secrets.token_urlsafe(32),
+        )
         digest = hashlib.sha256(attempt.verifier.encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).decode().rstrip("=")
         query = urlencode({
@@ -98,11 +112,15 @@ class OidcClient:
             "state": attempt.state, "nonce": attempt.nonce,
             "code_challenge": challenge, "code_challenge_method": "S256",
         })  # fmt: skip
-        joint = "&" if "?" in metadata.authorization_endpoint else "?"
-        return f"{metadata.authorization_endpoint}{joint}{query}", attempt
+        separator = "&" if "?" in metadata.authorization_endpoint else "?"
+        return f"{metadata.authorization_endpoint}{separator}{query}", attempt
 
-    async def finish(self, attempt: LoginAttempt, answer: Mapping[str, str]) -> LoggedIn:
-        """Check the answer that the browser brings, and get the person's claims."""
+    async def finish(
+        self, attempt: LoginAttempt, answer: Mapping[str, str]
+    ) -> LoginIdentity:
+        """Check the provider's answer, which the browser brings, and return the person it
+        names.
+        """
         state = answer.get("state", "").encode(errors="replace")
         if not (state and secrets.compare_digest(attempt.state.encode(), state)):
             raise BadInput("this login was begun in another browser, or too long ago")
@@ -115,9 +133,12 @@ class OidcClient:
         if not 0 < len(code) <= _MAX_CODE_CHARS:
             raise BadInput("the identity provider sent no code")
         tokens = await self._exchange(code, attempt.verifier)
-        return self._to_logged_in(await self._check(tokens.id_token, attempt.nonce))
+        return self._to_identity(await self._check(tokens.id_token, attempt.nonce))
 
     async def _exchange(self, code: str, verifier: str) -> _Tokens:
+        """Return the tokens that the provider gives for `code`; `verifier` is the secret of
+        PKCE.
+        """
         metadata, settings = await self._read_metadata(), self.settings
         fields = {
             "grant_type": "authorization_code", "code": code, "redirect_uri": self._redirect,
@@ -141,7 +162,10 @@ class OidcClient:
         return _decode(data, _Tokens)
 
     async def _check(self, token: str, nonce: str) -> Mapping[str, Any]:
-        """The claims of an ID token that is for us, and for this attempt."""
+        """Return the claims of an ID token.
+
+        Raises `BadInput` unless the token was issued to us, for this attempt.
+        """
         from joserfc import jwt
         from joserfc.errors import ExpiredTokenError, InvalidKeyIdError, JoseError
 
@@ -158,7 +182,7 @@ class OidcClient:
         try:
             try:
                 decoded = jwt.decode(token, await self._read_keys(), _SIGNATURE_ALGORITHMS)
-            except (InvalidKeyIdError, ValueError):  # the provider has new keys
+            except (InvalidKeyIdError, ValueError):  # the provider may have new keys
                 keys = await self._read_keys(renew=True)
                 decoded = jwt.decode(token, keys, _SIGNATURE_ALGORITHMS)
             registry.validate(decoded.claims)
@@ -171,7 +195,11 @@ class OidcClient:
             raise BadInput("the ID token is not valid: it is for another client, too")
         return claims
 
-    def _to_logged_in(self, claims: Mapping[str, Any]) -> LoggedIn:
+    def _to_identity(self, claims: Mapping[str, Any]) -> LoginIdentity:
+        """Return the person whom the claims of an ID token name.
+
+        Raises `BadInput` if the tenant or the subject is missing, too long or not printable.
+        """
         claim = self.settings.tenant_claim
         tenant = _text(claims.get(claim) if claim else DEFAULT_TENANT)
         if not (0 < len(tenant) <= MAX_TENANT_CHARS and tenant.isprintable()):
@@ -187,9 +215,10 @@ class OidcClient:
         verified = claims.get("email_verified", True) is True
         name = claims.get("name") or claims.get("preferred_username") or ""
         email = claims.get("email") if verified else ""
-        return LoggedIn(tenant, subject, _to_line(name), _to_line(email))
+        return LoginIdentity(tenant, subject, _to_line(name), _to_line(email))
 
     async def _read_metadata(self) -> _Metadata:
+        """Return the provider's metadata, which is requested again after an hour."""
         async with self._lock:
             if self._metadata and self._clock() - self._metadata[0] < _METADATA_SECONDS:
                 return self._metadata[1]
@@ -205,6 +234,7 @@ class OidcClient:
             return metadata
 
     async def _read_keys(self, *, renew: bool = False) -> Any:
+        """Return the provider's keys. With `renew`, request them again unless they are new."""
         from joserfc.jwk import KeySet
 
         metadata = await self._read_metadata()
@@ -217,6 +247,7 @@ class OidcClient:
             return self._keys[1]
 
     async def _get(self, url: str) -> bytes:
+        """Return the content at `url`. Raises `BadInput` unless the status is 200."""
         status, data = await self._request(url)
         if status != 200:
             raise BadInput(f"the identity provider answered {url} with status {status}")
@@ -225,10 +256,11 @@ class OidcClient:
     async def _request(
         self, url: str, headers: Sequence[tuple[str, str]] = (), body: bytes | None = None
     ) -> tuple[int, bytes]:
-        place = server_address(url)
+        """Send a request (a POST, if it has a body), and return the status and the content."""
         own = ("accept", "application/json"), ("user-agent", "refold")
+        request = HttpRequest(server_address(url), (*own, *headers), body)
         try:
-            answer = await self._http.open(HttpRequest(place, (*own, *headers), body))
+            answer = await self._http.open(request)
             try:
                 data, _ = await answer.content(int(_HTTP_BOUNDS.size))
             finally:
@@ -240,6 +272,7 @@ class OidcClient:
 
 
 def _decode(data: bytes, kind: Any) -> Any:
+    """Return the JSON of an answer as a value of the type `kind`. Raises `BadInput`."""
     try:
         return msgspec.json.decode(data, type=kind)
     except (ValueError, RecursionError) as error:
@@ -249,6 +282,7 @@ def _decode(data: bytes, kind: Any) -> Any:
 
 
 def _refusal_text(status: int, data: bytes) -> str:
+    """Return the reason that the provider gave for a refusal, or the status if it gave none."""
     try:
         refusal = msgspec.json.decode(data, type=_Refusal)
     except ValueError:
@@ -257,8 +291,10 @@ def _refusal_text(status: int, data: bytes) -> str:
 
 
 def _text(value: object) -> str:
+    """Return the text of a claim; "" if the provider sent another type."""
     return value if isinstance(value, str) else ""
 
 
 def _to_line(value: object) -> str:
+    """Return the text of a claim as one line that is not too long to be shown."""
     return " ".join(_text(value).split())[:_MAX_SHOWN_CHARS]

@@ -1,7 +1,7 @@
-"""Settings of what a conversation knows: skills, agents, and notes from earlier ones.
+"""Lists and changes what conversations know: skills, agents, and notes from earlier ones.
 
-Skills and agents are files: they are listed with what is wrong with them. Notes are added and
-forgotten here as by `refold memory` and `/memory`.
+Skills and agents are files; errors in them are listed, too. Notes are added and deleted as
+by `refold memory` and `/memory`.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,10 @@ from refold.skills.catalogue import Catalogue
 
 
 class SkillRow(Struct, frozen=True):
-    """`shown` says whether the model sees it; others are called by the user only."""
+    """A skill.
+
+    `shown` says whether the model sees it; otherwise only the user can call it.
+    """
 
     name: str
     description: str
@@ -37,7 +40,7 @@ class SkillText(Struct, frozen=True):
 
 
 class AgentRow(Struct, frozen=True):
-    """`use`: main (for the user), child (for other agents), or both."""
+    """An agent. `use` is `main` (for the user), `child` (for other agents), or `both`."""
 
     name: str
     description: str
@@ -51,16 +54,19 @@ class AgentList(Struct, frozen=True):
 
 
 class NoteRow(Struct, frozen=True):
-    """A note of a project, or about its person."""
+    """A note about a project, or about its user."""
 
     text: str
     section: str
     whose: NoteOwner
-    session: str  # the conversation that it was learned from, or ""
+    session: str  # the conversation from which it was learned, or ""
 
 
 class NoteList(Struct, frozen=True):
-    """`on` is the setting `memory`: whether conversations get notes and make new ones."""
+    """The notes.
+
+    `on` is the setting `memory`: whether conversations get notes and make new ones.
+    """
 
     on: bool
     notes: Sequence[NoteRow]
@@ -71,18 +77,23 @@ class NewNote(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def list_skills(app: App) -> SkillList:
+    """Return the skills of the app's directory, with notices about invalid or changed ones."""
     scope, changed = scope_with_trust(app.directory, app.paths, app.environ)
     catalogue = Catalogue(scope)
     rows = [
-        SkillRow(skill.name, skill.description, skill.where, skill.told)
+        SkillRow(skill.name, skill.description, skill.where, skill.shown)
         for skill in catalogue.scan.skills
     ]
     return SkillList(rows, [*catalogue.every_notice(), *changed()])
 
 
 def read_skill(app: App, name: str) -> SkillText:
-    """A skill as the model reads it. Raises `BadInput` for an unknown name."""
-    catalogue = Catalogue(scope_with_trust(app.directory, app.paths, app.environ)[0])
+    """Return the text of a skill as the model reads it.
+
+    Raises `BadInput` for an unknown name.
+    """
+    scope, _ = scope_with_trust(app.directory, app.paths, app.environ)
+    catalogue = Catalogue(scope)
     skill = catalogue.skill(name)
     try:
         return SkillText(skill.name, catalogue.text_of(skill.name))
@@ -91,6 +102,7 @@ def read_skill(app: App, name: str) -> SkillText:
 
 
 def list_agents(app: App) -> AgentList:
+    """Return the agents of the app's directory, with notices about invalid or changed ones."""
     scope, changed = scope_with_trust(app.directory, app.paths, app.environ)
     rows = [
         AgentRow(profile.name, profile.description, profile.where, profile.use)
@@ -101,6 +113,7 @@ def list_agents(app: App) -> AgentList:
 
 
 def list_notes(app: App) -> NoteList:
+    """Return all notes that conversations get, and whether memory is on."""
     notes = [
         NoteRow(note.line.text, note.line.section, note.owner, note.origin.session)
         for note in app.project_memory.memory.all_notes()
@@ -109,7 +122,7 @@ def list_notes(app: App) -> NoteList:
 
 
 def switch_memory(app: App, *, enabled: bool) -> None:
-    """Let later conversations get notes and make new ones, or not."""
+    """Set whether later conversations get notes and make new ones."""
     remember(app.paths, "memory", "true" if enabled else "false")
 
 
@@ -119,7 +132,10 @@ def add_note(app: App, text: str) -> str:
 
 
 def forget_note(app: App, text: str) -> None:
-    """Delete a note for good, and never learn it again. Raises `BadInput`."""
+    """Delete the note with this text for good, and never learn it again.
+
+    Raises `BadInput` if there is no such note.
+    """
     if text not in {note.line.text for note in app.project_memory.memory.all_notes()}:
         raise BadInput(f"there is no note {text!r}: it was changed or forgotten meanwhile")
     app.project_memory.memory.forget(text)

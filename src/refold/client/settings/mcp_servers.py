@@ -1,7 +1,7 @@
-"""Settings of MCP servers: those that count in a folder, added, tried, accepted and removed.
+"""Lists, adds, tests, accepts and removes the MCP servers that apply in a folder.
 
-A list starts nothing: it shows what is known. `app.mcp_servers` finds the servers and
-`mcp.server_file_edit` changes their files.
+Listing starts no server: it shows what was recorded. `app.mcp_servers` finds the servers,
+and `mcp.server_file_edit` changes their files.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -13,13 +13,8 @@ import anyio
 from msgspec import Struct
 
 from refold.app.app import App
-from refold.app.mcp_servers import (
-    ConfiguredServers,
-    McpServers,
-    load_servers,
-    manifests_in,
-    user_file,
-)
+from refold.app.mcp_files import ConfiguredServers, load_servers, user_file
+from refold.app.mcp_servers import McpServers, manifests_in
 from refold.app.workspace import Workspace, WorkspaceDirectories
 from refold.config.folder_settings import (
     load_folder_settings,
@@ -54,7 +49,7 @@ _MAX_TOOLS = 200  # whose descriptions are shown
 
 
 class StartPlace(Struct, frozen=True):
-    """Where servers are started outside of a session, and with which environment."""
+    """The directory in which servers are started outside of a session, and their variables."""
 
     directory: Path
     places: Paths
@@ -69,8 +64,8 @@ class ServerTool(Struct, frozen=True):
 class ServerRow(Struct, frozen=True):
     """An MCP server. `state`: new (never connected), known, connected, failed or remote.
 
-    `differences` say how its blocked tools differ from those that the user accepted.
-    `own` says that it stands in the user's own file, from which it can be removed.
+    `differences` describe how its blocked tools differ from those that the user accepted.
+    `own` says that the user's own file defines it, so that it can be removed from there.
     """
 
     name: str
@@ -85,17 +80,20 @@ class ServerRow(Struct, frozen=True):
 
 
 class ServerList(Struct, frozen=True):
-    """The servers of a folder. `notices` say which servers do not count here, and why."""
+    """The servers of a folder.
+
+    `notices` name the servers that do not apply in it, and why.
+    """
 
     servers: Sequence[ServerRow]
     notices: Sequence[str]
 
 
 class NewServer(Struct, frozen=True, forbid_unknown_fields=True):
-    """A server at an address `url`, or one that is the program `command`.
+    """A new server: at the address `url`, or started as the program `command`.
 
-    `hosts` are those that the program may reach, none: all; with `writes`, it may change
-    files of the workspace.
+    `hosts` are those that the program may reach; it may reach none if the list is empty.
+    With `writes`, it may change files of the workspace.
     """
 
     name: str
@@ -107,37 +105,41 @@ class NewServer(Struct, frozen=True, forbid_unknown_fields=True):
     writes: bool = False
 
     def entry(self) -> dict[str, Any]:
-        """Its entry in the file. Raises `BadInput` if it is neither program nor address."""
+        """Return the server's entry in an .mcp.json file.
+
+        Raises `BadInput` unless it has either a program or an address.
+        """
         if bool(self.url) == bool(self.command):
             raise BadInput("an MCP server has an address or a command: give one of them")
         if self.url:
             if not self.url.startswith(("http://", "https://")):
                 raise BadInput(f"{self.url!r} is not an http or https address")
             entry: dict[str, Any] = {"type": "http", "url": self.url}
-            more: Mapping[str, Any] = {"headers": dict(self.headers)}
+            options: Mapping[str, Any] = {"headers": dict(self.headers)}
         else:
             entry = {"command": self.command[0], "args": list(self.command[1:])}
-            more = {
+            options = {
                 "env": dict(self.env),
                 "hosts": list(self.hosts),
                 "writes": self.writes,
             }
-        return entry | {key: value for key, value in more.items() if value}
+        return entry | {key: value for key, value in options.items() if value}
 
 
 def list_servers(app: App, live: Sequence[ServerStatus] = ()) -> ServerList:
-    """The servers of a folder. `live` are those that open conversations have there."""
+    """Return the servers of a folder.
+
+    `live` has the state of those that open conversations in the folder have started.
+    """
     known = load_servers(app.directory, app.paths, app.environ)
     manifests = Manifests(manifests_in(app.paths))
     statuses = {(item.config.name, item.config.source): item for item in live}
-    rows = [
-        _row(
-            app,
-            statuses.get((server.name, server.source))
-            or ServerStatus(server, "", manifests.read(server)),
-        )
-        for server in known.servers
-    ]
+    rows = list[ServerRow]()
+    for server in known.servers:
+        status = statuses.get((server.name, server.source))
+        if status is None:
+            status = ServerStatus(server, "", manifests.read(server))
+        rows.append(_row(app, status))
     remote = [
         ServerRow(
             server.name,
@@ -153,15 +155,19 @@ def list_servers(app: App, live: Sequence[ServerStatus] = ()) -> ServerList:
 
 
 def add_server(app: App, new: NewServer) -> None:
-    """Add a server to the user's own file. Raises `BadInput`."""
+    """Add a server to the user's own file.
+
+    Raises `BadInput` if the server is invalid, or if its name is taken.
+    """
     add(user_file(app.paths), new.name, new.entry())
 
 
 def try_server(app: App, name: str, accept: Sequence[str] | None = None) -> ServerRow:
-    """Connect to a server once, and say whether it works and what it offers.
+    """Connect to a server once, and return its state and what it offers.
 
-    `accept` are differences that the user has seen: the tools are accepted if they are still
-    those. Raises `BadInput` for an unknown name, or if the tools have changed again.
+    `accept` are the differences of its tools that the user has seen and accepted; with None, no
+    tool is accepted. Raises `BadInput` if the differences are not the same any more, or the
+    name is unknown.
     """
     server = find_here(app, name)
     reports = list[str]()
@@ -179,9 +185,10 @@ def try_server(app: App, name: str, accept: Sequence[str] | None = None) -> Serv
 
 
 def remove_server(file: Path, name: str, paths: Paths, *, data: bool) -> str:
-    """Remove a server from a file, and its packages; with `data`, what it stored, too.
+    """Remove a server and its packages from a file; with `data`, also the data that it stored.
 
-    Returns where what it stored still is, or "". Raises `BadInput` if it is not in the file.
+    Return the path of data that remains, or "". Raises `BadInput` if the file has no such
+    server.
     """
     if not remove(file, name):
         raise BadInput(
@@ -189,10 +196,12 @@ def remove_server(file: Path, name: str, paths: Paths, *, data: bool) -> str:
         )
     home = server_home(paths.data, name, str(file))
     package = read_record(home)
-    node = package is not None and package.kind == "node"
-    beside = (package.own, package.installed + 1) if package and node else ("", 0.0)
-    left = home.remove(data=data, beside_code=beside[0], since=beside[1])
-    return str(home.directory) if left else ""
+    own, since = "", 0.0
+    # A node package may have stored its data beside its code, after it was installed.
+    if package is not None and package.kind == "node":
+        own, since = package.own, package.installed + 1
+    has_data_left = home.remove(data=data, beside_code=own, since=since)
+    return str(home.directory) if has_data_left else ""
 
 
 def remove_own(app: App, name: str, *, data: bool) -> str:
@@ -201,12 +210,18 @@ def remove_own(app: App, name: str, *, data: bool) -> str:
 
 
 def find_here(app: App, name: str) -> ServerConfig:
-    """The server of that name in the folder of a start. Raises `BadInput`."""
+    """Return the server of that name in the folder of the app.
+
+    Raises `BadInput` with the reason if it does not apply there.
+    """
     return find_server(name, load_servers(app.directory, app.paths, app.environ))
 
 
 def find_server(name: str, config: ConfiguredServers) -> ServerConfig:
-    """The server of that name. Raises `BadInput` that says why there is none."""
+    """Return the server `name` of `config`.
+
+    Raises `BadInput` with the reason if it does not apply.
+    """
     for server in config.servers:
         if server.name == name:
             return server
@@ -219,9 +234,9 @@ def find_server(name: str, config: ConfiguredServers) -> ServerConfig:
         if repr(name) in notice:
             raise BadInput(notice)
     names = ", ".join(server.name for server in config.servers)
-    known = f"choose from {names}" if names else "refold mcp add adds one"
+    advice = f"choose from {names}" if names else "refold mcp add adds one"
     raise BadInput(
-        f"there is no MCP server {name!r} here: {known} (those of a folder count once it is "
+        f"there is no MCP server {name!r} here: {advice} (those of a folder count once it is "
         "trusted: refold trust add)"
     )
 
@@ -236,10 +251,11 @@ def connect_servers(
     seconds: float = _CONNECT_SECONDS,
     context: Context | None = None,
 ) -> Generator[McpServers]:
-    """Connect the servers outside of a session; each is connected or failed.
+    """Connect servers outside of a session, and yield them once each is connected or has
+    failed.
 
-    `report` is called with sentences about what is installed. `log` gets what `refold logs`
-    shows afterwards. `context` puts what the servers ask to the user. Not to be called in an
+    `report` is called with sentences about installations, and `log` with lines for `refold
+    logs`. `context` answers the servers' questions to the user. Do not call this in an
     event loop.
     """
     places, environ = place.places, place.environ
@@ -252,8 +268,8 @@ def connect_servers(
         log(level, message, session)
 
     with open_workspace(place, settings) as workspace:
-        here = ConfiguredServers(tuple(servers))
-        mcp = McpServers(here, workspace, places, environ, write_log, masks.learn)
+        configured = ConfiguredServers(tuple(servers))
+        mcp = McpServers(configured, workspace, places, environ, write_log, masks.learn)
         try:
             waiting = [item for item in servers if mcp.programs.launch_to_install(item)]
             for sentence in mcp.programs.pending_installs(waiting):
@@ -274,7 +290,10 @@ def connect_servers(
 def open_workspace(
     place: StartPlace, settings: Settings | None = None
 ) -> Generator[Workspace]:
-    """The workspace of a directory, outside of a session. `settings`: if they are read already."""
+    """Yield the workspace of a directory, outside of a session.
+
+    `settings` are those of the directory; None: they are read from its files.
+    """
     directories = WorkspaceDirectories(place.directory)
     settings = settings or _read_settings(place)
     workspace = Workspace(settings, place.places, place.environ, directories)
@@ -289,11 +308,15 @@ def _read_settings(place: StartPlace) -> Settings:
 
 
 def _row(app: App, status: ServerStatus) -> ServerRow:
+    """Return a server with its state and its tools, as a list shows it."""
     server, manifest = status.config, status.manifest
     why = status.why or manifest.failed
-    state = status.state if status.state in ("connected", "failed") else ""
-    if not state:
-        state = "failed" if why else "known" if manifest.known else "new"
+    if status.state in ("connected", "failed"):
+        state = status.state
+    elif why:
+        state = "failed"
+    else:
+        state = "known" if manifest.known else "new"
     tools = [ServerTool(t.name, t.description) for t in manifest.usable[:_MAX_TOOLS]]
     blocked = [tool.name for tool in manifest.blocked_tools]
     differences = manifest.differences() if blocked else ()
@@ -305,7 +328,7 @@ def _row(app: App, status: ServerStatus) -> ServerRow:
 
 
 def shown_target(server: ServerConfig, masks: Redactor | None = None) -> str:
-    """The command or address of a server as other persons may see it, without secrets."""
+    """Return the command or address of a server as it may be shown: without secrets."""
     masks = masks or Redactor(())
     if server.transport == "stdio":
         return command_without_secrets(server.command, masks)

@@ -1,6 +1,6 @@
-"""Downloads of embedded models in the background, one for each model, with their progress.
+"""Downloads embedded models in the background, at most one download for each model.
 
-`provider.local` downloads and verifies; `refold local install` does the same in the foreground.
+`provider.local` downloads and verifies; `refold local install` does so in the foreground.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,10 @@ from refold.provider.local.own_model import add_to_directory, hub_model
 
 
 class ModelDownload(Struct, frozen=True):
-    """`done` of `total` bytes are saved. It runs until it is `ended`; `problem`: why it failed."""
+    """The state of a download: `done` of `total` bytes are saved.
+
+    It runs until `ended` is set; `problem` says why it failed.
+    """
 
     done: int
     total: int
@@ -42,7 +45,7 @@ class ModelDownloads:
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = environ
         self._lock = Lock()
-        self._running = dict[str, ModelDownload]()
+        self._downloads = dict[str, ModelDownload]()
         self._stopped = set[str]()
 
     @property
@@ -50,45 +53,51 @@ class ModelDownloads:
         return ModelDirectory(default_directory(self.environ))
 
     def state(self, name: str) -> ModelDownload | None:
-        """The running or last download of a model, or None."""
-        return self._running.get(name)
+        """Return the newest download of a model; None if this process has begun none."""
+        return self._downloads.get(name)
 
     def start(self, name: str) -> None:
-        """Download a model of the catalogue. Raises `BadInput` for an unknown one."""
+        """Download a model of the catalogue. Raises `BadInput` for an unknown name."""
         model = self.directory.find(name)
         with self._lock:
-            running = self._running.get(model.name)
+            running = self._downloads.get(model.name)
             if running is not None and not running.ended:
                 return
             self._stopped.discard(model.name)
             partial_size = self.directory.partial_size(model)
-            self._running[model.name] = ModelDownload(partial_size, model.size)
+            self._downloads[model.name] = ModelDownload(partial_size, model.size)
         Thread(target=self._run, args=(model,), daemon=True).start()
 
     def stop(self, name: str) -> bool:
-        """Stop a download; what was saved stays. False if none runs."""
+        """Stop a download; the saved part remains. Return False if none runs."""
         with self._lock:
-            running = self._running.get(name)
+            running = self._downloads.get(name)
             if running is None or running.ended:
                 return False
             self._stopped.add(name)
             return True
 
     def remove(self, name: str) -> int:
-        """Delete a model and what is left of its downloads. Returns the bytes freed."""
+        """Delete a model and the unfinished downloads of it.
+
+        Return the number of bytes freed.
+        """
         model = self.directory.find(name)
         with self._lock:
-            running = self._running.get(model.name)
+            running = self._downloads.get(model.name)
             if running is not None and not running.ended:
                 raise BadInput(f"{model.name} is being downloaded: stop that first")
-            self._running.pop(model.name, None)
+            self._downloads.pop(model.name, None)
         return self.directory.remove(model)
 
     def _run(self, model: LocalModel) -> None:
+        """Download the model, and record how the download ended."""
+
         def report(progress: DownloadProgress) -> None:
+            """Record the progress. Raises `_Stopped` if the user has stopped the download."""
             if model.name in self._stopped:
                 raise _Stopped
-            self._running[model.name] = ModelDownload(
+            self._downloads[model.name] = ModelDownload(
                 progress.done, progress.total, progress.source, problem=progress.failed
             )
 
@@ -103,8 +112,8 @@ class ModelDownloads:
 
     def _end(self, model: LocalModel, problem: str) -> None:
         with self._lock:
-            last = self._running[model.name]
-            self._running[model.name] = replace(last, ended=True, problem=problem)
+            last = self._downloads[model.name]
+            self._downloads[model.name] = replace(last, ended=True, problem=problem)
 
 
 def _install(
@@ -113,7 +122,7 @@ def _install(
     environ: Mapping[str, str],
     report: Callable[[DownloadProgress], None],
 ) -> None:
-    """Install a model of the catalogue from where it usually comes. Raises `RefoldError`."""
+    """Download and install a model of the catalogue. Raises `RefoldError` if that fails."""
     hub = Hub.from_environ(environ)
     if model in HUB_MODELS:
         file = hub.file(model.repository, model.quant)

@@ -1,6 +1,7 @@
-"""Settings of models: the default model, providers with their keys, and embedded models.
+"""Shows and changes the default model, providers with their keys, and embedded models.
 
-`provider_keys` checks and stores keys, `model_downloads` downloads; here are the documents.
+This module has the documents; `provider_keys` checks and stores keys, and `model_downloads`
+downloads models.
 """
 
 from collections.abc import Sequence
@@ -19,23 +20,23 @@ from refold.provider.local.models import LocalModel
 
 
 class ModelChoice(Struct, frozen=True):
-    """The model of new conversations; `problem` is why none can begin, or ""."""
+    """The model of new conversations. `problem` says why none can begin, or is ""."""
 
     model: str
     problem: str
-    names: Sequence[str] = ()  # that can be chosen
+    names: Sequence[str] = ()  # models that can be chosen
 
 
 class ProviderRow(Struct, frozen=True):
-    """A provider. `source` says where its key comes from, "" if it has none."""
+    """A provider. `source` says where its key is stored; "" if no key is known."""
 
     name: str
     label: str
     source: str
     variable: str
     ends: str  # the last characters of the key
-    key_page: str  # where keys are made
-    model: str  # its usual model
+    key_page: str  # the page on which users create keys
+    model: str  # its default model
 
 
 class EmbeddedModel(Struct, frozen=True):
@@ -51,15 +52,18 @@ class EmbeddedModel(Struct, frozen=True):
 
 
 class EmbeddedModels(Struct, frozen=True):
-    """`runtime` is empty if llama.cpp is installed, else how to get it."""
+    """The models of this machine. `runtime` says how to install llama.cpp; "" if it is
+    installed.
+    """
 
     models: Sequence[EmbeddedModel]
-    servers: Sequence[LocalServer]  # of Ollama and others, that answer on this machine
+    servers: Sequence[LocalServer]  # local servers, such as Ollama, that respond
     runtime: str
     machine: str
 
 
 def model_choice(launch: Launch) -> ModelChoice:
+    """Return the default model, why it cannot be used ("" if it can), and all names."""
     models = launch.app.models
     try:
         launch.check_model()
@@ -79,9 +83,9 @@ def provider_keys(launch: Launch) -> ProviderKeys:
 
 
 def provider_rows(keys: ProviderKeys) -> list[ProviderRow]:
-    """All providers that take a key: those that have one first, then the most common ones.
+    """Return all providers that take a key: those that have one, then common ones, then others.
 
-    A provider with several wires and no key is listed once.
+    A provider with several wires (formats of requests) and no key is listed once.
     """
     specs = {spec.name: spec for spec in keys.specs}
     rows = [
@@ -91,8 +95,10 @@ def provider_rows(keys: ProviderKeys) -> list[ProviderRow]:
         )
         for row in keys.rows(optional=True)
     ]  # fmt: skip
-    labels = {row.label: row.name for row in reversed(rows)}
-    rows = [row for row in rows if row.source or labels[row.label] == row.name]
+    first_names = dict[str, str]()  # of a provider that has several wires, by label
+    for row in rows:
+        first_names.setdefault(row.label, row.name)
+    rows = [row for row in rows if row.source or first_names[row.label] == row.name]
     return sorted(rows, key=lambda row: (not row.source, row.name not in KEY_PAGES))
 
 
@@ -105,7 +111,7 @@ def list_local_models(downloads: ModelDownloads) -> EmbeddedModels:
 
 
 def find_local_model(downloads: ModelDownloads, name: str) -> EmbeddedModel:
-    """An embedded model by its name. Raises `BadInput` for an unknown one."""
+    """Return an embedded model by its name. Raises `BadInput` for an unknown name."""
     model = downloads.directory.find(name)
     return _row(downloads, this_machine(downloads.environ), model)
 

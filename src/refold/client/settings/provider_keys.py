@@ -1,8 +1,8 @@
-"""The keys of providers: where each comes from; they are checked, stored and removed here.
+"""The keys of providers: finds the source of each, and checks, stores and removes keys.
 
-`refold auth` and the settings of the pages show it. No key leaves this module in full.
-`config.api_keys` says which of several keys counts, `config.credentials` and `config.keyring`
-store them.
+`refold auth` and the settings pages use it. Keys leave this module only in masked form.
+`config.api_keys` decides which of several keys is used; `config.credentials` and
+`config.keyring` store them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,23 +30,23 @@ KEY_PAGES = {
     "mistral": "https://console.mistral.ai/api-keys",
     "deepseek": "https://platform.deepseek.com/api_keys",
 }
-# Providers that list models without a key, and where it says whose a key is.
-_ASKED_ELSEWHERE = {"openrouter": "/key"}
+# The path at which a key is checked, for providers that list their models without a key.
+_KEY_CHECK_PATHS = {"openrouter": "/key"}
 _PROBE_KEY = "refold-asks-whether-any-key-will-do"
-_MIN_MASKABLE_CHARS = 12  # characters of a key whose last ones can be shown
+_MIN_MASKABLE_CHARS = 12  # characters of a key; of a shorter one, not even the end is shown
 
 
 class KeyRow(Struct, frozen=True):
-    """A provider and where its key comes from; `source` is "" if it has none."""
+    """A provider and the source of its key; `source` is "" if no key is known."""
 
     provider: str
     source: str
-    variable: str  # in the environment
+    variable: str  # environment variable
     ends: str  # the last characters of the key
 
 
 class KeyChange(Struct, frozen=True):
-    """Where a provider's key was stored, or removed from, and what the user should know."""
+    """Where a provider's key was stored or removed, with a notice for the user."""
 
     provider: str
     places: Sequence[str]
@@ -54,9 +54,10 @@ class KeyChange(Struct, frozen=True):
 
 
 class KeyCheck(Struct, frozen=True):
-    """Whether a provider takes a key. `text` says it in words.
+    """Whether a provider accepts a key. `text` says it in a sentence.
 
-    `refused` if it answered no; neither good nor refused if it could not be asked.
+    `good` means that it does, and `refused` that it does not. If neither is set, the
+    provider could not be reached.
     """
 
     text: str
@@ -65,7 +66,9 @@ class KeyCheck(Struct, frozen=True):
 
 
 class ProviderKeys:
-    """The keys as they are when this is created. Create it in a thread: it reads files."""
+    """The keys of providers when this object is created. Create it in a thread: it reads
+    files.
+    """
 
     def __init__(self, paths: Paths, environ: Mapping[str, str]) -> None:
         self._file, self._environ = paths.credentials, environ
@@ -75,20 +78,25 @@ class ProviderKeys:
         self.specs, self._keys = connections.known, connections.keys
 
     def spec(self, name: str) -> ProviderSpec:
-        """The provider of that name. Raises `BadInput` if there is none, or it takes no key."""
+        """Return the provider called `name`. Raises `BadInput` if it is unknown, or takes
+        no key.
+        """
         spec = catalog.find(name, self.specs)
         if not self._keys.uses_key(spec):
             raise BadInput(f"{spec.label} asks for no key")
         return spec
 
     def needs_key(self, spec: ProviderSpec) -> bool:
+        """Return whether the provider needs a key; True also if its address is not set."""
         try:
             return catalog.needs_key(spec, self._environ)
-        except BadInput:  # its address is not set yet
+        except BadInput:  # its address is not set
             return True
 
     def rows(self, *, optional: bool = False) -> Iterator[KeyRow]:
-        """The providers that have a key or need one; with `optional`, all that take one."""
+        """Yield the providers that have a key or need one; with `optional`, all that can
+        have one.
+        """
         for spec in self.specs:
             source, key = self._source(spec)
             if source or self.needs_key(spec) or (optional and self._keys.uses_key(spec)):
@@ -97,23 +105,31 @@ class ProviderKeys:
 
     @property
     def trouble(self) -> str:
-        """The error of the last access to the keyring, or ""."""
+        """The error of the last access to the keyring; "" if it succeeded."""
         return self._keys.trouble
 
     def find(self, spec: ProviderSpec) -> FoundKey | None:
-        """The key that is used. Raises `BadInput` if a source fails that may have it."""
+        """Return the key that requests to this provider use; None if no source has one.
+
+        Raises `BadInput` if a source that may have the key fails.
+        """
         return self._keys.find_quietly(spec)
 
     def store(self, spec: ProviderSpec, key: str, *, in_keyring: bool = False) -> KeyChange:
-        """Store a key in one place: the file, or the keyring of the operating system."""
+        """Store a key: in refold's file, or with `in_keyring` in the keyring of the
+        operating system.
+        """
         notices = list[str]()
         if in_keyring:
             keyring.store_key(spec.name, key)
-            credentials.remove(self._file, spec.name)  # the keyring is the safer place
+            # Only the keyring, which is safer, has the key now.
+            credentials.remove(self._file, spec.name)
         else:
             credentials.store(self._file, spec.name, key)
-            _remove_from_keyring(spec.name, notices)  # it would go before the file
-            notices += filter(None, (credentials.exposure_warning(self._file),))
+            # A key in the keyring would be used before the one in the file.
+            _remove_from_keyring(spec.name, notices)
+            if warning := credentials.exposure_warning(self._file):
+                notices.append(warning)
         notices += (f"{source} takes precedence" for source in self._earlier_sources(spec))
         place = "the keyring" if in_keyring else str(self._file)
         return KeyChange(spec.name, (place,), notices)
@@ -121,7 +137,7 @@ class ProviderKeys:
     def remove(self, name: str) -> KeyChange:
         """Remove a stored key from every place. Raises `BadInput` for an unknown provider."""
         specs = [spec for spec in self.specs if spec.name == name]
-        # A provider whose key is kept need not be in the settings any more.
+        # The settings may no longer have a provider whose key is stored.
         if name not in self._stored:
             specs = [self.spec(name)]
             name = specs[0].name
@@ -136,7 +152,7 @@ class ProviderKeys:
         return KeyChange(name, places, notices)
 
     async def check(self, spec: ProviderSpec, key: FoundKey | None) -> KeyCheck:
-        """Ask the provider whether it takes the key."""
+        """Ask the provider whether it accepts the key."""
         if key is None:
             if self.needs_key(spec):
                 return KeyCheck(
@@ -150,10 +166,10 @@ class ProviderKeys:
         )
 
     async def check_new(self, spec: ProviderSpec, key: str) -> KeyCheck:
-        """Ask the provider whether it takes this key, which is not stored yet.
+        """Ask the provider whether it accepts `key`, which is not stored yet.
 
-        Raises `BadInput` for a text that cannot be a key, or the key of another provider, and sends
-        it to no one then.
+        A text that cannot be a key, or is the key of another provider, is not sent:
+        `BadInput` is raised.
         """
         if problem := key_problem(key):
             raise BadInput(f"this is not a key: {problem}; nothing was saved")
@@ -162,13 +178,18 @@ class ProviderKeys:
         return await self._check(spec, key, f"the key {last_characters(key)}")
 
     async def _check(self, spec: ProviderSpec, key: str, subject: str) -> KeyCheck:
+        """Send a request with the key, and return whether it was accepted.
+
+        `subject` names the key in sentences. Some providers list their models for any key.
+        So a wrong key is sent, too: if that is accepted, the key was not verified.
+        """
         try:
             await try_key(spec, self._environ, key)
         except Refused as error:
             return KeyCheck(f"{subject} was not accepted: {error}", refused=True)
         except (ProviderError, BadInput) as error:
             return KeyCheck(f"{subject} was not tried: {error}")
-        if spec.name in _ASKED_ELSEWHERE:
+        if spec.name in _KEY_CHECK_PATHS:
             return KeyCheck(f"{subject} is accepted", good=True)
         try:
             await try_key(spec, self._environ, _PROBE_KEY)
@@ -178,14 +199,20 @@ class ProviderKeys:
         return KeyCheck(f"{unverified}, so {subject} was not verified", good=True)
 
     def _earlier_sources(self, spec: ProviderSpec) -> Iterator[str]:
-        """The sources that are tried before those that refold itself stores keys in."""
+        """Yield the sources of keys that have priority over the places in which refold
+        stores keys.
+        """
         if key := self._keys.in_environment(spec):
             yield f"the key in {key.variable} (environment)"
         if self._keys.command(spec):
             yield "the key_command in the settings"
 
     def _source(self, spec: ProviderSpec) -> tuple[str, FoundKey | None]:
-        """Where the key comes from. A `key_command` is not run only to be listed."""
+        """Return the name of the key's source, and the key; ("", None) if no source has one.
+
+        If a `key_command` supplies the key, None takes its place, because a list of keys
+        must not run the command.
+        """
         if not self._keys.in_environment(spec) and self._keys.command(spec):
             return "key_command", None
         try:
@@ -199,7 +226,7 @@ async def try_key(spec: ProviderSpec, environ: Mapping[str, str], key: str) -> N
     """Send one request that costs nothing. Raises `Refused` if the provider refuses the
     key.
     """
-    if path := _ASKED_ELSEWHERE.get(spec.name):
+    if path := _KEY_CHECK_PATHS.get(spec.name):
         http = catalog.server(spec, environ, key=key, idle=20, connecting=5)
         try:
             await http.get(path)
@@ -210,10 +237,15 @@ async def try_key(spec: ProviderSpec, environ: Mapping[str, str], key: str) -> N
 
 
 def last_characters(key: str) -> str:
+    """Return "…" and the last characters of a key, by which the user recognizes it.
+
+    For a short key, return only "…".
+    """
     return f"…{key[-4:]}" if len(key) >= _MIN_MASKABLE_CHARS else "…"
 
 
 def _remove_from_keyring(provider: str, notices: list[str]) -> bool:
+    """Remove a key from the keyring; return whether it had one. An error is a notice."""
     if not keyring.is_installed():
         return False
     try:

@@ -1,6 +1,7 @@
-"""Settings of permissions: the rules that count in a folder, added, changed and removed.
+"""Lists, adds, changes and removes the permission rules that apply in a folder.
 
-`client.permissions` stores a rule and judges by it; a session has the same with its own grants.
+`client.permissions` stores a rule and applies it. A session has these rules and its own
+grants.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ _NO_BYPASS = (
 
 
 class RuleList(Struct, frozen=True):
-    """The rules of a folder. `mode` is that of new conversations there."""
+    """The rules of a folder. `mode` is the mode of new conversations in it."""
 
     directory: str
     mode: Mode
@@ -40,7 +41,10 @@ class RuleList(Struct, frozen=True):
 
 
 class ChangedRule(Struct, frozen=True, forbid_unknown_fields=True):
-    """`old` is replaced by `new`; "" adds the new rule, or removes the old one."""
+    """A change of a rule: `old` is replaced by `new`.
+
+    An empty `old` adds a rule, an empty `new` removes one.
+    """
 
     verdict: Verdict
     place: RulePlace
@@ -53,20 +57,25 @@ def list_rules(app: App) -> RuleList:
 
 
 def choose_mode(app: App, mode: Mode) -> None:
-    """Make a mode the default of new conversations. Raises `BadInput` for bypass."""
+    """Make a mode the default of new conversations. Raises `BadInput` for the mode bypass."""
     if mode == "bypass":
         raise BadInput(_NO_BYPASS)
     remember(app.paths, "permission_mode", mode)
 
 
 def change_rule(app: App, change: ChangedRule, running: Sequence[App]) -> None:
-    """Store a change, and judge the calls of `running` starts by it. Raises `BadInput`."""
+    """Store a change, and apply it to the calls of the `running` apps.
+
+    Raises `BadInput` for an invalid change, and for a new rule that allows calls in all
+    folders: only a terminal can add one.
+    """
     rule = PlacedRule(change.verdict, change.old, "", change.place)
     if not (change.old or change.new):
         raise BadInput("a rule is missing: give the old one, the new one, or both")
     if change.place == "user" and change.verdict == "allow" and change.new:
         raise BadInput(_TERMINAL_ONLY)
     new = save_rule(app, rule, change.new)
-    for other in running:
-        if change.place == "user" or other.workspace.directory == app.workspace.directory:
-            apply_rule(other, rule, new)
+    for running_app in running:
+        same_folder = running_app.workspace.directory == app.workspace.directory
+        if change.place == "user" or same_folder:
+            apply_rule(running_app, rule, new)

@@ -1,6 +1,7 @@
-"""Settings of schedules: work for later, added with the rights of a folder, listed and stopped.
+"""Adds schedules with the rights of a folder, lists them and stops them.
 
-`schedule_book` keeps them; the server runs what is due. `refold schedule` and the pages use this.
+`schedule_book` stores them; the server starts due runs. `refold schedule` and the pages use
+this module.
 """
 
 import time
@@ -11,11 +12,10 @@ from msgspec import Struct
 
 from refold.app.app import App
 from refold.app.launch_options import LaunchOptions
-from refold.app.session_schedules import recurrence_of, rights_of
+from refold.app.session_schedules import open_book, recurrence_of, rights_of
 from refold.client import webhooks
 from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import Paths
-from refold.config.secret_values import masks_of
 from refold.errors import BadInput
 from refold.journal.schedules.recurrence import format_moment, local_zone, never_recurring
 from refold.journal.schedules.schedule_book import NewSchedule, Schedule, ScheduleBook
@@ -23,7 +23,7 @@ from refold.values.modes import MODE_NAMES
 
 
 class ScheduleRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """A schedule as a person asks for it. `at` is a time, `every` a recurrence.
+    """A schedule as a person requests it. `at` is a time, `every` a recurrence.
 
     With neither, it runs only when its webhook is called.
     """
@@ -41,7 +41,10 @@ class ScheduleRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ScheduleRow(Struct, frozen=True):
-    """A schedule as it is now. Times are in words, in its own time zone; "": none."""
+    """A schedule and its present state.
+
+    Times are formatted in the schedule's time zone; "" means that there is no such time.
+    """
 
     id: int
     prompt: str
@@ -51,21 +54,19 @@ class ScheduleRow(Struct, frozen=True):
     mode: str
     allow: Sequence[str]
     last: str  # the time of its last run
-    outcome: str  # of that; "" while it runs
-    session: str  # the conversation of that
+    outcome: str  # outcome of the last run; "" while it runs
+    session: str  # conversation of the last run
     stopped: bool
-
-
-def open_book(paths: Paths, environ: Mapping[str, str]) -> ScheduleBook:
-    return ScheduleBook(paths.data, masks_of(environ, paths).mask_event)
 
 
 def new_schedule(
     request: ScheduleRequest, directory: Path, paths: Paths, environ: Mapping[str, str]
 ) -> tuple[NewSchedule, str]:
-    """The new schedule, with the settings of the directory as its rights, and a notice.
+    """Return a schedule whose rights are the settings of `directory`, and a notice for the
+    user.
 
-    Raises `BadInput` for times, rules and agents that are invalid.
+    The notice is "" if there is none. Raises `BadInput` for invalid times, rules and
+    agents.
     """
     if request.mode and request.mode not in MODE_NAMES:
         raise BadInput(f"{request.mode!r} is not a mode: {', '.join(MODE_NAMES)}")
@@ -78,7 +79,7 @@ def new_schedule(
     values = {key: value for key, value in flags.items() if value is not None}
     loaded = load_folder_settings(directory, paths, environ, values)
     options = LaunchOptions(directory=directory, model=request.model, attended=False)
-    # Raises for rules and agents that are none.
+    # Raises for invalid rules and unknown agents.
     App(loaded.settings, paths, environ, options)
     if request.at or request.every:
         recurrence = recurrence_of(
@@ -94,14 +95,16 @@ def new_schedule(
 
 
 def stop_schedule(paths: Paths, book: ScheduleBook, id_: int) -> Schedule:
-    """Stop a schedule, and forget the secret of its webhook. Raises `BadInput`."""
+    """Stop a schedule, and delete the secret of its webhook. Raises `BadInput` if there is
+    none.
+    """
     stopped = book.stop(id_)
     webhooks.forget(paths, stopped.webhook)
     return stopped
 
 
 def list_schedules(app: App) -> list[ScheduleRow]:
-    """The schedules that run again, or run now."""
+    """Return the schedules that will run again, or that run now."""
     book = open_book(app.paths, app.environ)
     book.settle()
     return [
@@ -110,7 +113,10 @@ def list_schedules(app: App) -> list[ScheduleRow]:
 
 
 def add_schedule(app: App, request: ScheduleRequest) -> ScheduleRow:
-    """Add a schedule for a folder. Raises `BadInput`."""
+    """Add a schedule with the rights of the app's folder.
+
+    Raises `BadInput` if it has no time and no recurrence, and as `new_schedule` does.
+    """
     if not (request.at or request.every):
         raise BadInput("a schedule needs a time, or how often it runs: give one of them")
     directory = Path(app.directory)
@@ -119,6 +125,7 @@ def add_schedule(app: App, request: ScheduleRequest) -> ScheduleRow:
 
 
 def _row(schedule: Schedule) -> ScheduleRow:
+    """Return a schedule with its next and its last run, as a list shows it."""
     plan, zone = schedule.plan, schedule.plan.recurrence.zone
     word = "at" if plan.recurrence.once else "every"
     last = schedule.runs[-1] if schedule.runs else None

@@ -1,7 +1,7 @@
 """The tables of refold in PostgreSQL, and their migrations (Alembic) in `versions`.
 
-Every row has a tenant, and a connection sees those of its own tenant only: row-level security
-applies to the owner of the tables, too.
+Every row has a tenant, and a connection sees only the rows of its own tenant: row-level
+security applies even to the owner of the tables.
 """
 
 from pathlib import Path
@@ -11,12 +11,14 @@ import anyio
 
 from refold.errors import BadInput
 
-SCHEMA_REVISION = "0007"  # of the newest module in `versions`
+SCHEMA_REVISION = "0009"  # of the newest module in `versions`
 _LOCK_KEY = 7_236_801_004  # one process migrates at a time
 
 
 def check_not_newer(revision: str) -> None:
-    """Raise `BadInput` if a newer refold has made or updated the tables."""
+    """Raise `BadInput` if `revision` shows that a newer refold has made or updated the
+    tables.
+    """
     if revision > SCHEMA_REVISION:
         raise BadInput(
             f"the tables of this database are of a newer refold (revision {revision}; this one knows "
@@ -25,8 +27,9 @@ def check_not_newer(revision: str) -> None:
 
 
 def migrate(url: str) -> None:
-    """Make or update the tables in the database at `url`. Raises errors of asyncpg, and
-    `BadInput` if they are those of a newer refold.
+    """Create or update the tables in the database at `url`.
+
+    Raises errors of asyncpg, and `BadInput` if a newer refold has made the tables.
     """
     from sqlalchemy.exc import DBAPIError  # an extra
 
@@ -37,9 +40,9 @@ def migrate(url: str) -> None:
 
 
 def run_script(connection: Any, statements: str) -> None:
-    """Run several statements within a migration.
+    """Run several SQL statements within a migration.
 
-    asyncpg prepares what SQLAlchemy sends it, and a prepared statement is a single one.
+    SQLAlchemy runs only one statement at a time, because it makes asyncpg prepare the text.
     """
 
     async def run(driver: Any) -> None:
@@ -64,6 +67,7 @@ async def _migrate(url: str) -> None:
 
 
 def _apply_migrations(connection: Any) -> None:
+    """Run the migrations that the tables do not have yet, while no other process does."""
     from alembic.config import Config
     from alembic.runtime.environment import EnvironmentContext
     from alembic.script import ScriptDirectory
@@ -72,9 +76,11 @@ def _apply_migrations(connection: Any) -> None:
     scripts: Any = ScriptDirectory(str(Path(__file__).parent))
 
     def list_steps(revision: tuple[str, ...], context: object) -> Any:
+        """Return the migrations that the tables lack. Raises an error if they are newer."""
         for head in revision:
             check_not_newer(head)
-        return scripts._upgrade_revs("head", revision)  # as `alembic upgrade` does
+        # As `alembic upgrade` does: from the present revision to the newest.
+        return scripts._upgrade_revs("head", revision)
 
     connection.execute(text("create schema if not exists refold"))
     connection.execute(text(f"select pg_advisory_xact_lock({_LOCK_KEY})"))

@@ -1,7 +1,7 @@
-"""Builds a whole map: at most two processes read, one of them ranks at the end.
+"""Builds a whole map: at most two processes read files, and one of them ranks at the end.
 
-One build of a repository runs at a time; a second one ends at once. What was read by a build that is
-killed stays, and the next one continues from there.
+Only one build of a repository runs at a time; a second one ends at once. The results of a
+killed build are stored, and the next build continues from them.
 """
 
 import fcntl
@@ -16,9 +16,9 @@ from refold.code.repomap.refresh import Coverage, OnProgress
 from refold.code.repomap.repository_map import RepositoryMap
 from refold.place.private_files import open_lock
 
-_SHARED_FILES = 2_000  # unread files from which a second process helps
-_HELPED_BY = 2  # processes
-_NICE_INCREMENT = 10  # of a build in the background
+_MIN_SHARED_FILES = 2_000  # from this number of unread files on, a second process helps
+_PROCESS_COUNT = 2
+_NICE_INCREMENT = 10  # for a build in the background
 
 
 def build(
@@ -26,32 +26,34 @@ def build(
     start_helper: Callable[[], "subprocess.Popen[bytes] | None"],
     on_progress: OnProgress | None = None,
 ) -> Coverage:
-    """Read all that is not known, and rank. `start_helper` starts `help_build` elsewhere.
+    """Read all files that the map does not know, and rank all files.
 
-    Raises `MapUnwritable`.
+    `start_helper` starts `help_build` in another process; it may return None. Raises
+    `MapUnwritable`.
     """
-    coverage = repository.refresh(None, most=_SHARED_FILES, on_progress=on_progress)
+    coverage = repository.refresh(None, most=_MIN_SHARED_FILES, on_progress=on_progress)
     if coverage.is_whole and coverage.is_ranked:
         return coverage
     helper = None
-    if coverage.listed - coverage.known >= _SHARED_FILES and repository.can_be_kept:
+    if coverage.listed - coverage.known >= _MIN_SHARED_FILES and repository.can_be_kept:
         helper = start_helper()
     if helper is not None:
-        repository.refresh(None, share=(0, _HELPED_BY), on_progress=on_progress)
+        repository.refresh(None, share=(0, _PROCESS_COUNT), on_progress=on_progress)
         helper.wait()
-    # Whatever the helper has left, and what has changed meanwhile.
+    # Read files that the helper has left, and files that changed meanwhile.
     return repository.refresh(None, on_progress=on_progress)
 
 
 def help_build(repository: RepositoryMap) -> None:
-    """Read the second half of the files, in another process."""
+    """Read the second half of the files. Call this in another process than `build`."""
     os.nice(_NICE_INCREMENT)
-    repository.refresh(None, share=(1, _HELPED_BY))
+    repository.refresh(None, share=(1, _PROCESS_COUNT))
 
 
 def build_in_background(
     repository: RepositoryMap, start_helper: Callable[[], "subprocess.Popen[bytes] | None"]
 ) -> None:
+    """Build the map at a low priority. Stop silently if the map cannot be written."""
     os.nice(_NICE_INCREMENT)
     try:
         build(repository, start_helper)
@@ -61,12 +63,15 @@ def build_in_background(
 
 @contextmanager
 def building(maps: Path, root: str) -> Generator[bool]:
-    """Whether this process may build the map of `root` now; and is then the only one."""
+    """Yield whether this process may build the map of `root`.
+
+    If so, no other process may do so within the block.
+    """
     path = map_path(maps, root)
     try:
         number = open_lock(path.with_name(f"{path.name}.lock"))
     except OSError:
-        yield True  # nothing can be kept anyway
+        yield True  # nothing can be stored anyway
         return
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -79,7 +84,7 @@ def building(maps: Path, root: str) -> Generator[bool]:
 
 
 def is_building(maps: Path, root: str) -> bool:
-    """Whether some process builds the map of `root`."""
+    """Whether any process is building the map of `root`."""
     if not map_path(maps, root).parent.is_dir():
         return False
     with building(maps, root) as is_free:

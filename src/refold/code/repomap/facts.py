@@ -1,8 +1,9 @@
-"""What one file of source code defines, mentions and imports.
+"""Extracts what one file of source code defines, mentions and imports.
 
-Definitions come from a grammar, or for languages without one from a pattern that knows the usual
-keywords. Mentions are the names outside comments and prose, kept as numbers of 32 bits: they only say
-which files are worth reading. Nothing here opens a file; `refresh` does.
+Definitions are found by a grammar or, for languages without one, by a pattern with the usual
+keywords. Mentions are the names outside comments and prose. They are stored as numbers of 32
+bits, because they only decide which files are worth reading. This module opens no file;
+`refresh` does.
 """
 
 import os
@@ -18,8 +19,8 @@ from refold.code.languages import LANGUAGE_SUFFIXES, language_of
 from refold.tools.code import Symbol
 
 MAX_FILE_BYTES = 1024 * 1024
-_MAX_LINE_BYTES = 20_000  # longer lines are generated
-_MAX_MENTIONS = 20_000  # different names of one file
+_MAX_LINE_BYTES = 20_000  # longer lines are assumed to be generated
+_MAX_MENTIONS = 20_000  # different names in one file
 _MAX_IMPORTS = 500
 _MAX_NAME_CHARS = 120
 _PLAIN_SUFFIXES = frozenset(
@@ -33,7 +34,8 @@ _PLAIN_DEFINITION = re.compile(
     rb"(?:\([^)\n]*\)[ \t]*)?([A-Za-z_][\w.:?!-]*)",
     re.MULTILINE | re.IGNORECASE,
 )
-# Strings that are one dotted name count: registries and patches name code that way.
+# A string that is one dotted name counts as a mention, because registries and patches name
+# code that way.
 _HASH_TOKENS = re.compile(
     rb'"""[\s\S]*?(?:"""|\Z)|\'\'\'[\s\S]*?(?:\'\'\'|\Z)|#[^\n]*'
     rb'|"((?:\\.|[^"\\\n])*)"|\'((?:\\.|[^\'\\\n])*)\'|([A-Za-z_]\w+)'
@@ -99,7 +101,10 @@ _TEST_PATH = re.compile(
 
 
 class Definition(Struct, frozen=True, array_like=True):
-    """`inside` names the enclosing definitions, joined by dots. Lines count from 1."""
+    """A definition of a name. `inside` names the definitions around it, joined by dots.
+
+    Lines count from 1.
+    """
 
     name: str
     kind: str
@@ -113,7 +118,11 @@ class Definition(Struct, frozen=True, array_like=True):
 
 
 class FileFacts(Struct, frozen=True):
-    """`by` is "tree-sitter", "plain", or "" if the file was left out for the reason `problem`."""
+    """The facts of one file. `defines` and `mentions` are hashes of names.
+
+    `by` is the parser, "tree-sitter" or "plain"; "" if the file was left out. `problem` is the
+    reason why it was left out or its grammar was not used, or "".
+    """
 
     by: str
     problem: str = ""
@@ -125,31 +134,35 @@ class FileFacts(Struct, frozen=True):
 
 
 def is_source(path: str) -> bool:
-    """Whether the map reads files of this name."""
+    """Whether the map reads files with this suffix."""
     suffix = _suffix(path)
     return suffix in _PLAIN_SUFFIXES or suffix in LANGUAGE_SUFFIXES
 
 
 def family(path: str) -> int:
-    """A number that files have in common if one can use what the other defines."""
+    """Return a number for the language of a file.
+
+    Files with the same number can use each other's definitions.
+    """
     suffix = _suffix(path)
     return crc32(_SUFFIX_FAMILIES.get(suffix, suffix).encode())
 
 
 def is_test(path: str) -> bool:
-    """Whether a file with this relative path has tests, by the customs of its language."""
+    """Whether a file at this relative path is a test, by its language's conventions."""
     return _TEST_PATH.search(path) is not None
 
 
 def parser_of(path: str) -> str:
-    """What `read_facts` uses for such a file: "tree-sitter" or "plain"."""
+    """Return the parser for a file: "tree-sitter", or "plain" if there is no grammar for it."""
     language = language_of(path)
-    lacks = language is None or tree_sitter.why_missing(language, path)
-    return "plain" if lacks else "tree-sitter"
+    if language is None or tree_sitter.why_missing(language, path):
+        return "plain"
+    return "tree-sitter"
 
 
 def read_facts(path: str, content: bytes, *, plain: bool = False) -> FileFacts:
-    """The facts of a file. With `plain`, no grammar is used: one has failed at it."""
+    """Extract the facts of a file. If `plain`, no grammar is used, because it failed before."""
     if problem := _why_left_out(content):
         return FileFacts("", problem)
     by = "plain" if plain else parser_of(path)
@@ -168,7 +181,7 @@ def read_facts(path: str, content: bytes, *, plain: bool = False) -> FileFacts:
 def definitions_of(
     path: str, content: bytes, *, plain: bool = False
 ) -> Sequence[Definition]:
-    """The definitions in file order."""
+    """Return the definitions in a file in their order. If `plain`, no grammar is used."""
     language = language_of(path)
     if language is None or plain or tree_sitter.why_missing(language, path):
         return tuple(_plain_definitions(content))
@@ -180,17 +193,23 @@ def name_hash(name: str) -> int:
 
 
 def to_hashes(names: Iterable[bytes]) -> bytes:
-    """The hashes of names, sorted, each of four bytes in the order of this machine."""
+    """Return the hashes of names, sorted and without duplicates.
+
+    Each has four bytes, in the byte order of this machine.
+    """
     return array("I", sorted(set(map(crc32, names)))).tobytes()
 
 
 def from_hashes(hashes: bytes) -> "array[int]":
+    """Return the numbers that `to_hashes` has encoded."""
     values = array("I")
-    values.frombytes(hashes[: len(hashes) // 4 * 4])
+    whole_bytes = len(hashes) // 4 * 4  # damaged data may end within a hash
+    values.frombytes(hashes[:whole_bytes])
     return values
 
 
 def _why_left_out(content: bytes) -> str:
+    """Return the reason to leave out a file with this content, or "" if there is none."""
     if b"\0" in content[:8192]:
         return "it is binary"
     if len(content) > MAX_FILE_BYTES:
@@ -210,6 +229,7 @@ def _to_definition(symbol: Symbol) -> Definition:
 
 
 def _plain_definitions(content: bytes) -> Iterator[Definition]:
+    """Yield the definitions that a regular expression finds. Each counts as one line long."""
     line, start = 1, 0
     for match in _PLAIN_DEFINITION.finditer(content):
         line += content.count(b"\n", start, match.start(2))
@@ -219,8 +239,13 @@ def _plain_definitions(content: bytes) -> Iterator[Definition]:
 
 
 def _mentions(path: str, content: bytes) -> set[bytes]:
+    """Return the names that a file mentions in code.
+
+    Names in strings count if the string is one dotted name, or if they are in braces.
+    """
     tokens = _HASH_TOKENS if _suffix(path) in _HASH_SUFFIXES else _SLASH_TOKENS
     names, strings = set[bytes](), set[bytes]()
+    # A match has a string in double quotes, one in single quotes, or a name; a comment has none.
     for double, single, name in tokens.findall(content):
         if name:
             names.add(name)
@@ -232,20 +257,26 @@ def _mentions(path: str, content: bytes) -> set[bytes]:
         elif b"{" in text:
             for code in _IN_BRACES.findall(text):
                 names.update(_NAME_PATTERN.findall(code))
-    return names if len(names) <= _MAX_MENTIONS else set(sorted(names)[:_MAX_MENTIONS])
+    if len(names) > _MAX_MENTIONS:
+        return set(sorted(names)[:_MAX_MENTIONS])
+    return names
 
 
 def _imports(path: str, content: bytes) -> Iterator[str]:
-    """The modules that a file names, as it names them; each name of `from a import b` apart."""
+    """Yield the modules that a file imports, by the names that are used in the file.
+
+    For `from a import b, c` the names are a, a.b and a.c.
+    """
     suffix, modules = _suffix(path), dict[bytes, None]()
     if suffix in (".py", ".pyi"):
-        for module, names, several in _PYTHON_IMPORT.findall(content):
+        # Either `from module import names`, or `import plain_names`.
+        for module, names, plain_names in _PYTHON_IMPORT.findall(content):
             if module:
                 modules[module] = None
-                joint = b"" if module.endswith(b".") else b"."
+                dot = b"" if module.endswith(b".") else b"."
                 for name in re.findall(rb"([A-Za-z_]\w*)(?:[ \t]+as[ \t]+\w+)?", names):
-                    modules[module + joint + name] = None
-            for part in several.split(b","):
+                    modules[module + dot + name] = None
+            for part in plain_names.split(b","):
                 if part.strip():
                     modules[part.split()[0]] = None
     elif pattern := _IMPORT_PATTERNS.get(suffix):

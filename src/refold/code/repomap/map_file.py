@@ -1,10 +1,10 @@
-"""The file with the facts of a repository: SQLite, outside the repository, and free to be deleted.
+"""The file with the facts of a repository: SQLite, outside the repository, and safe to delete.
 
-Several processes may read and write it at once, and one that is killed loses what it had not committed. A file that
-is broken, of another version or with foreign tables is thrown away. If none can be written, the facts are
-in a private one until the process exits.
+Several processes may read and write it at the same time. A process that is killed loses only
+uncommitted facts. A file that is damaged, of another version or with unknown tables is deleted.
+If no file can be written, the facts are in a private one until the process exits.
 
-Paths in it are never opened: a reader lists the repository first.
+The paths in it are never opened: a reader first lists the files of the repository.
 """
 
 import hashlib
@@ -28,7 +28,8 @@ from refold.journal.store.sqlite_file import (
 )
 from refold.place.private_files import make_directories
 
-SCHEMA_VERSION = 1  # also of what `facts` reads: another one reads every file again
+# Must be raised when `facts` extracts something else, so that every file is read again.
+SCHEMA_VERSION = 1
 _SCHEMA_SQL = f"""
 DROP TABLE IF EXISTS files; DROP TABLE IF EXISTS facts; DROP TABLE IF EXISTS names;
 DROP TABLE IF EXISTS ranks; DROP TABLE IF EXISTS about;
@@ -53,11 +54,11 @@ LISTED_FILES, RANKED_FILES, CHANGED_FILES = (
 )
 T = TypeVar("T")
 _FILES_SQL = "SELECT key, path, state, hash, parser, problem, entry FROM files"
-_MAX_KEYS = 500  # of one statement
+_MAX_KEYS = 500  # in one statement
 
 
 class KnownFile(Struct, frozen=True):
-    """A file as it was read: `state` is its size and times, `parser` what read it."""
+    """A file when it was last read. `state` is its size and times, `parser` its parser."""
 
     key: int
     path: str
@@ -69,7 +70,10 @@ class KnownFile(Struct, frozen=True):
 
 
 class FileRank(Struct, frozen=True):
-    """`weights` belongs to the definitions of the file, `links` are (key, weight) of its neighbours."""
+    """The rank of a file, the weights of its definitions in their order, and its `links`.
+
+    A link is the key of another file and a weight.
+    """
 
     rank: float
     weights: Sequence[float] = ()
@@ -77,7 +81,10 @@ class FileRank(Struct, frozen=True):
 
 
 class MapFile:
-    """One connection, for one thread at a time. Methods that write raise `MapUnwritable`."""
+    """A connection to the file of a map, for one thread at a time.
+
+    Methods that write raise `MapUnwritable`.
+    """
 
     def __init__(self, path: Path, on_problem: Callable[[str], None]) -> None:
         self.path, self._on_problem = path, on_problem
@@ -91,46 +98,40 @@ class MapFile:
         return self._to_files(self._sql.execute(_FILES_SQL))
 
     def files_at(self, paths: Sequence[str]) -> dict[str, KnownFile]:
-        """The files with these paths, as far as they are known."""
+        """Return what the map knows about the files at `paths`; unknown files are left out."""
         known = dict[str, KnownFile]()
         for start in range(0, len(paths), _MAX_KEYS):
-            some = paths[start : start + _MAX_KEYS]
-            marks = ",".join("?" * len(some))
+            batch = paths[start : start + _MAX_KEYS]
+            marks = ",".join("?" * len(batch))
             known |= self._to_files(
-                self._sql.execute(f"{_FILES_SQL} WHERE path IN ({marks})", some)
+                self._sql.execute(f"{_FILES_SQL} WHERE path IN ({marks})", batch)
             )
         return known
 
     def _to_files(self, rows: Iterator[tuple[Any, ...]]) -> dict[str, KnownFile]:
+        """Return the files by path. Rows with values of wrong types are left out."""
         known = dict[str, KnownFile]()
         for key, path, state, hash_, parser, problem, entry in rows:
-            # The file may be from elsewhere; SQLite does not insist on types.
-            if (
-                str
-                is type(path)
-                is type(state)
-                is type(hash_)
-                is type(parser)
-                is type(problem)
-            ):
-                known[path] = KnownFile(
-                    key, path, state, hash_, parser, problem, bool(entry)
-                )
+            # The file may come from elsewhere, and SQLite does not enforce types.
+            texts = (path, state, hash_, parser, problem)
+            if all(isinstance(text, str) for text in texts):
+                known[path] = KnownFile(key, *texts, bool(entry))
         return known
 
     def put(
         self, files: Sequence[tuple[str, str, str, FileFacts]], states: Mapping[str, str]
     ) -> None:
-        """Keep the facts of files, each as (path, state, hash, facts), and new states of others.
+        """Store the facts of files, each as (path, state, hash, facts).
 
-        All of them are kept or none.
+        `states` are the new states of files whose content is unchanged. Everything is stored,
+        or nothing.
         """
-        touched = [(state, path) for path, state in states.items()]
+        new_states = [(state, path) for path, state in states.items()]
 
         def put_all() -> None:
-            self._put(files)
-            self._sql.executemany("UPDATE files SET state = ? WHERE path = ?", touched)
-            before = self.about(CHANGED_FILES)
+            self._put_files(files)
+            self._sql.executemany("UPDATE files SET state = ? WHERE path = ?", new_states)
+            before = self.metadata(CHANGED_FILES)
             count = len(files) + (int(before) if before.isdecimal() else 0)
             self._write_metadata({CHANGED_FILES: str(count)})
 
@@ -141,7 +142,7 @@ class MapFile:
         self._change(lambda: self._remove(rows))
 
     def put_ranks(self, ranks: Iterable[tuple[int, FileRank]], count: int) -> None:
-        """Replace all ranks; `count` files have one."""
+        """Replace all ranks by (key of a file, rank). `count` is the number of ranked files."""
         encode = msgspec.msgpack.encode
         rows = (
             (key, rank.rank, encode(rank.weights), encode(rank.links))
@@ -156,24 +157,28 @@ class MapFile:
         self._change(replace)
 
     def counts(self) -> tuple[int, int]:
-        """The files that are known, and those of them that were not read for some reason."""
+        """Return the number of known files, and the number of those with a problem."""
         [(count, left_out)] = self._sql.execute(
             "SELECT count(*), count(*) FILTER (WHERE problem != '') FROM files"
         )
         return count, left_out
 
     def rank_state(self) -> tuple[int, int]:
-        """How many files have a rank, or -1; and how many were read since."""
-        ranked, changed = self.about(RANKED_FILES), self.about(CHANGED_FILES)
+        """Return the number of ranked files, and the number of files read since the ranking.
+
+        The first is -1 if files were never ranked.
+        """
+        ranked, changed = self.metadata(RANKED_FILES), self.metadata(CHANGED_FILES)
         return (
             int(ranked) if ranked.isdecimal() else -1,
             int(changed) if changed.isdecimal() else 0,
         )
 
-    def put_metadata(self, about: Mapping[str, str]) -> None:
-        self._change(lambda: self._write_metadata(about))
+    def put_metadata(self, metadata: Mapping[str, str]) -> None:
+        self._change(lambda: self._write_metadata(metadata))
 
-    def about(self, name: str) -> str:
+    def metadata(self, name: str) -> str:
+        """Return the value that was stored under this name, or ""."""
         rows = self._sql.execute("SELECT value FROM about WHERE name = ?", (name,))
         return next((str(value) for (value,) in rows), "")
 
@@ -186,19 +191,20 @@ class MapFile:
         return {key: _decode(_STRING_DECODER, data) for key, data in rows}
 
     def all_names(self) -> Iterator[tuple[int, str, bytes, bytes]]:
-        """Of each file its key, its path, and the hashes of names that it defines and mentions."""
+        """Yield for each file its key, its path, and hashes of names: defined, mentioned."""
         return self._sql.execute(
             "SELECT key, path, defines, mentions FROM names JOIN files USING (key) ORDER BY key"
         )
 
     def files_defining(self, name: str) -> Sequence[int]:
-        """The keys of files that may define the name: a few too many, none too few."""
+        """Return the keys of the files that define a name, or another one with its hash."""
         return self._keys_with("defines", name)
 
     def files_mentioning(self, name: str) -> Sequence[int]:
         return self._keys_with("mentions", name)
 
     def ranks(self, keys: Sequence[int]) -> Mapping[int, FileRank]:
+        """Return the rank of each file by its key; files that are not ranked are left out."""
         rows = self._by_keys(
             "SELECT key, rank, weights, links FROM ranks WHERE key IN", keys
         )
@@ -212,24 +218,26 @@ class MapFile:
         }
 
     def ranking(self) -> Sequence[tuple[int, float]]:
-        """All ranked files, the highest first."""
+        """Return the key and rank of each ranked file, the highest rank first."""
         rows = self._sql.execute("SELECT key, rank FROM ranks ORDER BY rank DESC")
         return [(key, _number(rank)) for key, rank in rows]
 
     def _by_keys(self, statement: str, keys: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows for these keys. `statement` ends with IN."""
         for start in range(0, len(keys), _MAX_KEYS):
-            some = keys[start : start + _MAX_KEYS]
-            marks = ",".join("?" * len(some))
-            yield from self._sql.execute(f"{statement} ({marks})", some)
+            batch = keys[start : start + _MAX_KEYS]
+            marks = ",".join("?" * len(batch))
+            yield from self._sql.execute(f"{statement} ({marks})", batch)
 
     def _keys_with(self, column: str, name: str) -> Sequence[int]:
+        """Return the keys of files whose `column` has the hash of `name`, and rarely others."""
         wanted = name_hash(name).to_bytes(4, sys.byteorder)
         rows = self._sql.execute(
             f"SELECT key FROM names WHERE instr({column}, ?) ORDER BY key", (wanted,)
         )
         return [key for (key,) in rows]
 
-    def _put(self, files: Sequence[tuple[str, str, str, FileFacts]]) -> None:
+    def _put_files(self, files: Sequence[tuple[str, str, str, FileFacts]]) -> None:
         encode = msgspec.msgpack.encode
         for path, state, hash_, facts in files:
             [(key,)] = self._sql.execute(
@@ -252,10 +260,13 @@ class MapFile:
         for table in ("files", "facts", "names", "ranks"):
             self._sql.executemany(f"DELETE FROM {table} WHERE key = ?", rows)
 
-    def _write_metadata(self, about: Mapping[str, str]) -> None:
-        self._sql.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", about.items())
+    def _write_metadata(self, metadata: Mapping[str, str]) -> None:
+        self._sql.executemany(
+            "INSERT OR REPLACE INTO about VALUES (?, ?)", metadata.items()
+        )
 
     def _change(self, function: Callable[[], object]) -> None:
+        """Run a function in a transaction. Raises `MapUnwritable`."""
         import apsw
 
         try:
@@ -268,6 +279,7 @@ class MapFile:
             raise MapUnwritable(explain(error)) from error
 
     def _open(self) -> Sql:
+        """Open the file of the map, or a private one if that is impossible."""
         import apsw
 
         try:
@@ -282,14 +294,14 @@ class MapFile:
         return _open_tables(PRIVATE_FILE)
 
     def use_private(self) -> None:
-        """Continue in a file that only this process sees, and that is empty."""
+        """Continue with an empty file that only this process can see."""
         self._sql.close()
         self.is_private = True
         self._sql = _open_tables(PRIVATE_FILE)
 
 
 class MapUnwritable(Exception):
-    """The file of the map cannot be written; the message is a clause that says why."""
+    """Raised if the file of the map cannot be written. The message is the reason, a clause."""
 
 
 def _open_tables(path: Path) -> Sql:
@@ -297,17 +309,18 @@ def _open_tables(path: Path) -> Sql:
 
 
 def map_path(directory: Path, root: str) -> Path:
-    """The file for a repository; `directory` has those of all."""
+    """Return the path of a repository's map. `directory` contains all maps."""
     digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:24]
     return directory / f"{digest}.sqlite"
 
 
 def _number(value: object) -> float:
+    """Return a value from the file if it is a number, otherwise 0.0."""
     return value if isinstance(value, float) and isfinite(value) else 0.0
 
 
 def _decode(decoder: msgspec.msgpack.Decoder[tuple[T, ...]], data: object) -> tuple[T, ...]:
-    """Decode a blob; one that cannot be decoded counts as empty."""
+    """Decode a value from the file. Return () if it cannot be decoded."""
     try:
         return decoder.decode(data if isinstance(data, bytes) else b"")
     except (msgspec.MsgspecError, ValueError, RecursionError):

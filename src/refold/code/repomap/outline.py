@@ -1,7 +1,8 @@
-"""The map as text for a model or a person, within a number of tokens.
+"""Renders the map as text for a model or a person, within a number of tokens.
 
-Files come by rank with their best definitions in file order. Each line is the line of the source, so that
-signatures can be read; what does not fit is counted.
+Files are ordered by rank, each with its most important definitions in file order. Definitions
+are shown as lines of the source, so that signatures can be read; the numbers of omitted files
+and definitions are given.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,14 +12,17 @@ from refold.code.repomap.repository_map import RankedFile, RepositoryMap
 from refold.tools.code import one_line
 from refold.values.printable_names import escape_name
 
-CHARS_PER_TOKEN = 3.2  # of source code; fewer are real
+CHARS_PER_TOKEN = 3.2  # of source code; a low estimate
 _MAX_FILES = 200
 _MAX_FILE_SYMBOLS = 12
 _MAX_LINE_CHARS = 110
 
 
 def outline(repository: RepositoryMap, focus: Sequence[str], tokens: int) -> str:
-    """The map around `focus`, of at most `tokens` tokens as they are estimated here."""
+    """Return the map as text of at most about `tokens` tokens.
+
+    Files near the paths, symbols and words in `focus` come first.
+    """
     max_chars = int(tokens * CHARS_PER_TOKEN)
     notes = coverage_notes(repository.coverage)
     text = "".join(f"({note})\n" for note in notes)
@@ -32,7 +36,7 @@ def outline(repository: RepositoryMap, focus: Sequence[str], tokens: int) -> str
 
 
 def coverage_notes(coverage: Coverage) -> Iterator[str]:
-    """What an answer lacks, in clauses."""
+    """Yield clauses about files that the map does not know, so that an answer may lack them."""
     if not coverage.is_listed_whole:
         yield "not every directory was listed in time"
     if coverage.known < coverage.listed:
@@ -45,14 +49,17 @@ def coverage_notes(coverage: Coverage) -> Iterator[str]:
 def _fit(
     file: RankedFile, read_line: Callable[[int], str], max_chars: int, number: int
 ) -> str:
-    """The file with as many of its definitions as fit into `max_chars`; "" if none fits."""
+    """Return the path of a file, and lines with as many of its definitions as fit.
+
+    Return "" if not even the path fits. `number` is the position of the file in the map.
+    """
     head = f"{escape_name(file.path)}\n"
     if len(head) > max_chars:
         return ""
-    # Later files get fewer lines: breadth tells more than depth there.
-    most = max(3, _MAX_FILE_SYMBOLS - number // 4)
+    # Later files get fewer lines: breadth is more useful than depth there.
+    max_symbols = max(3, _MAX_FILE_SYMBOLS - number // 4)
     chosen, size = list[tuple[int, str]](), len(head)
-    for place in file.definitions[:most]:
+    for place in file.definitions[:max_symbols]:
         item = place.definition
         source = one_line(read_line(item.line), _MAX_LINE_CHARS)
         line = f"  {item.line}: {source or f'{item.kind} {item.name}'}\n"
@@ -60,4 +67,5 @@ def _fit(
             break
         chosen.append((item.line, line))
         size += len(line)
-    return head + "".join(dict.fromkeys(line for _, line in sorted(chosen)))
+    lines = [line for _, line in sorted(chosen)]
+    return head + "".join(dict.fromkeys(lines))  # two definitions may share a line

@@ -1,8 +1,9 @@
-"""Which files and definitions matter: PageRank over the mentions, and again from a focus.
+"""Ranks files and definitions: PageRank over the mentions, and again from a focus.
 
-A file that mentions a name passes its rank on to the files that define it. A name that many files define says
-little about each, and one that every file mentions little about any. `rank_files` does the whole graph, pure
-and in memory; `spread` follows the links that it kept, from a few files, and touches only what is near.
+A file that mentions a name passes its rank on to the files that define the name. A name that
+many files define says little about each of them, and one that every file mentions says little
+about any. `rank_files` ranks all files, pure and in memory; `spread` follows the stored links
+from a few files, and reads only files near them.
 """
 
 import math
@@ -18,16 +19,18 @@ from refold.code.repomap.map_file import FileRank
 _HASH_MASK = 0xFFFF_FFFF
 _DAMPING_FACTOR = 0.85
 _RANK_ROUNDS = 12
-_MAX_DEFINERS = 6  # files that define a name; of more, none is meant
-_MAX_LINKS = 24  # kept of each file, those in and out
+_MAX_DEFINERS = 6  # a name with more defining files is ignored
+_MAX_LINKS = 24  # stored for each file, incoming and outgoing
 _LONG_NAME_CHARS = 8
 _PRIVATE_FACTOR = 0.2
 _SPREAD_ROUNDS = 3
+_SPREAD_SHARE = 0.5  # of a file's weight, which is passed on to the files near it
+_BATCH_FILES = 500  # whose definitions are read at once
 _MAX_SPREAD_FILES = 400
 
 
 class NamesOfFile(Struct, frozen=True):
-    """Hashes of the names that a file defines and mentions. `family` is that of its language."""
+    """Hashes of the names that a file defines and mentions. `family` is its language's."""
 
     key: int
     family: int
@@ -39,29 +42,34 @@ def rank_files(
     files: Sequence[NamesOfFile],
     definitions: Callable[[Sequence[int]], Mapping[int, Sequence[Definition]]],
 ) -> Iterator[tuple[int, FileRank]]:
-    """The rank of each file, with the weights of its definitions and its strongest links."""
+    """Yield the key and rank of each file.
+
+    `definitions` returns the definitions of files by key. A rank also has the weights of the
+    definitions, and the strongest links to and from other files.
+    """
     graph = _Graph(files)
     ranks = graph.page_rank()
-    weights, incoming = graph.pass_on(ranks)
-    numbers = [file.key for file in files]
-    for start in range(0, len(files), 500):
-        several = definitions(numbers[start : start + 500])
-        for number in range(start, min(start + 500, len(files))):
-            key = numbers[number]
-            own = tuple(
+    weights, incoming = graph.distribute(ranks)
+    keys = [file.key for file in files]
+    for start in range(0, len(files), _BATCH_FILES):
+        definitions_by_key = definitions(keys[start : start + _BATCH_FILES])
+        for number in range(start, min(start + _BATCH_FILES, len(files))):
+            key = keys[number]
+            definition_weights = tuple(
                 round(weights.get((name_hash(item.name) << 32) | number, 0.0), 9)
-                for item in several.get(key, ())
+                for item in definitions_by_key.get(key, ())
             )
             links = Counter(incoming.get(number, {}))
             links.update(graph.strongest(number))
-            kept = tuple(
-                (numbers[other], round(w, 6)) for other, w in links.most_common(_MAX_LINKS)
+            strongest_links = tuple(
+                (keys[other], round(weight, 6))
+                for other, weight in links.most_common(_MAX_LINKS)
             )
-            yield key, FileRank(ranks[number], own, kept)
+            yield key, FileRank(ranks[number], definition_weights, strongest_links)
 
 
 class _Graph:
-    """Files as numbers; a link goes from a file to one that defines what it mentions."""
+    """A graph of files, by number, with links from a file to those whose names it mentions."""
 
     def __init__(self, files: Sequence[NamesOfFile]) -> None:
         self._files = files
@@ -88,49 +96,59 @@ class _Graph:
             self._add_links(number)
 
     def page_rank(self) -> "array[float]":
+        """Return the PageRank of each file, by its number. The sum of all ranks is 1."""
         count = max(self._count, 1)
         ranks = array("d", [1 / count] * self._count)
         for _ in range(_RANK_ROUNDS):
-            base, lost = (1 - _DAMPING_FACTOR) / count, 0.0
-            fresh = array("d", bytes(8 * self._count))
+            base, rank_without_links = (1 - _DAMPING_FACTOR) / count, 0.0
+            new_ranks = array("d", bytes(8 * self._count))
             for number in range(self._count):
                 first, end = self._starts[number], self._starts[number + 1]
                 if first == end:
-                    lost += ranks[number]
+                    rank_without_links += ranks[number]
                     continue
                 share = ranks[number] * _DAMPING_FACTOR
                 for index in range(first, end):
-                    fresh[self._targets[index]] += share * self._weights[index]
-            base += _DAMPING_FACTOR * lost / count
+                    new_ranks[self._targets[index]] += share * self._weights[index]
+            base += _DAMPING_FACTOR * rank_without_links / count
             for number in range(self._count):
-                fresh[number] += base
-            ranks = fresh
+                new_ranks[number] += base
+            ranks = new_ranks
         return ranks
 
-    def pass_on(
+    def distribute(
         self, ranks: "array[float]"
     ) -> tuple[dict[int, float], dict[int, dict[int, float]]]:
-        """What each definition gets, by name and file in one number; and the links into files."""
+        """Return the rank of each definition, and for each file the strongest links to it.
+
+        The key of a definition has the number of its name in the upper 32 bits, and the number
+        of its file in the lower 32 bits.
+        """
         weights, incoming = dict[int, float](), dict[int, dict[int, float]]()
         for number, file in enumerate(self._files):
             for name, target, weight in self._uses(number, file):
                 place = (name << 32) | target
                 weights[place] = weights.get(place, 0.0) + ranks[number] * weight
             for other, weight in self.strongest(number).items():
-                into = incoming.setdefault(other, {})
-                if len(into) < _MAX_LINKS or weight > min(into.values()):
-                    into[number] = weight
-                    if len(into) > _MAX_LINKS:
-                        del into[min(into, key=into.__getitem__)]
+                links_to_other = incoming.setdefault(other, {})
+                if len(links_to_other) < _MAX_LINKS or weight > min(
+                    links_to_other.values()
+                ):
+                    links_to_other[number] = weight
+                    if len(links_to_other) > _MAX_LINKS:
+                        del links_to_other[
+                            min(links_to_other, key=links_to_other.__getitem__)
+                        ]
         return weights, incoming
 
     def strongest(self, number: int) -> Mapping[int, float]:
-        """The files that this one uses most."""
+        """Return the files, by number, that a file uses most, each with a weight."""
         first, end = self._starts[number], self._starts[number + 1]
         links = zip(self._targets[first:end], self._weights[first:end], strict=True)
         return dict(sorted(links, key=lambda link: -link[1])[: _MAX_LINKS // 2])
 
     def _add_links(self, number: int) -> None:
+        """Append the files that a file uses, each with its share of the file's uses."""
         links = dict[int, float]()
         for _, target, weight in self._uses(number, self._files[number]):
             links[target] = links.get(target, 0.0) + weight
@@ -141,27 +159,32 @@ class _Graph:
         self._starts.append(len(self._targets))
 
     def _uses(self, number: int, file: NamesOfFile) -> Iterator[tuple[int, int, float]]:
+        """Yield (hash of a name, number of a file that defines it, weight) for what a file
+        uses.
+
+        A rare name with few definitions has the highest weight.
+        """
         definers, mentioned, count = self._definers, self._mentioned, self._count + 1
         for name in _names(file, file.mentions):
             targets = definers.get(name)
             if targets is None or targets == number:
                 continue
-            several = (targets,) if isinstance(targets, int) else targets
-            if len(several) > _MAX_DEFINERS or number in several:
+            target_numbers = (targets,) if isinstance(targets, int) else targets
+            if len(target_numbers) > _MAX_DEFINERS or number in target_numbers:
                 continue
-            weight = math.log(count / mentioned[name] + 1) / len(several)
-            for target in several:
+            weight = math.log(count / mentioned[name] + 1) / len(target_numbers)
+            for target in target_numbers:
                 yield name & _HASH_MASK, target, weight
 
 
 def _names(file: NamesOfFile, hashes: bytes) -> Iterable[int]:
-    """The names as numbers that differ between languages."""
+    """Yield a number for each hash, which differs between families of languages."""
     offset = file.family << 32
     return (name | offset for name in from_hashes(hashes))
 
 
 def name_weight(name: str) -> float:
-    """How much a name says by itself: long ones more, private ones less."""
+    """Return how significant a name is. Long names are more significant, private ones less."""
     weight = 2.0 if len(name) >= _LONG_NAME_CHARS else 1.0
     return weight * _PRIVATE_FACTOR if name.startswith("_") else weight
 
@@ -169,27 +192,30 @@ def name_weight(name: str) -> float:
 def spread(
     focus: Mapping[int, float], ranks_of: Callable[[Sequence[int]], Mapping[int, FileRank]]
 ) -> Mapping[int, float]:
-    """The files near those of `focus`, by how much of its weight reaches them."""
+    """Return weights for the files of `focus`, by key, and for files that are linked with them.
+
+    Each file passes a part of its weight on to the files that it has links to.
+    """
     total = sum(focus.values())
     scores = {key: weight / total for key, weight in focus.items()}
-    edge = dict(scores)
+    frontier = dict(scores)
     for _ in range(_SPREAD_ROUNDS):
         reached = dict[int, float]()
-        best = sorted(edge, key=edge.__getitem__, reverse=True)[:_MAX_SPREAD_FILES]
+        best = sorted(frontier, key=frontier.__getitem__, reverse=True)[:_MAX_SPREAD_FILES]
         for key, rank in ranks_of(best).items():
             whole = sum(weight for _, weight in rank.links)
             for other, weight in rank.links:
                 if whole > 0:
-                    part = edge[key] * _DAMPING_FACTOR * 0.5 * weight / whole
+                    part = frontier[key] * _DAMPING_FACTOR * _SPREAD_SHARE * weight / whole
                     reached[other] = reached.get(other, 0.0) + part
         for key, part in reached.items():
             scores[key] = scores.get(key, 0.0) + part
-        edge = reached
+        frontier = reached
     return scores
 
 
-def without_ranks(
+def provisional_ranks(
     keys: Iterable[int], definitions: Mapping[int, Sequence[Definition]]
 ) -> Mapping[int, float]:
-    """An order for files without ranks: those that define much come first."""
+    """Return ranks for files that are not ranked yet. More definitions give a higher rank."""
     return {key: math.log(2 + len(definitions.get(key, ()))) for key in keys}

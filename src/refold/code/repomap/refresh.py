@@ -1,7 +1,8 @@
-"""Brings the facts of a repository up to date: lists its files, and reads those that have changed.
+"""Updates the facts of a repository: lists its files, and reads those that have changed.
 
-A file is read as an agent may read it: what git ignores, what a rule hides and what is not a source file is never
-opened. Reading may be stopped at any time; the next refresh continues. `rank` runs when enough has changed.
+Files are read under the same rules as by an agent: those that git ignores or a rule hides, and
+those that are not source code, are never opened. An update may be stopped at any time; the next
+one continues. Files are ranked again when enough of them have changed.
 """
 
 import hashlib
@@ -31,26 +32,26 @@ from refold.place.file_walk import walk
 from refold.place.port import Files, Real
 from refold.safe_open import open_checked, read_regular
 
-_WALK_SECONDS = 3.0  # of one look; what is not listed by then is missing from an answer
+# for one listing; files that are not listed by then are missing from an answer
+_WALK_SECONDS = 3.0
 _BATCH_FILES = 200
 _BATCH_SECONDS = 1.0
-_RACY_NANOSECONDS = (
-    50_000_000  # a file that changed so shortly before it was read is read again
-)
-_QUICK_RANK_FILES = 4_000  # ranked at once, for less than a second
-_STALE_RANK_SHARE = 0.02  # of the files changed since they were ranked
+# a file that changed so shortly before it was read is read again
+_RACY_NANOSECONDS = 50_000_000
+_QUICK_RANK_FILES = 4_000  # fewer files are ranked at once, in less than a second
+_STALE_RANK_SHARE = 0.02  # share of the files that changed since the ranking
 _RACY_MARK = " racy"
 _MAX_FAILURES = 2
 _CRASH_REASON = "the parser failed at it"
 
 
 class Coverage(Struct, frozen=True):
-    """How much of the repository the map knows: `known` of `listed` files of source."""
+    """How much of the repository the map knows: `known` of `listed` source files."""
 
     listed: int
     known: int
-    read: int = 0  # just now
-    left_out: int = 0  # known, but not read for a reason
+    read: int = 0  # files read just now
+    left_out: int = 0  # known files that were not read for some reason
     is_listed_whole: bool = True
     is_ranked: bool = False
     seconds: float = 0.0
@@ -64,12 +65,16 @@ OnProgress: TypeAlias = Callable[[Coverage], None]
 
 
 class Refresher:
-    """`root` is absolute, with links followed; `files` decides what may be read."""
+    """Updates the facts of the repository in `root`, an absolute path without links.
+
+    `files` decides what may be read.
+    """
 
     def __init__(self, root: str, files: Files, map_file: MapFile) -> None:
         self._root, self._files, self.map = root, files, map_file
-        self.states: Mapping[str, str] = {}  # of the files that were listed last
-        self.known: dict[str, KnownFile] = {}  # those of them that the map has
+        self.states: Mapping[str, str] = {}  # states of the files in the last listing
+        # The files of the last listing that the map has.
+        self.known: dict[str, KnownFile] = {}
         self._is_listed_whole = True
 
     def refresh(
@@ -81,10 +86,11 @@ class Refresher:
         most: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> Coverage:
-        """Read what has changed, for at most `seconds`; paths with a word of `first` come first.
+        """Read changed files for at most `seconds`. Paths with a word of `first` come first.
 
-        If more than `most` files have changed, none is read. `share` (number, of) reads only a part, for several processes; the first also deletes and
-        ranks. Raises `MapUnwritable`.
+        If more than `most` files have changed, none is read. With `share` (number, count), only
+        one of `count` parts is read, so that several processes can share the work; only the
+        process with the number 0 forgets deleted files. Raises `MapUnwritable`.
         """
         began = time.monotonic()
         until = began + seconds if seconds is not None else None
@@ -95,8 +101,8 @@ class Refresher:
             self._forget_deleted(known)
         self.known = {path: file for path, file in known.items() if path in self.states}
         pending = self._pending(known, first)
-        # A file that was read while it could still change without a trace is known all the same.
-        unknown = {path for path in pending if not self._is_read(known.get(path), path)}
+        # A file that could change unnoticed while it was read is known nevertheless.
+        unknown = {path for path in pending if not self._was_read(known.get(path), path)}
         coverage = Coverage(len(self.states), len(self.states) - len(unknown))
         if most is not None and len(pending) > most:
             return replace(coverage, is_listed_whole=self._is_listed_whole)
@@ -117,7 +123,7 @@ class Refresher:
         )
 
     def rank(self) -> None:
-        """Rank all files, which takes about 20 s for 80,000. Raises `MapUnwritable`."""
+        """Rank all files, which takes about 20 s for 80,000 files. Raises `MapUnwritable`."""
         names = [
             rank.NamesOfFile(key, family(path), defines, mentions)
             for key, path, defines, mentions in self.map.all_names()
@@ -125,17 +131,24 @@ class Refresher:
         self.map.put_ranks(rank.rank_files(names, self.map.definitions), len(names))
 
     def _forget_deleted(self, known_files: Mapping[str, KnownFile]) -> None:
+        """Remove deleted files from the map, and store how many files there are."""
         if not self._is_listed_whole:
             return
-        gone = [file.key for path, file in known_files.items() if path not in self.states]
-        if gone:
-            self.map.remove(gone)
-        if self.map.about(LISTED_FILES) != str(len(self.states)):
+        deleted = [
+            file.key for path, file in known_files.items() if path not in self.states
+        ]
+        if deleted:
+            self.map.remove(deleted)
+        if self.map.metadata(LISTED_FILES) != str(len(self.states)):
             self.map.put_metadata({LISTED_FILES: str(len(self.states))})
 
     def _list(self, deadline: float | None) -> Mapping[str, str]:
+        """Return the state of each source file by path.
+
+        With a deadline, listing has a time limit, so files may be missing.
+        """
         limit = time.monotonic() + _WALK_SECONDS if deadline is not None else None
-        states, start = dict[str, str](), len(self._root.rstrip("/")) + 1
+        states, root_chars = dict[str, str](), len(self._root.rstrip("/")) + 1
 
         def stop_late() -> None:
             if limit is not None and time.monotonic() > limit:
@@ -146,7 +159,7 @@ class Refresher:
             for path in walk(self._root, stop_late):
                 if is_source(path) and _is_text(path):
                     with suppress(OSError):
-                        states[path[start:]] = _state(os.lstat(path))
+                        states[path[root_chars:]] = _state(os.lstat(path))
         except TimeoutError:
             self._is_listed_whole = False
         return states
@@ -154,14 +167,17 @@ class Refresher:
     def _pending(
         self, known_files: Mapping[str, KnownFile], first: Sequence[str]
     ) -> Sequence[str]:
-        parsers = dict[str, str]()
+        """Return the paths to read: first those with a word of `first`, and tests last."""
+        parsers = dict[str, str]()  # by suffix
 
         def is_current(path: str, state: str) -> bool:
+            """Whether the map has this state of the file, as its present parser reads it."""
             file = known_files.get(path)
             if file is None or file.state != state:
                 return False
             if file.parser != "plain" or file.problem == _CRASH_REASON:
                 return True
+            # Read it again if it has a grammar now.
             suffix = os.path.splitext(path)[1]
             if suffix not in parsers:
                 parsers[suffix] = parser_of(path)
@@ -178,7 +194,8 @@ class Refresher:
 
         return sorted(pending, key=order)
 
-    def _is_read(self, file: KnownFile | None, path: str) -> bool:
+    def _was_read(self, file: KnownFile | None, path: str) -> bool:
+        """Whether a file was read in its listed state, even if it may have changed since."""
         return file is not None and file.state.removesuffix(_RACY_MARK) == self.states[path]
 
     def _read(
@@ -187,8 +204,8 @@ class Refresher:
         known_files: Mapping[str, KnownFile],
         deadline: float | None,
     ) -> Iterator[Sequence[str]]:
-        """Read files and keep their facts; yield the paths of each batch that is kept."""
-        batch, touched = list[tuple[str, str, str, FileFacts]](), dict[str, str]()
+        """Read files and store their facts. Yield the paths of each batch that was stored."""
+        batch, unchanged = list[tuple[str, str, str, FileFacts]](), dict[str, str]()
         since = time.monotonic()
         for path in paths:
             now = time.monotonic()
@@ -196,23 +213,26 @@ class Refresher:
                 break
             entry = self._read_file(path, known_files.get(path))
             if entry is None:
-                touched[path] = self._state_to_keep(path)
+                unchanged[path] = self._state_to_store(path)
             else:
                 batch.append(entry)
-            if len(batch) + len(touched) >= _BATCH_FILES or now - since > _BATCH_SECONDS:
-                self.map.put(batch, touched)
-                yield [*touched, *(entry[0] for entry in batch)]
-                batch, touched, since = [], {}, now
-        if batch or touched:
-            self.map.put(batch, touched)
-            yield [*touched, *(entry[0] for entry in batch)]
+            if len(batch) + len(unchanged) >= _BATCH_FILES or now - since > _BATCH_SECONDS:
+                self.map.put(batch, unchanged)
+                yield [*unchanged, *(entry[0] for entry in batch)]
+                batch, unchanged, since = [], {}, now
+        if batch or unchanged:
+            self.map.put(batch, unchanged)
+            yield [*unchanged, *(entry[0] for entry in batch)]
         self._attempt.forget()
 
     def _read_file(
         self, path: str, before: KnownFile | None
     ) -> tuple[str, str, str, FileFacts] | None:
-        """What to keep of a file; None if its content is as it was."""
-        state, real = self._state_to_keep(path), Real(os.path.join(self._root, path))
+        """Return (path, state, hash, facts) to store, or None if the content is unchanged.
+
+        The hash is "" if the file may not or cannot be read.
+        """
+        state, real = self._state_to_store(path), Real(os.path.join(self._root, path))
         if reason := self._files.why_hidden(real):
             return path, state, "", FileFacts("", reason)
         try:
@@ -228,20 +248,21 @@ class Refresher:
             facts = replace(facts, problem=_CRASH_REASON)
         return path, state, digest, facts
 
-    def _state_to_keep(self, path: str) -> str:
-        """The state of a file when it was listed, or "" if it may change without a new
-        state.
+    def _state_to_store(self, path: str) -> str:
+        """Return the listed state of a file, with a mark if the file has only just changed.
+
+        Another change could then leave its size and times the same.
         """
         state = self.states[path]
-        changed = int(state.split()[1])
-        return (
-            state
-            if changed < time.time_ns() - _RACY_NANOSECONDS
-            else f"{state}{_RACY_MARK}"
-        )
+        _, change_time, *_ = state.split()
+        is_racy = int(change_time) >= time.time_ns() - _RACY_NANOSECONDS
+        return f"{state}{_RACY_MARK}" if is_racy else state
 
     def _rank_if_stale(self, deadline: float | None) -> bool:
-        """Whether the ranks are those of these files, or nearly."""
+        """Rank all files if many have changed and there is time.
+
+        Return whether the ranks are now up to date, except for a few files.
+        """
         ranked, changed = self.map.rank_state()
         if ranked >= 0 and changed <= ranked * _STALE_RANK_SHARE:
             return True
@@ -253,10 +274,10 @@ class Refresher:
 
 
 class _Attempt:
-    """Notes which content is being parsed, so that one that kills the process is not parsed again.
+    """Records the content that is being parsed, because some content kills the process.
 
-    A process can be killed for other reasons: only the second time counts. Nothing is noted if no
-    file can be written.
+    A process may be killed for another reason, so a content is left out only if it was being
+    parsed twice. If no file can be written, nothing is recorded.
     """
 
     def __init__(self, map_path: Path, share: int) -> None:
@@ -272,7 +293,7 @@ class _Attempt:
             self._number = open_checked(path, os.O_WRONLY | os.O_CREAT)
 
     def begin(self, digest: str) -> bool:
-        """Note that this content is parsed now. Return whether that failed twice."""
+        """Record that a content is now parsed. Return True if that has killed two processes."""
         failures = self._failures if digest == self._failed else 0
         if failures < _MAX_FAILURES and self._number >= 0:
             with suppress(OSError):
@@ -280,7 +301,7 @@ class _Attempt:
         return failures >= _MAX_FAILURES
 
     def forget(self) -> None:
-        """Forget the noted contents: their parsing has ended."""
+        """Delete the record, because no content is being parsed any more."""
         if self._number >= 0:
             with suppress(OSError):
                 os.ftruncate(self._number, 0)
@@ -289,11 +310,12 @@ class _Attempt:
 
 
 def _state(status: os.stat_result) -> str:
+    """Return the size, times and inode of a file, by which a change of the file is noticed."""
     return f"{status.st_size} {status.st_ctime_ns} {status.st_mtime_ns} {status.st_ino}"
 
 
 def _is_text(path: str) -> bool:
-    """Whether the name is UTF-8, as the file of the map needs it."""
+    """Whether a path is valid UTF-8, which the file of the map requires."""
     try:
         path.encode()
     except UnicodeEncodeError:

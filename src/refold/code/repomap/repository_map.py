@@ -1,8 +1,8 @@
-"""Answers about a repository: what a file is for, who uses a symbol, and the map around a focus.
+"""Answers questions about a repository: about a file, the uses of a symbol, or a focus.
 
-The kept facts choose the files that are looked at. What is shown of them is read from the files as they
-are now, and only if an agent may read them. Every answer has the coverage at the time: how much of the
-repository was known.
+The stored facts select the files to read. Everything that is shown is read from the current
+files, and only if an agent may read them. Every answer has the coverage at its time: how much
+of the repository the map knew.
 """
 
 import os
@@ -28,17 +28,18 @@ from refold.code.repomap.uses import ReadSource, Use
 from refold.errors import ToolFailed
 from refold.place.port import Files, Real
 
-_LOOK_SECONDS = 3.0  # to bring the map up to date before an answer
-_READ_SECONDS = 2.0  # to read the files that may use a symbol
+_LOOK_SECONDS = 3.0  # for updating the map before an answer
+_READ_SECONDS = 2.0  # for reading the files that may use a symbol
 _MAX_USE_FILES = 400
 _MAX_DEFINITIONS = 50
 _MAX_IMPORTERS = 200
 _MAX_TESTS = 50
-_MAX_FOCUS_USERS = 40  # files with a symbol of the focus; of more, none stands out
+# The users of a symbol in the focus are ignored if it has more of them.
+_MAX_FOCUS_USERS = 40
 
 
 class Place(Struct, frozen=True):
-    """A definition with its place. `text` is the present content of its line."""
+    """A definition in a file. `text` is the current content of its line."""
 
     path: str
     definition: Definition
@@ -46,9 +47,10 @@ class Place(Struct, frozen=True):
 
 
 class SymbolReport(Struct, frozen=True):
-    """`uses` are sure where the file imports the definition, defines it, or no other is so named.
+    """A symbol with its definitions and uses.
 
-    `others` have the same name and may mean something else. `tests` are uses in tests.
+    `uses` certainly mean it: their file imports or defines it, or no other definition has its
+    name. `others` have the same name and may mean something else. `tests` are uses in tests.
     """
 
     name: str
@@ -56,15 +58,18 @@ class SymbolReport(Struct, frozen=True):
     uses: Sequence[Use]
     others: Sequence[Use]
     tests: Sequence[Use]
-    unread_files: int  # that may use it, and were not looked at
+    unread_files: int  # files that may use it, and were not read
     coverage: Coverage
 
 
 class FileReport(Struct, frozen=True):
-    """`imports` and `imported_by` are files of the repository; `tests` may mention what it defines."""
+    """What the map knows about a file. `imports` and `imported_by` are files of the repository.
+
+    `tests` are tests that may mention its definitions.
+    """
 
     path: str
-    place: int  # among all files by rank, from 1; 0 if there is none yet
+    place: int  # its rank among all files, from 1; 0 if not ranked yet
     problem: str
     is_entry: bool
     is_test: bool
@@ -79,13 +84,13 @@ class FileReport(Struct, frozen=True):
 class RankedFile(Struct, frozen=True):
     path: str
     score: float
-    definitions: Sequence[Place]  # the best first
+    definitions: Sequence[Place]  # sorted, the best first
 
 
 class RepositoryMap:
-    """The map of the repository in `root`. One thread at a time; close it.
+    """The map of the repository in `root`, for one thread at a time. Call `close` at the end.
 
-    `maps` is the directory of all maps, `on_problem` gets sentences about what could not be kept.
+    `maps` is the directory of all maps. `on_problem` gets a sentence if facts cannot be stored.
     """
 
     def __init__(
@@ -109,18 +114,19 @@ class RepositoryMap:
         most: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> Coverage:
-        """Bring the map up to date for at most `seconds`; None: until it is complete.
+        """Update the map for at most `seconds`; None means until it is complete.
 
-        If more than `most` files have changed, only find that out.
+        Paths with a word of `first` are read first. If more than `most` files have changed,
+        none of them is read. `share` is as in `Refresher.refresh`.
         """
-        for attempt in (True, False):
+        for may_retry in (True, False):
             try:
                 self.coverage = self._refresher.refresh(
                     seconds, first=first, share=share, most=most, on_progress=on_progress
                 )
                 break
             except MapUnwritable as error:
-                if not attempt or self._map.is_private:
+                if not may_retry or self._map.is_private:
                     raise
                 self._on_problem(
                     f"the map {self._map.path} cannot be written ({error}): it is made for this "
@@ -128,6 +134,7 @@ class RepositoryMap:
                 )
                 self._map.use_private()
         self._known = self._refresher.known
+        # Forget what was computed from the files before.
         self.__dict__.pop("_modules", None)
         self.__dict__.pop("_paths", None)
         return self.coverage
@@ -140,12 +147,12 @@ class RepositoryMap:
         return not self._map.is_private
 
     def describe_symbol(self, name: str) -> SymbolReport:
-        """Definitions and uses of a name, or of a member as `Class.name`."""
+        """Return the definitions and uses of a name, which may be dotted like `Class.name`."""
         *_, last = name.replace("::", ".").split(".")
         places = self._definitions_of(name, last)
         files = [key for key in self._map.files_mentioning(last) if key in self._paths]
         uses, unread = self._find_uses(last, files, {place.path for place in places})
-        certain, others = self._split(name, places, uses)
+        certain, others = self._split_uses(name, places, uses)
         tests = [use for use in certain + others if is_test(use.path)]
         return SymbolReport(
             name,
@@ -158,7 +165,10 @@ class RepositoryMap:
         )
 
     def describe_file(self, path: str) -> FileReport:
-        """What is known about a file, by its relative path. Raises `ToolFailed` if nothing is."""
+        """Return what the map knows about the file with this relative path.
+
+        Raises `ToolFailed` if the map does not have the file, or if the agent may not see it.
+        """
         file = self._known.get(path)
         if file is None or self._is_hidden(path):
             raise ToolFailed(
@@ -167,14 +177,14 @@ class RepositoryMap:
         key, source = file.key, self._read(path)
         definitions = source.definitions if source else ()
         imports = self._imports_of(file)
-        ranking = {
-            key: place for place, (key, _) in enumerate(self._map.ranking(), start=1)
+        places = {
+            ranked: place for place, (ranked, _) in enumerate(self._map.ranking(), start=1)
         }
         links = self._map.ranks([key]).get(key, FileRank(0.0)).links
         related = [self._paths[other] for other, _ in links if other in self._paths]
         return FileReport(
             path,
-            ranking.get(key, 0),
+            places.get(key, 0),
             file.problem,
             file.is_entry,
             is_test(path),
@@ -187,7 +197,10 @@ class RepositoryMap:
         )
 
     def find_file(self, text: str) -> str:
-        """The relative path that is meant by `text`, which may be its end; "" if there is none."""
+        """Return the relative path of the file in the map that `text` names, or "".
+
+        `text` may be an absolute path, a relative path, or the end of a path.
+        """
         wanted = text.removeprefix("./")
         if os.path.isabs(wanted):
             wanted = os.path.relpath(os.path.realpath(wanted), self.root)
@@ -197,7 +210,7 @@ class RepositoryMap:
         return min(ends, key=lambda path: (path.count("/"), path), default="")
 
     def source_files(self) -> Sequence[str]:
-        """The files that are known and can be read, the best by rank first."""
+        """Return the files in the map that could be read, the highest rank first."""
         ranks = dict(self._map.ranking())
         paths = [path for path, file in self._known.items() if not file.problem]
         return sorted(
@@ -205,28 +218,34 @@ class RepositoryMap:
         )
 
     def text(self, path: str) -> str | None:
-        """The file as it is now; None if it is gone, or may not be read."""
+        """Return the current text of a file, or None if it was deleted or may not be read."""
         source = self._read(path) if path in self._known else None
-        return (
-            source.content.decode(errors="replace").replace("\r\n", "\n")
-            if source
-            else None
-        )
+        if source is None:
+            return None
+        return source.content.decode(errors="replace").replace("\r\n", "\n")
 
     def line_reader(self, path: str) -> Callable[[int], str]:
-        """The lines of a file as it is now, by their numbers."""
+        """Return a function that returns a line of the current file by its number.
+
+        It returns "" for a line that does not exist.
+        """
         source = self._read(path)
         return source.line if source else lambda _: ""
 
     def best_files(self, focus: Sequence[str], limit: int) -> Sequence[RankedFile]:
-        """The files that matter most, near the paths, symbols and words of `focus` if there are any."""
-        boosts, named = self._focus(focus)
+        """Return the most important files, the best first.
+
+        The files that the paths, symbols and words in `focus` name are preferred, and files
+        near them.
+        """
+        boosts, focus_names = self._focus(focus)
         ranking = dict(self._map.ranking())
         ranking = {key: value for key, value in ranking.items() if key in self._paths}
         if not ranking:
             keys = list(self._paths)[: limit * 20]
-            ranking = dict(rank.without_ranks(keys, self._map.definitions(keys)))
+            ranking = dict(rank.provisional_ranks(keys, self._map.definitions(keys)))
         total = sum(ranking.values()) or 1.0
+        # The rank counts little beside the focus.
         scores = {key: 0.1 * value / total for key, value in ranking.items()}
         if boosts:
             for key, value in rank.spread(boosts, self._map.ranks).items():
@@ -238,26 +257,30 @@ class RepositoryMap:
             path = self._paths[key]
             if (is_test(path) and key not in boosts) or self._is_hidden(path):
                 continue
-            chosen.append(RankedFile(path, scores[key], self._best_definitions(key, named)))
+            chosen.append(
+                RankedFile(path, scores[key], self._best_definitions(key, focus_names))
+            )
             if len(chosen) == limit:
                 break
         return chosen
 
     def _best_definitions(self, key: int, names: frozenset[str]) -> Sequence[Place]:
+        """Return the definitions of a file: those of `names` first, then the most used ones."""
         definitions = self._map.definitions([key]).get(key, ())
         weights = self._map.ranks([key]).get(key, FileRank(0.0)).weights
-        if len(weights) != len(definitions):  # it was read since it was ranked
+        if len(weights) != len(definitions):  # the file was read after it was ranked
             weights = [0.0] * len(definitions)
 
         def order(number: int) -> tuple[bool, float, int]:
             item = definitions[number]
-            own = weights[number] * rank.name_weight(item.name)
-            return item.name not in names, -own, item.line
+            weight = weights[number] * rank.name_weight(item.name)
+            return item.name not in names, -weight, item.line
 
         numbers = sorted(range(len(definitions)), key=order)
         return [Place(self._paths[key], definitions[number]) for number in numbers]
 
     def _focus(self, focus: Sequence[str]) -> tuple[Mapping[int, float], frozenset[str]]:
+        """Return weights for the files that `focus` names, and the symbols that it names."""
         boosts, names = dict[int, float](), set[str]()
 
         def add(key: int, weight: float) -> None:
@@ -274,20 +297,26 @@ class RepositoryMap:
                 add(key, 2.0 / len(defining))
             if defining:
                 names.add(last)
-                users = self._map.files_mentioning(last)
-                for key in users if len(users) <= _MAX_FOCUS_USERS else ():
+                users = self._focus_users(last)
+                for key in users:
                     add(key, 1.0 / len(users))
             elif len(word) > 2:
-                hits = [
+                matching_keys = [
                     k
                     for k, path in self._paths.items()
                     if word.casefold() in path.casefold()
                 ]
-                for key in hits:
-                    add(key, 1.0 / len(hits))
+                for key in matching_keys:
+                    add(key, 1.0 / len(matching_keys))
         return boosts, frozenset(names)
 
+    def _focus_users(self, name: str) -> Sequence[int]:
+        """Return the keys of the files that mention a symbol, or () if there are too many."""
+        users = self._map.files_mentioning(name)
+        return users if len(users) <= _MAX_FOCUS_USERS else ()
+
     def _files_defining(self, name: str) -> Sequence[int]:
+        """Return the keys of the files that define a name. The map compares only hashes."""
         keys = [key for key in self._map.files_defining(name) if key in self._paths]
         definitions = self._map.definitions(keys)
         return [
@@ -295,29 +324,35 @@ class RepositoryMap:
         ]
 
     def _definitions_of(self, name: str, last: str) -> Sequence[Place]:
+        """Return the definitions that `name` may mean. `last` is the part after its last dot.
+
+        Those in files of high rank come first, and mere declarations come last.
+        """
         places = list[Place]()
-        ranks = self._map.ranks(keys := self._files_defining(last))
+        keys = self._files_defining(last)
+        ranks = self._map.ranks(keys)
         for key in sorted(keys, key=lambda key: -ranks.get(key, FileRank(0.0)).rank):
             source = self._read(self._paths[key])
             if source is None:
                 continue
             dotted = name.replace("::", ".")
             for item in source.definitions:
-                whole = item.full_name
+                full_name = item.full_name
                 if item.name == last and (
-                    dotted == last or f".{whole}".endswith(f".{dotted}")
+                    dotted == last or f".{full_name}".endswith(f".{dotted}")
                 ):
                     places.append(Place(source.path, item, source.line(item.line)))
             if len(places) >= _MAX_DEFINITIONS:
                 break
-        bodies = [place for place in places if place.definition.kind != "declaration"]
-        return bodies + [
-            place for place in places if place.definition.kind == "declaration"
-        ]
+        return sorted(places, key=lambda place: place.definition.kind == "declaration")
 
     def _find_uses(
         self, name: str, keys: Sequence[int], defining: set[str]
     ) -> tuple[Sequence[Use], int]:
+        """Return the uses of a name in the files `keys`, and the number of files not read.
+
+        Files in `defining` are read first. Some are not read if there is no time.
+        """
         ranks = dict(self._map.ranking())
         uses, until = list[Use](), time.monotonic() + _READ_SECONDS
 
@@ -333,27 +368,32 @@ class RepositoryMap:
                 uses += source.uses(name)
         return uses, 0
 
-    def _split(
+    def _split_uses(
         self, name: str, places: Sequence[Place], uses: Sequence[Use]
     ) -> tuple[list[Use], list[Use]]:
-        """The uses that mean these definitions, and those that only have the name."""
+        """Return the uses that certainly mean the definitions at `places`, and the other uses.
+
+        The others have the same name, but may mean another definition.
+        """
         last = name.replace("::", ".").rpartition(".")[2]
         defining = {place.path for place in places}
         everywhere = {self._paths[key] for key in self._files_defining(last)}
         if len(places) <= 1 and everywhere <= defining:
             return list(uses), []
-        certain, others, answers = list[Use](), list[Use](), dict[str, bool]()
+        certain, others = list[Use](), list[Use]()
+        is_certain = dict[str, bool]()  # by path
         for use in uses:
-            if use.path not in answers:
-                own = use.path in everywhere
-                answers[use.path] = use.path in defining or (
-                    not own
-                    and bool(defining & set(self._imports_of(self._known[use.path])))
-                )
-            (certain if answers[use.path] else others).append(use)
+            path = use.path
+            if path in everywhere:  # the file has a definition of its own
+                is_certain[path] = path in defining
+            elif path not in is_certain:
+                imports = self._imports_of(self._known[path])
+                is_certain[path] = not defining.isdisjoint(imports)
+            (certain if is_certain[path] else others).append(use)
         return certain, others
 
     def _imports_of(self, file: KnownFile) -> Sequence[str]:
+        """Return the paths that the imports of a file lead to, without its own."""
         modules = self._map.imports([file.key]).get(file.key, ())
         paths = dict[str, None]()
         for module in modules:
@@ -362,23 +402,25 @@ class RepositoryMap:
         return tuple(paths)
 
     def _importers(self, path: str) -> Sequence[str]:
+        """Return the files that import `path`. Only files that mention its name are read."""
         importers = list[str]()
-        word = self._modules.names(path)
+        word = self._modules.import_name(path)
         for part in dict.fromkeys((word, *word.replace("-", " ").split())):
             for key in self._map.files_mentioning(part)[: _MAX_IMPORTERS * 10]:
                 other = self._paths.get(key)
-                if (
-                    other
-                    and other not in importers
-                    and path in self._imports_of(self._known[other])
-                ):
+                if other is None or other in importers:
+                    continue
+                if path in self._imports_of(self._known[other]):
                     importers.append(other)
                     if len(importers) == _MAX_IMPORTERS:
                         return importers
         return importers
 
     def _tests_of(self, path: str, definitions: Sequence[Definition]) -> Sequence[str]:
-        """Tests that import the file, or mention names that only it defines; the best first."""
+        """Return the tests that import a file, or mention names that only this file defines.
+
+        Those that most probably test the file come first.
+        """
         scores = dict[str, float]()
         for other in self._importers(path):
             if is_test(other):
@@ -403,12 +445,13 @@ class RepositoryMap:
         return bool(self._files.why_hidden(Real(os.path.join(self.root, path))))
 
     def _read(self, path: str) -> ReadSource | None:
+        """Read a file in the map. Return None if it was deleted or may not be read."""
         real = Real(os.path.join(self.root, path))
         if self._known[path].problem or self._files.why_hidden(real):
             return None
         try:
             return ReadSource(path, self._files.read(real, MAX_FILE_BYTES))
-        except ToolFailed:  # deleted since it was listed
+        except ToolFailed:  # deleted after it was listed
             return None
 
     @cached_property

@@ -1,7 +1,8 @@
-"""Where a file mentions a name: found in the file as it is now, with the definition around each.
+"""Finds the uses of a name in a file, each with the definition around it.
 
-A use is a call, an import, a mention in code, or a string that is nothing but a dotted name, as
-registries and tests have them. Comments and prose are not uses.
+The current content of the file is read. A use is a call, an import, a mention in code, or a
+string that is only a dotted name, as in registries and tests. Mentions in comments and prose
+are not uses.
 """
 
 import re
@@ -22,7 +23,7 @@ _QUOTED_NAME = re.compile(rb"""["']([\w.:/$-]*)["']""")
 
 
 class Use(Struct, frozen=True):
-    """`caller` is the definition around it, "" at the top of the file."""
+    """A use of a name. `caller` is the definition around it, or "" if there is none."""
 
     path: str
     line: int
@@ -32,7 +33,7 @@ class Use(Struct, frozen=True):
 
 
 class ReadSource:
-    """A file that was read now: its content and its definitions."""
+    """A file that was read: its current content and definitions."""
 
     def __init__(self, path: str, content: bytes) -> None:
         self.path, self.content = path, content
@@ -48,31 +49,28 @@ class ReadSource:
         return self._lines[number - 1].decode(errors="replace")
 
     def uses(self, name: str) -> Sequence[Use]:
-        """The uses of a name, without its definitions."""
+        """Return the uses of a name in this file. Its definitions are not uses."""
         return tuple(self._uses(name))
 
     def caller(self, line: int) -> Definition | None:
-        """The innermost class or function around a line."""
-        around = [d for d in self.definitions if d.line <= line <= d.last_line]
-        return max(around, key=lambda d: (d.line, -d.last_line), default=None)
+        """Return the innermost definition around a line, or None if there is none."""
+        enclosing = [d for d in self.definitions if d.line <= line <= d.last_line]
+        return max(enclosing, key=lambda d: (d.line, -d.last_line), default=None)
 
     def _uses(self, name: str) -> Iterator[Use]:
+        """Yield the first `_MAX_USES` uses of a name, in the order of the file."""
         word = re.compile(rb"(?<![\w$])" + re.escape(name.encode()) + rb"(?![\w$])")
-        own = {d.line for d in self.definitions if d.name == name}
-        language = language_of(self.path)
-        root = None
+        definition_lines = {d.line for d in self.definitions if d.name == name}
+        root = None  # a file that does not mention the name is not parsed
         line, start, count = 1, 0, 0
         for match in word.finditer(self.content):
             line += self.content.count(b"\n", start, match.start())
             start = match.start()
-            if line in own and self._is_first_on_line(name, line, match.start()):
-                continue
-            if (
-                root is None
-                and language
-                and not tree_sitter.why_missing(language, self.path)
-            ):
-                root = tree_sitter.parse(language, self.path, self.content)
+            is_on_definition = line in definition_lines
+            if is_on_definition and self._is_first_on_line(name, match.start()):
+                continue  # the definition itself is not a use
+            if root is None:
+                root = self._parse()
             kind = self._kind(root, match)
             if kind is None:
                 continue
@@ -84,7 +82,15 @@ class ReadSource:
             if count == _MAX_USES:
                 return
 
-    def _is_first_on_line(self, name: str, line: int, start: int) -> bool:
+    def _parse(self) -> object:
+        """Return the root of the file's syntax tree, or None if there is no grammar for it."""
+        language = language_of(self.path)
+        if language is None or tree_sitter.why_missing(language, self.path):
+            return None
+        return tree_sitter.parse(language, self.path, self.content)
+
+    def _is_first_on_line(self, name: str, start: int) -> bool:
+        """Whether the mention at `start` is the first one of this name on its line."""
         begin = self.content.rfind(b"\n", 0, start) + 1
         return not re.search(
             rb"(?<![\w$])" + re.escape(name.encode()) + rb"(?![\w$])",
@@ -92,16 +98,22 @@ class ReadSource:
         )
 
     def _kind(self, root: object, match: re.Match[bytes]) -> UseKind | None:
+        """Return the kind of the use at a match, or None if it is in a comment or in prose.
+
+        `root` is the root of the syntax tree; if it is None, every match counts as code.
+        """
         role = tree_sitter.role_at(root, *match.span()) if root is not None else "code"
         if role == "comment":
             return None
         if role == "string":
             begin = self.content.rfind(b"\n", 0, match.start()) + 1
             end = self.content.find(b"\n", match.end())
-            rest = self.content[begin : end if end >= 0 else None]
+            text_line = self.content[begin : end if end >= 0 else None]
             offset = match.start() - begin
-            named = any(q.start() < offset < q.end() for q in _QUOTED_NAME.finditer(rest))
-            return "string" if named else None
+            is_quoted_name = any(
+                q.start() < offset < q.end() for q in _QUOTED_NAME.finditer(text_line)
+            )
+            return "string" if is_quoted_name else None
         if role == "import":
             return "import"
         return "call" if _CALL_PATTERN.match(self.content, match.end()) else "mention"

@@ -1,4 +1,4 @@
-"""Anthropic's Messages API."""
+"""Asks a model through Anthropic's Messages API."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ from refold.declared.parts.tools import TOOLS, schema
 
 
 def ask(messages: list[Message]) -> Response:
-    """The next response of the model."""
+    """Send the conversation to the model, and return its response."""
     body = {
         "model": MODEL,
         "max_tokens": MAX_OUTPUT_TOKENS,
@@ -45,17 +45,17 @@ def ask(messages: list[Message]) -> Response:
         text = "".join(block["text"] for block in blocks if block["type"] == "text")
     except (KeyError, TypeError) as error:
         raise BackendError(f"{URL} has answered without a message") from error
-    read = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    inputs = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     return Response(
         Message("assistant", text, calls),
         text,
-        sum(usage.get(name) or 0 for name in read),
+        sum(usage.get(name) or 0 for name in inputs),
         usage.get("output_tokens", 0),
     )
 
 
 def to_wire(messages: list[Message]) -> list[dict[str, Any]]:
-    """The messages as the API takes them: speakers alternate, and results are blocks."""
+    """Return messages as the API expects them: roles alternate, results are blocks."""
     wire_messages: list[dict[str, Any]] = []
     for message in messages:
         role = "assistant" if message.role == "assistant" else "user"
@@ -67,7 +67,7 @@ def to_wire(messages: list[Message]) -> list[dict[str, Any]]:
 
 
 def blocks_of(message: Message) -> list[dict[str, Any]]:
-    """The text, the calls and the results of a message."""
+    """Return the text, the calls and the results of a message as content blocks."""
     blocks: list[dict[str, Any]] = []
     if message.text.strip():
         blocks.append({"type": "text", "text": message.text})

@@ -1,4 +1,4 @@
-"""Claude Code's command line."""
+"""Asks Claude Code's command-line program instead of a model."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from refold.declared.parts.text_calls import instructions
 
 
 def command(folder: Path, prompt: str) -> ProgramRun:
-    """One run of Claude Code, with its own tools, settings and memory switched off."""
+    """Return how to run Claude Code without its own tools, settings and memory."""
     system = folder / "system.md"
     system.write_text(instructions(), encoding="utf-8")
     arguments = [
@@ -33,7 +33,7 @@ def command(folder: Path, prompt: str) -> ProgramRun:
 
 
 def parse_reply(output: str) -> tuple[str, int, int]:
-    """The response in what it prints, and the tokens in and out."""
+    """Return the response in Claude Code's output, and the input and output tokens."""
     try:
         reply = json.loads(output)
         text = str(reply["result"])
@@ -42,6 +42,6 @@ def parse_reply(output: str) -> tuple[str, int, int]:
         raise BackendError(f"claude has printed no result: {output[-500:]}") from error
     if reply.get("is_error"):
         raise BackendError(f"claude has failed: {text}")
-    read = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    tokens_in = sum(usage.get(name) or 0 for name in read)
+    inputs = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    tokens_in = sum(usage.get(name) or 0 for name in inputs)
     return text, tokens_in, usage.get("output_tokens") or 0

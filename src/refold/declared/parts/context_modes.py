@@ -1,7 +1,7 @@
-"""Which messages the model is sent: the context modes.
+"""Selects the messages that are sent to the model, depending on the context mode.
 
-`in_context` is the mode `continue`, `in_context_fresh` the mode `fresh`. The modes `sliding`
-and `summarize` are `in_context_window`, with `note` or `note_digest`.
+`in_context` is the mode `continue`, `in_context_fresh` the mode `fresh`. The modes
+`sliding` and `summarize` are `in_context_window`, with `note` or `note_digest`.
 """
 
 import json
@@ -11,12 +11,12 @@ from refold.declared.parts.settings import MAX_CONTEXT_TOKENS, MAX_MESSAGES
 
 
 def speaker(message: Message) -> str:
-    """Who has written a message."""
+    """Return the role of a message, such as "user"."""
     return message.role
 
 
 def message_text(message: Message) -> str:
-    """All that a message says, as text."""
+    """Return the text, the calls and the results of a message as one text."""
     calls = [f"[calls {call.name} with {compact(call)}]" for call in message.calls]
     results = [
         f"[the {'call failed' if result.failed else 'result'}]\n{result.text}"
@@ -26,12 +26,12 @@ def message_text(message: Message) -> str:
 
 
 def compact(call: Call) -> str:
-    """The arguments of a call as JSON in one line."""
+    """Return the arguments of a call as JSON on one line."""
     return json.dumps(call.arguments, ensure_ascii=False, separators=(",", ":"))
 
 
 def newest_request(messages: list[Message]) -> tuple[int, int]:
-    """Where the newest message of the user begins and ends; it can be several."""
+    """Return the first and the end index of the newest messages of the user."""
     after = len(messages)
     while after > 0 and messages[after - 1].role != "user":
         after -= 1
@@ -42,30 +42,31 @@ def newest_request(messages: list[Message]) -> tuple[int, int]:
 
 
 def trim_to_fit(messages: list[Message]) -> list[Message]:
-    """The last messages, as many as the model can read, and always the newest request."""
+    """Return the newest request of the user, and as many of the last messages as fit."""
     first, after = newest_request(messages)
-    messages_left = messages
+    selected = messages
     for start, message in enumerate(messages):
         # A result needs its call, and a conversation begins with a request.
-        if message.role == "tool" or (start < first and message.role == "assistant"):
+        if message.role == "tool" or (message.role == "assistant" and start < first):
             continue
-        messages_left = messages[first:after] if start >= after else []
-        messages_left = [*messages_left, *messages[start:]]
+        selected = messages[start:]
+        if start >= after:
+            selected = [*messages[first:after], *selected]
         # Four characters are about one token.
-        if sum(len(str(sent)) for sent in messages_left) // 4 <= MAX_CONTEXT_TOKENS:
+        if sum(len(str(sent)) for sent in selected) // 4 <= MAX_CONTEXT_TOKENS:
             break
-    return messages_left
+    return selected
 
 
 def note(messages: list[Message]) -> str:
-    """The note that replaces messages that are not sent: their number."""
+    """Return a note instead of messages that are not sent: how many there are."""
     count = len(messages)
     text = "1 earlier message is" if count == 1 else f"{count} earlier messages are"
     return f"({text} left out here.)"
 
 
 def note_digest(messages: list[Message]) -> str:
-    """The note that replaces messages that are not sent: the first line of each."""
+    """Return a note instead of messages that are not sent: how each begins."""
     lines = ["Earlier, in short:"]
     for message in messages:
         line = " ".join(message_text(message).split())
@@ -77,26 +78,26 @@ def note_digest(messages: list[Message]) -> str:
 
 
 def in_context(messages: list[Message]) -> list[Message]:
-    """Select the messages to send: the whole conversation, if it fits."""
+    """Return the messages to send: all of them, or the last ones that fit."""
     return trim_to_fit(messages)
 
 
 def in_context_fresh(messages: list[Message]) -> list[Message]:
-    """Select the messages to send: the newest request, with the calls and results since."""
+    """Return the messages to send: the user's newest request, and what follows it."""
     first, _ = newest_request(messages)
     return trim_to_fit(messages[first:])
 
 
 def in_context_window(messages: list[Message]) -> list[Message]:
-    """Select the messages to send: the newest request and the last ones, with a note for the rest."""
+    """Return the messages to send: the newest request, the last ones, and notes."""
     first, after = newest_request(messages)
     start = max(len(messages) - MAX_MESSAGES, 0)
     while start > 0 and messages[start].role == "tool":
         start -= 1  # a result needs its call
     selected: list[Message] = []
     left_out: list[Message] = []
-    for place, message in enumerate(messages):
-        if place < start and not first <= place < after:
+    for index, message in enumerate(messages):
+        if index < start and not first <= index < after:
             left_out.append(message)
             continue
         if left_out:

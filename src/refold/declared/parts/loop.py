@@ -1,4 +1,4 @@
-"""The loop of a generated program: a turn, its tool calls, and the conversation."""
+"""The agent loop of a generated program: asks the model, runs tools, answers the user."""
 
 import argparse
 import sys
@@ -17,7 +17,7 @@ from refold.declared.parts.tools import TOOLS, ToolError, check_call
 
 
 def run_turn(messages: list[Message]) -> None:
-    """Ask the model, and run the tools that it calls, until it calls none."""
+    """Ask the model and run the tools that it calls, until it calls none."""
     for _ in range(MAX_STEPS):
         with show_state(f"asking {MODEL or NAME}"):
             answer = ask(messages)
@@ -35,7 +35,7 @@ def run_turn(messages: list[Message]) -> None:
 
 
 def run_calls(messages: list[Message], calls: list[Call]) -> None:
-    """Run the calls of a response in their order, and add a message with their results."""
+    """Run the calls of a response in order, and append a message with their results."""
     results: list[CallResult] = []
     messages.append(Message("tool", results=results))
     try:
@@ -43,18 +43,18 @@ def run_calls(messages: list[Message], calls: list[Call]) -> None:
             results.append(run_call(call))
     finally:
         # After Ctrl+C: an API refuses a conversation with a call that has no result.
-        for call in calls[len(results) :]:
+        for call in calls[len(results) :]:  # the calls that have not ended
             results.append(CallResult(call, "The user stopped this call.", failed=True))
 
 
 def run_call(call: Call) -> CallResult:
-    """Run one call, if it makes sense and the user does not refuse it."""
+    """Run a call, and return its result. An invalid or refused call fails."""
     mistake = call.mistake or check_call(call.name, call.arguments)
     if mistake:
         say(f"[{call.name} failed: {mistake}]")
         return CallResult(call, mistake, failed=True)
-    about = str(next(iter(call.arguments.values()), "")).partition("\n")[0]
-    say(f"[{call.name} {about[:100]}]")
+    first_line = str(next(iter(call.arguments.values()), "")).partition("\n")[0]
+    say(f"[{call.name} {first_line[:100]}]")
     if call.name in CONFIRM and not confirm(call):
         return CallResult(call, "The user refused this call.", failed=True)
     try:
@@ -65,7 +65,7 @@ def run_call(call: Call) -> CallResult:
 
 
 def confirm(call: Call) -> bool:
-    """Show a call in full, and ask whether it may run."""
+    """Show a call in full, and return whether the user lets it run."""
     for key, value in call.arguments.items():
         say(f"  {key}: {value}")
     try:
@@ -75,7 +75,7 @@ def confirm(call: Call) -> bool:
 
 
 def respond(messages: list[Message], text: str) -> int:
-    """Answer a message of the user. The exit code is 0 if there was an answer."""
+    """Answer a message of the user. Return 0, or the exit code for an error."""
     messages.append(Message("user", text))
     try:
         run_turn(messages)
@@ -89,7 +89,7 @@ def respond(messages: list[Message], text: str) -> int:
 
 
 def converse() -> None:
-    """Read messages from the terminal until the user has had enough."""
+    """Read messages of the user and answer them, until `exit` or Ctrl+D."""
     say(f"{NAME} works in {Path.cwd()}.")
     say("Ctrl+C stops a response; `clear` starts again; `exit` or Ctrl+D ends.")
     messages: list[Message] = []
@@ -108,7 +108,7 @@ def converse() -> None:
 
 
 def main() -> int:
-    """Do one task and end, or converse if none is given."""
+    """Do the task of the command line, or converse without one. Return the exit code."""
     parser = argparse.ArgumentParser(prog=NAME)
     parser.add_argument(
         "task", nargs="*", help="what to do; without one, a conversation"

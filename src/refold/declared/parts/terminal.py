@@ -1,6 +1,7 @@
-"""What a generated program prints.
+"""Prints the text of a generated program, and shows what it is doing.
 
-`show_state` is the display mode `plain`, `show_state_in_one_line` the display mode `status`.
+`show_state` is the display mode `plain`, `show_state_in_one_line` the display mode
+`status`.
 """
 
 import curses
@@ -20,14 +21,14 @@ def say(text: str) -> None:
 
 @contextmanager
 def show_state(state: str) -> Generator[None, None, None]:
-    """Print the state. A line of its own works in every terminal, pipe and log."""
+    """Print the state on its own line, which works in every terminal, pipe and log."""
     say(f"[{state} ...]")
     yield
 
 
 @contextmanager
 def show_state_in_one_line(state: str) -> Generator[None, None, None]:
-    """Show the state, and for how long, in a line that disappears afterwards."""
+    """Show the state and its seconds during the block, in a line that then disappears."""
     line_start, erase_line = terminal_codes()
     if not erase_line:
         say(f"[{state} ...]")
@@ -35,14 +36,14 @@ def show_state_in_one_line(state: str) -> Generator[None, None, None]:
         return
     over, began = threading.Event(), time.monotonic()
 
-    def count() -> None:
+    def show_seconds() -> None:
         while True:
             seconds = int(time.monotonic() - began)
             print(f"{line_start}{erase_line}[{state} {seconds} s]", end="", flush=True)
             if over.wait(1):
                 return
 
-    counter = threading.Thread(target=count)
+    counter = threading.Thread(target=show_seconds)
     counter.start()
     try:
         yield
@@ -53,7 +54,7 @@ def show_state_in_one_line(state: str) -> Generator[None, None, None]:
 
 
 def terminal_codes() -> tuple[str, str]:
-    """The codes that move to the start of the line and erase it; "" if the terminal has none."""
+    """Return the codes that move to the line's start and erase it, or two times ""."""
     # From terminfo: fixed escape sequences do not work in every terminal.
     if not sys.stdout.isatty():
         return "", ""

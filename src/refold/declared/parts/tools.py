@@ -18,11 +18,11 @@ LONGEST_OUTPUT = 30_000  # characters
 
 
 class ToolError(Exception):
-    """A call failed. The text tells the model why, and what to do."""
+    """Raised if a call fails. The text tells the model the reason, and what to do."""
 
 
 def tool(function: Callable[..., str]) -> Callable[..., str]:
-    """Offer a function to the model: its docstring and its parameters describe it."""
+    """Offer a function to the model, which reads its docstring and its parameters."""
     TOOLS[function.__name__] = function
     return function
 
@@ -60,7 +60,7 @@ def write_file(path: str, content: str) -> str:
         file.parent.mkdir(parents=True, exist_ok=True)
         save(file, content)
         return f"Created {name}, {size}."
-    before = last_seen(file, name)
+    before = text_as_seen(file, name)
     if content == before:
         return f"{name} has this content already; nothing was written."
     save(file, content)
@@ -71,7 +71,7 @@ def write_file(path: str, content: str) -> str:
 def edit_file(path: str, old: str, new: str, all: bool = False) -> str:
     """Replace text in a file that was read before. The old text must occur once."""
     file, name = in_workspace(path)
-    before = last_seen(file, name)
+    before = text_as_seen(file, name)
     if "\r\n" in before:  # the model reads and writes plain line ends
         old, new = old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
     if not old or old == new:
@@ -117,7 +117,7 @@ def bash(command: str, timeout: int = 60) -> str:
 
 
 def without_keys() -> dict[str, str]:
-    """The environment for commands of a model, which must not read a key and pass it on."""
+    """Return the environment without keys and passwords, for commands of the model."""
     secret = re.compile("KEY|TOKEN|SECRET|PASSWORD", re.IGNORECASE)
     return {
         name: value for name, value in os.environ.items() if not secret.search(name)
@@ -125,7 +125,10 @@ def without_keys() -> dict[str, str]:
 
 
 def in_workspace(path: str) -> tuple[Path, str]:
-    """The file that a model names, and its name in the working directory."""
+    """Return the path of a file that the model names, absolute and as shown.
+
+    Raises `ToolError` for a path outside of the working directory.
+    """
     workspace = Path.cwd().resolve()
     file = (workspace / path).resolve()
     if not file.is_relative_to(workspace):
@@ -133,8 +136,11 @@ def in_workspace(path: str) -> tuple[Path, str]:
     return file, str(file.relative_to(workspace))
 
 
-def last_seen(file: Path, name: str) -> str:
-    """The text of a file, if it is still as the model has seen it."""
+def text_as_seen(file: Path, name: str) -> str:
+    """Return the text of a file.
+
+    Raises `ToolError` if it differs from what the model has read.
+    """
     if not file.exists():
         raise ToolError(f"There is no file {name}: write_file makes one.")
     if file not in SEEN:
@@ -146,22 +152,22 @@ def last_seen(file: Path, name: str) -> str:
 
 
 def save(file: Path, text: str) -> None:
-    """Write a file, and remember its text as seen: the model knows what it wrote."""
+    """Write a file, and record that the model knows its text."""
     file.write_bytes(text.encode())
     SEEN[file] = text
 
 
 def count_changes(before: str, after: str) -> str:
-    """The numbers of added and removed lines, such as +2 -1."""
+    """Return the number of added and removed lines, like +2 -1."""
     old, new = before.splitlines(), after.splitlines()
-    rows = list(difflib.unified_diff(old, new, n=0))[2:]
+    rows = list(difflib.unified_diff(old, new, n=0))[2:]  # without the names of files
     added = sum(row.startswith("+") for row in rows)
     removed = sum(row.startswith("-") for row in rows)
     return f"+{added:,} -{removed:,}"
 
 
 def shorten(text: str) -> str:
-    """Long output without its middle: errors are at one of its ends."""
+    """Cut the middle out of a long output: errors are at the beginning or the end."""
     if len(text) <= LONGEST_OUTPUT:
         return text
     half = LONGEST_OUTPUT // 2
@@ -170,7 +176,7 @@ def shorten(text: str) -> str:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """End a program and all that it has started."""
+    """Kill a program and all processes that it has started."""
     with contextlib.suppress(ProcessLookupError):  # nothing of it is left
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
@@ -180,7 +186,7 @@ KINDS = {str: "string", int: "integer", bool: "boolean"}
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The parameters of a tool as JSON schema, from the signature of its function."""
+    """Return a tool's parameters as a JSON schema, from its function's signature."""
     parameters = inspect.signature(TOOLS[name]).parameters.values()
     return {
         "type": "object",
@@ -191,7 +197,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def check_call(name: str, arguments: dict[str, Any]) -> str:
-    """The error in a call; "" if it can be run."""
+    """Return what is wrong with a call; "" if it can be run."""
     if name not in TOOLS:
         return f"There is no tool {name!r}; there are {', '.join(TOOLS)}."
     parameters = inspect.signature(TOOLS[name]).parameters

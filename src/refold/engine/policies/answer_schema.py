@@ -1,10 +1,8 @@
 """Validates the final answer against a JSON Schema before the turn ends.
 
-Providers are asked to enforce the schema, but not every one can. An answer that does not
-match is returned to the model with the problem.
-
-Providers promise different things for each model, tool set and part of JSON Schema, and
-several accept the field and ignore it. A script needs one promise: if a turn ends as
+An answer that does not match is returned to the model with the problem. Providers are asked to
+enforce the schema, but what they enforce differs by model, tool set and part of JSON Schema,
+and several accept the schema and ignore it. A script needs one guarantee: if a turn ends as
 `answered`, the answer matches.
 """
 
@@ -21,19 +19,27 @@ SCHEMA_MISMATCH = (
 )
 
 
-def require_schema(schema: Raw, times: int = 3) -> Policy:
-    """Ask for a valid answer up to `times` times. Raises `ValueError` for a bad schema."""
-    known = Schema(schema)
+def require_schema(schema: Raw, max_corrections: int = 3) -> Policy:
+    """Return a policy that asks for a valid answer up to `max_corrections` times.
+
+    Raises `ValueError` for a bad schema.
+    """
+    validator = Schema(schema)
 
     def shape(view: View) -> EndTurn | Reject | None:
+        """Return a rejection of a final answer that does not match or, after too many, the end
+        of the turn; otherwise None.
+        """
         turn = view.turn
         if turn.stopped or turn.failed is not None or not _is_final_answer(view):
             return None
-        problem = known.problem(turn.answer)
+        problem = validator.problem(turn.answer)
         if not problem:
             return None
-        if turn.rejected >= times:
-            reason = f"the answer did not match the schema after {times} corrections"
+        if turn.rejected >= max_corrections:
+            reason = (
+                f"the answer did not match the schema after {max_corrections} corrections"
+            )
             return EndTurn("failed", f"{reason}: {problem}")
         return Reject((SCHEMA_MISMATCH.format(problem=problem),))
 
@@ -41,7 +47,7 @@ def require_schema(schema: Raw, times: int = 3) -> Policy:
 
 
 def _is_final_answer(view: View) -> bool:
-    """Whether there is an answer that would end the turn."""
+    """Whether the newest response is one that would end the turn."""
     last = view.turn.last_answer
     if view.conversation.calls or last is None:
         return False

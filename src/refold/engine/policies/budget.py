@@ -1,7 +1,7 @@
 """Ends a turn when its budget is used up, and warns the model before that.
 
-A subagent's budget is a grant: before it is used up, more is requested, as long as there is
-any.
+A subagent's budget is a grant from its parent's budget. Before the grant is used up, a larger
+one is requested, until that is refused.
 """
 
 from collections.abc import Sequence
@@ -19,28 +19,29 @@ from refold.engine.decide import EndTurn, Note, Policy, RequestBudget
 from refold.journal.state.fold import View, budget_of, budget_used
 from refold.values.usage import Budget, Usage
 
-_WARNING_SHARES = (0.5, 0.25, 0.1)  # of it are left
+_WARNING_SHARES = (0.5, 0.25, 0.1)  # shares of the budget that are left
 BUDGET_LEFT = (
     "<reminder>About {left:.0%} of what this turn may use up is left{much}. Do what matters "
     "most first, and leave the rest in a state that is easy to continue from.</reminder>"
 )
 
 
-def end_over_budget(settled: Budget, price: Price | None = None) -> Policy:
-    """End a turn whose budget is used up. `settled` is the default budget of a session.
+def end_over_budget(default: Budget, price: Price | None = None) -> Policy:
+    """Return a policy that ends a turn whose budget is used up.
 
-    `price` gives prices, for a child: its turn ends only once no more is granted.
+    `default` is the default budget of a session. `price` is passed only for a child: its turn
+    ends once its grant is final and too small for the next call.
     """
 
     def budget(view: View) -> EndTurn | None:
-        turn, own = view.turn, budget_of(view, settled)
+        """Return the end of the turn if its budget is used up; otherwise None."""
+        turn, own = view.turn, budget_of(view, default)
         repeats = turn.open_request is not None and not turn.dropped_in_a_row
         if view.conversation.calls or repeats:
             return None
         if view.conversation.undelivered and not turn.steps:
-            return (
-                None  # ending the turn here would start another one for the queued message
-            )
+            # If this turn ended now, a new turn would start for the queued message.
+            return None
         if price is not None:
             need = estimate_next_step(view, price)
             over = (
@@ -54,20 +55,23 @@ def end_over_budget(settled: Budget, price: Price | None = None) -> Policy:
     return budget
 
 
-def enforceable(settled: Budget, price: Price, fallbacks: Sequence[str] = ()) -> Policy:
-    """Ends a turn before a model is called whose price is not known, if only dollars are limited.
+def enforceable(default: Budget, price: Price, fallbacks: Sequence[str] = ()) -> Policy:
+    """Return a policy that ends a turn before a model without a known price is called.
 
-    `fallbacks` are the models that may answer instead.
+    It ends the turn only if dollars are limited and tokens are not. `fallbacks` are the models
+    that may answer instead.
     """
 
     def enforceable_budget(view: View) -> EndTurn | None:
+        """Return the end of the turn if the budget needs a price that a model lacks; or
+        None.
+        """
         if view.conversation.calls or view.turn.open_request is not None:
             return None
         if view.conversation.undelivered and not view.turn.steps:
-            return (
-                None  # ending the turn here would start another one for the queued message
-            )
-        own = budget_of(view, settled)
+            # If this turn ended now, a new turn would start for the queued message.
+            return None
+        own = budget_of(view, default)
         models = (view.conversation.system_prompt.model, *fallbacks)
         reasons = (
             why_unenforceable(model, price(model, Usage(1)), own)
@@ -80,39 +84,47 @@ def enforceable(settled: Budget, price: Price, fallbacks: Sequence[str] = ()) ->
     return enforceable_budget
 
 
-def draw_on_grant(settled: Budget, price: Price) -> Policy:
-    """For a child: request a larger grant if the next call does not fit into this one."""
+def draw_on_grant(default: Budget, price: Price) -> Policy:
+    """Return a policy for a child that requests a larger grant if the next call does not
+    fit.
+    """
 
     def budget_lent(view: View) -> RequestBudget | None:
+        """Return a request for a larger grant if the next call needs one; otherwise None."""
         if view.conversation.calls or view.rights.final_budget:
             return None
-        need, own = estimate_next_step(view, price), budget_of(view, settled)
+        need, own = estimate_next_step(view, price), budget_of(view, default)
         return RequestBudget() if shortfall(budget_used(view), own, need) else None
 
     return budget_lent
 
 
-def warn_of_budget(settled: Budget, *, lent: bool = False) -> tuple[Policy, ...]:
-    """Warn at each mark of the remaining budget, once, until a lower mark is reached.
+def warn_of_budget(default: Budget, *, has_grant: bool = False) -> tuple[Policy, ...]:
+    """Return a policy for each mark of the remaining budget.
+
+    Each warns the model once, while the remaining share is below its mark and above the next
+    lower mark.
 
     For a subagent the marks refer to the budget behind its grant, because the grant itself
     grows.
     """
     return tuple(
-        _warn_below(mark, floor, settled, lent=lent)
+        _warn_below(mark, floor, default, has_grant=has_grant)
         for mark, floor in zip(_WARNING_SHARES, (*_WARNING_SHARES[1:], 0.0), strict=True)
     )
 
 
-def _warn_below(mark: float, floor: float, settled: Budget, *, lent: bool) -> Policy:
+def _warn_below(mark: float, floor: float, default: Budget, *, has_grant: bool) -> Policy:
+    """Return a policy that warns once, while the share left is in (`floor`, `mark`]."""
     name = f"budget_{mark:.0%}"
 
     def policy(view: View) -> Note | None:
+        """Return a warning if the share left is in the range, once a turn; otherwise None."""
         turn = view.turn
         if not turn.steps or name in turn.noted_by:
             return None
-        left = remainder(view, budget_of(view, settled))
-        if lent:
+        left = remainder(view, budget_of(view, default))
+        if has_grant:
             left = Remainder(view.rights.share_left)
         if not floor < left.share <= mark:
             return None

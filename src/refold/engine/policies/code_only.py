@@ -1,6 +1,6 @@
-"""For agents that act by code: the first response without code does not end a task.
+"""Asks an agent that acts by code once more, if its response contains no code.
 
-The second one is the answer (`conversation`).
+The second response without code is the answer (`conversation`).
 """
 
 from refold.engine.decide import Reject
@@ -15,10 +15,10 @@ NO_CODE = (
 
 
 def code_or_final(view: View) -> Reject | None:
-    """Remind the model once in a turn."""
+    """Reject the first response of a turn that has no code, and ask the model for code."""
     turn, last = view.turn, view.turn.last_answer
-    over = turn.stopped or turn.failed is not None or turn.final is not None
-    if over or view.conversation.calls or last is None or turn.rejected:
+    has_ended = turn.stopped or turn.failed is not None or turn.final is not None
+    if has_ended or view.conversation.calls or last is None or turn.rejected:
         return None
-    wanted = is_last_word(view) and last.stop != "refused" and not last.partial
-    return Reject((NO_CODE,)) if wanted and not last.message.calls else None
+    is_answer = is_last_word(view) and last.stop != "refused" and not last.partial
+    return Reject((NO_CODE,)) if is_answer and not last.message.calls else None

@@ -1,6 +1,6 @@
 """The basic agent: runs calls, delivers messages, calls the model, ends the turn.
 
-A turn ends with a response without calls; `is_last_word` defines this for other policies.
+A turn ends with a response without calls. `is_last_word` defines that for other policies.
 """
 
 from refold.engine.decide import Action, AskModel, Deliver, EndTurn, RunCalls
@@ -9,22 +9,26 @@ from refold.journal.state.fold import View
 
 
 def converse(view: View) -> Action | None:
+    """Return the next action; None if all open calls wait for the user."""
     conversation, turn = view.conversation, view.turn
     if conversation.calls:
         ready = any(c.result is None and c.stage != "asked" for c in conversation.calls)
-        return RunCalls() if ready else None  # the rest is a person's to answer
+        return RunCalls() if ready else None
     if turn.failed is not None:
         return EndTurn("failed", turn.failed)
-    if words := due_messages(view):
-        return Deliver(words)
+    if messages := due_messages(view):
+        return Deliver(messages)
     return _end(view) or AskModel()
 
 
 def due_messages(view: View) -> tuple[int, ...]:
-    """The messages for this step, with the commands that the user ran before sending them."""
-    waiting, first = view.conversation.undelivered, not view.turn.steps
-    due = {w.seq for w in waiting if w.said.when == "now" or first}
-    if due and not first:
+    """Return the event numbers of the messages that are delivered in this step.
+
+    Commands that the user ran before a message are delivered with it.
+    """
+    waiting, is_first_step = view.conversation.undelivered, not view.turn.steps
+    due = {w.seq for w in waiting if w.said.when == "now" or is_first_step}
+    if due and not is_first_step:
         due |= {
             w.seq for w in waiting if w.said.sender == SHELL_SENDER and w.seq < max(due)
         }
@@ -32,7 +36,7 @@ def due_messages(view: View) -> tuple[int, ...]:
 
 
 def _end(view: View) -> EndTurn | None:
-    """An answer without calls ends the turn, unless a message came after it."""
+    """Return the end of the turn if the newest response is the answer or a refusal."""
     last = view.turn.last_answer
     if last is not None and last.stop == "refused":
         why = f": {last.refusal}" if last.refusal else ""
@@ -41,12 +45,12 @@ def _end(view: View) -> EndTurn | None:
 
 
 def final(view: View) -> EndTurn | None:
-    """End the turn with the answer by which a tool has ended the task."""
+    """Return the end of the turn if a tool has given its final answer; otherwise None."""
     return EndTurn("final") if view.turn.final is not None else None
 
 
 def is_last_word(view: View) -> bool:
-    """Whether the model gave a complete response without calls, and got no message since."""
+    """Whether the newest message is a complete response of the model without calls."""
     last, messages = view.turn.last_answer, view.conversation.messages
-    whole = last is not None and last.stop != "length"
-    return whole and bool(messages) and messages[-1].message.role == "assistant"
+    is_complete = last is not None and last.stop != "length"
+    return is_complete and bool(messages) and messages[-1].message.role == "assistant"

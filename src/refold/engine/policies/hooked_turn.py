@@ -1,9 +1,9 @@
-"""Runs the user's hooks at the points of a turn, and tells the model what they add.
+"""Runs the user's hooks at the points of a turn, and adds their text to the next request.
 
-These are the first request of a session, each message before it is delivered, and the end of
-the turn, which a hook may put off. Hooks of single calls are run by the seam
-(`engine.run_hooks`), which also performs what is proposed here. A turn that is stopped runs
-none. The limits of a turn hold for one that hooks prolong, too.
+The points are the first request of a session, each message before it is delivered, and the end
+of the turn, which a hook may postpone. The seam runs the hooks of single calls
+(`engine.run_hooks`), and also performs the actions that these policies propose. A turn that is
+stopped runs no hooks. The limits of a turn also apply if hooks prolong it.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,15 +30,23 @@ MESSAGE_REFUSED = "a hook did not let the message through: {reason}"
 def hook_policies(
     matching: "Callable[..., Sequence[Hook]]", *, child: bool
 ) -> tuple[Policy, ...]:
-    """`matching` is `world.Hooks.hooks_for`. The end of a child is `SubagentStop`."""
+    """Return the policies that run due hooks and that add their text to requests.
+
+    `matching` is `world.Hooks.hooks_for`. At the end of a turn the hooks of `Stop` run, or for
+    a `child` those of `SubagentStop`.
+    """
     end: HookEvent = "SubagentStop" if child else "Stop"
 
     def is_due(view: View, action: RunHook) -> bool:
+        """Whether a hook for this action has not run yet."""
         ran, on, about = view.hook_runs.ran, action.on, action.about
         hooks = matching(on, *action.names)
         return any((on, about, hook.key) not in ran for hook in hooks)
 
     def hooks_due(view: View) -> RunHook | Reject | EndTurn | None:
+        """Return the next due hook, or else what hooks that have run require; None if
+        nothing.
+        """
         if view.turn.stopped or view.turn.failed is not None or view.conversation.calls:
             return None
         hooks_to_run = (action for action in _due_hooks(view, end) if is_due(view, action))
@@ -48,29 +56,30 @@ def hook_policies(
 
 
 def hook_context(view: View) -> Note | None:
-    """Add the text of hooks to the next request."""
+    """Return a note with the text of hooks for the next request; None if there is no text."""
     texts = view.hook_runs.context
     return Note(HOOK_CONTEXT.format(text=escape_marks("\n".join(texts)))) if texts else None
 
 
 def _due_hooks(view: View, end: HookEvent) -> Sequence[RunHook]:
-    source, began = view.hook_runs.began
+    """Return the hook events of this step, including those whose hooks have run already."""
     if view.turn.open_request is not None:
         return ()
-    starts = [RunHook("SessionStart", began, (source,))] if began else []
-    waiting, due_now = view.conversation.undelivered, due_messages(view)
-    asked = [
-        w.seq for w in waiting if w.seq in due_now and w.said.sender in REQUEST_SENDERS
-    ]
-    submits = [RunHook("UserPromptSubmit", seq) for seq in asked]
-    return (
-        *starts,
-        *submits,
-        *([RunHook(end, _last_seq(view))] if _has_finished(view) else ()),
-    )
+    hooks = list[RunHook]()
+    source, start_seq = view.hook_runs.began
+    if start_seq:  # 0: the session has no new start
+        hooks.append(RunHook("SessionStart", start_seq, (source,)))
+    due_now = due_messages(view)
+    for message in view.conversation.undelivered:
+        if message.seq in due_now and message.said.sender in REQUEST_SENDERS:
+            hooks.append(RunHook("UserPromptSubmit", message.seq))
+    if _has_finished(view):
+        hooks.append(RunHook(end, _last_seq(view)))
+    return hooks
 
 
 def _end_or_rejection(view: View) -> Reject | EndTurn | None:
+    """Return the action that hooks which have run require; None if they require none."""
     runs = view.hook_runs
     if runs.sent_back:
         return Reject(
@@ -83,7 +92,7 @@ def _end_or_rejection(view: View) -> Reject | EndTurn | None:
 
 
 def _has_finished(view: View) -> bool:
-    """Whether the model has finished. A hook cannot postpone a refusal."""
+    """Whether hooks of the end are due: the model has finished and did not refuse to answer."""
     if due_messages(view) or view.turn.planned:
         return False
     last = view.turn.last_answer
@@ -92,5 +101,6 @@ def _has_finished(view: View) -> bool:
 
 
 def _last_seq(view: View) -> int:
+    """Return the event number of the newest message; 0 if there is none."""
     messages = view.conversation.messages
     return messages[-1].seq if messages else 0

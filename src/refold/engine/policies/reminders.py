@@ -1,8 +1,7 @@
 """Reminds the model of todos, changed files, ended background commands, and its directory.
 
-Reminders are tagged, so that the model does not take them for a message of the user. Those
-about plan mode are in `plan_mode`, those about the end of a turn with the policy that ends
-it.
+Reminders are tagged, so that the model does not take them for a message of the user.
+`plan_mode` has those about plan mode; each policy that ends a turn has its own.
 """
 
 import os
@@ -36,16 +35,20 @@ FOLDER_INSTRUCTIONS = (
     "<reminder>Instructions of this project for files in {folder} (from {file}). There they count "
     "before those of the folders above:\n{text}</reminder>"
 )
-_MAX_LISTED_ITEMS = 20  # todos, files or commands
+_MAX_LISTED_ITEMS = 20  # todos, files or commands in one reminder
 _MAX_TAIL_CHARS = 400  # of the output of an ended command
 
 
 def reminder_policies(every: int = 10) -> tuple[Policy, ...]:
-    """All reminders; todos are repeated after `every` answers that did not change them."""
+    """Return the policies for all reminders.
+
+    The todos are repeated after `every` responses that did not change them.
+    """
 
     def open_todos(view: View) -> Note | None:
-        begins = not view.turn.steps and TODOS_POLICY not in view.turn.noted_by
-        if not (begins or view.reminders.answers_since_todos >= every):
+        """Return a note with the open todos, at the first step or if they are old; or None."""
+        is_first_step = not view.turn.steps and TODOS_POLICY not in view.turn.noted_by
+        if not (is_first_step or view.reminders.answers_since_todos >= every):
             return None
         lines = [
             f"- [{t.status}] {_escape(t.subject)}"
@@ -64,6 +67,7 @@ def other_place(view: View) -> Note | None:
 
 
 def changed_files(view: View) -> Note | None:
+    """Return a note that lists the files that others changed; None if there are none."""
     edits = view.reminders.external_edits
     if not edits:
         return None
@@ -75,7 +79,10 @@ def changed_files(view: View) -> Note | None:
 
 
 def nested_instructions(view: View) -> Note | None:
-    """Show instructions of folders. Always on: a setting decides whether any are found."""
+    """Return a note with the newly found instructions of folders; None if there are none.
+
+    The policy is always on: a setting decides whether instructions are searched for.
+    """
     directory = view.session.directory
     notes = [
         FOLDER_INSTRUCTIONS.format(
@@ -84,13 +91,16 @@ def nested_instructions(view: View) -> Note | None:
             text=item.text,
         )
         for item in view.reminders.instructions
-        if not item.told
+        if not item.request_seq  # 0: no request contained them yet
     ]
     return Note("\n".join(notes)) if notes else None
 
 
 def ended_commands(view: View) -> Note | None:
-    """Report ended commands. Always on, because the model was promised a report."""
+    """Return a note about background commands that have ended; None if there are none.
+
+    The policy is always on, because the model was promised a report.
+    """
     if not view.background.untold:
         return None
     lines = [f"- {_end_line(command)}" for command in view.background.news]
@@ -98,24 +108,32 @@ def ended_commands(view: View) -> Note | None:
 
 
 def place_rebuilt(view: View) -> Note | None:
-    """Report lost files. Always on: the model would rely on them."""
-    news = view.reminders.rebuilt
-    if news is None:
+    """Return a note about files that were lost with a place; None if there is no news.
+
+    The policy is always on, because the model would rely on the files.
+    """
+    rebuilt = view.reminders.rebuilt
+    if rebuilt is None:
         return None
-    files = (
-        "Its files are those of the newest checkpoint that was stored elsewhere."
-        if news.restored
-        else "It has other files than the lost one had."
-    )
+    files = "It has other files than the lost one had."
+    if rebuilt.restored:
+        files = "Its files are those of the newest checkpoint that was stored elsewhere."
+    elif rebuilt.checkpoint and not (rebuilt.problem or rebuilt.place):
+        files = "It is a place that this session had before, with the files of then."
     lost = ""
-    if news.lost or news.calls:
-        names = [_escape(relative_name(path, view.session.directory)) for path in news.lost]
+    if rebuilt.lost or rebuilt.calls:
+        names = [
+            _escape(relative_name(path, view.session.directory)) for path in rebuilt.lost
+        ]
         lines = _join_lines([f"- {name}" for name in names] or ["- unknown files"])
-        lost = f" {news.calls} calls came after it; these changes may be lost:\n{lines}\n"
+        lost = (
+            f" {rebuilt.calls} calls came after it; these changes may be lost:\n{lines}\n"
+        )
     return Note(PLACE_REBUILT.format(files=files, lost=lost))
 
 
 def _end_line(command: BackgroundCommand) -> str:
+    """Return a line that says how a background command ended, and what it printed last."""
     end = command.end
     assert end is not None  # `news` has only ended commands
     summary = f"{command.name} ({_escape(command.started.command)[:_MAX_TAIL_CHARS]}): {end_text(end)}"
@@ -124,12 +142,13 @@ def _end_line(command: BackgroundCommand) -> str:
 
 
 def _join_lines(lines: list[str]) -> str:
-    left = len(lines) - _MAX_LISTED_ITEMS
-    return "\n".join(
-        lines[:_MAX_LISTED_ITEMS] + ([f"- … and {left} more"] if left > 0 else [])
-    )
+    """Join the lines; if they are too many, a note replaces the rest."""
+    unlisted = len(lines) - _MAX_LISTED_ITEMS
+    if unlisted > 0:
+        lines = [*lines[:_MAX_LISTED_ITEMS], f"- … and {unlisted} more"]
+    return "\n".join(lines)
 
 
 def _escape(text: str) -> str:
-    """`text` on one line, with tags escaped so that it cannot end the reminder."""
+    """Return `text` on one line, with tags escaped so that it cannot end the reminder."""
     return escape_marks(" ".join(text.split()))

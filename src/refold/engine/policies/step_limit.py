@@ -1,7 +1,7 @@
 """Limits the model responses of one turn: a warning, a last summary, the end.
 
-The warning and the summary can each be switched off. `going_on` lets the user type
-"continue" without a message.
+The warning and the summary can each be switched off. `going_on` adds a note to a turn that the
+user continues without a message.
 
 `/iterations` sets the limit by an event (`StepLimitSet`), from the running turn on. A field
 in memory would be lost in a crash, and unknown to a replay.
@@ -24,21 +24,27 @@ GO_ON = "<reminder>Continue where you stopped.</reminder>"
 
 
 def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
-    """End a turn after `steps` responses, 0 for no limit; warn the model `warn` before.
-
-    With `summary`, one more response, without calls, sums up the turn. A limit that the
-    user set for the session replaces `steps`.
+    """Return a policy that ends a turn after `steps` responses (0: no limit).
+    It warns the model `warn` responses before the end. If `summary`, one more response, without
+    calls, sums up the turn. A limit that the user set for the session replaces `steps`.
     """
 
     def step_limit(view: View) -> EndTurn | Note | None:
+        """Return the end of the turn at the limit, or a note shortly before it;
+        otherwise None.
+        """
         turn = view.turn
         allowed = view.rights.steps or steps
         if not allowed:
             return None
         left = allowed - turn.steps
-        # A call where tools are off counts as an empty answer.
-        silent = left == 0 and turn.failed == EMPTY_RESPONSE
-        if left < 0 or silent or (left == 0 and not summary and _will_continue(view)):
+        is_over = left < 0
+        if left == 0:
+            # The model answered the request for a summary with a call, which counts as
+            # empty because tools are off.
+            has_no_summary = turn.failed == EMPTY_RESPONSE
+            is_over = has_no_summary or (not summary and _will_continue(view))
+        if is_over:
             were = "response was" if allowed == 1 else "responses were"
             return EndTurn(
                 "step_limit", f"{allowed} {were} allowed; continue the session for more"
@@ -53,12 +59,14 @@ def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
 
 
 def _will_continue(view: View) -> bool:
-    """Whether the turn would continue after the newest answer."""
-    steered = any(words.said.when == "now" for words in view.conversation.undelivered)
-    return steered or not is_last_word(view)
+    """Whether the turn would continue after the newest response."""
+    is_steered = any(m.said.when == "now" for m in view.conversation.undelivered)
+    return is_steered or not is_last_word(view)
 
 
 def going_on(view: View) -> Note | None:
-    """Tell the model to continue: a continued turn begins without a message of the user."""
+    """Return a note that asks the model to continue, at the first step of a turn that began
+    without a message of the user; otherwise None.
+    """
     turn = view.turn
     return Note(GO_ON) if turn.why == "continue" and not turn.steps else None

@@ -1,15 +1,16 @@
-"""Warns a model that repeats itself, and then ends the turn; also if every call is refused.
+"""Warns a model that repeats itself, and then ends its turn. Also ends a turn in which every
+call is refused.
 
-Four rules, each with a setting of its own: the same call again, a cycle of a few calls,
-the same error, searches without reading what they find. The first three compare calls with
-their results: a build that is polled changes its output, a model that goes in circles does
-not. Calls that wait are ignored; the budget bounds them anyway.
+Four rules, each with a setting, detect the same call again, a cycle of a few calls, the
+same error, and searches whose results are not read. The first three compare calls together
+with their results: if a model polls a build, the output changes, but if it goes in circles,
+the output is the same. Calls that wait are ignored; the budget bounds them anyway.
 """
 
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import islice, pairwise, takewhile
+from itertools import islice, takewhile
 
 from refold.engine.decide import EndTurn, Note, Policy
 from refold.journal.state.fold import View
@@ -36,9 +37,11 @@ REPEATED_SEARCHES = (
     "find.</reminder>"
 )
 
-NEUTRAL_TOOLS = frozenset(("think",))  # changes nothing, so it makes no difference
-LONG_CALL_SECONDS = 5.0  # a successful call of this length may be waiting
+# A call that has no effect is neither progress nor repetition.
+NEUTRAL_TOOLS = frozenset(("think",))
+LONG_CALL_SECONDS = 5.0  # a successful call of this length may be one that waits
 
+# Commands that wait: `sleep 5`, `tail -f log`, `gh run view --watch`, `rollout status`.
 _WAIT_PATTERN = (
     r"(?:^|[\s;&|(])(?:sleep|wait|watch|inotifywait)(?=[\s;)]|$)"
     r"|\btail\s+(?:-\S+\s+|\d+\s+)*(?:-[a-zA-Z0-9]*[fF]|--follow)"
@@ -54,7 +57,7 @@ def not_stuck(
     repeated_errors: int = 4,
     repeated_searches: int = 3,
 ) -> tuple[Policy, ...]:
-    """The rules that are on; 0 switches a rule off."""
+    """Return the policies for the rules that are on; the value 0 switches a rule off."""
     rules = (
         (repeated_calls, not_repeating(repeated_calls)),
         (alternating_calls, not_alternating(alternating_calls)),
@@ -65,45 +68,51 @@ def not_stuck(
 
 
 def not_repeating(times: int) -> Policy:
-    """Warn the model after `times` equal answers, and end the turn at the next."""
+    """Return a policy that warns after `times` equal responses, and ends the turn at the next
+    one.
+    """
 
     def repeated_calls(view: View) -> EndTurn | Note | None:
+        """Return a warning of equal responses, or after more the end of the turn; or None."""
         equal_answers = _count_alike(view)
         if equal_answers < times:
             return None
-        names = _tool_names(next(_newest_groups(view)))
-        if equal_answers > times and not any(
-            map(_is_long, next(_newest_groups(view)).calls)
-        ):
+        newest = next(_recent_groups(view))
+        names = _tool_names(newest)
+        if equal_answers > times and not any(map(_is_long, newest.calls)):
             reason = "with the same arguments and the same result"
             return EndTurn("stuck", f"{names} was called {equal_answers} times {reason}")
-        return (
-            Note(REPEATED_CALLS.format(names=names, times=equal_answers))
-            if equal_answers == times
-            else None
-        )
+        if equal_answers == times:
+            return Note(REPEATED_CALLS.format(names=names, times=equal_answers))
+        return None
 
     return repeated_calls
 
 
 def not_alternating(rounds: int) -> Policy:
-    """Warn the model after `rounds` cycles of a few answers; end the turn at the next."""
-    rounds = max(rounds, 2)  # one round is not a cycle
+    """Return a policy that detects equal cycles of a few responses.
+
+    It warns the model after `rounds` cycles, and ends the turn if the next response continues
+    the cycle.
+    """
+    rounds = max(rounds, 2)  # one round is not a repetition
 
     def alternating_calls(view: View) -> EndTurn | Note | None:
-        last = [
-            answer.key for answer in islice(_newest_groups(view), _MAX_CYCLE_ANSWERS + 1)
-        ]
+        """Return a warning of a repeated cycle, or after more the end of the turn; or None."""
+        last = [group.key for group in islice(_recent_groups(view), _MAX_CYCLE_ANSWERS + 1)]
         if not last or last[0] not in last[2:]:
             return None  # the usual case: no cycle
-        answers = tuple(islice(_newest_groups(view), _MAX_CYCLE_ANSWERS * rounds + 1))
-        keys = [answer.key for answer in takewhile(_has_no_waiting_call, answers)]
+        groups = tuple(islice(_recent_groups(view), _MAX_CYCLE_ANSWERS * rounds + 1))
+        keys = [
+            group.key
+            for group in takewhile(lambda group: not _has_waiting_call(group), groups)
+        ]
         for length in range(2, _MAX_CYCLE_ANSWERS + 1):
-            going = _count_cycling(keys, length)
-            if going < length * rounds:
+            repeated = _count_cycling(keys, length)
+            if repeated < length * rounds:
                 continue
-            names = ", ".join(_tool_names(answer) for answer in answers[length - 1 :: -1])
-            if going > length * rounds:
+            names = ", ".join(_tool_names(group) for group in groups[length - 1 :: -1])
+            if repeated > length * rounds:
                 reason = "with the same arguments and the same results"
                 return EndTurn(
                     "stuck",
@@ -116,16 +125,19 @@ def not_alternating(rounds: int) -> Policy:
 
 
 def not_failing(times: int, nudged_at: int = 0) -> Policy:
-    """End the turn at `times` equal errors in a row, and warn the model one before.
+    """Return a policy that ends the turn at `times` equal errors in a row, and warns the model
+    at the error before that.
 
-    The warning is left out if the rule for repeated calls, `nudged_at`, gives it.
+    The warning is left out if the rule for repeated calls warns already, which it does after
+    `nudged_at` equal responses (0: never).
     """
 
     def repeated_errors(view: View) -> EndTurn | Note | None:
+        """Return a warning of equal errors, or after more the end of the turn; or None."""
         failures = _count_same_error(view)
         if not failures or failures < times - 1:
             return None
-        names = _tool_names(next(_newest_groups(view)))
+        names = _tool_names(next(_recent_groups(view)))
         if failures >= times:
             return EndTurn("stuck", f"{names} failed {failures} times with the same error")
         warned = nudged_at and _count_alike(view) >= nudged_at
@@ -135,11 +147,14 @@ def not_failing(times: int, nudged_at: int = 0) -> Policy:
 
 
 def not_searching(times: int) -> Policy:
-    """Warn the model after `times` responses that only search; stop at twice that."""
+    """Return a policy that warns the model after `times` responses that only search, and ends
+    the turn after twice that number.
+    """
 
     def repeated_searches(view: View) -> EndTurn | Note | None:
+        """Return a warning of searches in a row, or after more the end of the turn; or None."""
         searches = takewhile(
-            lambda answer: answer.names <= _SEARCH_TOOLS, _newest_groups(view)
+            lambda group: group.names <= _SEARCH_TOOLS, _recent_groups(view)
         )
         count = sum(1 for _ in islice(searches, 2 * times))
         if count >= 2 * times:
@@ -150,61 +165,74 @@ def not_searching(times: int) -> Policy:
     return repeated_searches
 
 
-def _newest_groups(view: View) -> Iterator[CallGroup]:
-    """The responses that count, newest first. There are none if the turn has moved on."""
+def _recent_groups(view: View) -> Iterator[CallGroup]:
+    """Yield the calls of each recent response, newest first.
+
+    Calls of neutral tools are left out, unless the newest response has only such calls. Nothing is
+    yielded while calls are open, or if the newest response has no calls.
+    """
     last = view.turn.last_answer
     if view.conversation.calls or last is None or not last.message.calls:
         return
-    only_neutral: bool | None = None
-    for answer in view.recent_calls.newest_first:
-        if only_neutral is None:
-            only_neutral = answer.names <= NEUTRAL_TOOLS
-        if only_neutral or answer.names.isdisjoint(NEUTRAL_TOOLS):
-            yield answer
-        elif calls := tuple(
-            call for call in answer.calls if call.name not in NEUTRAL_TOOLS
-        ):
-            yield CallGroup(calls)
+    has_only_neutral: bool | None = None
+    for group in view.recent_calls.newest_first:
+        if has_only_neutral is None:
+            has_only_neutral = group.names <= NEUTRAL_TOOLS
+        if has_only_neutral or group.names.isdisjoint(NEUTRAL_TOOLS):
+            yield group
+        else:
+            calls = tuple(call for call in group.calls if call.name not in NEUTRAL_TOOLS)
+            if calls:
+                yield CallGroup(calls)
 
 
 def _count_alike(view: View) -> int:
-    """How many of the newest answers made the same calls with the same results."""
-    first = next(_newest_groups(view), None)
-    if first is None or not _has_no_waiting_call(first):
+    """Count the newest responses that made the same calls with the same results."""
+    first = next(_recent_groups(view), None)
+    if first is None or _has_waiting_call(first):
         return 0
     return sum(
-        1 for _ in takewhile(lambda answer: answer.key == first.key, _newest_groups(view))
+        1 for _ in takewhile(lambda group: group.key == first.key, _recent_groups(view))
     )
 
 
 def _count_cycling(keys: list[frozenset[tuple[str, str, str]]], length: int) -> int:
-    """How many of the newest answers repeat a cycle of `length` answers; 0 if none do."""
-    if len(keys) < length or all(one == other for one, other in pairwise(keys[:length])):
+    """Count the newest responses that repeat a cycle of `length` responses; 0 if there is none.
+
+    `keys` stand for the responses, newest first: equal keys are equal calls and results.
+    """
+    if len(keys) < length:
+        return 0
+    if len(set(keys[:length])) == 1:  # equal responses are counted by another rule
         return 0
     pairs = zip(keys, keys[length:], strict=False)
     return length + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _count_same_error(view: View) -> int:
-    errors = _errors(next(_newest_groups(view), None))
+    """Count the newest responses whose calls all failed, with the same errors."""
+    errors = _errors(next(_recent_groups(view), None))
     if not errors:
         return 0
-    return sum(1 for _ in takewhile(lambda a: _errors(a) == errors, _newest_groups(view)))
+    return sum(1 for _ in takewhile(lambda a: _errors(a) == errors, _recent_groups(view)))
 
 
-def _errors(answer: CallGroup | None) -> frozenset[str]:
-    """The errors of an answer's calls; empty unless all of them failed."""
-    if answer is None or not _has_no_waiting_call(answer):
+def _errors(group: CallGroup | None) -> frozenset[str]:
+    """Return the errors of a response's calls. The set is empty if a call succeeded, or
+    only waited.
+    """
+    if group is None or _has_waiting_call(group):
         return frozenset()
-    errors = frozenset(call.error for call in answer.calls)
-    return errors if "" not in errors else frozenset()
+    errors = frozenset(call.error for call in group.calls)
+    has_success = "" in errors
+    return frozenset() if has_success else errors
 
 
-def _has_no_waiting_call(answer: CallGroup) -> bool:
-    return not any(_is_waiting_command(call.command) for call in answer.calls)
+def _has_waiting_call(group: CallGroup) -> bool:
+    return any(_is_waiting_command(call.command) for call in group.calls)
 
 
-@lru_cache(maxsize=1024)  # the same recent calls are looked at after each step
+@lru_cache(maxsize=1024)  # each step compares the same recent calls
 def _is_waiting_command(command: str) -> bool:
     return re.search(_WAIT_PATTERN, command) is not None
 
@@ -213,12 +241,14 @@ def _is_long(call: RecentCall) -> bool:
     return call.took >= LONG_CALL_SECONDS and not call.failed
 
 
-def _tool_names(answer: CallGroup) -> str:
-    return " and ".join(dict.fromkeys(call.name for call in answer.calls))
+def _tool_names(group: CallGroup) -> str:
+    return " and ".join(dict.fromkeys(call.name for call in group.calls))
 
 
 def not_refused(times: int = 3) -> Policy:
-    """End the turn after `times` answers in a row without an allowed call."""
+    """Return a policy that ends the turn after `times` responses in a row without an allowed
+    call.
+    """
 
     def refused_responses(view: View) -> EndTurn | None:
         if view.turn.refused_in_a_row < times:

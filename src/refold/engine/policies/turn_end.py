@@ -1,8 +1,8 @@
-"""What ends a turn before its answer, or keeps it open after one.
+"""Policies that end a turn without an answer, or keep it open after one.
 
-A stop by the user, subagents that still run, and a response that the output limit cut off or
-its provider paused. The end by an answer is in `conversation`, that by a limit in `step_limit`
-and `budget`.
+The causes are a stop by the user, subagents that still run, and a response that the output
+limit cut off or its provider paused. `conversation` ends a turn by an answer; `step_limit`
+and `budget` end it by a limit.
 """
 
 from refold.engine.decide import EndTurn, Note, Policy, SettleCalls, Wait
@@ -32,26 +32,30 @@ RESPONSE_PAUSED = (
 
 
 def stopping(view: View) -> SettleCalls | EndTurn | None:
+    """Return what a stop requires: first to end the open calls, and then the turn."""
     stop = view.turn.stopped
     if stop is None:
         return None
-    left = tuple(c.call.id for c in view.conversation.calls if c.result is None)
-    return SettleCalls(left, stop.reason) if left else EndTurn(stop.outcome, stop.reason)
+    open_calls = tuple(c.call.id for c in view.conversation.calls if c.result is None)
+    if open_calls:
+        return SettleCalls(open_calls, stop.reason)
+    return EndTurn(stop.outcome, stop.reason)
 
 
 def after_a_stop(view: View) -> Note | None:
-    """Tell the model, once, that its last turn was not finished."""
+    """Return a note, once after a stop, that the last turn was not finished."""
     turn = view.turn
-    stopped = turn.outcome in ("interrupted", "cancelled")
-    return Note(CUT_SHORT) if stopped and not turn.steps and turn.why == "message" else None
+    was_stopped = turn.outcome in ("interrupted", "cancelled")  # of the last turn
+    is_first_step = not turn.steps and turn.why == "message"
+    return Note(CUT_SHORT) if was_stopped and is_first_step else None
 
 
 def wait_for_children(view: View) -> Wait | None:
-    """Keep the turn open while subagents run whose results it needs.
+    """Return `Wait` while subagents run whose results the turn needs; otherwise None.
 
-    An end by an answer and a stop are delayed, other ends are not. While a question is
-    open, the turn waits for the subagents instead of pausing, because they would pause with
-    it. A stopped turn ends after them.
+    After an answer or a stop, the turn ends only when the subagents have ended; other causes
+    end it at once. While a question is open, the turn waits for the subagents instead of
+    pausing, because they would pause with it.
     """
     turn, calls = view.turn, view.conversation.calls
     if not any(child.born.background for child in view.children.running):
@@ -67,14 +71,19 @@ def wait_for_children(view: View) -> Wait | None:
 
 
 def continue_cut_response(times: int = 3, *, code: bool = False) -> Policy:
-    """Ask for the rest of a response, up to `times` in a row. With `code`, calls are text.
+    """Return a policy that asks for the rest of a response, up to `times` in a row.
 
-    The pieces stay separate messages in requests, so that prompt caches stay valid;
-    `journal.state.turn` joins them for the result of the turn. A call that was cut off is
-    dropped by the draft of the response.
+    If `code`, the model calls tools by code in its text.
+
+    The pieces are separate messages in requests, so that prompt caches stay valid;
+    `journal.state.turn` joins them for the result of the turn. The draft of the response
+    drops a call that was cut off.
     """
 
     def continuation(view: View) -> EndTurn | Note | None:
+        """Return a note that asks for the rest of a cut response or, after too many, the end
+        of the turn; otherwise None.
+        """
         turn = view.turn
         if not turn.cut_in_a_row or turn.last_answer is None:
             return None

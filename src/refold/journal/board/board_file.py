@@ -2,8 +2,9 @@
 
     <data>/projects/<name>-<hash>/tasks.jsonl
 
-`store.shared_log` locks and writes the file: of two processes that claim a task, one gets
-it. `task_graph` decides what may be changed. It blocks on the disk: call it in a thread.
+`store.shared_log` locks and writes the file, so two processes cannot claim the same task.
+`task_graph` decides which changes are allowed. Every method blocks on the disk: call it in
+a thread.
 """
 
 from collections.abc import Callable
@@ -26,7 +27,9 @@ FILE_NAME = "tasks.jsonl"
 
 
 class TaskBoard:
-    """The board in `directory`. `mask` replaces secrets in what is written."""
+    """The task board whose file is in `directory`. `mask` replaces secrets in each written
+    line.
+    """
 
     def __init__(
         self,
@@ -36,24 +39,34 @@ class TaskBoard:
     ) -> None:
         self.path = directory / FILE_NAME
         kinds: tuple[type[BoardEvent], ...] = (TaskAdded, TaskUpdated, TaskClaimed)
-        meaning = EventSchema[Board, BoardEvent]("board", kinds, Board(), fold_board)
-        self._log = SharedLog(self.path, meaning, mask, disk)
+        schema = EventSchema[Board, BoardEvent]("board", kinds, Board(), fold_board)
+        self._log = SharedLog(self.path, schema, mask, disk)
 
     def read(self) -> Board:
-        """The board as it is now. Raises `JournalError` if the file is damaged."""
+        """Return the board as its file now has it. Raises `JournalError` if the file is
+        damaged.
+        """
         return self._log.read()
 
     def add(self, task: NewTask, author: str = PERSON_NAME, key: str = "") -> BoardTask:
-        """Add a task. Raises `BadInput`."""
+        """Add a task and return it; if a call with this `key` added it before, only return it.
+
+        Raises `BadInput` if the board does not allow the task.
+        """
         event, board = self._log.change(author, lambda board: board.addition(task, key))
         return board.task(event.id if event else board.calls[key])
 
     def change(self, id_: int, change: TaskChange, author: str = PERSON_NAME) -> BoardTask:
-        """Change a task. Raises `BadInput`."""
+        """Change a task and return it. Raises `BadInput` if the board does not allow the
+        change.
+        """
         _, board = self._log.change(author, lambda board: board.update(id_, change, author))
         return board.task(id_)
 
     def claim(self, id_: int, owner: str, key: str = "") -> BoardTask:
-        """Claim a task, or with 0 the next free one. Raises `BadInput`."""
+        """Claim a task for `owner` and return it. If `id_` is 0, the next free task is claimed.
+
+        Raises `BadInput` if the task cannot be claimed, or if no task is free.
+        """
         event, board = self._log.change(owner, lambda board: board.claim(id_, owner, key))
         return board.task(event.id if event else id_ or board.calls[key])

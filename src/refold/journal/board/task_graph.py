@@ -1,10 +1,10 @@
-"""The task board as a fold of its events, and the rules of what may be done to it. Pure.
+"""The task board as a fold of its events, and the rules for changing it. Pure.
 
 Each of `addition`, `update` and `claim` returns the event of a change, or None if nothing
-would change, and raises `BadInput` with the reason if it is not allowed. A task is free if
-it is pending and all tasks that it is blocked by are done or cancelled; that is computed, so
-that completing one frees others, and reopening it blocks them again. `board_file` writes
-events, one writer at a time.
+would change, and raises `BadInput` with the reason if the change is not allowed. A task is
+free if it is pending and all tasks that block it are done or cancelled. That is computed
+from the tasks, so completing one frees others, and reopening it blocks them again.
+`board_file` writes events, one writer at a time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,13 +18,11 @@ from refold.errors import BadInput
 from refold.values.control import BoardTask, NewTask, Progress, TaskChange, TaskNotes
 from refold.values.text import clean
 
-PERSON_NAME = "person"  # may change every task
-MAX_SUBJECT_CHARS, MAX_DESCRIPTION_CHARS, MAX_OWNER_CHARS, MAX_NOTES_BYTES = (
-    200,
-    8_000,
-    200,
-    4_096,
-)  # characters, bytes of JSON
+PERSON_NAME = "person"  # this author may change every task
+MAX_SUBJECT_CHARS = 200
+MAX_DESCRIPTION_CHARS = 8_000
+MAX_OWNER_CHARS = 200
+MAX_NOTES_BYTES = 4_096  # bytes of JSON
 MAX_OPEN_TASKS = 1_000
 MAX_BLOCKERS = 100
 
@@ -42,7 +40,7 @@ class TaskAdded(Struct, frozen=True):
 
 
 class TaskUpdated(Struct, frozen=True, omit_defaults=True):
-    """The changed fields of a task. `metadata` replaces the old one."""
+    """The changed fields of a task. `metadata` is complete: it replaces earlier metadata."""
 
     id: int
     subject: str | UnsetType = UNSET
@@ -72,7 +70,7 @@ class Board(Struct, frozen=True):
 
     @property
     def tasks(self) -> tuple[BoardTask, ...]:
-        """All tasks in order, each with the tasks that it blocks and waits for."""
+        """All tasks in order, each with the tasks that it blocks and the open tasks that block it."""
         blocks: dict[int, list[int]] = {}
         for task in self.stored.values():
             for blocker in task.blocked_by:
@@ -85,12 +83,13 @@ class Board(Struct, frozen=True):
         )
 
     def task(self, id_: int) -> BoardTask:
-        """The task with this number. Raises `BadInput`."""
+        """Return the task with this number. Raises `BadInput` if there is none."""
         task = self._find(id_)
         blocks = tuple(t.id for t in self.stored.values() if id_ in t.blocked_by)
         return replace(task, blocks=blocks, waits_for=self._open_blockers(task))
 
     def addition(self, task: NewTask, key: str = "") -> TaskAdded | None:
+        """Return the event that adds a task; None if the call `key` has added it already."""
         if key and key in self.calls:
             return None
         if sum(other.open for other in self.stored.values()) >= MAX_OPEN_TASKS:
@@ -105,6 +104,7 @@ class Board(Struct, frozen=True):
         )  # fmt: skip
 
     def update(self, id_: int, change: TaskChange, author: str) -> TaskUpdated | None:
+        """Return the event that changes a task; None if nothing would change."""
         old = self._find(id_)
         if (
             old.status == "in_progress"
@@ -134,11 +134,14 @@ class Board(Struct, frozen=True):
         return _difference(old, new)
 
     def claim(self, id_: int, owner: str, key: str = "") -> TaskClaimed | None:
-        """Claim a task; with `id_` 0 the first free one, this owner's own tasks first."""
+        """Return the event by which `owner` takes a task; None if it has the task already.
+
+        If `id_` is 0, take the first free task of this owner, or else the first free task.
+        """
         if key and key in self.calls:
             return None
         if not id_:
-            return TaskClaimed(self._next_for(owner), owner, key)
+            return TaskClaimed(self._next_free_task(owner), owner, key)
         task = self._find(id_)
         if task.status == "in_progress" and task.owner == owner:
             return None
@@ -146,12 +149,14 @@ class Board(Struct, frozen=True):
         return TaskClaimed(id_, owner, key)
 
     def _find(self, id_: int) -> BoardTask:
+        """Return the task with this number. Raises `BadInput` if there is none."""
         if (task := self.stored.get(id_)) is None:
             range_text = f"it has 1 to {max(self.stored)}" if self.stored else "it has none"
             raise BadInput(f"there is no task {id_} on the board: {range_text}")
         return task
 
     def _open_blockers(self, task: BoardTask) -> tuple[int, ...]:
+        """Return the open tasks for which this one waits; none if it is not open itself."""
         if not task.open:
             return ()
         return tuple(blocker for blocker in task.blocked_by if self.stored[blocker].open)
@@ -159,7 +164,7 @@ class Board(Struct, frozen=True):
     def _with_status(
         self, task: BoardTask, status: Progress, author: str, *, owner_is_set: bool
     ) -> BoardTask:
-        """The task with this status, and the owner that the status requires."""
+        """Return the task with this status, and with the owner that the status requires."""
         match status:
             case "in_progress":
                 self._check_free(task, author)
@@ -174,6 +179,9 @@ class Board(Struct, frozen=True):
                 return replace(task, status=status)
 
     def _check_free(self, task: BoardTask, owner: str) -> None:
+        """Raise `BadInput` unless `owner` may take the task now. A person may also take
+        another's.
+        """
         if task.status != "pending":
             owner_note = f" with {task.owner}" if task.owner and task.open else ""
             raise BadInput(f"task {task.id} is {task.status.replace('_', ' ')}{owner_note}")
@@ -182,7 +190,11 @@ class Board(Struct, frozen=True):
         if waits := self._open_blockers(task):
             raise BadInput(f"task {task.id} waits for {_tasks_phrase(waits)}")
 
-    def _next_for(self, owner: str) -> int:
+    def _next_free_task(self, owner: str) -> int:
+        """Return the number of the first free task of `owner`, or else of one without an owner.
+
+        Raises `BadInput` if no task is free.
+        """
         free = [
             task
             for task in self.stored.values()
@@ -200,7 +212,10 @@ class Board(Struct, frozen=True):
         )
 
     def _blockers(self, id_: int, blocked_by: Sequence[int]) -> tuple[int, ...]:
-        """The ids without duplicates. Raises `BadInput` for an unknown task or a cycle."""
+        """Return the ids in `blocked_by` without duplicates.
+
+        Raises `BadInput` if there are too many, or for an unknown task or a cycle.
+        """
         blockers = tuple(dict.fromkeys(blocked_by))
         if len(blockers) > MAX_BLOCKERS:
             raise BadInput(f"a task is blocked by {MAX_BLOCKERS} tasks at most")
@@ -216,27 +231,29 @@ class Board(Struct, frozen=True):
         return blockers
 
     def _find_path(self, start: int, goal: int) -> Sequence[int]:
-        """The path from `start` to `goal` along `blocked_by`; empty if there is none."""
-        before: dict[int, int] = {start: 0}
-        left = [start]
-        while left:
-            task_id = left.pop()
+        """Return the path from `start` to `goal` along `blocked_by`; empty if none
+        exists.
+        """
+        predecessors: dict[int, int] = {start: 0}
+        to_visit = [start]
+        while to_visit:
+            task_id = to_visit.pop()
             if task_id == goal:
-                way = [task_id]
-                while way[-1] != start:
-                    way.append(before[way[-1]])
-                return way[::-1]
+                path = [task_id]
+                while path[-1] != start:
+                    path.append(predecessors[path[-1]])
+                return path[::-1]
             for blocker in (
                 self.stored[task_id].blocked_by if task_id in self.stored else ()
             ):
-                if blocker not in before:
-                    before[blocker] = task_id
-                    left.append(blocker)
+                if blocker not in predecessors:
+                    predecessors[blocker] = task_id
+                    to_visit.append(blocker)
         return ()
 
 
 def fold_board(board: Board, events: Iterable[BoardEvent]) -> Board:
-    """The board after these events. An event about an unknown task changes nothing."""
+    """Return `board` as changed by these events. An event about an unknown task is ignored."""
     stored, calls = dict(board.stored), dict(board.calls)
     for event in events:
         if isinstance(event, TaskAdded):
@@ -249,18 +266,20 @@ def fold_board(board: Board, events: Iterable[BoardEvent]) -> Board:
         elif isinstance(event, TaskClaimed):
             stored[event.id] = replace(task, status="in_progress", owner=event.owner)
         else:
-            stored[event.id] = replace(task, **_values(event))
+            stored[event.id] = replace(task, **_set_fields(event))
         if not isinstance(event, TaskUpdated) and event.key:
             calls[event.key] = event.id
     return Board(stored, calls)
 
 
-def _values(event: TaskUpdated) -> dict[str, object]:
+def _set_fields(event: TaskUpdated) -> dict[str, object]:
+    """Return the fields that the event changes, by name."""
     named = {field: getattr(event, field) for field in event.__struct_fields__}
     return {name: value for name, value in named.items() if value is not UNSET}
 
 
 def _difference(old: BoardTask, new: BoardTask) -> TaskUpdated | None:
+    """Return the event that changes `old` to `new`; None if they are equal."""
     fields = {
         name: getattr(new, name)
         for name in TaskUpdated.__struct_fields__
@@ -270,7 +289,7 @@ def _difference(old: BoardTask, new: BoardTask) -> TaskUpdated | None:
 
 
 def _has_status(task: BoardTask, status: Progress, author: str) -> bool:
-    """Whether the task has this status already, and if in progress, the owner `author`."""
+    """Whether the task already has this status and, if in progress, the owner `author`."""
     return task.status == status and (status != "in_progress" or task.owner == author)
 
 
@@ -295,6 +314,7 @@ def _check_text(text: str, max_chars: int, name: str) -> str:
 
 
 def _merge_notes(old: TaskNotes, new: TaskNotes) -> TaskNotes:
+    """Return the old metadata with the new. A key whose new value is None is removed."""
     notes = {
         clean(key): value for key, value in {**old, **new}.items() if value is not None
     }

@@ -1,14 +1,14 @@
 """The format of an exported session: a tar of plain files, written and read in order.
 
-    session.json                    what wrote it, and the id of the session
-    events.jsonl                    its journal, byte for byte
-    blobs/<sha256>                  what its events name, byte for byte
-    child-1/events.jsonl            each subagent, after the session that started it
+    session.json            the version of refold that wrote it, and the id of the session
+    events.jsonl            the journal of the session, byte for byte
+    blobs/<sha256>          the blobs that its events name, byte for byte
+    child-1/events.jsonl    each subagent, after the session that started it
     child-1/blobs/<sha256>
 
 The headers are ustar, 512 bytes each, without extensions, and no member is a link or a
-folder. No path is taken from the names in the file, and content is read in pieces.
-`unpack` knows what the content means and where it goes.
+folder. Names in the file are never used as paths, and content is read in pieces. `unpack`
+interprets the content and decides where it is stored.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -24,15 +24,15 @@ from refold.journal.events import codec
 from refold.journal.events.codec import Head, Line
 
 BUNDLE_FORMAT = "refold session"
-BUNDLE_VERSION = 2  # the first was one JSON document
+BUNDLE_VERSION = 2  # version 1 was one JSON document
 
 PIECE_BYTES = 1 << 20  # of content, read at once
 _HEADER_NAME = "session.json"
 _MAX_HEADER_BYTES = 64_000
 _BLOCK_BYTES = 512
 _END_BLOCKS = bytes(2 * _BLOCK_BYTES)
-_MODIFICATION_TIME = 315_532_800  # 1980, always: equal sessions give equal bytes
-_WAS_JSON = b'{"format":"refold session"'
+_MODIFICATION_TIME = 315_532_800  # always 1980, so that equal sessions give equal bytes
+_JSON_FORMAT_START = b'{"format":"refold session"'
 
 
 class Header(Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,7 +45,7 @@ class Header(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def header_member(id_: str) -> Iterator[bytes]:
-    """The first member, which identifies the format and the session."""
+    """Yield the bytes of the first member, which identifies the format and the session."""
     header = (
         msgspec.json.encode(Header(BUNDLE_FORMAT, BUNDLE_VERSION, __version__, id_)) + b"\n"
     )
@@ -53,24 +53,27 @@ def header_member(id_: str) -> Iterator[bytes]:
 
 
 def member(name: str, size: int, content: Iterable[bytes]) -> Iterator[bytes]:
-    """One member. Raises `OSError` if `content` is too short, `BadInput` for a bad size."""
+    """Yield the bytes of one member of the tar.
+
+    Raises `OSError` if `content` does not have `size` bytes, and `BadInput` for a bad size.
+    """
     info = TarInfo(name)
     info.size, info.mode, info.mtime = size, 0o600, _MODIFICATION_TIME
     try:
         yield info.tobuf(USTAR_FORMAT)
     except ValueError as error:
         raise BadInput(f"{name} cannot be exported, {size:,} bytes: {error}") from error
-    left = size
+    bytes_left = size
     for piece in content:
-        left -= len(piece)
+        bytes_left -= len(piece)
         yield piece
-    if left:
+    if bytes_left:
         raise OSError(f"{name} was changed meanwhile")
-    yield bytes(-size % _BLOCK_BYTES)
+    yield bytes(-size % _BLOCK_BYTES)  # zeros up to a whole block
 
 
 def end_of_archive() -> bytes:
-    """The end of the tar, by which a truncated file is noticed."""
+    """Return the end of the tar. A truncated file lacks it."""
     return _END_BLOCKS
 
 
@@ -79,12 +82,12 @@ class ArchiveReader:
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self._file, self._name = file, name
-        self._member, self._left = "", 0
+        self._member, self._bytes_left = "", 0
         self._members = self._read_members()
 
     def header(self) -> Header:
-        """Read the header. Raises `BadInput` for another format or version."""
-        if next(self._members, "") != _HEADER_NAME or self._left > _MAX_HEADER_BYTES:
+        """Read the header, and return it. Raises `BadInput` for another format or version."""
+        if next(self._members, "") != _HEADER_NAME or self._bytes_left > _MAX_HEADER_BYTES:
             raise self._wrong_file_error()
         text = b"".join(self.pieces())
         try:
@@ -102,37 +105,42 @@ class ArchiveReader:
             raise self.format_error(f"this is not as refold writes it ({error})") from error
 
     def members(self) -> Iterator[str]:
-        """The names of the members after the header."""
+        """Yield the names of the members after the header."""
         return self._members
 
     def lines(self, longest: int) -> Iterator[bytes]:
-        """The lines of this member, without their ends."""
-        while self._left:
-            line = self._read_content(self._file.readline, min(self._left, longest + 1))
+        """Yield the lines of this member, without their ends.
+
+        Raises `BadInput` for a line of more than `longest` bytes.
+        """
+        while self._bytes_left:
+            line = self._read_content(
+                self._file.readline, min(self._bytes_left, longest + 1)
+            )
             if not line.endswith(b"\n"):
-                long = len(line) > longest
-                raise self.format_error(
-                    f"a line is longer than {longest:,} bytes"
-                    if long
-                    else "a line has no end"
-                )
+                if len(line) > longest:
+                    raise self.format_error(f"a line is longer than {longest:,} bytes")
+                raise self.format_error("a line has no end")
             yield line[:-1]
 
     def pieces(self) -> Iterator[bytes]:
-        """The content of this member."""
-        while self._left:
-            yield self._read_content(self._file.read, min(self._left, PIECE_BYTES))
+        """Yield the content of this member."""
+        while self._bytes_left:
+            yield self._read_content(self._file.read, min(self._bytes_left, PIECE_BYTES))
 
     def format_error(self, problem: str) -> BadInput:
+        """Return the error for a problem in the current member."""
         member = f", {self._member[:100]!r}" if self._member else ""
         return BadInput(f"{self._name}{member}: {problem}; nothing was imported")
 
     def _read_members(self) -> Iterator[str]:
-        while any(block := self._read_block(_BLOCK_BYTES)):
+        """Yield the name of each member. Its content must be read before the next name."""
+        while any(block := self._read_block(_BLOCK_BYTES)):  # a block of zeros ends a tar
             info = self._parse_header(block)
-            self._member, self._left = info.name, info.size
+            self._member, self._bytes_left = info.name, info.size
             yield info.name
-            if self._left or any(self._read_block(-info.size % _BLOCK_BYTES)):
+            # The content was not read to its end, or is not padded with zeros.
+            if self._bytes_left or any(self._read_block(-info.size % _BLOCK_BYTES)):
                 raise self.format_error("this is not a part of an exported session")
         if not self._member:
             raise self._wrong_file_error()
@@ -140,13 +148,14 @@ class ArchiveReader:
             raise self.format_error("there is something after the end")
 
     def _parse_header(self, block: bytes) -> TarInfo:
+        """Return the header in this block. Raises `BadInput` unless it is of a plain file."""
         try:
             info = TarInfo.frombuf(block, "utf-8", "strict")
         except (HeaderError, ValueError) as error:
-            raise (
-                self._wrong_file_error()
-                if not self._member
-                else self.format_error(f"what comes after it is not a tar header ({error})")
+            if not self._member:
+                raise self._wrong_file_error() from error
+            raise self.format_error(
+                f"what comes after it is not a tar header ({error})"
             ) from error
         if info.type != REGTYPE or info.size < 0:
             raise self.format_error(
@@ -155,8 +164,9 @@ class ArchiveReader:
         return info
 
     def _read_block(self, size: int) -> bytes:
+        """Return the next `size` bytes of the file. Raises `BadInput` if there are fewer."""
         block = self._read(self._file.read, size)
-        if block.startswith(_WAS_JSON) and not self._member:
+        if block.startswith(_JSON_FORMAT_START) and not self._member:
             raise BadInput(
                 f"{self._name} was exported as JSON, by an earlier refold, and this one "
                 "reads tars: export it again, with --format tar"
@@ -166,13 +176,15 @@ class ArchiveReader:
         return block
 
     def _read_content(self, read_bytes: Callable[[int], bytes], size: int) -> bytes:
+        """Return at least one byte of this member, and at most `size`, by `read_bytes`."""
         piece = self._read(read_bytes, size)
         if not piece:
             raise self._truncation_error()
-        self._left -= len(piece)
+        self._bytes_left -= len(piece)
         return piece
 
     def _read(self, read_bytes: Callable[[int], bytes], size: int) -> bytes:
+        """Return `read_bytes(size)`, and raise its `OSError` as `BadInput`."""
         try:
             return read_bytes(size)
         except OSError as error:
@@ -190,22 +202,22 @@ class ArchiveReader:
 
 MAX_LINE_BYTES = 64_000_000  # longer than any line of a session, and fits in memory
 _MAX_TIME_SECONDS = 253_402_300_800.0  # the year 10,000, which `datetime` cannot represent
-_MAX_NUMBER = 2**53  # other JSON readers lose precision above
+_MAX_NUMBER = 2**53  # other JSON readers lose precision in larger numbers
 
 
 class ValidLine(Struct, frozen=True):
     """A line, its decoded envelope, and the head of the chain after it."""
 
     line: bytes
-    says: Line
+    envelope: Line
     head: Head
 
 
 def valid_lines(lines: Iterable[bytes], head: Head = Head()) -> Iterator[ValidLine]:  # noqa: B008 - frozen
-    """Yield the lines. Raises `Corrupt` at the first invalid one.
+    """Yield the lines, which follow `head`. Raises `Corrupt` at the first invalid one.
 
-    Export stops before such a line, and import refuses it. Numbers are limited because JSON
-    allows any, and code that adds up tokens or draws a bar would fail on them later.
+    An export stops before such a line, and an import refuses it. A line with a huge number is
+    invalid, too: code that adds up tokens or draws a bar would fail with it later.
     """
     for line in lines:
         good = _check_line(line, head)
@@ -214,7 +226,7 @@ def valid_lines(lines: Iterable[bytes], head: Head = Head()) -> Iterator[ValidLi
 
 
 def numbers_in_range(value: object) -> bool:
-    """Whether all numbers in the value, however deep, are in range."""
+    """Whether all numbers in a value, however deep, are in the range that a line may have."""
     match value:
         case int() | float():
             return abs(value) < _MAX_NUMBER  # also False for NaN
@@ -227,20 +239,23 @@ def numbers_in_range(value: object) -> bool:
 
 
 def _check_line(line: bytes, head: Head) -> ValidLine:
-    """Check a line more strictly than `codec`: UTF-8, its number, a valid time."""
+    """Return a line whose encoding, length, numbers and time are valid. Raises `Corrupt`.
+
+    The check is stricter than that of `codec`.
+    """
     number = head.seq + 1
     if len(line) > MAX_LINE_BYTES:
         raise Corrupt(number, f"it is longer than {MAX_LINE_BYTES:,} bytes")
     try:
-        [(says, after)] = codec.follow([line], head)
+        [(envelope, after)] = codec.follow([line], head)
         line.decode()
     except UnicodeDecodeError as error:
         raise Corrupt(number, "it is not UTF-8 text") from error
     except RecursionError as error:
         raise Corrupt(number, "what is in it is nested too deep") from error
-    numbers = (says.epoch, says.turn, says.cause)
-    if says.seq != number or not all(0 <= value < _MAX_NUMBER for value in numbers):
-        raise Corrupt(number, f"it says that it is event {says.seq}")
-    if not 0 <= says.at < _MAX_TIME_SECONDS:
-        raise Corrupt(number, f"its time, {says.at}, is not a valid date")
-    return ValidLine(line, says, after)
+    numbers = (envelope.epoch, envelope.turn, envelope.cause)
+    if envelope.seq != number or not all(0 <= value < _MAX_NUMBER for value in numbers):
+        raise Corrupt(number, f"it says that it is event {envelope.seq}")
+    if not 0 <= envelope.at < _MAX_TIME_SECONDS:
+        raise Corrupt(number, f"its time, {envelope.at}, is not a valid date")
+    return ValidLine(line, envelope, after)

@@ -1,8 +1,9 @@
 """Exports a session as a tar: its journal, its blobs and its subagents.
 
-Reads only, and keeps one line or one piece of a blob in memory, so it works while the
-session runs and for any length. Damaged content is left out and reported. Checkpoints are
-not included because they copy files, Python variables because they are not masked.
+The export changes nothing, so it also works while the session runs. It has only one line, or
+one piece of a blob, in memory, so the session may have any length. Damaged content is left out
+and reported. Checkpoints are not included, because they are copies of the user's files. Python
+variables are not, because secrets in them are not masked.
 """
 
 import os
@@ -33,10 +34,12 @@ from refold.journal.store.tree_reader import is_written
 
 
 class _Survey(Struct, frozen=True):
-    """A journal: `events` valid lines in its first `size` bytes, then `damage`, if any.
+    """The size and state of a journal: `events` valid lines in its first `size` bytes.
 
-    If nothing has happened since an import, the lines that the import added do not count:
-    then `source` is the id that the session had before.
+    `damage` says what is wrong after the valid lines; "" if nothing is. A session in which
+    nothing has happened since its import is exported as it was imported: the lines that the
+    import added do not count, and `source` is the id that the session had then. For any
+    other session `source` is "".
     """
 
     events: int
@@ -52,14 +55,14 @@ class _Part(Struct, frozen=True):
 
     name: str
     path: Path
-    seen: _Survey
+    survey: _Survey
     blobs: dict[str, int]  # the sizes of the valid blobs
 
 
 class SessionPacker:
     """Surveys all journals when it is created; `pieces` then yields the tar.
 
-    `damages` lists what the tar lacks because it is missing or damaged.
+    `damages` describes everything missing or damaged that the tar therefore lacks.
 
     Raises `BadInput` if the session is empty. A subagent is exported like any session, and
     does not depend on its parent once it is imported.
@@ -69,7 +72,7 @@ class SessionPacker:
         self.damages = list[str]()
         self._children = children
         self._parts = list(self._survey_tree("", path))
-        first = self._parts[0].seen
+        first = self._parts[0].survey
         if not first.events:
             why = f": {first.damage}" if first.damage else ""
             raise BadInput(f"there is nothing valid to export in {session}{why}")
@@ -77,16 +80,16 @@ class SessionPacker:
 
     @property
     def events(self) -> int:
-        return sum(part.seen.events for part in self._parts)
+        return sum(part.survey.events for part in self._parts)
 
     @property
     def sessions(self) -> int:
         return len(self._parts)
 
     def pieces(self) -> Iterator[bytes]:
-        """The bytes of the tar. Raises `JournalError` if the session cannot be read."""
+        """Yield the bytes of the tar. Raises `JournalError` if the session cannot be read."""
         pieces = self._pieces()
-        while True:  # converts errors of reading, not those of the tar's writer
+        while True:  # converts errors of reading, but not those of the tar's reader
             with as_journal_errors("read", self._parts[0].path):
                 piece = next(pieces, None)
             if piece is None:
@@ -94,18 +97,22 @@ class SessionPacker:
             yield piece
 
     def _pieces(self) -> Iterator[bytes]:
+        """Yield the bytes of the tar, but do not convert errors of reading."""
         yield from header_member(self.id)
         for part in self._parts:
-            above, size = f"{part.name}/" if part.name else "", part.seen.size
+            prefix, size = f"{part.name}/" if part.name else "", part.survey.size
             yield from _file(
-                above + log_file.FILE_NAME, part.path / log_file.FILE_NAME, size
+                prefix + log_file.FILE_NAME, part.path / log_file.FILE_NAME, size
             )
             for name, size in part.blobs.items():
                 blob = f"{blobs.DIRECTORY_NAME}/{name}"
-                yield from _file(above + blob, part.path / blob, size)
+                yield from _file(prefix + blob, part.path / blob, size)
         yield end_of_archive()
 
     def _survey_tree(self, name: str, path: Path) -> Iterator[_Part]:
+        """Yield the session at `path` and its subagents. `name` is "" for the session itself,
+        or "child-1/child-2" for a subagent.
+        """
         survey = _survey(path)
         if survey.damage:
             self.damages.append(survey.damage)
@@ -113,16 +120,17 @@ class SessionPacker:
             blob: self._check_blob(path / blobs.DIRECTORY_NAME, blob)
             for blob in survey.blobs
         }
-        good = {blob: size for blob, size in sizes.items() if size is not None}
+        valid = {blob: size for blob, size in sizes.items() if size is not None}
         if survey.events or not name:  # an import refuses a subagent without events
-            yield _Part(name, path, survey, good)
+            yield _Part(name, path, survey, valid)
         for child in survey.children if self._children else ():
-            below = path / CHILDREN_DIRECTORY / child
-            if _has_journal(below):  # a fork also names subagents of its source
-                yield from self._survey_tree(f"{name}/{child}".lstrip("/"), below)
+            child_path = path / CHILDREN_DIRECTORY / child
+            # A fork also names subagents of its source, which are not below it.
+            if _has_journal(child_path):
+                yield from self._survey_tree(f"{name}/{child}".lstrip("/"), child_path)
 
     def _check_blob(self, directory: Path, name: str) -> int | None:
-        """The blob's size, or None if it is missing or damaged, which is reported."""
+        """Return the blob's size; if it is missing or damaged, report that and return None."""
         digest = sha256()
         if not is_name(name):
             self.damages.append(f"the journal names a blob {name!r}: there is none")
@@ -145,11 +153,12 @@ class SessionPacker:
 
 
 def _file(name: str, path: Path, size: int) -> Iterator[bytes]:
-    """A member with the first `size` bytes of a file, which may have grown since."""
+    """Yield a member with the first `size` bytes of a file, which may have grown since."""
     return member(name, size, _read_pieces(path, size))
 
 
 def _read_pieces(path: Path, size: int) -> Iterator[bytes]:
+    """Yield the first `size` bytes of a file in pieces; fewer if the file is shorter."""
     with path.open("rb") as file:
         while piece := file.read(min(size, PIECE_BYTES)):
             size -= len(piece)
@@ -157,49 +166,54 @@ def _read_pieces(path: Path, size: int) -> Iterator[bytes]:
 
 
 def _survey(path: Path) -> _Survey:
-    """Survey the journal in this directory. Raises `OSError` if there is none."""
+    """Survey the journal in this directory. Raises `OSError` if it has none."""
     file = path / log_file.FILE_NAME
-    # Read before the lines: a writer may be writing half a line, or append more.
+    # This is read before the lines, because a writer may be adding lines.
     written, note = is_written(path), writer_lock.read(path)
-    walk, damage = _Walk(), ""
+    scan, damage = _JournalScan(), ""
     size = file.stat().st_size
     try:
-        for good in valid_lines(walk.complete_lines(file, size)):
-            walk.count_line(good.line, good.says.kind)
+        for valid in valid_lines(scan.complete_lines(file, size)):
+            scan.count_line(valid.line, valid.envelope.kind)
     except Corrupt as error:
         damage = f"{file}: {error}"
-    if walk.torn and not damage and not written:
+    if scan.is_torn and not damage and not written:
         damage = f"{file}: its last line has no end, and is left out"
-    if note.head[0] > walk.events and not damage:
-        left = f"its writer left it at event {note.head[0]}"
-        damage = f"{file}: it ends at event {walk.events}, but {left}"
-    return walk.survey(damage)
+    if note.head[0] > scan.events and not damage:
+        note_text = f"its writer left it at event {note.head[0]}"
+        damage = f"{file}: it ends at event {scan.events}, but {note_text}"
+    return scan.survey(damage)
 
 
-def _good_lines(file: Path, size: int) -> Iterator[bytes]:
-    """The lines in the first `size` bytes of a file, one by one."""
+def _lines_in(file: Path, size: int) -> Iterator[bytes]:
+    """Yield the lines in the first `size` bytes of a file."""
     with file.open("rb") as opened:
-        left = size
-        while left > 0 and (line := opened.readline(left)):
-            left -= len(line)
+        bytes_left = size
+        while bytes_left > 0 and (line := opened.readline(bytes_left)):
+            bytes_left -= len(line)
             yield line
 
 
-class _Walk:
+class _JournalScan:
+    """Counts the lines of a journal, and collects the subagents and blobs that they name."""
+
     def __init__(self) -> None:
-        self.torn = False
+        self.is_torn = False
         self.events = self._size = 0
         self._children = dict[str, None]()
         self._blobs = dict[str, None]()
-        self._last: tuple[int, Imported] | None = None  # and the size before it
+        # The last line, if it is an import, and the size before it.
+        self._last: tuple[int, Imported] | None = None
 
     def complete_lines(self, file: Path, size: int) -> Iterator[bytes]:
-        for line in _good_lines(file, size):
-            self.torn = not line.endswith(b"\n")
-            if not self.torn:
+        """Yield the lines in the first `size` bytes of a file, without their ends."""
+        for line in _lines_in(file, size):
+            self.is_torn = not line.endswith(b"\n")
+            if not self.is_torn:
                 yield line[:-1]
 
     def count_line(self, line: bytes, kind: str) -> None:
+        """Count a valid line, and collect the subagents and blobs that it names."""
         self._last = None
         if kind in NAMING_KINDS or kind in ("ChildBorn", "Imported"):
             self._note_references(line)
@@ -207,6 +221,7 @@ class _Walk:
         self._size += len(line) + 1
 
     def survey(self, damage: str) -> _Survey:
+        """Return what was counted. An import that is the last line is left out."""
         events, size, source = self.events, self._size, ""
         if self._last and not damage:
             events, size, source = events - 1, self._last[0], self._last[1].source
@@ -214,6 +229,7 @@ class _Walk:
         return _Survey(events, size, *names, damage, source)
 
     def _note_references(self, line: bytes) -> None:
+        """Collect the subagent or the blobs that the event of this line names."""
         event = codec.decode_unchecked(line)
         match event:
             case ChildBorn(child) if re.fullmatch(CHILD_PATTERN, child):

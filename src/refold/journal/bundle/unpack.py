@@ -1,8 +1,9 @@
-"""Imports an exported session: all of it, or nothing.
+"""Imports an exported session, completely or not at all.
 
-It is built in a temporary directory and renamed into place, like a fork. The file may be
-hostile, so everything in it is checked. After its last line each journal gets an
-`Imported`, after which no fold resumes, allows or chooses anything of what came before.
+The session is built in a temporary directory and renamed into place, like a fork. The file
+may be hostile, so everything in it is checked. An `Imported` event is added at the end of
+each journal. It cancels what earlier events left open or set: no call is resumed, and no
+grant and no choice of the user stays in effect.
 """
 
 import os
@@ -49,7 +50,8 @@ _FLUSH_BYTES = 1 << 20
 class ImportedSession(Struct, frozen=True):
     """The session `id`, imported from the session `source`, and its size.
 
-    `lacking` counts missing blobs. With `taken`, the id `source` was already in use here.
+    `lacking` counts missing blobs. If `taken`, another session here already had the id
+    `source`, so the imported session got a new id.
     """
 
     id: str
@@ -62,12 +64,13 @@ class ImportedSession(Struct, frozen=True):
 
 
 class _Part(Struct, frozen=True):
-    """An imported journal, with what later members are checked against."""
+    """An imported journal, and the values against which later members are checked."""
 
     path: Path
     children: tuple[str, ...]
     blobs: frozenset[str]
-    dropped: frozenset[str]  # of Python variables: earlier versions exported them
+    # Names of Python variables' blobs, which earlier versions exported.
+    dropped: frozenset[str]
 
 
 def unpack(
@@ -78,28 +81,30 @@ def unpack(
     directory: str,
     disk: Disk | None = None,
 ) -> ImportedSession:
-    """Make the session that is in `file`, to continue in `directory`.
+    """Import the session in `file`, to be continued in `directory`.
 
-    It keeps its id if that is free. Raises `BadInput` for a bad bundle; then nothing
-    was made. Waits for the disk: call it in a thread.
+    The imported session keeps its id if no other session here has that id. Raises `BadInput`
+    for an invalid bundle, and then creates nothing. It waits for the disk: call it in a thread.
     """
     disk = disk or Disk()
-    reading = ArchiveReader(file, name)
-    source = reading.header().id
+    archive = ArchiveReader(file, name)
+    source = archive.header().id
     if not _SHOWN_ID_PATTERN.fullmatch(source):
-        raise reading.format_error(f"{source[:100]!r} is not the id of a session")
-    ours = _ID_PATTERN.fullmatch(source)
-    taken = bool(ours) and (home.exists(source) or os.path.lexists(home.path(source)))
-    id_ = source if ours and not taken else home.new_id(now)
+        raise archive.format_error(f"{source[:100]!r} is not the id of a session")
+    has_our_form = _ID_PATTERN.fullmatch(source)
+    taken = bool(has_our_form) and (
+        home.exists(source) or os.path.lexists(home.path(source))
+    )
+    id_ = source if has_our_form and not taken else home.new_id(now)
     temporary = home.root / f"{IMPORT_PREFIX}{os.getpid()}-{id_}"
     with as_journal_errors("write", temporary):
         sweep(home.root, IMPORT_PREFIX)
         try:
             make_directories(temporary, disk)
-            taking = _Extraction(
-                reading, temporary, Imported(source, id_, directory), now, disk
+            extraction = _Extraction(
+                archive, temporary, Imported(source, id_, directory), now, disk
             )
-            result = taking.extract()
+            result = extraction.extract()
             _put_in_place(temporary, home.path(id_), disk)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -109,6 +114,7 @@ def unpack(
 
 
 def _put_in_place(temporary: Path, place: Path, disk: Disk) -> None:
+    """Move the imported session to its place. Raises `BadInput` if a session is there."""
     try:
         disk.rename(temporary, place)
     except OSError as error:
@@ -121,121 +127,133 @@ def _put_in_place(temporary: Path, place: Path, disk: Disk) -> None:
 
 
 class _Extraction:
-    """Extracts the tar into the directory `aside`."""
+    """Extracts the tar into a temporary directory."""
 
     def __init__(
         self,
-        reading: ArchiveReader,
+        archive: ArchiveReader,
         temporary: Path,
-        news: Imported,
+        imported: Imported,
         now: float,
         disk: Disk,
     ) -> None:
-        self._reading, self._aside, self._news = reading, temporary, news
+        self._archive, self._temporary, self._imported = archive, temporary, imported
         self._now, self._disk = now, disk
-        self._parts = dict[str, _Part]()  # the last one is being read
+        self._parts = dict[str, _Part]()  # the last part is being read
         self._events = self._blobs = 0
-        self._kept = set[str]()  # its blobs
+        self._extracted_blobs = set[str]()  # the blobs of the last part
 
     def extract(self) -> ImportedSession:
-        for member in self._reading.members():
+        """Extract all sessions and blobs, and return what was imported."""
+        for member in self._archive.members():
             above, _, last = member.rpartition("/")
             if last == log_file.FILE_NAME:
                 self._extract_session(above)
             else:
                 self._extract_blob(above, last)
         if not self._parts:
-            raise self._reading.format_error("there is no session in it")
+            raise self._archive.format_error("there is no session in it")
         self._sync_last_session()
         named = sum(len(part.blobs) for part in self._parts.values())
         counts = (len(self._parts), self._events, self._blobs, named - self._blobs)
-        return ImportedSession(self._news.id, self._news.source, *counts)
+        return ImportedSession(self._imported.id, self._imported.source, *counts)
 
     def _extract_session(self, name: str) -> None:
+        """Extract the journal of the session or subagent `name`; "" is the session itself."""
         path = self._directory_of(name)
         self._sync_last_session()
         make_directories(path, self._disk)
         self._parts[name] = self._extract_journal(name, path)
 
     def _sync_last_session(self) -> None:
-        """Sync the directories of the last session, so that it survives a power failure."""
-        for part in [*self._parts.values()][-1:]:
-            if self._kept:
+        """Sync the directories of the newest extracted session, so that it survives a power
+        failure.
+        """
+        if self._parts:
+            part = next(reversed(self._parts.values()))
+            if self._extracted_blobs:
                 self._disk.sync_directory(part.path / blobs.DIRECTORY_NAME)
             self._disk.sync_directory(part.path)
-        self._blobs += len(self._kept)
-        self._kept = set[str]()
+        self._blobs += len(self._extracted_blobs)
+        self._extracted_blobs = set[str]()
 
     def _directory_of(self, name: str) -> Path:
-        """The directory of a journal; a subagent's is below the parent that names it."""
+        """Return the directory of a journal.
+        The directory of a subagent is below the directory of the parent that names it.
+        """
         if not name and not self._parts:
-            return self._aside
+            return self._temporary
         above, _, child = name.rpartition("/")
         parent = self._parts.get(above)
         born = parent is not None and _child_number(child) <= len(parent.children)
         if not name or name in self._parts or parent is None or not born:
-            raise self._reading.format_error(
+            raise self._archive.format_error(
                 f"no session here has started a subagent {name[:100]!r}"
             )
         if (
             parent.children[_child_number(child) - 1] != child
             or name.count("/") >= MAX_DEPTH
         ):
-            raise self._reading.format_error(
+            raise self._archive.format_error(
                 f"{name[:100]!r} is not in the place where a subagent belongs"
             )
-        path = self._aside
+        path = self._temporary
         for part in name.split("/"):
             path = path / CHILDREN_DIRECTORY / part
         return path
 
     def _extract_journal(self, name: str, path: Path) -> _Part:
-        walk = _Walk()
+        """Write a journal that was checked, with an `Imported` at its end."""
+        checker = _JournalChecker()
         with self._open_output(path / log_file.FILE_NAME) as output:
             try:
-                for good in valid_lines(self._reading.lines(MAX_LINE_BYTES)):
-                    walk.check_line(good)
+                for good in valid_lines(self._archive.lines(MAX_LINE_BYTES)):
+                    checker.check_line(good)
                     output.write(good.line + b"\n")
             except Corrupt as error:
-                raise self._reading.format_error(f"{error}") from error
-            if not walk.view.seq:
-                raise self._reading.format_error("the session has no events")
-            output.write(walk.imported_line(self._import_event(name), self._now) + b"\n")
-        self._events += walk.view.seq
-        return walk.to_part(path)
+                raise self._archive.format_error(f"{error}") from error
+            if not checker.view.seq:
+                raise self._archive.format_error("the session has no events")
+            output.write(checker.imported_line(self._import_event(name), self._now) + b"\n")
+        self._events += checker.view.seq
+        return checker.to_part(path)
 
     def _import_event(self, name: str) -> Imported:
-        news = self._news
+        """Return the event for the session itself if `name` is "", or for a subagent."""
+        imported = self._imported
         if not name:
-            return news
-        return Imported(f"{news.source}/{name}", f"{news.id}/{name}", news.directory)
+            return imported
+        return Imported(
+            f"{imported.source}/{name}", f"{imported.id}/{name}", imported.directory
+        )
 
     def _extract_blob(self, parent: str, name: str) -> None:
+        """Extract the blob `name` of the last session, whose blobs must be in `parent`."""
         session, part = next(reversed(self._parts.items()), ("", None))
         if parent != f"{session}/{blobs.DIRECTORY_NAME}".lstrip("/") or part is None:
-            raise self._reading.format_error("an exported session has no such file here")
+            raise self._archive.format_error("an exported session has no such file here")
         if name in part.dropped:
-            for _ in self._reading.pieces():
+            for _ in self._archive.pieces():  # read over its content
                 pass
             return
-        if name not in part.blobs or name in self._kept:
-            raise self._reading.format_error(f"no event here names a blob {name[:80]!r}")
+        if name not in part.blobs or name in self._extracted_blobs:
+            raise self._archive.format_error(f"no event here names a blob {name[:80]!r}")
         make_directories(part.path / blobs.DIRECTORY_NAME, self._disk)
         digest = sha256()
         with self._open_output(part.path / blobs.DIRECTORY_NAME / name) as output:
-            for piece in self._reading.pieces():
+            for piece in self._archive.pieces():
                 digest.update(piece)
                 output.write(piece)
             if digest.hexdigest() != name:
-                raise self._reading.format_error(
+                raise self._archive.format_error(
                     f"the blob {name} does not match its checksum"
                 )
-        self._kept.add(name)
+        self._extracted_blobs.add(name)
 
     @contextmanager
-    def _open_output(self, path: Path) -> Generator["_Out"]:
+    def _open_output(self, path: Path) -> Generator["_OutputFile"]:
         """Open a new file, and sync it unless an error is raised."""
-        output = _Out(path, self._disk)
+        output = _OutputFile(path, self._disk)
         try:
             yield output
             output.sync()
@@ -243,8 +261,8 @@ class _Extraction:
             output.close()
 
 
-class _Walk:
-    """Walk a journal and check what it refers to, so that opening it later is safe."""
+class _JournalChecker:
+    """Checks what a journal refers to, line by line, so that opening it later is safe."""
 
     def __init__(self) -> None:
         self.view = View()
@@ -253,18 +271,27 @@ class _Walk:
         self._blobs, self._variables = set[str](), set[str]()
 
     def check_line(self, good: ValidLine) -> None:
-        says, number = good.says, good.head.seq
+        """Check the event of a line and collect its blobs. Raises `Corrupt` if opening would
+        fail.
+        """
+        envelope, number = good.envelope, good.head.seq
         try:
-            event = codec.load(says.kind, says.data)
+            event = codec.load(envelope.kind, envelope.data)
             if not numbers_in_range(event):
                 raise Corrupt(number, "it has a number that is too large")
             entry = Entry(
-                says.seq, event, says.at, says.epoch, says.turn, says.by, says.cause
+                envelope.seq,
+                event,
+                envelope.at,
+                envelope.epoch,
+                envelope.turn,
+                envelope.by,
+                envelope.cause,
             )
             self.view = apply(self.view, entry)
             named, variables = set(blobs_to_share(event)), set(variable_blobs_of(event))
-        # An event that makes a fold fail, such as one nested too deep, would fail again
-        # whenever the session is opened.
+        # If an event makes a fold fail, such as one that is nested too deeply, it would
+        # fail again whenever the session is opened.
         except (
             ArithmeticError,
             ValueError,
@@ -277,29 +304,31 @@ class _Walk:
             raise Corrupt(number, "a blob's name in it is not valid")
         self._blobs |= named
         self._variables |= variables
-        self._head, self._epoch = good.head, max(self._epoch, says.epoch)
+        self._head, self._epoch = good.head, max(self._epoch, envelope.epoch)
 
-    def imported_line(self, news: Imported, now: float) -> bytes:
-        """The line with the `Imported` event, which is appended to the journal."""
-        entry = Entry(self._head.seq + 1, news, now, self._epoch + 1, by="import")
+    def imported_line(self, imported: Imported, now: float) -> bytes:
+        """Return the line with the `Imported` event, which is appended to the journal."""
+        entry = Entry(self._head.seq + 1, imported, now, self._epoch + 1, by="import")
         line, _ = codec.encode(entry, self._head)
         return line
 
     def to_part(self, path: Path) -> _Part:
+        """Return the part at `path`. Blobs that only variables name are dropped."""
         children = tuple(child.name for child in self.view.children.children)
         named = frozenset(self._blobs)
         return _Part(path, children, named, frozenset(self._variables) - named)
 
 
-class _Out:
+class _OutputFile:
     """An output file that only its owner can read, written in few large pieces."""
 
     def __init__(self, path: Path, disk: Disk) -> None:
         self._file, self._disk = disk.open(path, new=True), disk
-        self._waiting, self._size, self._at = list[bytes](), 0, 0
+        self._pieces, self._size, self._at = list[bytes](), 0, 0
 
     def write(self, piece: bytes) -> None:
-        self._waiting.append(piece)
+        """Add a piece, which is written together with later ones."""
+        self._pieces.append(piece)
         self._size += len(piece)
         if self._size >= _FLUSH_BYTES:
             self._flush()
@@ -312,13 +341,13 @@ class _Out:
         self._disk.close(self._file)
 
     def _flush(self) -> None:
-        self._disk.write(self._file, b"".join(self._waiting), self._at)
+        self._disk.write(self._file, b"".join(self._pieces), self._at)
         self._at += self._size
-        self._waiting, self._size = [], 0
+        self._pieces, self._size = [], 0
 
 
 def _child_number(child: str) -> int:
-    """The number in a child's name; for any other name 2**31, which no child has."""
+    """Return the number in a child's name; for another name 2**31, which no child has."""
     if not re.fullmatch(CHILD_PATTERN, child):
         return 2**31
     return int(child.rpartition("-")[2])

@@ -1,6 +1,7 @@
-"""Which sessions a list has, as a value, and the choice of its cards from all. Pure.
+"""Describes which sessions a list shows, and selects their cards. Pure.
 
-A catalogue in a database makes the same choice in a query, by the `Shelf` of each card.
+A catalogue in a database selects with a query instead. For that, it stores the `Shelf` of each
+card.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,13 +17,12 @@ ListPosition: TypeAlias = tuple[float, str]  # when a session was changed, and i
 
 
 class CardFilter(Struct, frozen=True):
-    """The sessions of a list: those that have all that is given here.
-
-    A list has sessions with a message or a label, and of the runs of a
-    schedule only the newest; with `everything`, it has all. Subagents are in none.
+    """Selects the sessions of a list: they match all fields that are set.
+    A list has sessions with a message or a label, and only the newest run of each schedule. If
+    `everything`, it has all sessions. It never has subagents.
     """
 
-    directory: str = ""  # where it works; links are resolved
+    directory: str = ""  # where the session works, links resolved
     tags: frozenset[str] = frozenset()
     pinned: bool | None = None
     archived: bool | None = None
@@ -31,30 +31,35 @@ class CardFilter(Struct, frozen=True):
 
 
 class Shelf(IntEnum):
-    """The group of a card. Each list has the cards of some groups."""
+    """The groups of cards. Each card is in one group, and each list shows some of the
+    groups.
+    """
 
     PLAIN = 0
     PINNED = 1
     ARCHIVED = 2
     PINNED_AND_ARCHIVED = 3
     SILENT = 4  # it has neither a message nor a label
-    RUN = 5  # the newest of its schedule, without a name, a tag or a second message
+    RUN = 5  # the newest run of its schedule, without a name, a tag or a second message
     OLD_RUN = 6
 
 
 def select_cards(
     cards: Sequence[Card], wanted: CardFilter, after: ListPosition | None = None
 ) -> Iterator[Card]:
-    """Yield the cards of a list. `cards` are those of all sessions, the newest first."""
+    """Yield the cards of a list that come after the position `after`, or all if it is None.
+
+    `cards` has the cards of all sessions, the newest first.
+    """
     shelves = shelves_of(wanted)
-    works_here = works_in(wanted.directory) if wanted.directory else None
+    is_in_directory = works_in(wanted.directory) if wanted.directory else None
     matches: Sequence[Card] = [
         card
         for card in cards
         if shelf_of(card) in shelves
         and (card.open or not wanted.open)
         and wanted.tags <= set(card.about.tags)
-        and (works_here is None or works_here(card))
+        and (is_in_directory is None or is_in_directory(card))
     ]
     if not wanted.everything:
         matches = without_old_runs(matches)
@@ -64,7 +69,7 @@ def select_cards(
 
 
 def shelves_of(wanted: CardFilter) -> frozenset[Shelf]:
-    """The groups whose cards a list may have."""
+    """Return the groups whose cards the list `wanted` may show."""
     pinned = True if PINNED_TAG in wanted.tags else wanted.pinned
     archived = True if ARCHIVED_TAG in wanted.tags else wanted.archived
     labels = {
@@ -72,17 +77,22 @@ def shelves_of(wanted: CardFilter) -> frozenset[Shelf]:
         Shelf.ARCHIVED: (False, True),
         Shelf.PINNED_AND_ARCHIVED: (True, True),
     }
-    shown = set(Shelf) if wanted.everything else set(Shelf) - {Shelf.SILENT, Shelf.OLD_RUN}
-    return frozenset(
-        shelf
-        for shelf in shown
-        for is_pinned, is_archived in (labels.get(shelf, (False, False)),)
-        if pinned in (None, is_pinned) and archived in (None, is_archived)
-    )
+    shelves = set[Shelf]()
+    for shelf in Shelf:
+        is_pinned, is_archived = labels.get(shelf, (False, False))
+        if pinned in (None, is_pinned) and archived in (None, is_archived):
+            shelves.add(shelf)
+    if not wanted.everything:
+        shelves -= {Shelf.SILENT, Shelf.OLD_RUN}
+    return frozenset(shelves)
 
 
 def shelf_of(card: Card) -> Shelf:
-    """The group of a card by itself: each run is the newest of its schedule."""
+    """Return the group of a card.
+
+    One card does not show whether a run is the newest of its schedule, so each run counts as
+    the newest: `OLD_RUN` is never returned.
+    """
     about = card.about
     if about.schedule and card.messages <= 1 and not (about.name or about.tags):
         return Shelf.RUN

@@ -1,8 +1,8 @@
-"""The catalogue of all sessions: always current, whatever happens to its file.
+"""The catalogue of all sessions. Its answers are current, whatever happens to its file.
 
-Each query first indexes what is new in the journals (`indexer`). A broken file is rebuilt
-once. If the file cannot be written, a private one is made for this query, which is slower,
-and the user gets a notice.
+Each query first indexes new lines of the journals (`indexer`). A broken file is rebuilt once.
+If the file cannot be used at all, each query builds a temporary one, which is slower, and the
+user gets a notice.
 """
 
 import time
@@ -31,7 +31,7 @@ from refold.journal.store.session_files import list_sessions
 from refold.journal.store.sqlite_file import PRIVATE_FILE, delete_file, explain
 
 FILE_NAME = "catalogue.sqlite"
-_MAX_HITS_PER_SESSION = 3  # a long session would hide all others
+_MAX_HITS_PER_SESSION = 3  # so that a long session does not hide all others
 T = TypeVar("T")
 
 
@@ -45,10 +45,11 @@ class RebuildResult(Struct, frozen=True):
 
 
 class Catalogue:
-    """The sessions under `root`. `place` gives a session's directory, `tell` gets progress.
+    """The sessions under `root`. `place` returns a session's directory.
 
-    `notice` gets, once, why the file of the catalogue could not be used. Every method waits
-    for the disk: call it in a thread. Raises `BadInput` if `root` cannot be read.
+    `tell` is called with the progress, and `notice` once, with the reason why the file of
+    the catalogue cannot be used. Every method waits for the disk: call it in a thread.
+    Raises `BadInput` if `root` cannot be read.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Catalogue:
         self.path = root.parent / FILE_NAME
         self._root, self._place = root, place
         self._tell, self._notice = tell, notice
-        self._private = False
+        self._is_file_unusable = False
 
     def newest_first(
         self,
@@ -74,25 +75,28 @@ class Catalogue:
         return select_cards(self.cards(seconds=seconds), wanted, after)
 
     def card(self, session: str, *, seconds: float = inf) -> Card | None:
+        """Return the card of a session or a subagent; None if there is none."""
+
         def read_card_of(tables: Tables) -> Card | None:
             self._index(tables, seconds)
             row = tables.row(session)
             return row.card if row else None
 
         def find_card() -> Card | None:
-            cards = self._read(children="/" in session)
+            cards = self._read_journals(children="/" in session)
             return next((card for card in cards if card.id == session), None)
 
         return self._use_file(read_card_of, find_card)
 
     def asking(self, sessions: Collection[str]) -> frozenset[str]:
+        """Return those of `sessions` in which the user is asked, also for a subagent."""
         if not sessions:
             return frozenset()
 
         def find_asking(tables: Tables) -> Iterable[Card]:
             return [card for id_ in sessions for card in tables.cards_below(id_)]
 
-        cards = self._use_file(find_asking, lambda: self._read(children=True))
+        cards = self._use_file(find_asking, lambda: self._read_journals(children=True))
         asking = {card.id.partition("/")[0] for card in cards if card.open and card.asking}
         return frozenset(sessions) & asking
 
@@ -100,13 +104,17 @@ class Catalogue:
         return match_card(text, self.cards())
 
     def cards(self, *, seconds: float = inf, children: bool = False) -> list[Card]:
-        """All sessions, the last written first; after `seconds`, those indexed by then."""
+        """Return the cards of all sessions, the last written first; with `children`, of
+        subagents, too.
+
+        Indexing stops after `seconds`: the result is what is indexed by then.
+        """
 
         def list_cards(tables: Tables) -> list[Card]:
             self._index(tables, seconds)
             return _newest_first(tables.cards(children=children))
 
-        return self._use_file(list_cards, lambda: self._read(children=children))
+        return self._use_file(list_cards, lambda: self._read_journals(children=children))
 
     def search(
         self,
@@ -116,10 +124,16 @@ class Catalogue:
         *,
         seconds: float = inf,
     ) -> list[Hit]:
-        """The best matches. Raises `BadInput` if there is nothing to search for."""
+        """Return at most `limit` hits for `text`, the best first, whose card satisfies
+        `matches`.
+
+        Indexing stops after `seconds`: older hits may then be missing. Raises `BadInput` if
+        `text` has no term to search for.
+        """
         expression = search_expression(text)
 
         def find_hits(tables: Tables) -> list[Hit]:
+            """Return the best hits in the tables, once new lines are indexed."""
             self._index(tables, seconds)
             return list(
                 islice(limit_per_session(tables.search(expression), matches), limit)
@@ -128,7 +142,7 @@ class Catalogue:
         return self._use_file(find_hits)
 
     def last_cards(self) -> dict[str, Card]:
-        """The cards as of the last query, without indexing: they may be out of date."""
+        """Return the cards by id, as the last query found them. They may be outdated."""
         import apsw
 
         if not self.path.exists():
@@ -140,19 +154,22 @@ class Catalogue:
         return {card.id: card for card in cards}
 
     def freshen(self, seconds: float = inf) -> bool:
-        """Index what is new. False if there was not enough time for all of it."""
+        """Index new lines for at most `seconds`. Return False if lines are left."""
 
         def read(tables: Tables) -> bool:
-            tables.wait_at_most(seconds)  # another writer may be indexing the same
+            tables.wait_at_most(seconds)  # another writer may be indexing the same lines
             return self._index(tables, seconds)
 
         return self._use_file(read, lambda: False)
 
     def rebuild(self) -> RebuildResult:
-        """Index all journals again in a new file, which then replaces the old one."""
+        """Index all journals again in a temporary file; copy its tables to the catalogue."""
         began = time.monotonic()
 
         def build(new_tables: Tables) -> tuple[int, int]:
+            """Index all journals in `new_tables`, and return how many sessions and messages
+            there are.
+            """
             self._index(new_tables, inf)
             if self._root.is_dir() and not self._use_file(
                 partial(_fill_tables, new_tables), lambda: False
@@ -164,37 +181,43 @@ class Catalogue:
         return RebuildResult(sessions, messages, time.monotonic() - began, _size(self.path))
 
     def _index(self, tables: Tables, seconds: float) -> bool:
+        """Index new lines for at most `seconds`. Return False if lines are left."""
         until = time.monotonic() + seconds
         return Indexer(tables, self._place, until, self._tell).run(
             list_sessions(self._root)
         )
 
-    def _read(self, *, children: bool) -> list[Card]:
-        """All cards, read from the journals and not from the file."""
+    def _read_journals(self, *, children: bool) -> list[Card]:
+        """Return all cards, read from the journals and not from the file of the catalogue."""
         ids, cards = list_sessions(self._root).ids, list[Card]()
-        left = list(reversed(ids))
-        while left:
-            id_ = left.pop()
+        to_read = list(reversed(ids))
+        while to_read:
+            id_ = to_read.pop()
             try:
                 card = read_card(id_, self._place(id_) / log_file.FILE_NAME)
-            except FileNotFoundError:  # just deleted, or a subagent without a journal yet
+            except FileNotFoundError:  # just deleted, or a subagent without a journal
                 continue
             except OSError as error:
                 card = Card(id_, damage=f"it cannot be read: {error.strerror}")
             cards.append(card)
-            left += [f"{id_}/{name}" for name in card.children if children]
-            self._tell(len(cards), len(cards) + len(left))
+            to_read += [f"{id_}/{name}" for name in card.children if children]
+            self._tell(len(cards), len(cards) + len(to_read))
         return _newest_first(cards)
 
     def _use_file(
         self, function: Callable[[Tables], T], otherwise: Callable[[], T] | None = None
     ) -> T:
-        """Use the file; if broken, rebuild it; then try `otherwise`, or a private file."""
-        import apsw  # slow to import; only lists and searches need it
+        """Return the result of `function` for the tables of the file. A broken file is made
+        again.
+
+        If the file cannot be used at all, return the result of `otherwise` or, if that is None,
+        the result of `function` for the tables of a temporary file.
+        """
+        import apsw  # imported late because it is slow: only lists and searches need it
 
         broken = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SQLError)
         for may_retry in (True, False):
-            if self._private or not self._root.is_dir():
+            if self._is_file_unusable or not self._root.is_dir():
                 break
             inode = _inode(self.path)
             try:
@@ -207,11 +230,11 @@ class Catalogue:
                     f"the catalogue {self.path} cannot be used ({explain(error)}): every "
                     "session is read, which takes longer"
                 )
-                self._private = True
+                self._is_file_unusable = True
         return otherwise() if otherwise else self._use_private_file(function)
 
     def _use_private_file(self, function: Callable[[Tables], T]) -> T:
-        """Use a private file."""
+        """Return the result of `function` for the tables of a temporary file."""
         import apsw
 
         try:
@@ -223,6 +246,7 @@ class Catalogue:
             ) from error
 
     def _open_and_run(self, path: Path, function: Callable[[Tables], T]) -> T:
+        """Return the result of `function` for the tables of this file."""
         tables = open_tables(path)
         try:
             return function(tables)
@@ -231,6 +255,9 @@ class Catalogue:
 
 
 def _fill_tables(new_tables: Tables, tables: Tables) -> bool:
+    """Replace the content of `tables` by that of `new_tables`, and return True as a sign of
+    success.
+    """
     tables.replace_content(new_tables)
     return True
 
@@ -238,12 +265,14 @@ def _fill_tables(new_tables: Tables, tables: Tables) -> bool:
 def limit_per_session(
     hits: Iterator[Hit], matches: Callable[[Card], bool]
 ) -> Iterator[Hit]:
-    """Yield the hits in `matches` sessions, at most `_MAX_HITS_PER_SESSION` of each."""
-    of = dict[str, int]()
+    """Yield the hits whose card satisfies `matches`, at most `_MAX_HITS_PER_SESSION` of a
+    session.
+    """
+    hits_of = dict[str, int]()
     for hit in hits:
         id_ = hit.card.id
-        if of.get(id_, 0) < _MAX_HITS_PER_SESSION and matches(hit.card):
-            of[id_] = of.get(id_, 0) + 1
+        if hits_of.get(id_, 0) < _MAX_HITS_PER_SESSION and matches(hit.card):
+            hits_of[id_] = hits_of.get(id_, 0) + 1
             yield hit
 
 
@@ -252,6 +281,7 @@ def _newest_first(cards: list[Card]) -> list[Card]:
 
 
 def _inode(path: Path) -> int:
+    """Return the inode of a file; 0 if it cannot be read."""
     try:
         return path.stat().st_ino
     except OSError:

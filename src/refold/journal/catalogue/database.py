@@ -25,7 +25,7 @@ from refold.journal.store.sqlite_file import (
 SCHEMA_VERSION = 5
 _SNIPPET_WORDS = 20
 _MAX_FORGOTTEN_MESSAGES = 1_000  # deleted at once
-_SEQ_BITS = 32  # of the event's number in the row id of its words
+_SEQ_BITS = 32  # number of bits, in the row id of a message's words, for the event number
 _SCHEMA_SQL = f"""
     CREATE TABLE sessions (
         key INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, parent TEXT NOT NULL,
@@ -44,7 +44,7 @@ _MAX_KNOWN_CARDS = 4096
 
 
 class ReadPosition(Struct, frozen=True):
-    """How far a journal was read: `upto` bytes, of which the last line has `last`."""
+    """How far a journal was read: `upto` bytes. `last` identifies the last line read."""
 
     stamp: FileStamp = FileStamp()
     upto: int = 0
@@ -59,7 +59,10 @@ class CatalogueRow(Struct, frozen=True):
 
 
 class Tables:
-    """One connection, for one thread at a time. Raises `apsw.Error`."""
+    """The tables of a catalogue, read and written through one connection.
+
+    Only one thread may use it at a time. Every method may raise `apsw.Error`.
+    """
 
     def __init__(self, connection: Sql) -> None:
         self._sql = connection
@@ -68,7 +71,7 @@ class Tables:
         self._sql.close()
 
     def wait_at_most(self, seconds: float) -> None:
-        """Limit how long to wait for other writers."""
+        """Wait at most `seconds` for other writers whenever the file is locked."""
         wait_for_writers(self._sql, seconds)
 
     def begin(self) -> None:
@@ -91,13 +94,14 @@ class Tables:
         try:
             copying.step()
         finally:
-            copying.close(True)  # forced: `step` has raised the error already
+            copying.close(True)  # forced, because `step` has raised the error already
 
     def stamps(self) -> dict[str, FileStamp]:
         rows = self._sql.execute("SELECT id, size, mtime, inode FROM sessions")
         return {id_: FileStamp(size, mtime, inode) for id_, size, mtime, inode in rows}
 
     def row(self, id_: str) -> CatalogueRow | None:
+        """Return what is stored of the session with this id; None if it is not indexed."""
         for key, card, size, mtime, inode, read_bytes, last, h in self._sql.execute(
             "SELECT key, card, size, mtime, inode, upto, last, h FROM sessions "
             "WHERE id = ?", (id_,),
@@ -107,22 +111,28 @@ class Tables:
         return None
 
     def cards(self, *, children: bool = False) -> list[Card]:
-        """All cards, unsorted: SQLite would copy whole rows while sorting."""
+        """Return the cards of all sessions, with `children` also those of subagents.
+
+        They are unsorted, because SQLite would copy whole rows while sorting.
+        """
         return self._cards("" if children else " WHERE parent = ''")
 
     def whole_cards(self) -> list[Card]:
-        """Sessions that were read to their end."""
+        """Return the cards of the sessions whose journals were read to their end. Subagents are
+        left out.
+        """
         return self._cards(" WHERE parent = '' AND size >= 0")
 
     def with_children(self) -> list[Card]:
+        """Return the cards of the sessions that have subagents."""
         return self._cards(" WHERE children > 0")
 
     def cards_below(self, id_: str) -> list[Card]:
-        """The cards of the session and all its subagents."""
+        """Return the cards of the session and all its subagents."""
         return [row.card for name in self.ids_below(id_) if (row := self.row(name))]
 
     def add(self, card: Card) -> int:
-        """Insert a row for a session. Returns its key."""
+        """Insert a row for the session of `card`, and return the key of the row."""
         self._sql.execute(
             "INSERT INTO sessions (id, parent, children, card, size, mtime, "
             "inode, upto, last, h) VALUES (?, ?, 0, ?, -1, 0, 0, 0, 0, '')",
@@ -131,7 +141,7 @@ class Tables:
         return self._sql.last_insert_rowid()
 
     def update_row(self, key: int, card: Card, read: ReadPosition) -> None:
-        """Update the row of a session."""
+        """Replace the card and the read position in the row with this key."""
         stamp = read.stamp
         self._sql.execute(
             "UPDATE sessions SET children = ?, card = ?, size = ?, "
@@ -141,14 +151,16 @@ class Tables:
         )  # fmt: skip
 
     def store_words(self, key: int, words: Sequence[tuple[int, str, str]]) -> None:
-        """Store new (seq, who, text) of messages of this session."""
+        """Store the texts of new messages, as (seq, author, text), for the session with this
+        key.
+        """
         self._sql.executemany(
             "INSERT INTO words (rowid, text, who) VALUES (?, ?, ?)",
             ((key << _SEQ_BITS | seq, text, speaker) for seq, speaker, text in words),
         )
 
     def delete_part(self, row: CatalogueRow) -> bool:
-        """Delete a part of a session. Returns whether more is left."""
+        """Delete a part of a session from the tables. Return True if another part is left."""
         first, last = row.key << _SEQ_BITS, (row.key + 1 << _SEQ_BITS) - 1
         ids = self._sql.execute(
             "SELECT id FROM words_docsize WHERE id BETWEEN ? AND ? ORDER BY id "
@@ -166,22 +178,22 @@ class Tables:
         return next_id is not None
 
     def ids_below(self, id_: str) -> list[str]:
-        """The ids of the session and all its subagents."""
+        """Return the ids of the session and all its subagents."""
         rows = self._sql.execute(
             "SELECT id FROM sessions WHERE id = ? OR (id > ? AND id < ?)",
             (id_, f"{id_}/", f"{id_}0"),  # "0" comes after "/"
         )
-        return [below for (below,) in rows]
+        return [row_id for (row_id,) in rows]
 
     def search(self, expression: str) -> Iterator[Hit]:
-        """The hits, best first."""
+        """Yield the hits for an FTS5 expression, the best first."""
         for card, rowid, speaker, snippet in self._sql.execute(
             "SELECT card, words.rowid, who, snippet(words, 0, ?, ?, '…', ?) FROM words "
             f"CROSS JOIN sessions ON sessions.key = words.rowid >> {_SEQ_BITS} "
             "WHERE words MATCH ? ORDER BY rank",
             (MATCH_START, MATCH_END, _SNIPPET_WORDS, expression),
         ):
-            seq = rowid & (1 << _SEQ_BITS) - 1
+            seq = rowid & (1 << _SEQ_BITS) - 1  # the upper bits are the key of the session
             yield Hit(_to_card(card), seq, speaker, from_index(snippet))
 
     def _cards(self, condition: str) -> list[Card]:
@@ -189,7 +201,9 @@ class Tables:
         return [_to_card(card) for (card,) in rows]
 
     def count(self) -> tuple[int, int]:
-        """The numbers of sessions, with subagents, and of messages."""
+        """Return the number of sessions, including subagents, and the number of indexed
+        messages.
+        """
         [(sessions,)] = self._sql.execute("SELECT count(*) FROM sessions")
         [(messages,)] = self._sql.execute("SELECT count(*) FROM words_docsize")
         return sessions, messages

@@ -1,9 +1,9 @@
 """Indexes the journals: reads each from the position where the last run stopped.
 
-If the last known line of a journal is still in its place, the rest is new; otherwise the
-journal was cut or replaced, and is read from its start. The work is split into short
-transactions, also within a long journal: an interruption leaves a valid file, and other
-processes wait only briefly and then share the work.
+If the last known line of a journal is unchanged, only the lines after it are read.
+Otherwise the journal was cut or replaced, and is read from its start. The work is split
+into short transactions, even within a long journal, so that an interruption leaves a valid
+file, and other processes wait only briefly and then share the work.
 """
 
 import os
@@ -25,19 +25,20 @@ from refold.journal.store import log_file
 from refold.journal.store.session_files import FileStamp, SessionListing, stamp_of
 
 _TRANSACTION_SECONDS = 0.25  # of work in one transaction
-# Between transactions; longer than the poll interval of other writers.
+# Pause between transactions, longer than the poll interval of other writers.
 _PAUSE_SECONDS = 0.005
 _MAX_MESSAGES = 1_000  # held in memory
-_MAX_READ_BYTES = 1 << 21  # of one piece of work
+_MAX_READ_BYTES = 1 << 21  # in one piece of work
 _BUFFER_BYTES = 1 << 16
 Place = Callable[[str], Path]  # the directory of a session
-Tell = Callable[[int, int], None]  # sessions done, and sessions in all
+Tell = Callable[[int, int], None]  # number of sessions done, and of all sessions
 
 
 class Indexer:
-    """Brings the tables up to date, the newest session first.
+    """Updates the tables from the journals, the newest session first.
 
-    `deadline` is when to stop, by the monotonic clock; `tell` gets the progress.
+    `deadline` is the time to stop, by the monotonic clock; `tell` is called with the
+    progress.
     """
 
     def __init__(
@@ -50,17 +51,20 @@ class Indexer:
     ) -> None:
         self._tables, self._place = tables, place
         self._until, self._tell, self._piece = deadline, tell, piece
-        self._ends = 0.0  # when the current piece of work ends
+        self._piece_end = 0.0  # when the current piece of work ends
 
     def run(self, listing: SessionListing) -> bool:
         """Index all sessions. Returns False if there was not enough time."""
-        known = self._tables.stamps()
-        gone = [id_ for id_ in known if id_.partition("/")[0] not in listing.stamps]
-        new = [id_ for id_ in listing.ids if known.get(id_) != listing.stamps[id_]]
-        return self._index_all([*gone, *new, *self._changed_subagents(known)])
+        indexed = self._tables.stamps()
+        gone = [id_ for id_ in indexed if id_.partition("/")[0] not in listing.stamps]
+        new = [id_ for id_ in listing.ids if indexed.get(id_) != listing.stamps[id_]]
+        return self._index_all([*gone, *new, *self._changed_subagents(indexed)])
 
     def _changed_subagents(self, stamps: Mapping[str, FileStamp]) -> Iterator[str]:
-        """Subagents whose journals have changed; their parents' may not have."""
+        """Yield the subagents whose journals have changed since they were indexed.
+
+        The journals of their parents may be unchanged.
+        """
         for card in self._tables.with_children():
             for name in card.children:
                 child = f"{card.id}/{name}"
@@ -68,25 +72,30 @@ class Indexer:
                     yield child
 
     def _index_all(self, ids: Sequence[str]) -> bool:
-        left, count = list(reversed(ids)), 0
-        while left:
+        """Index the sessions, in transactions with pauses. Return False if the time is up."""
+        waiting, count = list(reversed(ids)), 0
+        while waiting:
             if time.monotonic() >= self._until:
                 return False
             self._tables.begin()
             try:
-                count += self._index_within_time(left)
+                count += self._index_within_time(waiting)
                 self._tables.commit()
             except BaseException:
                 self._tables.roll_back()
                 raise
-            self._tell(count, count + len(left))
-            if left:
+            self._tell(count, count + len(waiting))
+            if waiting:
                 time.sleep(_PAUSE_SECONDS)
         return True
 
     def _index_within_time(self, remaining: list[str]) -> int:
-        """Index sessions from the end of `remaining` until the time is up; at least one part."""
-        self._ends, count = time.monotonic() + self._piece, 0
+        """Index sessions from the end of `remaining` until the time is up, but at least a part
+        of the last one.
+
+        Return how many sessions are now completely indexed.
+        """
+        self._piece_end, count = time.monotonic() + self._piece, 0
         while remaining:
             id_ = remaining[-1]
             if (children := self._index_part(id_)) is None:
@@ -94,12 +103,15 @@ class Indexer:
             remaining.pop()
             remaining += [f"{id_}/{child}" for child in reversed(children)]
             count += 1
-            if time.monotonic() >= self._ends:
+            if time.monotonic() >= self._piece_end:
                 break
         return count
 
     def _index_part(self, id_: str) -> Sequence[str] | None:
-        """Index more of a session. Returns its subagents, or None if more is left."""
+        """Index more lines of a session.
+
+        Return its subagents, or None if lines are left.
+        """
         file = self._journal_file(id_)
         row, stamp = self._tables.row(id_), stamp_of(file)
         if stamp is None:
@@ -109,13 +121,19 @@ class Indexer:
         return self._read_journal(id_, file, stamp, row)
 
     def _delete_session(self, id_: str) -> bool:
-        """Delete a session with its subagents. Returns False if more is left."""
-        rows = (self._tables.row(below) for below in self._tables.ids_below(id_))
-        return all(self._remove_row(row) for row in rows if row is not None)
+        """Delete a session with its subagents from the tables. Return False if a part is
+        left.
+        """
+        for row_id in self._tables.ids_below(id_):
+            row = self._tables.row(row_id)
+            if row is not None and not self._remove_row(row):
+                return False
+        return True
 
     def _read_journal(
         self, id_: str, file: str, stamp: FileStamp, row: CatalogueRow | None
     ) -> Sequence[str] | None:
+        """Index more lines of a journal. Return its subagents, or None if lines are left."""
         try:
             with open(file, "rb", buffering=_BUFFER_BYTES) as opened:
                 if row is not None and not _is_unchanged(row, opened):
@@ -123,10 +141,10 @@ class Indexer:
                         return None
                     row = None
                 row = row or self._add_row(id_)
-                reading = _Reading(row.card, row.read)
+                reading = _JournalReading(row.card, row.read)
                 for words in reading.pieces(opened):
                     self._tables.store_words(row.key, words)
-                    if time.monotonic() >= self._ends:
+                    if time.monotonic() >= self._piece_end:
                         break
             card, read = reading.card, reading.read
         except OSError as error:
@@ -136,20 +154,21 @@ class Indexer:
             why = f"{file} cannot be read: {error.strerror}"
             card, read = Card(id_, damage=why), ReadPosition()
         card = replace(card, changed=stamp.mtime_seconds)
-        whole = reading is not None and reading.over
-        # Without the stamp it is read again: a file may become readable without a new one.
+        is_complete = reading is not None and reading.is_over
+        # Without the stamp the session is read again: its file may become readable without
+        # a change.
         self._tables.update_row(
-            row.key, card, replace(read, stamp=stamp) if whole else read
+            row.key, card, replace(read, stamp=stamp) if is_complete else read
         )
-        return None if reading is not None and not whole else card.children
+        return None if reading is not None and not is_complete else card.children
 
     def _add_row(self, id_: str) -> CatalogueRow:
         return CatalogueRow(self._tables.add(Card(id_)), Card(id_), ReadPosition())
 
     def _remove_row(self, row: CatalogueRow) -> bool:
-        """Delete the row, as far as there is time. Returns False if more is left."""
+        """Delete a row with its texts until the time is up. Return False if a part is left."""
         while self._tables.delete_part(row):
-            if time.monotonic() >= self._ends:
+            if time.monotonic() >= self._piece_end:
                 return False
         return True
 
@@ -158,8 +177,8 @@ class Indexer:
 
 
 def read_card(id_: str, file: Path) -> Card:
-    """The card of one session, without any tables. Raises `OSError`."""
-    reading = _Reading(Card(id_), ReadPosition(), cards.CARD_KINDS)
+    """Return the card of one session, read from its journal. Raises `OSError`."""
+    reading = _JournalReading(Card(id_), ReadPosition(), cards.CARD_KINDS)
     with file.open("rb", buffering=_BUFFER_BYTES) as opened:
         changed = os.fstat(opened.fileno()).st_mtime_ns / 1e9
         for _ in reading.pieces(opened):
@@ -167,8 +186,8 @@ def read_card(id_: str, file: Path) -> Card:
     return replace(reading.card, changed=changed)
 
 
-class _Reading:
-    """A journal being indexed. `card` and `read` reflect what was read so far."""
+class _JournalReading:
+    """A journal that is being indexed. `card` and `read` cover the lines read so far."""
 
     def __init__(
         self,
@@ -178,38 +197,41 @@ class _Reading:
     ) -> None:
         self.card, self.read, self._wanted = card, read, kinds
         self._size = 0  # of the current line
-        self.over = False
+        self.is_over = False
 
     def pieces(self, file: BinaryIO) -> Iterator[list[tuple[int, str, str]]]:
-        """(seq, who, text) of everything to index, up to the end or the first damage.
+        """Yield (seq, who, text) of everything to index, up to the end or the first damage.
 
         After each piece, the work can be interrupted and resumed.
         """
         words = list[tuple[int, str, str]]()
-        file.seek(begins := self.read.upto)
+        file.seek(piece_start := self.read.upto)
         try:
-            for known, head in codec.follow(
+            for line, head in codec.follow(
                 self._lines(file), Head(self.card.events, self.read.h or Head().h)
             ):
-                event = cards.load_event(known, self._wanted)
-                self.card = cards.apply_line(self.card, known, event)
+                event = cards.load_event(line, self._wanted)
+                self.card = cards.apply_line(self.card, line, event)
                 end_offset = self.read.upto + self._size
                 self.read = ReadPosition(FileStamp(), end_offset, self._size, head.h)
                 if event is not None and (text := search_text.words_of(event)) is not None:
                     words.append((head.seq, *text))
-                if len(words) >= _MAX_MESSAGES or end_offset - begins >= _MAX_READ_BYTES:
+                if (
+                    len(words) >= _MAX_MESSAGES
+                    or end_offset - piece_start >= _MAX_READ_BYTES
+                ):
                     yield words
-                    words, begins = [], end_offset
+                    words, piece_start = [], end_offset
         except WrongFormat as error:
             about = replace(self.card.about, directory=error.directory)
             self.card = replace(self.card, about=about, damage=f"{file.name}: {error}")
         except Corrupt as error:
             self.card = replace(self.card, damage=f"{file.name}: {error}")
-        self.over = True
+        self.is_over = True
         yield words
 
     def _lines(self, file: BinaryIO) -> Iterator[bytes]:
-        """Complete lines; an incomplete one is still being written."""
+        """Yield complete lines. An incomplete last line is still being written."""
         for line in file:
             if line.endswith(b"\n"):
                 self._size = len(line)

@@ -1,8 +1,8 @@
-"""Full-text search: which text of a session is indexed, and how a search is written.
+"""Full-text search: the text of a session that is indexed, and the syntax of a search.
 
-Indexed are messages, responses, calls in short, and the beginning and end of results.
-SQLite's tokenizer takes text between spaces for a word. Some languages put none between
-words, so each of their letters is indexed as a word, and searched for the same way.
+Messages, responses, short forms of calls, and the beginning and end of results are indexed.
+SQLite's tokenizer takes the text between spaces for a word. In languages without spaces
+between words, each letter is indexed as a word, and searched for the same way.
 """
 
 import re
@@ -20,12 +20,10 @@ from refold.journal.events.kinds import (
     ModelFailed,
     NestedCallMade,
     PlanAnswered,
-    Renamed,
     Said,
     Settled,
-    Tagged,
-    Titled,
 )
+from refold.journal.events.setting_events import Renamed, Tagged, Titled
 from refold.values.messages import ToolCall
 
 SEARCH_KINDS = frozenset(
@@ -49,13 +47,13 @@ _CONTROL_PATTERN = re.compile("[\x00-\x03]")  # used as marks
 
 
 def words_of(event: Event) -> tuple[str, str] | None:
-    """Who wrote it, and the text to index; None if there is none."""
+    """Return the author and the text to index; None if the event has no such text."""
     speaker, text = _text_of(event)
     return (speaker, to_index(text)) if text and not text.isspace() else None
 
 
 def to_index(text: str) -> str:
-    """`text` in the form that is indexed and searched for."""
+    """Return `text` in the form that is indexed and searched for."""
     if text.isascii() and text.isprintable():
         return text
     clean = _CONTROL_PATTERN.sub(" ", text).encode("utf-8", "replace").decode("utf-8")
@@ -63,11 +61,12 @@ def to_index(text: str) -> str:
 
 
 def from_index(text: str) -> str:
-    """The original of an indexed text."""
+    """Return the original of an indexed text."""
     return text.replace(_LETTER_MARK, "")
 
 
 def _text_of(event: Event) -> tuple[str, str]:
+    """Return the author and the text of an event; both are "" if it has no text to index."""
     match event:
         case Said(words, sender):
             return sender, words[:MAX_MESSAGE_CHARS]
@@ -85,6 +84,7 @@ def _text_of(event: Event) -> tuple[str, str]:
 
 
 def _other_text_of(event: Event) -> tuple[str, str]:
+    """Return the author and text of a less frequent event, as `_text_of` does."""
     match event:
         case Settled(text=text):
             return "model", _beginning_and_end(text)
@@ -101,12 +101,13 @@ def _other_text_of(event: Event) -> tuple[str, str]:
 
 
 def _call_text(call: ToolCall) -> str:
-    """The name of the tool and the texts in its arguments."""
+    """Return the name of the tool and the texts in its arguments."""
     texts = (text[:_MAX_ARGUMENT_CHARS] for text in _texts(call.arguments))
     return " ".join((call.name, *texts))[:_MAX_CALL_CHARS]
 
 
 def _texts(arguments: Raw) -> Iterator[str]:
+    """Yield the texts in the arguments of a call; none if they are not a JSON object."""
     try:
         values = msgspec.json.decode(arguments, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -115,6 +116,7 @@ def _texts(arguments: Raw) -> Iterator[str]:
 
 
 def _strings(values: Mapping[str, object]) -> Iterator[str]:
+    """Yield the texts among the values, and those in lists, but none that are nested deeper."""
     for value in values.values():
         match value:
             case str(text):
@@ -127,7 +129,10 @@ def _strings(values: Mapping[str, object]) -> Iterator[str]:
 
 
 def _beginning_and_end(text: str) -> str:
-    """The beginning and the end of a text: long output is mostly repetitive in between."""
+    """Return the beginning and the end of a long text; a short text is returned unchanged.
+
+    The middle of long output is mostly repetitive.
+    """
     if len(text) <= MAX_RESULT_CHARS:
         return text
     half = MAX_RESULT_CHARS // 2
@@ -136,19 +141,26 @@ def _beginning_and_end(text: str) -> str:
 
 MAX_WORDS = 40
 MAX_SEARCH_CHARS = 10_000  # characters
+# A phrase in quotes, perhaps with a star, or a word.
 _TERM_PATTERN = re.compile(r'"([^"]*)"?(\*?)|([^\s"]+)')
 _LETTER_PATTERN = re.compile(r"[^\W_]")
 
 
 class SearchTerm(Struct, frozen=True):
-    """One word or several as a phrase, in the form that is indexed. A prefix ends anywhere."""
+    """A term of a search, in indexed form: one word, or several words as a phrase.
+
+    If `is_prefix`, longer words that begin with the last word match, too.
+    """
 
     phrase: str
     is_prefix: bool = False
 
 
 def search_expression(text: str) -> str:
-    """The FTS5 expression for what the user typed. Raises `BadInput` as `search_terms`."""
+    """Return the FTS5 expression for the user's text.
+
+    Raises `BadInput` if the text is empty or too long.
+    """
     return " ".join(
         '"' + term.phrase.replace('"', " ") + '"' + (" *" if term.is_prefix else "")
         for term in search_terms(text)
@@ -156,7 +168,7 @@ def search_expression(text: str) -> str:
 
 
 def search_terms(text: str) -> list[SearchTerm]:
-    """What the user typed. Raises `BadInput` if that is nothing, or too much.
+    """Return the terms in the user's text. Raises `BadInput` if it is empty or too long.
 
     All terms must be found, in any order; "several words" is a phrase; `word*` is a prefix.
     Other syntax is taken literally.
@@ -180,7 +192,9 @@ def search_terms(text: str) -> list[SearchTerm]:
 
 
 def _terms(text: str) -> Iterator[SearchTerm]:
+    """Yield the terms in the user's text that have a letter or digit, as they are indexed."""
     for match in _TERM_PATTERN.finditer(to_index(text)):
+        # `word` is None for a phrase in quotes. Then `star` is "*" if a star follows it.
         phrase, star, word = match.groups()
         if word is not None:
             phrase, star = word.rstrip("*"), "*" if word.endswith("*") else ""

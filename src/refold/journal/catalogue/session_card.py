@@ -1,6 +1,6 @@
-"""A session in a list: its card, search hits, and how a user's text selects one.
+"""Cards of sessions, search hits, and functions that find the card that a user's text means.
 
-A card is a small fold of the journal, because thousands are made at once. Names and
+A card is a small fold of the journal, because a list needs thousands of them. Names and
 directories are folded by the same code as in the view of a session.
 """
 
@@ -41,15 +41,15 @@ _PREVIEW_CHARS = 400
 
 
 class Card(Struct, frozen=True):
-    """What a list shows of a session. `id` comes from its directory."""
+    """What a list shows of a session. `id` comes from the session's directory."""
 
     id: str
     about: SessionInfo = SessionInfo()
     changed: float = 0.0
     events: int = 0
-    messages: int = 0  # of the person
+    messages: int = 0  # number of messages of the person
     spent: Spent = Spent()
-    below: Spent = Spent()  # by children that have ended, with all below them
+    below: Spent = Spent()  # spent by children that have ended, and by all below them
     outcome: str = ""  # of the last turn that ended
     open: bool = False  # a turn is running, or was when the session was left
     asking: tuple[str, ...] = ()  # calls of that turn that wait for a person
@@ -66,9 +66,7 @@ class Card(Struct, frozen=True):
 
 
 class _ModelAndAgent(Struct):
-    """The fields of a `SystemPromptSet` that a card needs, so that its long prompt is not
-    decoded.
-    """
+    """The fields of a `SystemPromptSet` that a card needs. The long prompt is not decoded."""
 
     model: str = ""
     agent: str = ""
@@ -88,7 +86,10 @@ _PROMPT_DECODER = msgspec.json.Decoder(_ModelAndAgent)
 
 
 def apply_line(card: Card, line: Line, event: Event | None) -> Card:
-    """The card after `line`. `event` is decoded only if its kind is in `CARD_KINDS`."""
+    """Return the card after `line`.
+
+    `event` is decoded only if its kind is in `CARD_KINDS`.
+    """
     card = replace(card, events=line.seq)
     if line.kind == _PROMPT_KIND:
         return _with_prompt(card, line.data)
@@ -106,11 +107,12 @@ def apply_line(card: Card, line: Line, event: Event | None) -> Card:
 
 
 def load_event(line: Line, kinds: frozenset[str]) -> Event | None:
-    """The event of a line, if its kind is in `kinds`."""
+    """Return the event of a line if its kind is in `kinds`; otherwise None."""
     return codec.load(line.kind, line.data) if line.kind in kinds else None
 
 
 def _with_prompt(card: Card, data: Raw) -> Card:
+    """Return the card with the model and the agent of a system prompt, if `data` is valid."""
     try:
         prompt = _PROMPT_DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -119,14 +121,16 @@ def _with_prompt(card: Card, data: Raw) -> Card:
 
 
 def _apply_decision(card: Card, event: Judged | Answered) -> Card:
+    """Return the card after a call was judged, which may ask the user, or answered."""
     asking = tuple(id_ for id_ in card.asking if id_ != event.call_id)
-    asks = isinstance(event, Judged) and event.verdict == "ask"
-    return replace(card, asking=(*asking, event.call_id) if asks else asking)
+    is_question = isinstance(event, Judged) and event.verdict == "ask"
+    return replace(card, asking=(*asking, event.call_id) if is_question else asking)
 
 
 def _apply_counts(card: Card, event: Event) -> Card:
+    """Return the card after an event that changes its turn, its costs or its subagents."""
     match event:
-        case TurnStarted() | Imported():  # no turn of an imported session continues
+        case TurnStarted() | Imported():  # an imported session does not continue a turn
             return replace(card, open=isinstance(event, TurnStarted), asking=())
         case TurnEnded(outcome):
             return replace(card, open=False, outcome=outcome, asking=())
@@ -140,18 +144,20 @@ def _apply_counts(card: Card, event: Event) -> Card:
             return replace(card, children=(*card.children, child))
         case ChildEnded(spent=spent):
             return replace(card, below=card.below + spent)
-        case Forked():  # the other session has paid, and its children are its own
+        # The source session has paid for the copied part, and the children are the
+        # source's.
+        case Forked():
             return replace(card, spent=Spent(), below=Spent(), children=())
         case _:
             return card
 
 
-# Enclose a match; indexed text has no such characters.
+# These characters mark a match in a snippet. Indexed text does not contain them.
 MATCH_START, MATCH_END = "\x02", "\x03"
 
 
 class Hit(Struct, frozen=True):
-    """A search hit: the event `seq` of a session, and a snippet of what `who` said."""
+    """A search hit: event `seq` of a session, with a snippet of a text by `who`."""
 
     card: Card
     seq: int
@@ -159,7 +165,7 @@ class Hit(Struct, frozen=True):
     snippet: str
 
 
-_MAX_NAMED_CARDS = 4  # of the matches, in an error
+_MAX_NAMED_CARDS = 4  # matching sessions that an error names
 _MAX_TITLE_CHARS = 40
 IS_NAME, BEGINS_ID, BEGINS_NAME = (
     "is the name",
@@ -169,18 +175,19 @@ IS_NAME, BEGINS_ID, BEGINS_NAME = (
 
 
 def match_card(text: str, cards: Sequence[Card]) -> Card | None:
-    """The card that `text` means: by name, by the beginning of its id, or of its name.
+    """Return the card whose name is `text`, or else whose id or else whose name begins with it.
 
-    `cards` are the newest first. Raises `BadInput` if several match.
+    Return None if no card matches. Raises `BadInput` if several match in the same way. `cards`
+    are the newest first.
     """
     wanted = text.casefold()
-    ways: tuple[tuple[str, Callable[[Card], bool]], ...] = (
+    rules: tuple[tuple[str, Callable[[Card], bool]], ...] = (
         (IS_NAME, lambda card: card.about.name.casefold() == wanted),
         (BEGINS_ID, lambda card: card.id.startswith(text)),
         (BEGINS_NAME, lambda card: card.about.name.casefold().startswith(wanted)),
     )
-    for way, fits in ways:
-        matches = [card for card in cards if fits(card)]
+    for way, matches_text in rules:
+        matches = [card for card in cards if matches_text(card)]
         if len(matches) == 1:
             return matches[0]
         if matches:
@@ -189,7 +196,11 @@ def match_card(text: str, cards: Sequence[Card]) -> Card | None:
 
 
 def ambiguous_error(text: str, way: str, count: int, newest: Sequence[Card]) -> BadInput:
-    """The error for a text that means `count` sessions, of which it names the `newest`."""
+    """Return the error for a text that matches several sessions. It names the first of
+    `newest`.
+
+    `way` says what the text is, such as "is the name".
+    """
     few = "; ".join(map(card_label, newest[:_MAX_NAMED_CARDS]))
     return BadInput(
         f"{text!r} {way} of {count} sessions: {few}"
@@ -198,10 +209,11 @@ def ambiguous_error(text: str, way: str, count: int, newest: Sequence[Card]) -> 
 
 
 def works_in(directory: Path | str) -> Callable[[Card], bool]:
-    """A test whether a session works in `directory`. Links are resolved."""
+    """Return a test whether a session works in `directory`. Links are resolved."""
     real, known = os.path.realpath(directory), dict[str, bool]()
 
     def is_in_directory(card: Card) -> bool:
+        """Whether a session works in the directory; False if its own is unknown."""
         workdir = card.about.directory
         if workdir not in known:
             known[workdir] = bool(workdir) and os.path.realpath(workdir) == real
@@ -211,7 +223,9 @@ def works_in(directory: Path | str) -> Callable[[Card], bool]:
 
 
 def without_old_runs(cards: Iterable[Card]) -> list[Card]:
-    """Drop old runs of schedules, unless a user has named, tagged or continued them.
+    """Return the cards without old runs of schedules.
+
+    A run that a user has named, tagged or continued stays.
 
     `cards` are the newest first.
     """
@@ -227,7 +241,7 @@ def without_old_runs(cards: Iterable[Card]) -> list[Card]:
 
 
 def card_label(card: Card) -> str:
-    """A session's id and short title, for a message."""
+    """Return a session's id and short title, for a message."""
     words = card.about.name or card.about.title
     short = words if len(words) <= _MAX_TITLE_CHARS else words[: _MAX_TITLE_CHARS - 1] + "…"
     return f"{card.id} ({short!r})" if short else card.id

@@ -1,23 +1,23 @@
 """Encodes entries as lines and decodes them, and chains each line to the one before.
 
 A line is `{"h":…,"seq":…,"at":…,…,"kind":…,"v":…,"data":…}`. `h` hashes the `h` of the line
-before and the rest of its own line, so the last line is covered, too. It is a checksum that
-locates damage, not a protection against forgery.
+before and the rest of its own line, so the last line is covered, too. The hash is a checksum
+that locates damage, not a protection against forgery.
 
-`v` is the format of the events (`EVENT_FORMAT`). It was raised when kinds and fields were renamed
-for the last time: a line of another format raises `WrongFormat`, because its kinds would be
-unknown and fold as nothing.
+`v` is the format of the events (`EVENT_FORMAT`). It was raised when kinds and fields were
+renamed for the last time. A line of another format raises `WrongFormat`, because its kinds
+would be unknown, and the fold would ignore them.
 
-Decoding has two steps, envelope and data. An unknown kind, or one that does not fit its
-class, becomes `Unknown`, with its data unchanged. Only a broken chain is `Corrupt`. A line
-is never encoded again. Stores decide where lines are kept and what an incomplete line
-means.
+Decoding has two steps, envelope and data. Data of an unknown kind, or data that does not fit the
+class of its kind, becomes `Unknown` and is kept unchanged. Only a broken chain is `Corrupt`. A line
+is never encoded again. Stores decide where lines are kept and what an incomplete line means.
 
-The long fields of a `SystemPromptSet` are packed in its line: they are nearly the same in every
-session, and were most of a short one. zlib gets the texts that refold sends, from a file that never
-changes, so the line has only what differs from them, and a journal can still be read alone.
-`python -m scripts.prompt_texts N` writes the file of number N. A new one is worth it when prompts
-have changed much; the old ones stay, because journals need them.
+The long fields of a `SystemPromptSet` are packed in its line, because they are nearly the same
+in every session, and would be most of the size of a short session. zlib gets a dictionary of
+the texts that refold sends, from a file that never changes. So the line has only the
+differences from these texts, and a journal can be read without other sessions. `python -m
+scripts.prompt_texts N` writes the file of number N. A new file is useful when prompts have
+changed much; the old ones are kept, because journals need them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,7 +42,10 @@ _TEXTS_ID = slice(2, 6)  # in the header of zlib: the Adler-32 of the known text
 
 
 class Head(Struct, frozen=True):
-    """Where a journal ends. A copy of it elsewhere reveals a cut."""
+    """The number and the hash of the last line of a journal.
+
+    A copy of them that is stored elsewhere reveals that the journal was cut.
+    """
 
     seq: int = 0
     h: str = "0" * 16
@@ -68,7 +71,9 @@ KINDS_BY_NAME: dict[str, type[Event]] = {
 
 
 class _Decoders(dict[str, "msgspec.json.Decoder[Event]"]):
-    """The decoder of each kind, made when one is read: a new session reads none."""
+    """The decoder of each kind, made when the kind is first read: a new session reads
+    none.
+    """
 
     def __missing__(self, kind: str) -> "msgspec.json.Decoder[Event]":
         self[kind] = decoder = msgspec.json.Decoder(KINDS_BY_NAME[kind])
@@ -77,7 +82,7 @@ class _Decoders(dict[str, "msgspec.json.Decoder[Event]"]):
 
 _EVENT_DECODERS = _Decoders()
 _LINE_DECODER = msgspec.json.Decoder(Line)
-# 16 hex digits stand between them.
+# 16 hex digits come between these two parts.
 _LINE_START, _HASH_END, _BODY_OFFSET = b'{"h":"', b'",', 24
 _KIND_START = b'"kind":"'
 
@@ -88,10 +93,12 @@ def dump(event: Event) -> bytes:
 
 
 def load(kind: str, data: bytes | Raw) -> Event:
+    """Return the event with this data; `Unknown` if the data does not fit a known kind."""
     try:
-        whole = _unpack(bytes(data)) if kind == SystemPromptSet.__name__ else data
-        return _EVENT_DECODERS[kind].decode(whole)
-    except (KeyError, ValueError):  # and those of msgspec and of text that is not UTF-8
+        unpacked = _unpack(bytes(data)) if kind == SystemPromptSet.__name__ else data
+        return _EVENT_DECODERS[kind].decode(unpacked)
+    # Includes the errors of msgspec, and of text that is not UTF-8.
+    except (KeyError, ValueError):
         return Unknown(kind, Raw(bytes(data)))
 
 
@@ -100,9 +107,9 @@ def kind_of(event: Event) -> str:
 
 
 def encode(entry: Entry, before: Head, data: bytes | None = None) -> tuple[bytes, Head]:
-    """The line for `entry`, which follows on `before`, and the new head.
+    """Return the line for `entry`, which follows `before`, and the new head.
 
-    `data` is the event as `dump` gives it, where the caller has it already.
+    `data` is the event as encoded by `dump`, if the caller has it already.
     """
     kind, data = kind_of(entry.event), dump(entry.event) if data is None else data
     if isinstance(entry.event, SystemPromptSet):
@@ -117,13 +124,16 @@ def encode(entry: Entry, before: Head, data: bytes | None = None) -> tuple[bytes
 
 
 def follow(lines: Iterable[bytes], head: Head) -> Iterator[tuple[Line, Head]]:
-    """Follow the chain on from `head`. Raises `Corrupt` at the first bad line."""
+    """Yield each line, with its envelope decoded, and the head after it.
+
+    `lines` follow `head`. Raises `Corrupt` at the first invalid line.
+    """
     for line in lines:
         h = _chain_hash(head.h, line[_BODY_OFFSET:])
         if not line.startswith(line_prefix(h)):
             raise Corrupt(head.seq + 1, _describe_break(line, head))
         try:
-            # No copy of it: its data may be kept as it is here.
+            # The data is not copied: the line is in memory as long as the result is.
             decoded = _LINE_DECODER.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Corrupt(head.seq + 1, "it is not a line of a journal") from error
@@ -134,7 +144,7 @@ def follow(lines: Iterable[bytes], head: Head) -> Iterator[tuple[Line, Head]]:
 
 
 def valid_head(lines: Iterable[bytes], start: Head | None = None) -> Head:
-    """The head after the last valid line of those that follow `start`."""
+    """Return the head after the last of `lines` that is valid. The lines follow `start`."""
     head = start or Head()
     with suppress(Corrupt):
         for _, after in follow(lines, head):
@@ -143,7 +153,7 @@ def valid_head(lines: Iterable[bytes], start: Head | None = None) -> Head:
 
 
 def decode_unchecked(line: bytes) -> Event | None:
-    """A decoded line, whatever precedes it; None if it is not a line of a journal."""
+    """Decode a line whose chain is not checked; None if it is not a line of a journal."""
     try:
         decoded = _LINE_DECODER.decode(b"{" + line[_BODY_OFFSET:])
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -152,12 +162,12 @@ def decode_unchecked(line: bytes) -> Event | None:
 
 
 def line_prefix(h: str) -> bytes:
-    """The first bytes of the line with the hash `h`."""
+    """Return the first bytes of the line with the hash `h`."""
     return _LINE_START + h.encode() + _HASH_END
 
 
 def possible_heads(line: bytes, head: Head) -> tuple[Head, Head]:
-    """Two heads that may follow a bad line after `head`.
+    """Return two heads that may follow an invalid line after `head`.
 
     The first has the number and hash that the line states, the second those that it should
     state.
@@ -174,16 +184,21 @@ def possible_heads(line: bytes, head: Head) -> tuple[Head, Head]:
 
 
 def decode(lines: Iterable[bytes], head: Head = Head()) -> Iterator[tuple[Entry, Head]]:  # noqa: B008 - frozen
-    """The entries of `lines`, which follow on `head`. Raises `Corrupt`."""
+    """Yield the entries of `lines`, which follow `head`, each with the head after it.
+
+    Raises `Corrupt` at the first invalid line.
+    """
     for line, after in follow(lines, head):
         event = load(line.kind, line.data)
         yield _entry(line, event), after
 
 
 def decode_after(after: int, lines: Sequence[bytes]) -> list[Entry]:
-    """The entries after event `after`. Unless that is 0, its line is the first of `lines`.
+    """Return the entries after event `after`.
 
-    That line is trusted: the chain was followed up to it before. Raises `Corrupt`.
+    If `after` is 0, `lines` are the journal from its start. Otherwise the first of `lines` is
+    that of event `after`. It is trusted, because the chain was checked up to it before.
+    Raises `Corrupt`.
     """
     if not after:
         return [entry for entry, _ in decode(lines)]
@@ -194,7 +209,7 @@ def decode_after(after: int, lines: Sequence[bytes]) -> list[Entry]:
 
 
 def decode_line(line: bytes) -> Entry:
-    """The entry of a line whose chain was followed before. Raises `Corrupt`."""
+    """Return the entry of a line whose chain was checked before. Raises `Corrupt`."""
     try:
         decoded = _LINE_DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -203,7 +218,10 @@ def decode_line(line: bytes) -> Entry:
 
 
 def kind_name(line: bytes) -> bytes:
-    """The kind that a line states. No earlier text in a line has an unescaped quote."""
+    """Return the kind that a line states, without decoding the line.
+
+    The first `"kind":"` in a line is the field itself: in texts before it, quotes are escaped.
+    """
     start = line.find(_KIND_START) + len(_KIND_START)
     return line[start : line.find(b'"', start)]
 
@@ -221,7 +239,7 @@ class _Packed(Struct):
 
 
 def _pack(data: bytes) -> bytes:
-    """Pack the data of a `SystemPromptSet` for its line."""
+    """Return the data of a `SystemPromptSet` in packed form, for its line."""
     fields = msgspec.json.decode(data, type=dict[str, Raw])
     long = {name: fields.pop(name) for name in _PACKED_FIELDS if name in fields}
     text = msgspec.json.encode(long)
@@ -235,14 +253,14 @@ def _pack(data: bytes) -> bytes:
 
 
 def _unpack(data: bytes) -> bytes:
-    """Restore the data that `_pack` packed. Raises `ValueError` if that fails."""
+    """Return the data that `_pack` packed. Raises `ValueError` if it cannot be unpacked."""
     packed = msgspec.json.decode(data, type=_Packed).packed
     if not packed:
         return data
     import zlib
 
     try:
-        unpacker = zlib.decompressobj(zdict=_texts_named(packed[_TEXTS_ID]))
+        unpacker = zlib.decompressobj(zdict=_texts_with_checksum(packed[_TEXTS_ID]))
         text = unpacker.decompress(packed, _MAX_PACKED_BYTES)
     except zlib.error as error:
         raise ValueError(f"the packed text is damaged: {error}") from error
@@ -255,22 +273,23 @@ def _unpack(data: bytes) -> bytes:
 
 @cache
 def known_texts(number: int) -> bytes:
-    """The texts in the file of this number, which never change."""
+    """Return the dictionary for zlib from the file with this number, which never changes."""
     return Path(__file__).with_name(f"prompt_texts_{number}.txt").read_bytes()
 
 
-def _texts_named(name: bytes) -> bytes:
+def _texts_with_checksum(checksum: bytes) -> bytes:
+    """Return the dictionary with which a text was packed. Raises `ValueError` if unknown."""
     import zlib
 
     for number in range(_NEWEST_TEXTS, 0, -1):
         texts = known_texts(number)
-        if zlib.adler32(texts).to_bytes(4, "big") == name:
+        if zlib.adler32(texts).to_bytes(4, "big") == checksum:
             return texts
     raise ValueError("it was packed with texts of a later version")
 
 
 class _Start(Struct):
-    """The fields that the first line of a session has in every format."""
+    """The fields that the first line of a session has in all formats."""
 
     id: str = ""
     refold: str = ""
@@ -279,6 +298,7 @@ class _Start(Struct):
 
 
 def _wrong_format(line: Line, head: Head) -> WrongFormat:
+    """Return the error for a line of another format; for the first line, with its session."""
     start = _Start()
     with suppress(msgspec.DecodeError, UnicodeDecodeError):
         start = msgspec.json.decode(line.data, type=_Start) if head.seq == 0 else start
@@ -289,7 +309,9 @@ def _wrong_format(line: Line, head: Head) -> WrongFormat:
 
 
 def _describe_break(line: bytes, head: Head) -> str:
-    """Describe a broken chain: a changed line or a missing one, as far as that can be seen."""
+    """Describe a broken chain: a changed line or a missing one, if that can be
+    determined.
+    """
     try:
         seq = _LINE_DECODER.decode(b"{" + line[_BODY_OFFSET:]).seq
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -304,5 +326,5 @@ def _describe_break(line: bytes, head: Head) -> str:
 
 
 def escape_json(text: str) -> bytes:
-    """`text` as written inside a JSON string."""
+    """Return `text` as it is written inside a JSON string."""
     return msgspec.json.encode(text)[1:-1]

@@ -3,10 +3,11 @@
 Three rules keep a journal readable in five years:
 
 * Names are past tense. An event reports what happened; it does not order anything.
-* Events carry results, never recipes: folding calls no model, tool, clock or chance.
+* Events carry results, and not how to compute them: folding calls no model and no tool, and
+  reads no clock.
 * A field may be added with a default; none is renamed or removed. A new shape is a new class.
 
-`codec` has the envelope of a line. More kinds are in `child_events`.
+`codec` has the envelope of a line. More kinds are in `child_events` and `setting_events`.
 """
 
 from typing import Literal, TypeAlias
@@ -40,13 +41,24 @@ from refold.journal.events.child_events import (
     WorktreeEntered,
     WorktreeLeft,
 )
+from refold.journal.events.setting_events import (
+    AgentChosen,
+    BudgetSet,
+    EffortChosen,
+    ModeChanged,
+    ModelChosen,
+    Renamed,
+    StepLimitSet,
+    Tagged,
+    Titled,
+)
 from refold.values.control import CompactionKind, Control
 from refold.values.display import Diff, Shown
 from refold.values.live import Live
 from refold.values.messages import Image, Message
-from refold.values.modes import Effort, Format, Mode, Outcome, Verdict
+from refold.values.modes import Effort, Outcome, Verdict
 from refold.values.tools import ToolSpec
-from refold.values.usage import NO_LIMIT, NO_RUN_LIMITS, Budget, RunLimits, Usage
+from refold.values.usage import NO_RUN_LIMITS, RunLimits, Usage
 
 LAST_SESSION = "last"  # in place of a session: the newest of this directory
 
@@ -59,13 +71,17 @@ class SessionStarted(Struct, frozen=True):
     id: str = ""  # the session id that is sent to providers
     no_memory: bool = False  # no notes are made of what follows
     roots: tuple[str, ...] = ()  # more directories of the workspace, links resolved
-    limits: RunLimits = NO_RUN_LIMITS  # rules and limits from the command line of this run
-    checks: str = ""  # the session whose claims this one checks; then it is never "last"
-    schedule: int = 0  # the schedule that it is a run of
+    # The rules and limits from the command line of this run.
+    limits: RunLimits = NO_RUN_LIMITS
+    # The session whose claims this one checks; such a session is never "last".
+    checks: str = ""
+    schedule: int = 0  # the schedule of which this session is a run
 
 
 class SessionResumed(Struct, frozen=True):
-    """Another process opened the session, and that changed something, or ends something."""
+    """Another process opened the session. Recorded only if a property of the session changed,
+    or if something that the earlier process had begun must be settled.
+    """
 
     version: str = ""
     no_memory: bool = False  # no notes are made of what follows
@@ -90,7 +106,9 @@ class HolderEnded(Struct, frozen=True):
 
 
 class Said(Struct, frozen=True):
-    """A message came in. It is not a turn: background results start turns, too."""
+    """A message was received. Not every turn begins with one: background results start turns,
+    too.
+    """
 
     text: str
     sender: str = "person"
@@ -99,17 +117,20 @@ class Said(Struct, frozen=True):
     images: tuple[Image, ...] = ()
     # The part that the user typed, if a template or a pipe added the rest; null: all of it.
     typed: str | None = None
-    wakes: bool = False  # it may begin a turn, though neither the user nor a parent sent it
-    outside: bool = False  # it holds text from outside, or may
+    # It may begin a turn, although neither the user nor a parent sent it.
+    wakes: bool = False
+    outside: bool = False  # it contains text from outside, or may
 
 
 class TurnStarted(Struct, frozen=True):
-    cause: int  # the seq of the event that asked for the turn
+    cause: int  # the event number that caused the turn
     why: Literal["message", "continue"] = "message"
 
 
 class SystemPromptSet(Struct, frozen=True):
-    """What is sent with the conversation. Recorded again when it changes."""
+    """The system prompt, tools and options that are sent with the conversation.
+    Recorded again when one of them changes.
+    """
 
     system: str = ""
     tools: tuple[ToolSpec, ...] = ()
@@ -124,7 +145,7 @@ class SystemPromptSet(Struct, frozen=True):
 
 
 class Delivered(Struct, frozen=True):
-    """These messages are part of the conversation from here on."""
+    """These messages were added to the conversation."""
 
     messages: tuple[int, ...]
 
@@ -140,7 +161,9 @@ class ModelAsked(Struct, frozen=True):
 
 
 class ModelAnswered(Struct, frozen=True):
-    """A complete response, or the text that arrived before a stop, without calls."""
+    """A complete response; or, if the turn was stopped, the text received until then, without
+    calls.
+    """
 
     message: Message
     usage: Usage = Usage()
@@ -149,33 +172,41 @@ class ModelAnswered(Struct, frozen=True):
     partial: bool = False
     cost: float | None = None  # US dollars; None: unknown, which is not zero
     refusal: str = ""  # the provider's explanation of a refusal
-    served_by: str = ""  # the model that the provider says it used, if it is another
-    first_piece: float | None = None  # seconds until it began; None: it came as a whole
-    paused: bool = False  # `stop` is "length": by the provider, and not by the output limit
-    warning: str = ""  # what the user should know of how it was made
-    refused_tools: tuple[str, ...] = ()  # by the provider; `model` gets them no more
+    # The model that responded, according to the provider, if it is not `model`.
+    served_by: str = ""
+    # Seconds until the first piece; None: the response arrived in one piece.
+    first_piece: float | None = None
+    # `stop` is "length" because the provider paused, not because of the output limit.
+    paused: bool = False
+    warning: str = ""  # a notice for the user about how the response was made
+    # Tools that the provider refused; `model` does not get them any more.
+    refused_tools: tuple[str, ...] = ()
 
 
 class ModelFailed(Struct, frozen=True):
-    """No response came, or an empty one. `partial_text` was already shown to the user.
+    """No response was received, or an empty one. The user has seen `partial_text`.
 
-    A `dropped` response is asked for again; its text and calls never enter the conversation.
+    A `dropped` response is requested again; its text and calls never enter the
+    conversation.
     """
 
     reason: str
     kind: str = ""  # the class of the error
     partial_text: str = ""
-    usage: Usage | None = None  # if the provider reported it: it is billed, too
+    usage: Usage | None = None  # if the provider reported it, because it is billed, too
     model: str = ""
     cost: float | None = None
     dropped: bool = False  # the turn continues with the same request
 
 
 class RequestLogged(Struct, frozen=True):
-    """A model call as it was sent. Recorded if `log_requests` is on, or `TracingSwitched` says so.
+    """The bytes of a model call, as sent and received.
 
-    The request begins with the first `same_prefix` bytes of the last one with the same
-    `target`; the blob `request` has the rest. The blob `response` is "" if none came.
+    Recorded if the setting `log_requests` or a `TracingSwitched` switches recording on.
+
+    The first `same_prefix` bytes of the request are those of the last request to the same
+    `target`; the blob `request` has the rest. The blob `response` is "" if no response was
+    received.
     """
 
     target: str  # "POST https://…", a command line, or the file of a scripted model
@@ -185,7 +216,9 @@ class RequestLogged(Struct, frozen=True):
 
 
 class AnswerRejected(Struct, frozen=True):
-    """An answer did not match its schema. `notes` tell the model what to correct."""
+    """A response that would have ended the turn was rejected. `notes` say why, for the
+    model.
+    """
 
     notes: tuple[str, ...]
 
@@ -199,8 +232,8 @@ class Judged(Struct, frozen=True):
     reason: str = ""
     real_path: str = ""  # the path that was judged, links resolved
     source: str = ""  # the file or flag of that rule
-    once: bool = False  # the user may allow this call only, and not by a rule
-    hash: str = ""  # of the call as the model made it, and of where its paths lead
+    once: bool = False  # the user may allow only this call, and not by a rule
+    hash: str = ""  # hash of the call as the model made it, and of the targets of its paths
     changes: tuple[Diff, ...] = ()  # what it would do to files, as the user is shown it
     outside: bool = False  # asked because the model has read text from outside
 
@@ -221,7 +254,10 @@ class Granted(Struct, frozen=True):
 
 
 class Started(Struct, frozen=True):
-    """Written before the call is executed: after a crash it may have had its effect."""
+    """A call is about to be executed.
+
+    If a crash follows, the call may have had its effect.
+    """
 
     call_id: str
 
@@ -229,7 +265,7 @@ class Started(Struct, frozen=True):
 class Ended(Struct, frozen=True):
     """The result of a call. `text` is all that the model sees of it.
 
-    If it was cut, the blob `full_blob` has all of it. `file_hashes` are the files that
+    If `text` was cut, the blob `full_blob` has all of it. `file_hashes` are the files that
     the model was shown, as (path, sha256 of the content).
     """
 
@@ -246,7 +282,10 @@ class Ended(Struct, frozen=True):
 
 
 class Rewound(Struct, frozen=True):
-    """The conversation is what it was at `mark`. Leaves a mark itself, for undo."""
+    """The conversation is restored to its state just before the event `mark`.
+
+    A rewind to this event undoes that.
+    """
 
     mark: int
 
@@ -254,7 +293,7 @@ class Rewound(Struct, frozen=True):
 class MessageEdited(Struct, frozen=True):
     """The user changed a message of the conversation, or deleted it (`text` is null).
 
-    Leaves a mark itself, for undo. The journal still has the original.
+    A rewind to this event undoes that. The journal still has the original.
     """
 
     message: int  # the seq of its `Said`, or of the `ModelAnswered`
@@ -279,25 +318,22 @@ class TurnEnded(Struct, frozen=True):
     reason: str = ""
 
 
-class ModeChanged(Struct, frozen=True):
-    """The user chose the permission mode."""
-
-    mode: Mode
-
-
 class PlanAnswered(Struct, frozen=True):
     """The user approved or rejected a plan. `text` is the plan as the user edited it.
 
-    A comment on it is recorded as `Said`. After approval the mode is that before the plan.
+    The user's comment on the plan is recorded as `Said`.
     """
 
-    plan: int  # the seq of the `Ended` that holds it
+    plan: int  # the seq of the `Ended` that contains it
     approved: bool
     text: str = ""
 
 
 class CompactionRequested(Struct, frozen=True):
-    """The user asked to compact, or withdrew that. `focus` says what the summary must preserve."""
+    """The user requested a compaction, or withdrew it.
+
+    The summary must preserve `focus`.
+    """
 
     kind: CompactionKind = "full"
     focus: str = ""
@@ -307,15 +343,15 @@ class CompactionRequested(Struct, frozen=True):
 class Compacted(Struct, frozen=True):
     """The conversation was compacted. The journal still has all of it.
 
-    `pruned` are lines that replace results of calls. Unless `kind` is "prune", messages
-    before `first_kept` are replaced by `preserved` (from the journal: messages of the
-    user, todos, plan, files) and `summary`. "trim": no summary could be made; `reason`
+    `pruned` are lines that replace results of calls. Unless `kind` is "prune", messages before
+    `first_kept` are replaced by `preserved` (from the journal: messages of the user, todos,
+    plan, files) and `summary`. The kind "trim" means that no summary could be made; `reason`
     says why.
     """
 
     kind: Literal["prune", "full", "trim"]
     reason: str = ""
-    pruned: tuple[tuple[str, str], ...] = ()  # the id of a call, and the line
+    pruned: tuple[tuple[str, str], ...] = ()  # (call id, line)
     first_kept: int = 0  # the seq of the first message that stays; 0: none
     preserved: str = ""
     summary: str = ""
@@ -325,18 +361,6 @@ class Compacted(Struct, frozen=True):
     focus: str = ""  # what the summary had to preserve
 
 
-class AgentChosen(Struct, frozen=True):
-    """The user chose the agent, from the next turn on.
-
-    `after_plan` is the agent that carries out an approved plan of this one, `preset` the prompt
-    of the agent main; "": as before.
-    """
-
-    agent: str
-    after_plan: str = ""
-    preset: str = ""
-
-
 class ExternalEditsFound(Struct, frozen=True):
     """Files that the model has read and that another program has changed since."""
 
@@ -344,22 +368,22 @@ class ExternalEditsFound(Struct, frozen=True):
 
 
 class InstructionsFound(Struct, frozen=True):
-    """Instructions of folders below, found when a file there was first read or edited."""
+    """Instructions of subfolders, found when a file in one was first read or edited."""
 
-    files: tuple[tuple[str, str], ...] = ()  # real path, and text with what it imports
+    files: tuple[tuple[str, str], ...] = ()  # (real path, text with its imports)
     notices: tuple[str, ...] = ()  # sentences for the user: what was left out
 
 
 class Imported(Struct, frozen=True):
-    """All lines up to here were imported. They are history; nothing of them is resumed.
+    """All lines up to this one were imported. They are history; none of them is resumed.
 
-    Calls that were open there stay unknown, and what a user allowed or chose there does
-    not hold here.
+    Calls that were open in them end as unknown. Grants and choices in these lines have no
+    effect.
     """
 
     source: str  # the session id in the imported file
-    id: str = ""  # the session id here
-    directory: str = ""  # the working directory here
+    id: str = ""  # the session id in this home
+    directory: str = ""  # the working directory in this home
 
 
 class MemoryExtracted(Struct, frozen=True):
@@ -370,48 +394,15 @@ class MemoryExtracted(Struct, frozen=True):
     model: str = ""
 
 
-class ModelChosen(Struct, frozen=True):
-    """The user chose the model, as provider/model, from the next turn on.
-
-    `format` is how the conversation is sent to it; "": as before.
-    """
-
-    model: str
-    format: Format | Literal[""] = ""
-
-
-class EffortChosen(Struct, frozen=True):
-    """The user chose the reasoning effort, from the next turn on."""
-
-    effort: Effort
-
-
-class Renamed(Struct, frozen=True):
-    """The user named the session; "" removes the name. Names need not be unique."""
-
-    name: str
-
-
-class Titled(Struct, frozen=True):
-    """A model wrote this title after the first turn, or after the session had been left."""
-
-    title: str
-
-
-class Tagged(Struct, frozen=True):
-    """The user set the tags of the session. They replace those before."""
-
-    tags: tuple[str, ...]
-
-
 class Reserved(Struct, frozen=True):
     """A model call outside the conversation begins, and its budget is reserved."""
 
-    purpose: str  # "summary", "memory", "title", "leaf", "sampling"
+    purpose: str  # one of "summary", "memory", "title", "leaf", "sampling"
     model: str
     dollars: float | None = None  # None: the price is not known
     tokens: int = 0
-    # Of a leaf: its number here, its call, a hash of the question, times asked before, its start.
+    # Of a leaf: its number in the session, its call, a hash of the question, how often the
+    # question was asked before, and the beginning of the question.
     leaf: int = 0
     call_id: str = ""
     key: str = ""
@@ -420,42 +411,33 @@ class Reserved(Struct, frozen=True):
 
 
 class Settled(Struct, frozen=True):
-    """A model call outside the conversation has ended. `failed`: why it has no result."""
+    """A model call outside the conversation has ended. `failed` says why it has no result, or
+    "".
+    """
 
     reserved: int  # the seq of its `Reserved`
     usage: Usage | None = None
     model: str = ""
     cost: float | None = None
     failed: str = ""
-    # Of a leaf: its answer, the blob with all of a long one, and whether it was cached.
+    # Of a leaf: its answer, the blob with a long answer, and whether the answer was cached.
     text: str = ""
     full_blob: str = ""
     cached: bool = False
 
 
-class BudgetSet(Struct, frozen=True):
-    """The user, or the parent of a subagent, set the budget of a turn."""
-
-    budget: Budget = NO_LIMIT
-    final: bool = False  # the parent has no more to give
-    share_left: float = 1.0  # the share of the parent's own budget that is left
-
-
-class StepLimitSet(Struct, frozen=True):
-    """The user set the number of model responses in one turn."""
-
-    steps: int = 0  # 0: as in the settings
-
-
 class Noted(Struct, frozen=True):
-    """An event of a plug-in. The journal keeps it; the plug-in folds it."""
+    """An event of a plug-in. The journal stores it; the plug-in folds it."""
 
     name: str
     data: Raw
 
 
 class Unknown(Struct, frozen=True):
-    """An event of another version of refold. Kept as it is, and ignored by the fold."""
+    """An event of another version of refold.
+
+    It is stored unchanged, and the fold ignores it.
+    """
 
     kind: str
     data: Raw
@@ -482,12 +464,12 @@ class Entry(Struct, frozen=True):
     at: float = 0.0  # seconds since 1970, by the writer's clock; `seq` is the order
     epoch: int = 0  # the number of the writer: `store.port.Store.lease`
     turn: int = 0  # the seq of its TurnStarted; 0 between turns
-    by: str = ""  # who: "person:ada", "agent", "rules", "policy step_limit"
+    by: str = ""  # its author: "person:ada", "agent", "rules", "policy step_limit"
     cause: int = 0  # the seq of the event that led to it; 0: none
 
     @property
     def person(self) -> str | None:
-        """The person who caused the event, "" if unnamed. None: no person did."""
+        """The person who caused the event, "" if unnamed; None if no person did."""
         kind, _, name = self.by.partition(":")
         return name if kind == "person" else None
 

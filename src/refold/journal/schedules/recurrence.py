@@ -1,14 +1,15 @@
-"""When something is due: one time, an interval, or times of the clock.
+"""Computes when something is due: at one time, at intervals, or at times of the clock.
 
-    2026-11-26T08:00    08:00    tomorrow 08:00
-    every 30m    every 2h    every 1d
-    08:00    mon-fri 08:00    sat,sun 9:30
+    2026-11-26T08:00    08:00            tomorrow 08:00
+    every 30m           every 2h         every 1d
+    08:00               mon-fri 08:00    sat,sun 9:30
     0 8 * * 1-5
 
-The second line counts from the start, independent of the clock. The last two are times of
-the clock in a zone. A time that a change to summer time skips is due that much later, and a
-time that occurs twice is due the first time; with every hour (`*/30 * * * *`) both times.
-Only the time zones of the machine are read. `schedules.schedule_book` records the runs.
+The intervals of the second line count from the start of the schedule, and not by the clock. The
+last two lines are times of the clock in a time zone. A time that the change to summer time
+skips is due later, by as much as the clock is set forward. A time that occurs twice is due only
+the first time, unless it is due every hour (`*/30 * * * *`). Only the time zones of the machine
+are read. `schedules.schedule_book` records the runs.
 """
 
 import re
@@ -41,7 +42,10 @@ _ZONE_FOLDERS = ("/zoneinfo/",)
 
 
 class Recurrence(Struct, frozen=True):
-    """`text` as written. `start` is when it began or, for `once`, when it is due."""
+    """The times at which something is due, parsed from `text`.
+
+    `start` is when the schedule began or, if `once`, the only time that is due.
+    """
 
     text: str
     start: float
@@ -49,13 +53,12 @@ class Recurrence(Struct, frozen=True):
     once: bool = False
 
     def next(self, after: float) -> float | None:
-        """The first time after `after`, or None if there is none."""
+        """Return the first time after `after`, or None if no time follows."""
         return next(self._times_after(after), None)
 
     def count_due(self, after: float, end: float) -> tuple[int, float]:
-        """Return the number of times after `after` and up to `end`, and the last of them.
-
-        Counts at most `MAX_COUNTED_TIMES`.
+        """Return the number of times after `after` and up to `end`, and the last of these
+        times, or 0. At most `MAX_COUNTED_TIMES` are counted.
         """
         if self.once or _parse_interval(self.text):
             return self._due_by_interval(after, end)
@@ -67,9 +70,10 @@ class Recurrence(Struct, frozen=True):
         return count, last
 
     def _due_by_interval(self, after: float, end: float) -> tuple[int, float]:
+        """Return the number of due times and the last one, of an interval or a single time."""
         if self.once:
-            hit = after < self.start <= end
-            return (1, self.start) if hit else (0, 0.0)
+            is_due = after < self.start <= end
+            return (1, self.start) if is_due else (0, 0.0)
         step = _parse_interval(self.text)
         first = int((max(after, self.start) - self.start) // step) + 1
         last = int((end - self.start) // step)
@@ -77,8 +81,12 @@ class Recurrence(Struct, frozen=True):
         return min(count, MAX_COUNTED_TIMES), self.start + last * step if count else 0.0
 
     def _times_after(self, after: float) -> Iterator[float]:
+        """Yield the times after `after`, in order. For an interval, yield only the first
+        one.
+        """
         if self.once:
-            yield from [self.start] if self.start > after else []
+            if self.start > after:
+                yield self.start
             return
         if step := _parse_interval(self.text):
             count = int((max(after, self.start) - self.start) // step)
@@ -92,6 +100,7 @@ class Recurrence(Struct, frozen=True):
                     yield moment
 
     def _times_between(self, begin: float, end: float) -> Iterator[float]:
+        """Yield the times of a cron line after `begin` and up to `end`, the last one first."""
         zone, days = zone_of(self.zone), _parse_cron(self.text)
         day = datetime.fromtimestamp(end, zone).date() + timedelta(1)
         first = datetime.fromtimestamp(begin, zone).date() - timedelta(1)
@@ -103,8 +112,10 @@ class Recurrence(Struct, frozen=True):
 
 
 class _Cron(Struct, frozen=True):
-    """The five fields of a cron line. With `either`, both a day of the month and a weekday
-    are set, and one of them must match.
+    """The five fields of a cron line.
+
+    With `either`, both a day of the month and a weekday are set, and one of them must
+    match.
     """
 
     minutes: tuple[int, ...]
@@ -115,7 +126,7 @@ class _Cron(Struct, frozen=True):
     either: bool
 
     def times_on(self, day: date, zone: tzinfo) -> list[float]:
-        """The times on `day`, in order."""
+        """Return the times on `day`, in order."""
         if not self._is_on(day):
             return []
         folds = (0, 1) if len(self.hours) == 24 else (0,)
@@ -135,7 +146,7 @@ class _Cron(Struct, frozen=True):
 
 
 def parse_repeated(text: str, now: float, zone: str) -> Recurrence:
-    """Parse a repeated time. Raises `BadInput`."""
+    """Parse a repeated time, which begins `now`, in a time zone. Raises `BadInput`."""
     rule = " ".join(text.lower().split()).removeprefix("every ")
     recurrence = Recurrence(rule, now, zone)
     if not _parse_interval(rule):
@@ -146,7 +157,7 @@ def parse_repeated(text: str, now: float, zone: str) -> Recurrence:
 
 
 def parse_single(text: str, now: float, zone: str) -> Recurrence:
-    """Parse one time in the future. Raises `BadInput`."""
+    """Parse a single time, which must be after `now`, in a time zone. Raises `BadInput`."""
     moment = _parse_moment(" ".join(text.split()), now, zone_of(zone))
     if moment is None:
         raise BadInput(f"{text!r} is not a time: {_ONCE_HELP}")
@@ -156,12 +167,15 @@ def parse_single(text: str, now: float, zone: str) -> Recurrence:
 
 
 def never_recurring(zone: str) -> Recurrence:
-    """No time: only a webhook starts the schedule."""
+    """Return a recurrence without times: only a webhook starts the schedule."""
     return Recurrence("", 0.0, zone, once=True)
 
 
 def local_zone(name: str) -> str:
-    """The local zone's name; `name` is the value of TZ. "": that of /etc/localtime."""
+    """Return the name of the local zone.
+
+    `name` is the value of TZ; "": use /etc/localtime.
+    """
     if name.removeprefix(":"):
         zone_of(name.removeprefix(":"))
         return name.removeprefix(":")
@@ -174,7 +188,7 @@ def local_zone(name: str) -> str:
 
 @lru_cache(8)
 def zone_of(name: str) -> tzinfo:
-    """The zone with this name. Raises `BadInput`."""
+    """Return the zone with this name. Raises `BadInput`."""
     if name == "UTC":
         return UTC
     try:
@@ -189,18 +203,24 @@ def zone_of(name: str) -> tzinfo:
 
 
 def format_moment(moment: float, zone: str) -> str:
-    """A time as a person reads it."""
+    """Return a time, in seconds since 1970, as people read it in this time zone."""
     return f"{datetime.fromtimestamp(moment, zone_of(zone)):%a %Y-%m-%d %H:%M %Z}"
 
 
 def _parse_moment(text: str, now: float, zone: tzinfo) -> float | None:
+    """Return the moment of an ISO time, or of the next such time of day; None if `text` is
+    neither.
+    """
     if match := re.fullmatch(r"(tomorrow )?(\d{1,2}):(\d\d)", text.lower()):
         hour, minute = int(match[2]), int(match[3])
         if hour > 23 or minute > 59:
             return None
-        day = datetime.fromtimestamp(now, zone).date() + timedelta(bool(match[1]))
+        day = datetime.fromtimestamp(now, zone).date()
+        if match[1]:  # tomorrow
+            day += timedelta(1)
         moment = datetime.combine(day, time(hour, minute), zone).timestamp()
         if moment <= now:
+            # This is the same time of the next day, which need not be 24 hours later.
             later = day + timedelta(1)
             moment = datetime.combine(later, time(hour, minute), zone).timestamp()
         return moment
@@ -212,8 +232,10 @@ def _parse_moment(text: str, now: float, zone: tzinfo) -> float | None:
 
 
 def _parse_interval(text: str) -> int:
-    """Seconds, or 0 if it is not an interval. Raises `BadInput` if too short or too
-    long."""
+    """Return the seconds of an interval; 0 if `text` is not an interval.
+
+    Raises `BadInput` if out of range.
+    """
     match = re.fullmatch(r"(\d{1,9}) ?([mhd])", text)
     if not match:
         return 0
@@ -225,7 +247,9 @@ def _parse_interval(text: str) -> int:
 
 @lru_cache(64)
 def _parse_cron(text: str) -> _Cron:
+    """Return the fields of a cron text, or of "mon,tue 9:30". Raises `BadInput`."""
     fields = text.split()
+    # A time such as "mon,fri 9:30" or "9:30" becomes five fields, too.
     if match := re.fullmatch(r"(?:([a-z,-]+) )?(\d{1,2}):(\d\d)", text):
         fields = [str(int(match[3])), str(int(match[2])), "*", "*", match[1] or "*"]
     if len(fields) != 5:
@@ -244,7 +268,7 @@ def _parse_cron(text: str) -> _Cron:
             strict=True,
         )
     )
-    either = fields[2][0] != "*" and fields[4][0] != "*"
+    either = fields[2][0] != "*" and fields[4][0] != "*"  # one of the two must fit
     week = frozenset(day % 7 for day in weekdays)
     return _Cron(
         tuple(minutes), tuple(hours), frozenset(days), frozenset(months), week, either
@@ -254,12 +278,14 @@ def _parse_cron(text: str) -> _Cron:
 def _parse_numbers(
     field: str, low: int, high: int, names: tuple[str, ...], text: str
 ) -> list[int]:
-    """The numbers in a field of cron: `*`, `5`, `1-5`, `*/10`, and lists of these."""
+    """Return the numbers of a field of cron: `*`, `5`, `1-5`, `*/10`, or a list of these."""
     numbers = set[int]()
     for part in field.split(","):
         span, slash, by = part.partition("/")
         first, dash, last = span.partition("-")
-        step = int(by) if by.isascii() and by.isdecimal() else 0 if slash else 1
+        step = 1
+        if slash:
+            step = int(by) if by.isascii() and by.isdecimal() else 0  # 0 is refused below
         begin = low if span == "*" else _parse_number(first, low, names)
         end = high if span == "*" or (slash and not dash) else begin
         if dash:
@@ -275,14 +301,15 @@ def _parse_numbers(
 
 
 def _parse_number(word: str, low: int, names: tuple[str, ...]) -> int:
-    """The number that `word` stands for, or -1 if it is neither a number nor a name."""
+    """Return the number that `word` is or names; -1 if it is neither a number nor a name."""
     if word in names:
         return names.index(word) + low
     return int(word) if word.isascii() and word.isdecimal() and len(word) < 4 else -1
 
 
 def _comes_twice(day: date, hour: int, minute: int, zone: tzinfo) -> bool:
+    """Whether the clock shows this time twice on `day`, because it is set back."""
     first = datetime.combine(day, time(hour, minute), zone)
     second = first.replace(fold=1)
-    # In a gap, too, both differ; then the later moment is the first of them.
+    # In a skipped hour the two moments differ, too, but the second one is earlier.
     return second.timestamp() > first.timestamp()

@@ -1,14 +1,17 @@
-"""The schedules and their runs: one file for all workspaces.
+"""The schedules and their runs: one file for all workspaces, or rows of a database for all workers.
 
     <data>/schedules/schedules.jsonl
     <data>/schedules/running-3.lock    while a run of schedule 3 is under way
 
 A run is claimed under the lock of the file and recorded before it starts, so that only one
 process starts it; its end is recorded afterwards. While it runs, its process holds the
-second lock, which the system releases when the process dies: a run without that lock and
-without an end was cut off, and is not started again. A call of a webhook waits in the file
-until its run is claimed. `schedules.recurrence` computes times, `hook_calls` checks calls,
-`store.shared_log` has the file, and `cli.scheduled_run` does the work. It blocks on the disk.
+second lock, which the system releases when the process dies. So a run without that lock and
+without a recorded end was interrupted, and it is not started again. A call of a webhook
+waits in the file until its run is claimed. In a database (`cluster.schedule_log`) a claimed
+run is an order to a session, which another worker continues, so there is no second lock.
+
+`schedules.recurrence` computes times, `webhook_calls` checks calls, `store.shared_log` has the
+file, and `cli.scheduled_run` does the work. Every method blocks on the disk.
 """
 
 import fcntl
@@ -22,7 +25,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.errors import BadInput
-from refold.journal.schedules.hook_calls import (
+from refold.journal.schedules.recurrence import Recurrence
+from refold.journal.schedules.webhook_calls import (
     MAX_BODY_CHARS,
     CallMemory,
     CallRefusal,
@@ -30,9 +34,8 @@ from refold.journal.schedules.hook_calls import (
     WaitingCall,
     WebhookSet,
 )
-from refold.journal.schedules.recurrence import Recurrence
 from refold.journal.store.disk import Disk, make_directories
-from refold.journal.store.shared_log import EventSchema, SharedLog
+from refold.journal.store.shared_log import EventLog, EventSchema, SharedLog
 from refold.safe_open import open_checked
 from refold.values.modes import Mode
 from refold.values.usage import Budget
@@ -40,10 +43,10 @@ from refold.values.usage import Budget
 DIRECTORY_NAME, FILE_NAME = "schedules", "schedules.jsonl"
 CUT_OFF = "cut off"
 SandboxProfile: TypeAlias = Literal["read-only", "workspace", "off"]  # strictest first
-_MAX_SCHEDULES = 200  # that may run again
+_MAX_SCHEDULES = 200  # schedules that will run again
 _MAX_PROMPT_CHARS = 20_000
 _MAX_RUNS = 20  # remembered of each schedule
-_LATE_SECONDS = 600.0  # after which a time counts as missed; its run is still made
+_LATE_SECONDS = 600.0  # delay after which a time counts as missed; its run is still made
 _SET_BACK_SECONDS = 86_400.0  # records further in the future were made under a wrong clock
 
 
@@ -64,7 +67,10 @@ class SavedRights(Struct, frozen=True):
 
 
 class NewSchedule(Struct, frozen=True):
-    """A schedule without a number yet. `session` is the one that asked for it, if any."""
+    """A schedule before it gets a number.
+
+    `session` is the session that requested it; "" if none did.
+    """
 
     prompt: str
     workspace: str
@@ -76,23 +82,24 @@ class NewSchedule(Struct, frozen=True):
 
 
 class ScheduledRun(Struct, frozen=True):
-    """The run for the time `due`; `missed` counts earlier times that had no run.
+    """The run for the time `due`; `missed` counts earlier times without a run.
 
-    `call` is the number of its webhook call, or 0; `body` is kept until the run ends.
+    `call` is the number of the webhook call that caused the run, or 0. `body` is the body of
+    that call, which is stored until the run ends.
     """
 
     due: float
     started: float
     missed: int = 0
     session: str = ""
-    outcome: str = ""  # "": it runs
+    outcome: str = ""  # "": it is running
     text: str = ""
     call: int = 0
     body: str = ""
 
 
 class Schedule(Struct, frozen=True):
-    """A schedule with its runs. Times up to `handled` are no longer due."""
+    """A schedule with its runs. No time up to `handled` is due any more."""
 
     id: int
     plan: NewSchedule
@@ -101,7 +108,7 @@ class Schedule(Struct, frozen=True):
     runs: tuple[ScheduledRun, ...] = ()  # the latest, oldest first
     webhook: str = ""  # its name, or ""
     called: int = 0  # number of calls
-    waiting: tuple[WaitingCall, ...] = ()  # calls without a run, oldest first
+    waiting: tuple[WaitingCall, ...] = ()  # calls that have no run yet, oldest first
 
     @property
     def running(self) -> ScheduledRun | None:
@@ -110,12 +117,12 @@ class Schedule(Struct, frozen=True):
 
     @property
     def next(self) -> float | None:
-        """The next time that is due, or None."""
+        """The next time that is due; None if the schedule is stopped or no time follows."""
         return None if self.stopped else self.plan.recurrence.next(self.handled)
 
     @property
     def is_over(self) -> bool:
-        """Whether it never runs again."""
+        """Whether the schedule never runs again."""
         open_ = self.next is not None or self.webhook or self.waiting
         return self.stopped or not open_
 
@@ -128,7 +135,10 @@ class Schedule(Struct, frozen=True):
 
 
 class ScheduleAdded(Struct, frozen=True):
-    """`key` names the call that added the schedule: repeating that call adds nothing."""
+    """A schedule was added.
+
+    `key` names the call that added it: repeating the call adds nothing.
+    """
 
     id: int
     plan: NewSchedule
@@ -141,7 +151,9 @@ class ScheduleStopped(Struct, frozen=True):
 
 
 class RunClaimed(Struct, frozen=True):
-    """Recorded before the run starts. `call` is the number of its webhook call, or 0."""
+    """A run is about to start. `call` is the number of the webhook call that caused it, or
+    0.
+    """
 
     id: int
     due: float
@@ -151,7 +163,7 @@ class RunClaimed(Struct, frozen=True):
 
 
 class RunOpened(Struct, frozen=True):
-    """The session of the current run."""
+    """The session of the current run was opened."""
 
     id: int
     session: str
@@ -164,7 +176,7 @@ class RunEnded(Struct, frozen=True):
 
 
 class ClockSetBack(Struct, frozen=True):
-    """The recorded time was more than a day in the future: times count from `now` again."""
+    """The recorded time was more than a day in the future. Times count from `now` again."""
 
     id: int
     now: float
@@ -180,40 +192,47 @@ _EVENT_KINDS: tuple[type[ScheduleEvent], ...] = (
 )  # fmt: skip
 
 
-class _Stored(Struct, frozen=True):
+class StoredSchedules(Struct, frozen=True):
+    """The state that the events fold to: the schedules by number.
+
+    `calls` maps the key of a tool call that added a schedule to the number of that schedule.
+    `hooks` maps the number of a schedule to the recent calls of its webhook.
+    """
+
     by_id: Mapping[int, Schedule] = {}
     calls: Mapping[str, int] = {}
     hooks: Mapping[int, CallMemory] = {}
 
 
 class ScheduleBook:
-    """All schedules of a user. `data` is the data directory; `mask` replaces secrets."""
+    """All schedules of a user. `data` is the data directory; `mask` replaces secrets. If `log`
+    is given, it has the schedules instead of a file, and all workers of a tenant share it.
+    """
 
     def __init__(
         self,
         data: Path,
         mask: Callable[[ScheduleEvent], ScheduleEvent] = lambda event: event,
         disk: Disk | None = None,
+        log: EventLog[StoredSchedules, ScheduleEvent] | None = None,
     ) -> None:
         self._directory, self._disk = data / DIRECTORY_NAME, disk or Disk()
-        meaning = EventSchema[_Stored, ScheduleEvent](
-            "list", _EVENT_KINDS, _Stored(), _fold_events
+        self.is_shared = log is not None
+        self._log = log or SharedLog(
+            self._directory / FILE_NAME, schedule_schema(), mask, self._disk
         )
-        self._log = SharedLog(self._directory / FILE_NAME, meaning, mask, self._disk)
 
     def list_schedules(self) -> tuple[Schedule, ...]:
         return tuple(self._log.read().by_id.values())
 
     def stamp(self) -> object:
-        """A value that differs after each change, cheaper than reading. None: no file."""
-        try:
-            about = self._log.path.stat()
-        except FileNotFoundError:
-            return None
-        return about.st_dev, about.st_ino, about.st_size
+        """Return a value that changes with every change of the schedules; None if none was
+        stored. Computing it costs less than reading.
+        """
+        return self._log.stamp()
 
     def find(self, id_: int) -> Schedule:
-        """The schedule with this number. Raises `BadInput`."""
+        """Return the schedule with this number. Raises `BadInput`."""
         return _find(self._log.read(), id_)
 
     def add(self, plan: NewSchedule, now: float, key: str = "") -> Schedule:
@@ -225,9 +244,9 @@ class ScheduleBook:
                 f"the prompt has {len(plan.prompt):,} characters: {_MAX_PROMPT_CHARS:,} at most"
             )
 
-        def decide(stored: _Stored) -> ScheduleAdded | None:
+        def decide(stored: StoredSchedules) -> ScheduleAdded | None:
             if key and key in stored.calls:
-                return None
+                return None  # this call has added one already
             if (
                 sum(not schedule.is_over for schedule in stored.by_id.values())
                 >= _MAX_SCHEDULES
@@ -242,16 +261,16 @@ class ScheduleBook:
     def stop(self, id_: int) -> Schedule:
         """Stop a schedule, but not its current run. Raises `BadInput`."""
 
-        def decide(stored: _Stored) -> ScheduleStopped | None:
+        def decide(stored: StoredSchedules) -> ScheduleStopped | None:
             return None if _find(stored, id_).stopped else ScheduleStopped(id_)
 
         _, stored = self._log.change("", decide)
         return _find(stored, id_)
 
     def set_webhook(self, id_: int, name: str) -> Schedule:
-        """Set the webhook, or with "" remove it. Raises `BadInput`."""
+        """Set the name of the schedule's webhook; "" removes it. Raises `BadInput`."""
 
-        def decide(stored: _Stored) -> WebhookSet:
+        def decide(stored: StoredSchedules) -> WebhookSet:
             if _find(stored, id_).stopped:
                 raise BadInput(f"schedule {id_} is stopped: add another one")
             other = _find_webhook(stored, name)
@@ -265,17 +284,19 @@ class ScheduleBook:
         return _find(stored, id_)
 
     def find_by_webhook(self, webhook: str) -> Schedule | None:
-        """The schedule with this webhook, if it is not stopped."""
+        """Return the schedule with this webhook; None if no schedule has it, or if it is
+        stopped.
+        """
         return _find_webhook(self._log.read(), webhook)
 
     def call(self, webhook: str, call: HookCalled) -> HookCalled | CallRefusal | None:
-        """Record a call with a valid signature, and return it with its number.
+        """Record a call whose signature is valid, and return it with its number.
 
-        Returns None if the webhook no longer exists.
+        Returns the reason if the call is refused; None if the webhook no longer exists.
         """
         refused: CallRefusal | None = None
 
-        def decide(stored: _Stored) -> HookCalled | None:
+        def decide(stored: StoredSchedules) -> HookCalled | None:
             nonlocal refused
             schedule = stored.by_id.get(call.id)
             if schedule is None or schedule.stopped or schedule.webhook != webhook:
@@ -291,23 +312,27 @@ class ScheduleBook:
 
     @contextmanager
     def claim_run(self, id_: int, now: float) -> Generator[ScheduledRun | None]:
-        """Claim the run that is due, for this process; None if there is none.
+        """Claim the run that is due, for this process; None if no run is due.
 
-        A run that is left without `end` counts as cut off.
+        If the block has not called `end`, the run is recorded as interrupted.
         """
-        with self._lock_runs(id_) as alone:
-            if not alone:  # another process has a run
+        with self._lock_runs(id_) as has_lock:
+            if not has_lock:  # another process has a run
                 yield None
                 return
             self._settle(id_)
-            _, stored = self._log.change(
-                "", lambda stored: _clock_correction(stored, id_, now)
-            )
-            event, stored = self._log.change("", lambda stored: _claim(stored, id_, now))
             try:
-                yield stored.by_id[id_].running if event is not None else None
+                yield self.claim(id_, now)
             finally:
                 self._settle(id_)
+
+    def claim(self, id_: int, now: float) -> ScheduledRun | None:
+        """Record that the run that is due begins, and return it.
+        Return None if no run is due, or if another run of the schedule has not ended.
+        """
+        self._log.change("", lambda stored: _clock_correction(stored, id_, now))
+        event, stored = self._log.change("", lambda stored: _claim(stored, id_, now))
+        return stored.by_id[id_].running if event is not None else None
 
     def record_session(self, id_: int, session: str) -> None:
         self._log.change("", lambda _: RunOpened(id_, session))
@@ -315,18 +340,43 @@ class ScheduleBook:
     def end(self, id_: int, outcome: str, text: str = "") -> None:
         self._log.change("", lambda _: RunEnded(id_, outcome, text))
 
+    def open_run(self, id_: int, session: str) -> ScheduledRun | None:
+        """Record the session of the run that was claimed, unless it has one. Return the run."""
+
+        def decide(stored: StoredSchedules) -> RunOpened | None:
+            run = _find(stored, id_).running
+            return RunOpened(id_, session) if run is not None and not run.session else None
+
+        return self._log.change("", decide)[1].by_id[id_].running
+
+    def end_run(self, id_: int, session: str, outcome: str, text: str = "") -> None:
+        """Record the end of the run in this session, unless it is recorded already."""
+
+        def decide(stored: StoredSchedules) -> RunEnded | None:
+            run = _find(stored, id_).running
+            is_this_run = run is not None and run.session == session
+            return RunEnded(id_, outcome, text) if is_this_run else None
+
+        self._log.change("", decide)
+
     def settle(self) -> tuple[Schedule, ...]:
-        """Record runs whose process has died as cut off, and return their schedules."""
+        """Record runs whose process has died as interrupted, and return their schedules.
+        Runs in a database are left alone, because workers continue the runs of other workers.
+        """
+        if self.is_shared:
+            return ()
         schedules = list[Schedule]()
         for schedule in self.list_schedules():
             if schedule.running is not None:
-                with self._lock_runs(schedule.id) as alone:
-                    if alone and self._settle(schedule.id):
+                with self._lock_runs(schedule.id) as has_lock:
+                    if has_lock and self._settle(schedule.id):
                         schedules.append(self.find(schedule.id))
         return tuple(schedules)
 
     def _settle(self, id_: int) -> bool:
-        def decide(stored: _Stored) -> RunEnded | None:
+        """Record the current run as interrupted. Return False if there is none."""
+
+        def decide(stored: StoredSchedules) -> RunEnded | None:
             running = _find(stored, id_).running
             return RunEnded(id_, CUT_OFF) if running is not None else None
 
@@ -334,7 +384,7 @@ class ScheduleBook:
 
     @contextmanager
     def _lock_runs(self, id_: int) -> Generator[bool]:
-        """Lock the runs of this schedule. False if another process has one."""
+        """Lock the runs of this schedule. Yields False if another process has the lock."""
         make_directories(self._directory, self._disk)
         path = self._directory / f"running-{id_}.lock"
         file = open_checked(path, os.O_RDWR | os.O_CREAT)
@@ -350,7 +400,11 @@ class ScheduleBook:
             os.close(file)
 
 
-def _find(stored: _Stored, id_: int) -> Schedule:
+def schedule_schema() -> EventSchema[StoredSchedules, ScheduleEvent]:
+    return EventSchema("list", _EVENT_KINDS, StoredSchedules(), _fold_events)
+
+
+def _find(stored: StoredSchedules, id_: int) -> Schedule:
     if (schedule := stored.by_id.get(id_)) is None:
         range_text = (
             f"there are 1 to {max(stored.by_id)}" if stored.by_id else "there are none"
@@ -359,20 +413,25 @@ def _find(stored: _Stored, id_: int) -> Schedule:
     return schedule
 
 
-def _find_webhook(stored: _Stored, webhook: str) -> Schedule | None:
-    live = (schedule for schedule in stored.by_id.values() if not schedule.stopped)
+def _find_webhook(stored: StoredSchedules, webhook: str) -> Schedule | None:
+    active = (schedule for schedule in stored.by_id.values() if not schedule.stopped)
     return next(
-        (schedule for schedule in live if webhook and schedule.webhook == webhook), None
+        (schedule for schedule in active if webhook and schedule.webhook == webhook), None
     )
 
 
-def _clock_correction(stored: _Stored, id_: int, now: float) -> ClockSetBack | None:
+def _clock_correction(stored: StoredSchedules, id_: int, now: float) -> ClockSetBack | None:
     schedule = _find(stored, id_)
     ahead = schedule.handled - now
     return ClockSetBack(id_, now) if ahead > _SET_BACK_SECONDS else None
 
 
-def _claim(stored: _Stored, id_: int, now: float) -> RunClaimed | None:
+def _claim(stored: StoredSchedules, id_: int, now: float) -> RunClaimed | None:
+    """Return the claim of the run that is due, or None if none is.
+
+    One run covers all times that are due. If no time is due, the run is for the oldest waiting
+    call of the webhook.
+    """
     schedule = _find(stored, id_)
     if schedule.stopped or schedule.running is not None:
         return None
@@ -385,7 +444,9 @@ def _claim(stored: _Stored, id_: int, now: float) -> RunClaimed | None:
     return RunClaimed(id_, last, now, count - 1 + (now - last > _LATE_SECONDS))
 
 
-def _fold_events(stored: _Stored, events: Iterable[ScheduleEvent]) -> _Stored:
+def _fold_events(
+    stored: StoredSchedules, events: Iterable[ScheduleEvent]
+) -> StoredSchedules:
     by_id, calls, hooks = dict(stored.by_id), dict(stored.calls), dict(stored.hooks)
     for event in events:
         if isinstance(event, ScheduleAdded):
@@ -397,12 +458,12 @@ def _fold_events(stored: _Stored, events: Iterable[ScheduleEvent]) -> _Stored:
             if isinstance(event, HookCalled):
                 hooks[event.id] = hooks.get(event.id, CallMemory()).with_call(event)
             elif isinstance(event, WebhookSet) and event.name != schedule.webhook:
-                hooks.pop(event.id, None)  # another webhook has another secret
-    return _Stored(by_id, calls, hooks)
+                hooks.pop(event.id, None)  # the new webhook has another secret
+    return StoredSchedules(by_id, calls, hooks)
 
 
 def _apply(schedule: Schedule, event: ScheduleEvent) -> Schedule:
-    runs, running = schedule.runs, schedule.running
+    runs, running = schedule.runs, schedule.running  # the last, unless it has ended
     match event:
         case ScheduleStopped():
             return replace(schedule, stopped=True)
@@ -431,6 +492,6 @@ def _with_run(schedule: Schedule, claim: RunClaimed) -> Schedule:
     return replace(
         schedule,
         handled=schedule.handled if claim.call else max(schedule.handled, claim.due),
-        runs=(*schedule.runs[1 - _MAX_RUNS :], run),
+        runs=(*schedule.runs[1 - _MAX_RUNS :], run),  # only the newest
         waiting=tuple(call for call in schedule.waiting if call.number != claim.call),
     )

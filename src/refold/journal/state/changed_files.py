@@ -1,6 +1,8 @@
-"""The files that this session has changed, by calls and by commands. Not rewound.
+"""The files that this session has changed, by calls and by commands.
 
-`turn` has those of one turn; `checkpoints` has the files' earlier content.
+A rewind does not change them.
+
+`turn` has the files of one turn; `checkpoints` has their earlier content.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,25 +26,32 @@ class ChangedFiles(Struct, frozen=True):
 
 
 def apply(changes: ChangedFiles, entry: Entry) -> ChangedFiles:
+    """Return the changed files after this entry; the same if it changed none."""
     match entry.event:
         case Ended(shown=shown) if shown:
-            news = [(d.path, d.kind) for d in shown if isinstance(d, Diff)]
+            changes_of_event = [(d.path, d.kind) for d in shown if isinstance(d, Diff)]
         case Checkpointed(changed=changed):
-            news = list(changed)
+            changes_of_event = list(changed)
         case _:
             return changes
-    return ChangedFiles(merge_changes(changes.files, news)) if news else changes
+    return (
+        ChangedFiles(merge_changes(changes.files, changes_of_event))
+        if changes_of_event
+        else changes
+    )
 
 
 def merge_changes(
-    before: Mapping[str, str], news: Sequence[tuple[str, str]]
+    before: Mapping[str, str], changes_of_event: Sequence[tuple[str, str]]
 ) -> Mapping[str, str]:
-    """`before` with the changes `news`, each file with its total change."""
-    if not news:
+    """Return the changes `before`, followed by `changes_of_event`, as one change for each
+    file.
+    """
+    if not changes_of_event:
         return before
     changed = {**before}
-    for path, kind in news:
+    for path, kind in changes_of_event:
         # A file that was created and then changed counts as created.
-        new = changed.get(path) == "created" and kind == "changed"
-        changed[path] = "created" if new else kind
+        is_created = changed.get(path) == "created" and kind == "changed"
+        changed[path] = "created" if is_created else kind
     return changed

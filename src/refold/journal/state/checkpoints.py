@@ -1,7 +1,8 @@
-"""Checkpoints of files, and the points of the session that a user can rewind to.
+"""Checkpoints of files, and the points of the session to which a user can rewind.
 
-Only the ids of snapshots are here; `place.port.Snapshots` stores the files. Rewinding the
-conversation does not change this state, because the files did change.
+A checkpoint names one snapshot for each root of the workspace. This state has only the ids of
+snapshots; `place.port.Snapshots` stores the files. Rewinding the conversation does not change
+this state, because it does not undo changes to files.
 """
 
 from bisect import bisect_left, bisect_right
@@ -43,8 +44,10 @@ class Checkpoint(Struct, frozen=True):
 
 
 class UploadedFile(Struct, frozen=True):
-    """The user put it into the workspace with event `seq`. Files that were uploaded for one
-    message have the same `batch`, the checkpoint before the first of them.
+    """A file that the user put into the workspace with event `seq`.
+
+    Files that were uploaded for one message have the same `batch`: the checkpoint before
+    the first of them.
     """
 
     path: str
@@ -53,7 +56,7 @@ class UploadedFile(Struct, frozen=True):
 
 
 class RewindTarget(Struct, frozen=True):
-    """A message or a rewind. The user can go back to the state before it."""
+    """A message or a rewind: an event to which the user can rewind, to the state before it."""
 
     seq: int
     at: float
@@ -63,20 +66,26 @@ class RewindTarget(Struct, frozen=True):
 
 
 class Checkpoints(Struct, frozen=True):
-    """Checkpoints of the current `directory`; `points` are those of the whole session."""
+    """The checkpoints of the current `directory`.
+
+    `points` are the rewind targets, also from other directories.
+    """
 
     directory: str = ""
     checkpoints: Log[Checkpoint] = field(default_factory=Log[Checkpoint])
     restored: Log[int] = field(default_factory=Log[int])  # the seqs of `FilesRestored`
-    disturbed: bool = False  # a call or a restore followed the newest checkpoint
-    doubtful: bool = False  # files may have changed in an unknown way since
-    # The checkpoint before the files that were uploaded for the next message, or 0.
+    disturbed: bool = False  # a call or a restore came after the newest checkpoint
+    doubtful: bool = (
+        False  # after the newest checkpoint, files may have changed in an unknown way
+    )
+    # The checkpoint before the uploads for the next message, or 0.
     before_upload: int = 0
-    # Messages with such files, and that checkpoint.
+    # Messages with uploads, and the checkpoint before the uploads of each.
     uploaded: Log[tuple[int, int]] = field(default_factory=Log[tuple[int, int]])
     uploads: Log[UploadedFile] = field(default_factory=Log[UploadedFile])
     points: Log[RewindTarget] = field(default_factory=Log[RewindTarget])
-    # The state for earlier working directories, in case the session returns to one.
+    # The state for earlier working directories, for the case that the session returns to
+    # one.
     elsewhere: "tuple[Checkpoints, ...]" = ()
 
     @property
@@ -88,17 +97,23 @@ class Checkpoints(Struct, frozen=True):
         return self.newest.seq
 
     @property
+    def follows_rewind(self) -> bool:
+        """Whether the newest checkpoint is the first one after files were restored."""
+        before = self.checkpoints[-2].seq if len(self.checkpoints) > 1 else 0
+        return bool(self.restored) and before < self.restored[-1] < self.seq
+
+    @property
     def trees(self) -> tuple[tuple[str, str], ...]:
         """The snapshots of the newest checkpoint."""
         return self.newest.trees
 
     def at(self, seq: int) -> Checkpoint | None:
-        """The checkpoint with the files as they were just before event `seq`.
+        """Return the checkpoint with the files as they were just before event `seq`.
 
-        Files that were uploaded for a message are part of it. None: there is no later
-        checkpoint, so the files have not changed.
+        For a message with uploaded files, that is the checkpoint before the first upload.
+        Return None if no checkpoint follows, because the files have not changed since.
         """
-        index = bisect_left(self.uploaded, seq, key=_message)
+        index = bisect_left(self.uploaded, seq, key=_message_seq)
         if index < len(self.uploaded) and self.uploaded[index][0] == seq:
             seq = self.uploaded[index][1]
         after = bisect_left(self.checkpoints, seq, key=_seq)
@@ -106,25 +121,29 @@ class Checkpoints(Struct, frozen=True):
         if after == 0 or (later and later.seq == seq):
             return later
         before = self.checkpoints[after - 1]
-        first = bisect_right(self.restored, before.seq)
-        # A checkpoint made just before a restore holds until that restore.
-        went = any(
-            seq <= back and (later is None or back < later.seq)
-            for back in self.restored[first : first + 1]
-        )
-        return before if went else later
+        # A checkpoint made just before a restore is valid until that restore.
+        number = bisect_right(self.restored, before.seq)
+        if number < len(self.restored):
+            restore = self.restored[number]
+            if seq <= restore and (later is None or restore < later.seq):
+                return before
+        return later
 
     def untouched_directories(self, seq: int) -> tuple[str, ...]:
-        """Other directories with checkpoints since `seq`, which a rewind does not touch."""
+        """Return the other directories in which checkpoints were made after `seq`.
+
+        A rewind does not restore their files.
+        """
         return tuple(other.directory for other in self.elsewhere if other.seq > seq)
 
 
 def apply(state: Checkpoints, entry: Entry) -> Checkpoints:
+    """Return the checkpoints after this entry. An event of another kind changes nothing."""
     match entry.event:
         case Checkpointed(trees):
             checkpoints = state.checkpoints.plus(Checkpoint(entry.seq, trees))
             return replace(state, checkpoints=checkpoints, disturbed=False, doubtful=False)
-        case Imported(directory=directory):  # its snapshots and files are not here
+        case Imported(directory=directory):  # its snapshots and files were not imported
             return Checkpoints(directory)
         case Started() | FileUploaded():
             return _with_disturbance(state, entry.seq, entry.event)
@@ -148,7 +167,8 @@ def apply(state: Checkpoints, entry: Entry) -> Checkpoints:
 def _with_disturbance(
     state: Checkpoints, seq: int, event: Started | FileUploaded
 ) -> Checkpoints:
-    if isinstance(event, Started):  # not only for the next message
+    """Return the state after a call began or a file was uploaded."""
+    if isinstance(event, Started):  # the uploads then belong to more than the next message
         return replace(state, disturbed=True, before_upload=0)
     batch = state.before_upload or event.checkpoint
     uploads = state.uploads.plus(UploadedFile(event.path, seq, batch))
@@ -156,6 +176,7 @@ def _with_disturbance(
 
 
 def _with_restore(state: Checkpoints, entry: Entry, checkpoint: int) -> Checkpoints:
+    """Return the state after the files were restored to those of `checkpoint`."""
     back = state.restored.plus(entry.seq)
     point = RewindTarget(entry.seq, entry.at, "restored", to=checkpoint)
     result = replace(state, restored=back, disturbed=True, doubtful=True)
@@ -163,6 +184,7 @@ def _with_restore(state: Checkpoints, entry: Entry, checkpoint: int) -> Checkpoi
 
 
 def _with_point(state: Checkpoints, entry: Entry, event: Said | Rewound) -> Checkpoints:
+    """Return the state with a new rewind target, which gets the uploads before it."""
     state = replace(state, points=state.points.plus(_point(entry, event)))
     if not state.before_upload or isinstance(event, Rewound) or event.sender != "person":
         return state
@@ -171,6 +193,7 @@ def _with_point(state: Checkpoints, entry: Entry, event: Said | Rewound) -> Chec
 
 
 def _point(entry: Entry, event: Said | Rewound) -> RewindTarget:
+    """Return the rewind target for a message or a rewind."""
     if isinstance(event, Rewound):
         return RewindTarget(entry.seq, entry.at, "rewound", to=event.mark)
     return RewindTarget(
@@ -179,10 +202,11 @@ def _point(entry: Entry, event: Said | Rewound) -> RewindTarget:
 
 
 def _with_directory(state: Checkpoints, directory: str) -> Checkpoints:
+    """Return the state of `directory`, and keep that of the directory that is left."""
     if directory == state.directory:
         return state
-    left = replace(state, points=Log[RewindTarget](), elsewhere=())
-    known = {other.directory: other for other in (*state.elsewhere, left)}
+    current = replace(state, points=Log[RewindTarget](), elsewhere=())
+    known = {other.directory: other for other in (*state.elsewhere, current)}
     target = known.pop(directory, Checkpoints(directory))
     others = tuple(other for other in known.values() if other.checkpoints)
     return replace(target, points=state.points, elsewhere=others)
@@ -192,5 +216,5 @@ def _seq(checkpoint: Checkpoint) -> int:
     return checkpoint.seq
 
 
-def _message(image_counts: tuple[int, int]) -> int:
-    return image_counts[0]
+def _message_seq(uploaded: tuple[int, int]) -> int:
+    return uploaded[0]

@@ -1,6 +1,6 @@
-"""The subagents of a session and their open questions. Not rewound.
+"""The subagents of a session and their open questions. A rewind does not change them.
 
-`agents.children` starts and stops subagents; what one did is in its own journal.
+`agents.children` starts and stops subagents; each has its own journal.
 """
 
 from typing import Literal, TypeAlias
@@ -46,7 +46,7 @@ class Child(Struct, frozen=True):
     granted: Budget = NO_LIMIT  # its total budget
     stopped: str = ""  # why it was asked to stop
     end: ChildEnded | None = None
-    foreign: bool = False  # from before a fork or an import: read, never resumed
+    foreign: bool = False  # from before a fork or an import: it is read, but never resumed
     at: float = 0.0  # the journal's time of its start
     idle: bool = False  # a teammate that waits for mail or a free task
 
@@ -75,7 +75,10 @@ class Children(Struct, frozen=True):
         return None if index is None else self.children[index]
 
     def place(self, name: str) -> int | None:
-        """The index of a subagent: they are numbered as they are started."""
+        """Return the index of the subagent of this name; None if there is none.
+
+        Names count subagents in the order in which they start.
+        """
         number = name.removeprefix(_NAME_PREFIX)
         index = int(number) - 1 if number.isascii() and number.isdecimal() else -1
         if 0 <= index < len(self.children) and self.children[index].name == name:
@@ -83,7 +86,7 @@ class Children(Struct, frozen=True):
         return next((n for n, c in enumerate(self.children) if c.name == name), None)
 
     def of_call(self, call_id: str, key: str = "", n: int = 0) -> Child | None:
-        """The subagent that this call started, or None."""
+        """Return the subagent that this call started; None if it started none."""
         wanted = (call_id, key, n)
         for child in self.children:
             born = child.born
@@ -97,7 +100,7 @@ class Children(Struct, frozen=True):
 
     @property
     def team(self) -> tuple[Child, ...]:
-        """The teammates that run and are not about to end."""
+        """Return the teammates that run and have not been asked to stop."""
         return tuple(c for c in self.running if c.born.teammate and not c.stopped)
 
     @property
@@ -109,6 +112,7 @@ _MAX_ANSWERS = 64
 
 
 def apply(children: Children, entry: Entry) -> Children:
+    """Return the subagents after this entry. An event of another kind changes nothing."""
     match entry.event:
         case ChildBorn() as born:
             child = Child(born, entry.seq, born.grant, at=entry.at)
@@ -126,13 +130,14 @@ def apply(children: Children, entry: Entry) -> Children:
         case Reserved(leaf=leaf) if leaf:
             return replace(children, leaves=leaf)
         case Forked() | Imported():
-            foreign = tuple(replace(known, foreign=True) for known in children.children)
+            foreign = tuple(replace(child, foreign=True) for child in children.children)
             return replace(children, children=foreign, asks=())
         case _:
             return children
 
 
 def _with_question(children: Children, event: ChildAsked | ChildAnswered) -> Children:
+    """Return the state after a subagent's question, or after its answer."""
     rest = tuple(question for question in children.asks if question.id != event.id)
     if isinstance(event, ChildAsked):
         return replace(children, asks=(*rest, event))
@@ -143,6 +148,7 @@ def _with_question(children: Children, event: ChildAsked | ChildAnswered) -> Chi
 def _with_change(
     children: Children, event: ChildGranted | ChildStopped | TeammateIdled
 ) -> Children:
+    """Return the state with a larger budget, a stop or an idle teammate."""
     match event:
         case ChildGranted(name, budget):
             return _change_child(children, name, granted=budget)
@@ -153,16 +159,15 @@ def _with_change(
 
 
 def _with_mail(children: Children, event: MailSent | Ended) -> Children:
+    """Return the state after mail, or after a change of tasks, which may wake teammates."""
     match event:
         case MailSent(to=to):
             recipient = next((c for c in children.team if c.born.teammate == to), None)
             children = replace(children, mail=children.mail.plus(event))
-            return (
-                _change_child(children, recipient.name, idle=False)
-                if recipient
-                else children
-            )
-        case Ended(control=TasksChanged()):  # there may be a free task
+            if recipient is None:
+                return children
+            return _change_child(children, recipient.name, idle=False)
+        case Ended(control=TasksChanged()):  # a task may have become free
             for teammate in children.team:
                 children = _change_child(children, teammate.name, idle=False)
             return children
@@ -171,6 +176,7 @@ def _with_mail(children: Children, event: MailSent | Ended) -> Children:
 
 
 def _change_child(children: Children, name: str, **changes: object) -> Children:
+    """Return the state with these fields of a subagent; the same if there is none."""
     index, all_ = children.place(name), children.children
     if index is None:
         return children

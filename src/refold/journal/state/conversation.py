@@ -1,10 +1,9 @@
 """The conversation: messages as the model sees them, and the calls that are still open.
 
-A rewind changes this part of a session; it does not change costs and ids (`account`). The
-results of one response are added together, in the order of its calls, however they ended,
-so that a repeated request is the same request. Compaction rebuilds the messages from the
-first one that it changes: encoded messages are cached by identity, and only these have to
-be encoded and sent again.
+A rewind changes this part of a session, but not costs and ids (`account`). The results of one
+response are added at once, in the order of its calls and not of their ends, so that a repeated
+request is identical. Compaction makes new objects only from the first changed message on. Wires
+cache encoded messages by identity, so only the new objects are encoded again.
 """
 
 from collections.abc import Iterable, Iterator
@@ -62,7 +61,7 @@ UNKNOWN_AFTER_EXPORT = (
     "there: look first."
 )
 
-_MAX_ENDED_CALLS = 64  # by code; they stay visible to whatever waits for them
+_MAX_ENDED_CALLS = 64  # by code; they stay visible because something may wait for them
 
 CallNews: TypeAlias = Judged | Answered | Started | Ended | HookRan
 EVENT_KINDS = (
@@ -75,12 +74,12 @@ EVENT_KINDS = (
 class OpenCall(Struct, frozen=True):
     call: ToolCall
     stage: Stage = "called"
-    since: int = 0  # the seq of the event that brought it to this stage
-    called: int = 0  # the seq of the response that holds it
+    since: int = 0  # the seq of the event that led to this stage
+    called: int = 0  # the seq of the response that contains it
     started: int = 0  # the seq of its start
-    reason: str = ""  # for asking the user, or for denying it
+    reason: str = ""  # why the user is asked, or why it was denied
     hash: str = ""  # of the call and the targets of its paths
-    once: bool = False  # an approval holds for this call only and adds no rule
+    once: bool = False  # an approval is for this call only and adds no rule
     answers: tuple[str, ...] = ()  # the user's, to the questions of the call
     result: ToolResult | None = None
     nested: NestedCallMade | None = None  # set if code made it within another call
@@ -94,14 +93,14 @@ class Undelivered(Struct, frozen=True):
     said: Said
 
 
-# Senders whose messages are requests. Others report, such as a background command.
+# Senders whose messages are requests. Other senders, such as a background command, report.
 REQUEST_SENDERS = ("person", "parent")
 # A command that the user ran. It is delivered with the next message and starts no turn.
 SHELL_SENDER = "shell"
 
 
 class UserText(Struct, frozen=True):
-    """A delivered request with the seq of its event. In a subagent it is the parent's."""
+    """A delivered request with the seq of its event. In a subagent, the parent sent it."""
 
     seq: int
     text: str
@@ -112,7 +111,7 @@ class UserText(Struct, frozen=True):
 class Conversation(Struct, frozen=True):
     messages: Log[StoredMessage] = field(default_factory=Log[StoredMessage])
     calls: tuple[OpenCall, ...] = ()  # of the last response, until all have ended
-    nested: tuple[OpenCall, ...] = ()  # made by code within these: open, or just ended
+    nested: tuple[OpenCall, ...] = ()  # made by code within `calls`: open, or just ended
     undelivered: tuple[Undelivered, ...] = ()
     system_prompt: SystemPromptSet = SystemPromptSet()
     images: tuple[str, ...] = ()  # blobs of the images in the messages
@@ -129,8 +128,8 @@ class Conversation(Struct, frozen=True):
     variable_parts: tuple[str, ...] = ()  # the blobs that it refers to
 
     def call(self, call_id: str) -> OpenCall | None:
-        for every in (self.calls, self.nested):
-            for call in every:
+        for calls in (self.calls, self.nested):
+            for call in calls:
                 if call.call.id == call_id:
                     return call
         return None
@@ -142,7 +141,7 @@ class Conversation(Struct, frozen=True):
 
 
 def apply(conversation: Conversation, entry: Entry) -> Conversation:
-    match entry.event:  # the most frequent kinds first
+    match entry.event:  # the most frequent kinds come first
         case Ended() | Started() | Judged() | Answered():
             return _advance_calls(conversation, entry.event, entry.seq)
         case ModelAsked(notes) | AnswerRejected(notes):
@@ -158,7 +157,7 @@ def apply(conversation: Conversation, entry: Entry) -> Conversation:
                 prompt_size=_prompt_size(entry.event),
             )
         case CompactionRequested() | Compacted() | Imported() | MessageEdited():
-            return _reset(conversation, entry.event, entry.seq)
+            return _rebuild(conversation, entry.event, entry.seq)
         case NestedCallMade() | VariablesSaved() | HookRan():
             return _with_nested_event(conversation, entry.event, entry.seq)
         case _:
@@ -172,11 +171,11 @@ def _with_answer(
         case ModelAnswered(message):
             calls = tuple([OpenCall(c, since=seq, called=seq) for c in message.calls])
             measured = replace(
-                conversation, calls=calls, chars_per_token=_ratio(conversation, event)
+                conversation, calls=calls, chars_per_token=_new_ratio(conversation, event)
             )
             return _append_message(measured, seq, message)
-        case ModelFailed(partial_text=shown, dropped=False) if shown:
-            return _append_message(conversation, seq, Message("assistant", (Text(shown),)))
+        case ModelFailed(partial_text=text, dropped=False) if text:
+            return _append_message(conversation, seq, Message("assistant", (Text(text),)))
         case _:
             return conversation
 
@@ -206,7 +205,7 @@ def _apply_hook(conversation: Conversation, event: HookRan, seq: int) -> Convers
 
 
 def _after_import(conversation: Conversation, seq: int) -> Conversation:
-    """End open calls as unknown, and forget everything but the messages."""
+    """End open calls as unknown, and keep nothing but the messages."""
     results = tuple(
         call.result or ToolResult(call.call.id, UNKNOWN_AFTER_EXPORT, failed=True)
         for call in conversation.calls
@@ -241,21 +240,21 @@ def _apply_message(
         words, sender = message.said.text, message.said.sender
         if words.strip() and sender in REQUEST_SENDERS:
             requests = requests.plus(UserText(message.seq, words, seq, sender == "person"))
-    shown = tuple(image for message in messages for image in message.said.images)
+    images = tuple(image for message in messages for image in message.said.images)
     result = replace(conversation, undelivered=left, user_messages=requests)
     texts = [message.said.text for message in messages if message.said.text.strip()]
-    if messages and not texts and not shown:  # providers refuse two responses in a row
+    if messages and not texts and not images:  # providers refuse two responses in a row
         texts = [EMPTY_MESSAGE]
-    return _user_message(result, seq, *texts, images=shown)
+    return _user_message(result, seq, *texts, images=images)
 
 
 def _advance_calls(conversation: Conversation, event: CallNews, seq: int) -> Conversation:
-    """Advance the call of the event. With the last end, add the results of all calls."""
+    """Advance the event's call. When the last call ends, add the results of all."""
     id_ = event.call_id
     if conversation.nested:
         if any(c.call.id == id_ for c in conversation.nested):
-            within = tuple(_advance_call(c, event, seq) for c in conversation.nested)
-            return replace(conversation, nested=_drop_oldest_ended(within))
+            nested_calls = tuple(_advance_call(c, event, seq) for c in conversation.nested)
+            return replace(conversation, nested=_drop_oldest_ended(nested_calls))
         if isinstance(event, Ended):
             left = tuple(
                 c for c in conversation.nested if c.nested and c.nested.parent_call != id_
@@ -272,18 +271,18 @@ def _advance_calls(conversation: Conversation, event: CallNews, seq: int) -> Con
     return _append_message(replace(conversation, calls=()), seq, Message("tool", results))
 
 
-def _drop_oldest_ended(within: tuple[OpenCall, ...]) -> tuple[OpenCall, ...]:
-    """Drop older ended calls: code can make many thousands."""
-    if len(within) <= _MAX_ENDED_CALLS:
-        return within
-    ended = [c for c in within if c.result is not None]
-    left = {c.call.id for c in ended[:-_MAX_ENDED_CALLS]}
-    return tuple(c for c in within if c.call.id not in left)
+def _drop_oldest_ended(nested_calls: tuple[OpenCall, ...]) -> tuple[OpenCall, ...]:
+    """Return the calls without the oldest ended ones, because code can make many thousands."""
+    if len(nested_calls) <= _MAX_ENDED_CALLS:
+        return nested_calls
+    ended = [c for c in nested_calls if c.result is not None]
+    dropped = {c.call.id for c in ended[:-_MAX_ENDED_CALLS]}
+    return tuple(c for c in nested_calls if c.call.id not in dropped)
 
 
 def _advance_call(call: OpenCall, event: CallNews, seq: int) -> OpenCall:
     if call.call.id != event.call_id or call.result is not None:
-        return call
+        return call  # of another call, or the call has ended
     match event:
         case Ended():
             failed = event.outcome != "done"
@@ -327,7 +326,7 @@ def _apply_control(conversation: Conversation, control: Control) -> Conversation
             return conversation
 
 
-def _reset(
+def _rebuild(
     conversation: Conversation,
     event: CompactionRequested | Compacted | Imported | MessageEdited,
     seq: int,
@@ -349,7 +348,7 @@ def _compact(conversation: Conversation, event: Compacted, seq: int) -> Conversa
 
 
 def _remeasure(conversation: Conversation, messages: Log[StoredMessage]) -> Conversation:
-    """The conversation with these messages, and sizes computed from them."""
+    """Return the conversation with these messages, and with sizes computed from them."""
     return replace(
         conversation,
         messages=messages,
@@ -360,10 +359,10 @@ def _remeasure(conversation: Conversation, messages: Log[StoredMessage]) -> Conv
 
 
 def with_edit(conversation: Conversation, event: MessageEdited) -> Conversation | None:
-    """Apply an edit of a message. None if the conversation no longer has the message."""
+    """Return the edited conversation; None if calls are open, or without that message."""
     from refold.journal.state.message_edits import edit_messages  # rarely needed
 
-    if conversation.calls:  # never between a call and its result
+    if conversation.calls:  # an edit must not separate a call from its result
         return None
     number, text = event.message, event.text
     known = next((u for u in conversation.user_messages if u.seq == number), None)
@@ -371,14 +370,15 @@ def with_edit(conversation: Conversation, event: MessageEdited) -> Conversation 
     messages = edit_messages(conversation.messages, event, delivered, before)
     if messages is None:
         return None
-    users = [
-        request if request.seq != number else replace(request, text=text)
-        for request in conversation.user_messages
-        if request.seq != number or text is not None
-    ]
+    requests = list[UserText]()
+    for request in conversation.user_messages:
+        if request.seq != number:
+            requests.append(request)
+        elif text is not None:
+            requests.append(replace(request, text=text))
     edits = (*(e for e in conversation.edits if e[0] != number), (number, text))
     result = _remeasure(conversation, messages)
-    return replace(result, user_messages=Log(users), edits=edits)
+    return replace(result, user_messages=Log(requests), edits=edits)
 
 
 def _prompt_size(prompt: SystemPromptSet) -> int:
@@ -391,8 +391,8 @@ def tool_size(tool: ToolSpec) -> int:
     return len(tool.name) + len(tool.description) + len(bytes(tool.parameters))
 
 
-def _ratio(conversation: Conversation, answer: ModelAnswered) -> float:
-    """Characters per token by the provider's count, limited to plausible values."""
+def _new_ratio(conversation: Conversation, answer: ModelAnswered) -> float:
+    """Return the characters per token by the provider's count; without one, the old ratio."""
     read = answer.usage.input
     if answer.partial or read <= 0 or answer.usage.estimated:
         return conversation.chars_per_token
@@ -448,7 +448,7 @@ def part_size(part: Part) -> int:
 def compact_messages(
     messages: Log[StoredMessage], event: Compacted, seq: int
 ) -> Log[StoredMessage]:
-    """The messages after the compaction `event`, which has the number `seq`."""
+    """Return the messages after the compaction `event`, which has the number `seq`."""
     lines = dict(event.pruned)
     if event.kind == "prune":
         return Log(list(_prune(messages, lines)))
@@ -463,32 +463,34 @@ def compact_messages(
 
 
 def images_in(messages: Iterable[StoredMessage]) -> tuple[str, ...]:
-    """The blobs of the images in the messages, each once."""
+    """Return the blobs of the images in the messages, each once."""
     return tuple(dict.fromkeys(i.blob for s in messages for i in s.message.images))
 
 
 def _index_of(messages: Log[StoredMessage], first_kept: int) -> int:
+    """The index of the first message that stays; the number of messages if none stays."""
     indexes = (n for n, stored in enumerate(messages) if stored.seq == first_kept)
     return next(indexes, len(messages)) if first_kept else len(messages)
 
 
 def _prune(messages: Log[StoredMessage], lines: dict[str, str]) -> Iterator[StoredMessage]:
-    same = True
+    """Yield the messages with pruned results. Those before the first change are the same
+    objects.
+    """
+    is_unchanged = True
     for stored in messages:
         message = _prune_message(stored.message, lines)
-        same = same and message is stored.message
-        yield stored if same else StoredMessage(stored.seq, message)
+        is_unchanged = is_unchanged and message is stored.message
+        yield stored if is_unchanged else StoredMessage(stored.seq, message)
 
 
 def _prune_message(
     message: Message, lines: dict[str, str], *, images: bool = False
 ) -> Message:
-    hit = any(isinstance(p, ToolResult) and p.call_id in lines for p in message.parts)
-    return (
-        replace(message, parts=tuple(_prune_part(p, lines, images) for p in message.parts))
-        if hit
-        else message
-    )
+    if not any(isinstance(p, ToolResult) and p.call_id in lines for p in message.parts):
+        return message
+    parts = tuple(_prune_part(part, lines, images) for part in message.parts)
+    return replace(message, parts=parts)
 
 
 def _prune_part(part: Part, lines: dict[str, str], images: bool) -> Part:

@@ -1,11 +1,11 @@
 """Failures of the latest turn that were not corrected in it.
 
-These are the warnings of responses, the last command if it failed, each file that could
-not be changed or whose encoding changed, and each hook that failed. They stay after the
-turn has ended, for its closing line (`views.notices`).
+They are the warnings of responses, the last command if it failed, each file that could not
+be changed or whose encoding changed, and each hook that failed. They stay after the turn
+has ended, for its closing line (`views.notices`).
 
-A provider warns in `Done.warning`, once in a turn: a warning given as thinking would not
-reach the user of a script.
+A provider gives a warning in `Done.warning`, once in a turn. A warning is not sent as thinking,
+because a script does not show thinking to its user.
 """
 
 import re
@@ -30,16 +30,16 @@ from refold.values.display import Diff, Output
 from refold.values.messages import ToolCall
 
 EVENT_KINDS = (TurnStarted, ModelAnswered, Judged, Ended, Checkpointed, HookRan)
-LASTING_KINDS = ()  # a new turn starts without it
+LASTING_KINDS = ()  # a new turn starts without failures
 
 WRITE_TOOLS = frozenset(
     ("write_file", "edit_file", "multi_edit", "apply_patch", "notebook_edit")
 )
 _MAX_FILES = 50
-_MAX_COMMAND_CHARS = 200  # also of a reason
+_MAX_COMMAND_CHARS = 200  # the limit of a reason, too
 _PATCH_FILE_PATTERN = r"^\*\*\* (?:Add|Update|Delete) File: (.+)$|^\+\+\+ (?:b/)?([^\t\n]+)"
 
-# Exit code 1 of these means "no", which is not a failure.
+# With these commands, exit code 1 means "no", which is not a failure.
 _QUERY_PROGRAMS = frozenset(
     ("grep", "egrep", "fgrep", "rg", "diff", "cmp", "test", "[", "[[", "which", "pgrep")
 )
@@ -63,22 +63,27 @@ class WriteCall(Struct, frozen=True):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """The real path, or the paths in a patch as written there."""
+        """The real path of the file; for a patch of several files, the paths as written in
+        it.
+        """
         paths = _paths(self.call)
         return (self.real,) if self.real and len(paths) < 2 else paths
 
 
 class Failures(Struct, frozen=True):
     command: CommandFailure | None = None
-    unwritten: Mapping[str, str] = _NO_FILES  # the file, and the first line of the reason
+    # Maps the file to the first line of the reason.
+    unwritten: Mapping[str, str] = _NO_FILES
     writing: tuple[WriteCall, ...] = ()
-    hooks: Mapping[tuple[str, str], str] = _NO_HOOKS  # event and hook, and the reason
+    hooks: Mapping[tuple[str, str], str] = _NO_HOOKS  # maps (event, hook) to the reason
     responses: tuple[str, ...] = ()  # warnings of responses
-    recoded: Mapping[str, str] = _NO_FILES  # the file, and e.g. "windows-1252 to UTF-8"
+    # Maps the file to the change, e.g. "windows-1252 to UTF-8".
+    recoded: Mapping[str, str] = _NO_FILES
 
 
 def apply(failures: Failures, entry: Entry) -> Failures:
-    match entry.event:  # the most frequent kinds first
+    """Return the failures after this entry. A new turn begins without any."""
+    match entry.event:  # the most frequent kinds come first
         case Ended(shown=shown):
             return (
                 _after_end(failures, entry.event) if shown or failures.writing else failures
@@ -110,11 +115,13 @@ def apply(failures: Failures, entry: Entry) -> Failures:
 
 
 def _with_verdict(failures: Failures, id_: str, real: str) -> Failures:
+    """Return the failures with the real path of the call `id_`."""
     writing = [replace(w, real=real) if w.call.id == id_ else w for w in failures.writing]
     return replace(failures, writing=tuple(writing))
 
 
 def _after_end(failures: Failures, end: Ended) -> Failures:
+    """Return the failures after a call has ended: add it, or remove what is now written."""
     for part in end.shown:
         if isinstance(part, Output):
             failures = replace(failures, command=_command_failure(part))
@@ -136,16 +143,20 @@ def _after_end(failures: Failures, end: Ended) -> Failures:
 
 
 def _without_paths(failures: Failures, paths: set[str]) -> Failures:
-    """Drop the failures at these paths. A path in a patch may be the end of a real path."""
-    left = {
+    """Return the failures without those at these paths.
+
+    A failure may have the path as written in a patch, which is the end of a real path.
+    """
+    remaining = {
         name: why
         for name, why in failures.unwritten.items()
         if not any(
             path == name or path.endswith("/" + _without_dot(name)) for path in paths
         )
     }
-    same = len(left) == len(failures.unwritten)
-    return failures if same else replace(failures, unwritten=left)
+    if len(remaining) == len(failures.unwritten):
+        return failures
+    return replace(failures, unwritten=remaining)
 
 
 def _without_dot(name: str) -> str:
@@ -153,6 +164,7 @@ def _without_dot(name: str) -> str:
 
 
 def _command_failure(output: Output) -> CommandFailure | None:
+    """Return the failure of a command; None if it succeeded or its answer is "no"."""
     if output.code == 0 or (output.code == 1 and _is_negative_answer(output)):
         return None
     return CommandFailure(
@@ -161,15 +173,20 @@ def _command_failure(output: Output) -> CommandFailure | None:
 
 
 def _is_negative_answer(output: Output) -> bool:
+    """Whether exit code 1 of this command means "no match" or "different", and not a
+    failure.
+    """
     last = re.split(r"[;\n]", output.command.strip().rstrip(";"))[-1]
     words = [part.split() for part in re.split(r"&&|\|\|?", last)]
     programs = [argv[0] for argv in words if argv]
-    if output.text.strip():  # differences are printed, but so are errors
+    # Some commands print differences or matches, others print errors.
+    if output.text.strip():
         return bool(programs) and programs[-1] in ("diff", "cmp")
     return any(program in _QUERY_PROGRAMS for program in programs)
 
 
 def _paths(call: ToolCall) -> tuple[str, ...]:
+    """Return the paths that a call of a tool in `WRITE_TOOLS` names."""
     try:
         arguments = msgspec.json.decode(call.arguments, type=dict[str, Any])
     except (msgspec.DecodeError, RecursionError):

@@ -17,10 +17,10 @@ _NO_FILES: Mapping[str, str] = MappingProxyType({})
 
 
 class FileHashes(Struct, frozen=True):
-    """`files` maps each real path to its sha256, the newest last, or to "" if another program
-    changed it.
+    """The files that the model knows. `files` maps real paths to hashes, the newest last.
 
-    `unread` are the files that the model has changed since it last read them.
+    The hash is a sha256, or "" if another program has changed the file. `unread` are files
+    that the model has changed since it last read them.
     """
 
     files: Mapping[str, str] = _NO_FILES
@@ -28,31 +28,34 @@ class FileHashes(Struct, frozen=True):
 
 
 def apply(hashes: FileHashes, entry: Entry) -> FileHashes:
+    """Return the known files after this entry. An event of another kind changes nothing."""
     match entry.event:
         case Ended(file_hashes=seen, shown=shown) if seen or shown:
             written = {d.path: d.after for d in shown if isinstance(d, Diff)}
             unread = (hashes.unread - dict(seen).keys()) | written.keys()
             return _merge_hashes(hashes, {**dict(seen), **written}, unread)
-        case ExternalEditsFound(files):  # edits are refused until they are read again
+        case ExternalEditsFound(files):  # edits are refused until the files are read again
             stale = {path for path, _ in files}
             files_now = {p: "" if p in stale else h for p, h in hashes.files.items()}
             return FileHashes(files_now, hashes.unread)
-        case Imported():  # the files were on another machine
+        case Imported():  # the files are on another machine
             return FileHashes()
         case _:
             return hashes
 
 
 def _merge_hashes(
-    hashes: FileHashes, news: Mapping[str, str], unread: frozenset[str]
+    hashes: FileHashes, new_hashes: Mapping[str, str], unread: frozenset[str]
 ) -> FileHashes:
-    if not news:
+    """Return `hashes` with new ones added as the newest. The oldest are dropped."""
+    if not new_hashes:
         return hashes
     files = {**hashes.files}
-    for path, content in news.items():
+    for path, content in new_hashes.items():
         files.pop(path, None)  # so that it becomes the newest
         files[path] = content
-    # Each event copies the mapping, so it is limited. A dropped file must be read again.
+    # Each event copies the mapping, so its size is limited. A dropped file must be read
+    # again.
     if len(files) > _MAX_FILES:
         files = dict(list(files.items())[-_MAX_FILES:])
         unread &= files.keys()

@@ -1,10 +1,10 @@
-"""The fold: from the events of a session to its view, which is its whole state.
+"""The fold: computes the view of a session, which is its whole state, from its events.
 
 A view consists of sub-folds, one module for each concern. Each gets the kinds of events in
-its `EVENT_KINDS`. A sub-fold that is reset with each turn lists in `LASTING_KINDS` the kinds that it
-needs from earlier turns; others are skipped there. Only `_apply_entry` changes a view. Everything
-is pure, so a view can be discarded and folded again. `engine.decide` decides what to do
-next.
+its `EVENT_KINDS`. A sub-fold that is reset with each turn lists in `LASTING_KINDS` the
+kinds that it needs from earlier turns; others are skipped. Only `_apply_entry` changes a
+view. Everything is pure, so a view can be discarded and folded again. `engine.decide`
+decides what to do next.
 """
 
 from bisect import bisect_left
@@ -74,14 +74,14 @@ from refold.values.usage import Budget
 
 
 class Mark(Struct, frozen=True):
-    """The conversation just before `seq`. Costs one reference, not a copy."""
+    """The conversation just before `seq`. It costs one reference, and no copy."""
 
     seq: int
     conversation: Conversation
 
 
 class View(Struct, frozen=True):
-    """What a session knows. Derived from the journal, never authoritative."""
+    """The state of a session. It is derived from the journal and never authoritative."""
 
     seq: int = 0
     conversation: Conversation = field(default_factory=Conversation)
@@ -107,9 +107,10 @@ class View(Struct, frozen=True):
 
     @property
     def wishes(self) -> Sequence[Undelivered]:
-        """The waiting messages that may begin a turn, oldest first.
+        """Return the waiting messages that may begin a turn, oldest first.
 
-        Those of background commands may not, once these have begun too many turns in a row.
+        Messages of background commands are left out once they have begun too many turns in a
+        row.
         """
         awake = self.background.wakes <= MAX_WAKES
         waiting = self.conversation.undelivered
@@ -121,7 +122,9 @@ class View(Struct, frozen=True):
 
     @property
     def commands_to_await(self) -> Sequence[BackgroundCommand]:
-        """The running commands that are to wake the agent, once it has answered."""
+        """Return the running commands that will wake the agent, once the agent has
+        answered.
+        """
         answered = not self.turn.seq and self.turn.outcome in ("answered", "final")
         return self.background.commands_to_await if answered else ()
 
@@ -148,6 +151,9 @@ KindsOf: TypeAlias = Callable[[ModuleType], tuple[type, ...]]
 
 
 def _parts_by_event(kinds_of: KindsOf) -> PartsByEvent:
+    """Return, for each kind of event, the parts of a view that it changes, and their
+    `apply`.
+    """
     by_kind = dict[type, dict[str, Part]]()
     for name, part in _PART_MODULES.items():
         for kind in kinds_of(part):
@@ -156,26 +162,34 @@ def _parts_by_event(kinds_of: KindsOf) -> PartsByEvent:
 
 
 _PARTS_BY_EVENT = _parts_by_event(lambda part: part.EVENT_KINDS)
-_OUTLIVING_PARTS = _parts_by_event(
+# The parts that events of earlier turns still change.
+_LASTING_PARTS_BY_EVENT = _parts_by_event(
     lambda part: getattr(part, "LASTING_KINDS", part.EVENT_KINDS)
 )
 _MARK_KINDS = frozenset({Said, ModelAsked, Rewound, MessageEdited, Imported})
 
 
 def apply(view: View, entry: Entry) -> View:
+    """Return the view after this entry."""
     parts = asdict(view)
     _apply_entry(parts, entry, _PARTS_BY_EVENT)
     return View(**parts)
 
 
 def fold(entries: Iterable[Entry], start: View | None = None) -> View:
-    """The view after all entries. Equal to `apply` for each, but faster."""
-    parts, every = asdict(start or View()), tuple(entries)
-    places = range(len(every) - 1, -1, -1)
-    newest = next((n for n in places if isinstance(every[n].event, TurnStarted)), 0)
-    for entry in every[:newest]:
-        _apply_entry(parts, entry, _OUTLIVING_PARTS)
-    for entry in every[newest:]:
+    """Return the view after all entries, from the view `start` or from an empty one.
+
+    The result is that of `apply` for each entry, but is computed faster.
+    """
+    parts, all_entries = asdict(start or View()), tuple(entries)
+    start_of_turn = 0  # the index of the newest turn, which resets some parts
+    for index in range(len(all_entries) - 1, -1, -1):
+        if isinstance(all_entries[index].event, TurnStarted):
+            start_of_turn = index
+            break
+    for entry in all_entries[:start_of_turn]:
+        _apply_entry(parts, entry, _LASTING_PARTS_BY_EVENT)
+    for entry in all_entries[start_of_turn:]:
         _apply_entry(parts, entry, _PARTS_BY_EVENT)
     return View(**parts)
 
@@ -184,22 +198,23 @@ def _apply_entry(parts: dict[str, Any], entry: Entry, listeners: PartsByEvent) -
     """Change `parts`, the fields of a view by name."""
     kind = type(entry.event)
     if kind in _MARK_KINDS:
-        _mark(parts, entry)
+        _update_marks(parts, entry)
     for name, part in listeners.get(kind, ()):
         parts[name] = part(parts[name], entry)
     parts["seq"] = entry.seq
 
 
-def _mark(parts: dict[str, Any], entry: Entry) -> None:
+def _update_marks(parts: dict[str, Any], entry: Entry) -> None:
+    """Add a mark for the conversation before `entry`, and carry out a rewind to a mark."""
     current: Conversation = parts["conversation"]
     marks: Log[Mark] = parts["marks"]
-    # No mark stands between a call and its result: going back there would do it twice.
+    # A mark between a call and its result would let a rewind repeat the call.
     if not current.calls:
         parts["marks"] = marks.plus(Mark(entry.seq, current))
     match entry.event:
         case Rewound(seq) if mark := _find_mark(marks, seq):
             parts["conversation"] = mark.conversation
-        case Imported():  # a file may be forged: no rewind into imported events
+        case Imported():  # the file may be forged, so no rewind goes into imported events
             parts["marks"] = Log[Mark]()
         case _:
             pass
@@ -212,7 +227,7 @@ def _find_mark(marks: Log[Mark], seq: int) -> Mark | None:
 
 
 def cause_of(event: Event, view: View) -> int:
-    """The seq of the event that led to `event`; 0 if it came from outside.
+    """Return the seq of the event that led to `event`; 0 if it came from outside.
 
     A response is caused by its request, a verdict by the response with the call, an end
     by its start.
@@ -220,8 +235,8 @@ def cause_of(event: Event, view: View) -> int:
     match event:
         case TurnStarted(cause):
             return cause
-        case Delivered(words):
-            return words[0] if words else 0
+        case Delivered(messages):
+            return messages[0] if messages else 0
         case ModelAnswered() | ModelFailed() | RequestLogged():
             return view.turn.request_seq
         case Judged(call_id) | Answered(call_id) | Started(call_id) | Ended(call_id):
@@ -234,19 +249,21 @@ def cause_of(event: Event, view: View) -> int:
 
 
 class BudgetUsed(Struct, frozen=True):
-    """What a turn has used, including what is reserved. `tokens` are uncached tokens."""
+    """What a turn has used of its budget, including reservations. `tokens` are uncached
+    tokens.
+    """
 
     dollars: float = 0.0
     tokens: int = 0
     calls: int = 0
     seconds: float = 0.0
-    priced: bool = True  # all prices are known
+    priced: bool = True  # whether all prices are known
     reserved_dollars: float = 0.0
     reserved_tokens: int = 0
 
 
 def budget_used(view: View) -> BudgetUsed:
-    """What the running turn has used of its budget."""
+    """Return what the running turn has used of its budget."""
     turn = view.turn
     spent, dollars, tokens, calls = turn.spent, 0.0, 0, len(turn.reserved)
     priced = not spent.unpriced
@@ -254,10 +271,10 @@ def budget_used(view: View) -> BudgetUsed:
         dollars += reservation.estimate.dollars or 0.0
         tokens += reservation.estimate.tokens
         priced = priced and reservation.estimate.dollars is not None
-    for _, lent in turn.granted:
-        dollars += lent.dollars or 0.0
-        tokens += lent.tokens or 0
-        calls += lent.calls or 0
+    for _, grant in turn.granted:
+        dollars += grant.dollars or 0.0
+        tokens += grant.tokens or 0
+        calls += grant.calls or 0
     return BudgetUsed(
         dollars=spent.dollars + dollars,
         tokens=spent.usage.uncached + tokens,
@@ -269,6 +286,6 @@ def budget_used(view: View) -> BudgetUsed:
     )
 
 
-def budget_of(view: View, settled: Budget) -> Budget:
-    """The budget that the user chose in this session, or the one in the settings."""
-    return settled if view.rights.budget is None else view.rights.budget
+def budget_of(view: View, default: Budget) -> Budget:
+    """Return the budget that the user chose in this session, or the one in the settings."""
+    return default if view.rights.budget is None else view.rights.budget

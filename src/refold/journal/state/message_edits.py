@@ -3,6 +3,10 @@
 A response is deleted together with the results of its calls, and a deleted message of the
 user leaves a line that says so: that way the next request is valid for every provider. The
 journal keeps the original; `conversation` applies the result.
+
+An edit is an event, because a rewritten journal could not be resumed, replayed or verified, and a
+rewind to before the message would lose all that came later. The deleted text stays on the disk
+until the session is deleted.
 """
 
 from collections.abc import Iterator
@@ -19,13 +23,13 @@ DELETED_NOTE = "<reminder>The user deleted this message.</reminder>"
 def edit_messages(
     messages: Log[StoredMessage], event: MessageEdited, delivered: int, before: str
 ) -> Log[StoredMessage] | None:
-    """The messages after `event`, or None if the message is not among them.
+    """Return the messages after `event`, or None if the message is not among them.
 
     `delivered` is the seq under which a message of the user entered the conversation, and
     `before` its text; 0 and "" for a response.
     """
     wanted = delivered or event.message
-    index = next((n for n, spoken in enumerate(messages) if spoken.seq == wanted), -1)
+    index = next((n for n, stored in enumerate(messages) if stored.seq == wanted), -1)
     if index < 0:
         return None
     message = messages[index].message
@@ -37,41 +41,48 @@ def edit_messages(
         return None
     if parts is None:
         return None
-    results = 1 if not parts and message.calls else 0
-    new = (
-        [StoredMessage(messages[index].seq, replace(message, parts=parts))] if parts else []
-    )
-    return Log([*messages[:index], *new, *messages[index + 1 + results :]])
+    before_it, after_it = messages[:index], messages[index + 1 :]
+    if parts:
+        new = StoredMessage(messages[index].seq, replace(message, parts=parts))
+        return Log([*before_it, new, *after_it])
+    # The next message has the results of the calls of a deleted response.
+    return Log([*before_it, *(after_it[1:] if message.calls else after_it)])
 
 
 def _edit_user_message(
     message: Message, before: str, text: str | None
 ) -> tuple[Part, ...] | None:
-    """The parts with `before` replaced. Several messages may have been delivered as one."""
+    """Return the parts with the text `before` replaced, or None if no part is this text.
+    Several messages may have been delivered as one.
+    """
     texts = [part for part in message.parts if isinstance(part, Text)]
     old = next((part for part in texts if part.text == before), None)
     if old is None:
         return None
-    if text is None and len(texts) == 1:  # also drops its images
+    if text is None and len(texts) == 1:  # the images of the message are dropped, too
         return (Text(DELETED_NOTE),)
     new = Text(DELETED_NOTE if text is None else text)
     return tuple(new if part is old else part for part in message.parts)
 
 
 def _edit_response(message: Message, text: str | None) -> tuple[Part, ...]:
+    """Return the parts of the response with the new text; none if that is None (deleted)."""
     if text is None:
         return ()
-    if not message.calls:  # drop the thinking, which belongs to the old text
+    if not message.calls:  # the thinking belongs to the old text, so it is dropped
         return (Text(text),)
     return tuple(_with_text(message, text))
 
 
 def _with_text(message: Message, text: str) -> Iterator[Part]:
-    """The parts with `text` before the calls. Providers require that thinking is kept."""
-    written = False
+    """Yield the parts of a response with `text` in place of its own text, before its calls.
+
+    The thinking stays, because providers require it if there are calls.
+    """
+    is_written = False
     for part in message.parts:
-        if isinstance(part, Text | ToolCall | Image) and not written:
-            written = True
+        if isinstance(part, Text | ToolCall | Image) and not is_written:
+            is_written = True
             yield Text(text)
         if not isinstance(part, Text):
             yield part

@@ -1,8 +1,8 @@
 """The latest calls of the running turn, with their results.
 
-The policies in `engine/policies/stuck.py` detect loops in them. They are separate from
-the conversation because compaction must not hide a loop. A new message of the user makes
-a repeated call reasonable, so it clears them.
+The policies in `engine/policies/stuck.py` detect loops in them. They are separate from the
+conversation because compaction must not hide a loop. A new message of the user clears the list,
+because the message may be the reason for a repeated call.
 """
 
 import re
@@ -26,13 +26,13 @@ from refold.values.growing import Log
 from refold.values.messages import ToolCall
 
 EVENT_KINDS = (TurnStarted, Delivered, ModelAnswered, Started, Ended)
-LASTING_KINDS = ()  # a new turn starts without it
+LASTING_KINDS = ()  # a new turn starts without calls
 
-# Responses. Up to twice as many stay in memory, with their results.
+# Number of responses. Up to twice as many are in memory, with their results.
 _MAX_GROUPS = 300
-_COMMAND_CHARS = 500  # compared of a command
+_COMMAND_CHARS = 500  # the beginning of a command that is compared
 
-# Differences between equal failures. Python cells are numbered.
+# Parts in which equal failures differ: Python cells are numbered.
 _CHANGING_PATTERN = (
     r"\b\d+(?:\.\d+)?\s?(?:ms|s|secs?|seconds?)\b|\b0x[0-9a-fA-F]{4,}\b"
     r"|\bcell \d+(?=, line \d)"
@@ -40,14 +40,14 @@ _CHANGING_PATTERN = (
 
 
 class RecentCall(Struct, frozen=True, dict=True):
-    """A call and its result. What is compared is computed once, when it is needed."""
+    """A call and its result. The values to compare are computed once, on demand."""
 
     call: ToolCall
     since: float = 0.0  # when it started, in seconds since 1970
     took: float = 0.0  # seconds
     text: str = ""
     failed: bool = False
-    silent: bool = True  # it printed nothing
+    silent: bool = True  # it has printed nothing
 
     @property
     def name(self) -> str:
@@ -71,15 +71,17 @@ class RecentCall(Struct, frozen=True, dict=True):
 
     @cached_property
     def result(self) -> str:
+        """Return the result; for an error, without the parts in which equal errors differ."""
         return re.sub(_CHANGING_PATTERN, "…", self.text) if self.failed else self.text
 
     @property
     def error(self) -> str:
-        """The error message; "" if it did not fail, or printed nothing."""
+        """The error message; "" if the call did not fail, or printed nothing."""
         return "" if self.silent or not self.failed else self.result
 
     @property
     def _argument_value(self) -> object:
+        """Return the decoded arguments; None if they are not valid JSON."""
         try:
             return msgspec.json.decode(self.call.arguments)
         except (msgspec.DecodeError, RecursionError):
@@ -93,12 +95,12 @@ class CallGroup(Struct, frozen=True, dict=True):
 
     @cached_property
     def names(self) -> frozenset[str]:
-        return frozenset([did.name for did in self.calls])
+        return frozenset([call.name for call in self.calls])
 
     @cached_property
     def key(self) -> frozenset[tuple[str, str, str]]:
         """A key that equal groups share. Equal calls within one group count once."""
-        return frozenset([(did.name, did.arguments, did.result) for did in self.calls])
+        return frozenset([(call.name, call.arguments, call.result) for call in self.calls])
 
 
 class RecentCalls(Struct, frozen=True):
@@ -115,13 +117,16 @@ class RecentCalls(Struct, frozen=True):
 
 
 def apply(recent: RecentCalls, entry: Entry) -> RecentCalls:
+    """Return the recent calls after this entry. A new turn or a delivered message
+    empties them.
+    """
     match entry.event:
         case Started() | Ended():
-            calls = [_apply(did, entry.event, entry.at) for did in recent.calls]
+            calls = [_apply(call, entry.event, entry.at) for call in recent.calls]
             return RecentCalls(recent.earlier, tuple(calls))
         case ModelAnswered(message) if calls := message.calls:
             return RecentCalls(
-                _earlier(recent), tuple([RecentCall(call) for call in calls])
+                _groups_with_last(recent), tuple([RecentCall(call) for call in calls])
             )
         case TurnStarted() | Delivered():
             return RecentCalls()
@@ -129,7 +134,8 @@ def apply(recent: RecentCalls, entry: Entry) -> RecentCalls:
             return recent
 
 
-def _earlier(recent: RecentCalls) -> Log[CallGroup]:
+def _groups_with_last(recent: RecentCalls) -> Log[CallGroup]:
+    """Return the earlier groups, followed by the calls of the latest response."""
     if not recent.calls:
         return recent.earlier
     earlier = recent.earlier.plus(CallGroup(recent.calls))
@@ -137,6 +143,7 @@ def _earlier(recent: RecentCalls) -> Log[CallGroup]:
 
 
 def _apply(call: RecentCall, event: Started | Ended, time: float) -> RecentCall:
+    """Return the call after its start or its end; the same if the event is of another call."""
     if call.call.id != event.call_id:
         return call
     if isinstance(event, Started):
@@ -147,7 +154,7 @@ def _apply(call: RecentCall, event: Started | Ended, time: float) -> RecentCall:
 
 
 def _failure(end: Ended) -> tuple[bool, bool]:
-    """Whether it failed, and whether it printed nothing."""
+    """Return whether the call failed, and whether it printed nothing."""
     printed = _output(end.shown)
     if end.outcome == "done" and printed is not None:
         return printed.code != 0, not printed.text.strip()

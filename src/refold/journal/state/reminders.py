@@ -1,7 +1,7 @@
-"""Which reminders the model has got, and what happened since.
+"""Which reminders the model has got, and what has happened since.
 
-`engine/policies/reminders.py` decides when to remind. A reminder counts as not given
-after a rewind or a compaction, which remove it from the conversation.
+`engine/policies/reminders.py` decides when to remind. After a rewind or a compaction, which
+remove reminders from the conversation, those count as not given.
 """
 
 from msgspec import Struct
@@ -14,7 +14,6 @@ from refold.journal.events.kinds import (
     ExternalEditsFound,
     Imported,
     InstructionsFound,
-    ModeChanged,
     ModelAnswered,
     ModelAsked,
     PlaceRebuilt,
@@ -25,6 +24,7 @@ from refold.journal.events.kinds import (
     WorktreeEntered,
     WorktreeLeft,
 )
+from refold.journal.events.setting_events import ModeChanged
 from refold.values.control import Todos
 
 EVENT_KINDS = (
@@ -32,7 +32,7 @@ EVENT_KINDS = (
     Rewound, ExternalEditsFound, InstructionsFound, Imported, SessionResumed, WorktreeEntered, WorktreeLeft, PlaceRebuilt,
 )  # fmt: skip
 
-# The names of the policies whose notes count here.
+# The names of the policies whose notes change this state.
 PLANNING_POLICY, TODOS_POLICY, FILES_POLICY = "planning", "open_todos", "changed_files"
 PLACE_POLICY, REBUILT_POLICY = "other_place", "place_rebuilt"
 NESTED_POLICY = "nested_instructions"
@@ -41,34 +41,35 @@ NESTED_POLICY = "nested_instructions"
 class NestedInstructions(Struct, frozen=True):
     """Instructions in a subdirectory: the real path, and the text with its imports.
 
-    `found` is the seq of the event that added them, `told` that of the request that has
+    `found` is the seq of the event that added them, `request_seq` the seq of the request with
     them, or 0.
     """
 
     path: str
     text: str
     found: int
-    told: int = 0
+    request_seq: int = 0
 
 
 class Reminders(Struct, frozen=True):
-    # Turns since plan mode was explained in full, or -1.
+    # The number of turns since plan mode was explained in full; -1: the model does not know it.
     turns_since_plan_mode: int = -1
-    left_plan_mode: bool = False  # plan mode was explained, its end not yet
-    # Responses since the todos changed or the model was reminded of them.
+    left_plan_mode: bool = False  # plan mode was explained, but not yet that it ended
+    # The number of responses since the todos changed or the model was reminded of them.
     answers_since_todos: int = 0
-    # Files that other programs changed, and how; the model does not know yet.
+    # Files that other programs changed, and how. The model does not know of them yet.
     external_edits: tuple[tuple[str, str], ...] = ()
-    moved: bool = False  # the directory changed; the model does not know yet
+    moved: bool = False  # the directory changed, and the model does not know yet
     instructions: tuple[NestedInstructions, ...] = ()
-    rebuilt: PlaceRebuilt | None = None  # the model does not know yet
+    rebuilt: PlaceRebuilt | None = None  # a change that the model does not know of yet
 
 
 def apply(reminders: Reminders, entry: Entry) -> Reminders:
+    """Return the reminders after this entry. An event of another kind changes nothing."""
     reminders = _with_instructions(reminders, entry)
     match entry.event:
         case ModelAsked(policies=()) | Ended(control=None):
-            pass  # the most frequent case
+            pass  # the most frequent case comes first
         case TurnStarted() if reminders.turns_since_plan_mode >= 0:
             return replace(
                 reminders, turns_since_plan_mode=reminders.turns_since_plan_mode + 1
@@ -87,41 +88,50 @@ def apply(reminders: Reminders, entry: Entry) -> Reminders:
             | Imported()
             | Compacted(kind="full" | "trim")
         ):
-            # After a compaction the kept messages may still say that plan mode is on.
+            # After a compaction, the remaining messages may still say that plan mode is on.
             left = reminders.left_plan_mode and isinstance(entry.event, Compacted)
             return replace(reminders, turns_since_plan_mode=-1, left_plan_mode=left)
         case (
             SessionResumed() | WorktreeEntered() | WorktreeLeft() | ExternalEditsFound()
             | PlaceRebuilt()
         ):  # fmt: skip
-            return _with_news(reminders, entry.event)
+            return _with_unreported_change(reminders, entry.event)
         case _:
             pass
     return reminders
 
 
 def _with_instructions(reminders: Reminders, entry: Entry) -> Reminders:
+    """Return the reminders with the state of nested instructions after this entry."""
     known = reminders.instructions
     match entry.event:
         case InstructionsFound(files):
-            news = tuple(NestedInstructions(path, text, entry.seq) for path, text in files)
-            paths = {nested.path for nested in news}
-            known = (*(nested for nested in known if nested.path not in paths), *news)
+            new_instructions = tuple(
+                NestedInstructions(path, text, entry.seq) for path, text in files
+            )
+            paths = {nested.path for nested in new_instructions}
+            known = (
+                *(nested for nested in known if nested.path not in paths),
+                *new_instructions,
+            )
         case ModelAsked(policies=policies) if NESTED_POLICY in policies:
-            known = tuple(replace(e, told=e.told or entry.seq) for e in known)
+            known = tuple(replace(e, request_seq=e.request_seq or entry.seq) for e in known)
         case Compacted(kind="full" | "trim"):  # the summary does not repeat them verbatim
-            known = tuple(replace(nested, told=0) for nested in known)
+            known = tuple(replace(nested, request_seq=0) for nested in known)
         case Rewound(seq):
-            left = (nested for nested in known if nested.found < seq)
-            known = tuple(replace(e, told=e.told if e.told < seq else 0) for e in left)
-        case Imported():  # the files were on another machine
+            remaining = (nested for nested in known if nested.found < seq)
+            known = tuple(
+                nested if nested.request_seq < seq else replace(nested, request_seq=0)
+                for nested in remaining
+            )
+        case Imported():  # the files are on another machine
             known = ()
         case _:
             return reminders
     return replace(reminders, instructions=known)
 
 
-def _with_news(
+def _with_unreported_change(
     reminders: Reminders,
     event: SessionResumed
     | WorktreeEntered
@@ -129,6 +139,7 @@ def _with_news(
     | ExternalEditsFound
     | PlaceRebuilt,
 ) -> Reminders:
+    """Return the state with a change that the model must be reminded of."""
     if isinstance(event, PlaceRebuilt):
         return replace(reminders, rebuilt=event)
     if not isinstance(event, ExternalEditsFound):
@@ -138,6 +149,7 @@ def _with_news(
 
 
 def _after_reminders(reminders: Reminders, policies: tuple[str, ...]) -> Reminders:
+    """Return the state after a request with the reminders of these policies."""
     if PLANNING_POLICY in policies:
         new = -1 if reminders.left_plan_mode else max(0, reminders.turns_since_plan_mode)
         reminders = replace(reminders, turns_since_plan_mode=new, left_plan_mode=False)

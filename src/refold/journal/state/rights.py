@@ -1,29 +1,28 @@
 """The permission mode, the rules granted for this session, and its limits.
 
 Only the user sets these, and rewinding does not change them. A model can only enter plan
-mode, because that only takes rights away.
+mode, because that only removes rights.
 
-Recording of requests is switched by an event (`TracingSwitched`), so that it holds wherever
-the session is resumed. Subagents follow the setting: their journals have no such event.
+Recording of requests is switched by an event (`TracingSwitched`), so that it applies wherever
+the session is resumed. A subagent's journal has no such event: its requests are recorded if the
+setting says so.
 """
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.journal.events.kinds import (
-    BudgetSet,
     Ended,
     Entry,
     Granted,
     Imported,
-    ModeChanged,
     SessionResumed,
     SessionStarted,
-    StepLimitSet,
     TeamsSwitched,
     TracingSwitched,
     TurnStarted,
 )
+from refold.journal.events.setting_events import BudgetSet, ModeChanged, StepLimitSet
 from refold.values.control import EnterPlan
 from refold.values.modes import Mode
 from refold.values.usage import NO_RUN_LIMITS, Budget, RunLimits
@@ -35,11 +34,11 @@ EVENT_KINDS = (
 
 
 class Rights(Struct, frozen=True):
-    """What the user chose for this session."""
+    """The rights and limits that the user chose for this session."""
 
     mode: Mode | None = None  # None: as in the settings
     mode_before_plan: Mode | None = None  # None: as in the settings
-    granted: tuple[str, ...] = ()  # rules
+    granted: tuple[str, ...] = ()  # rules granted for this session
     budget: Budget | None = None  # of a turn; None: as in the settings
     final_budget: bool = False  # the parent has no more budget to give
     share_left: float = 1.0  # the share of the parent's budget that is left
@@ -49,21 +48,24 @@ class Rights(Struct, frozen=True):
     limits: RunLimits = NO_RUN_LIMITS  # from the command line of the current run
 
 
-def after_planning(rights: Rights, settled: Mode) -> Mode:
-    """The mode after a plan is approved. `settled` is the mode in the settings."""
-    mode = rights.mode or settled
-    before = rights.mode_before_plan or settled
+def after_planning(rights: Rights, default_mode: Mode) -> Mode:
+    """Return the mode after a plan is approved. `default_mode` is the mode in the settings."""
+    mode = rights.mode or default_mode
+    before = rights.mode_before_plan or default_mode
     if mode != "plan":
         return mode
     return "default" if before == "plan" else before
 
 
 def is_switched(rights: Rights, to: TeamsSwitched | TracingSwitched) -> bool:
-    """Whether a session setting has this value already."""
-    return (rights.teams if isinstance(to, TeamsSwitched) else rights.tracing) is to.on
+    """Whether the setting that `to` switches has the value of `to` already."""
+    if isinstance(to, TeamsSwitched):
+        return rights.teams is to.on
+    return rights.tracing is to.on
 
 
 def apply(rights: Rights, entry: Entry) -> Rights:
+    """Return the rights after this entry. An event of another kind changes nothing."""
     match entry.event:
         case Ended(control=None):
             pass  # the most frequent case
@@ -81,12 +83,13 @@ def apply(rights: Rights, entry: Entry) -> Rights:
             return _with_mode(rights, "plan")
         case SessionStarted(limits=limits):
             return replace(rights, limits=limits)
-        case SessionResumed(limits=limits):  # grants end with their run
-            before = (
-                None if rights.mode_before_plan == "bypass" else rights.mode_before_plan
-            )
+        # Grants end with the run in which they were given.
+        case SessionResumed(limits=limits):
+            before = rights.mode_before_plan
+            if before == "bypass":
+                before = None
             return replace(rights, granted=(), mode_before_plan=before, limits=limits)
-        case Imported():  # this user has not granted any of them
+        case Imported():  # the user of this home has not granted any of them
             return Rights()
         case Granted(rule) if rule not in rights.granted:
             return replace(rights, granted=(*rights.granted, rule))
@@ -99,6 +102,7 @@ def _with_limits(
     rights: Rights,
     event: BudgetSet | StepLimitSet | TeamsSwitched | TracingSwitched | TurnStarted,
 ) -> Rights:
+    """Return the rights after a limit or a switch was changed, or a turn began."""
     match event:
         case BudgetSet(budget, last, left):
             return replace(rights, budget=budget, final_budget=last, share_left=left)
@@ -108,15 +112,14 @@ def _with_limits(
             return replace(rights, teams=on)
         case TracingSwitched(on):
             return replace(rights, tracing=on)
-        case TurnStarted():  # the parent may have budget again
+        case TurnStarted():  # the parent may be able to give budget again
             return replace(rights, final_budget=False) if rights.final_budget else rights
 
 
 def _with_mode(rights: Rights, mode: Mode) -> Rights:
+    """Return the rights in this mode. Plan mode remembers the mode before it."""
     if mode != "plan":
         return replace(rights, mode=mode, mode_before_plan=None)
-    return (
-        rights
-        if rights.mode == "plan"
-        else replace(rights, mode=mode, mode_before_plan=rights.mode)
-    )
+    if rights.mode == "plan":
+        return rights
+    return replace(rights, mode=mode, mode_before_plan=rights.mode)

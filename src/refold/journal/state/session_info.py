@@ -1,4 +1,4 @@
-"""What a session is: its directory, name, title, chosen model and agent, and origin."""
+"""The properties of a session: directory, name, title, chosen model and agent, origin."""
 
 import re
 from typing import Any, Literal
@@ -7,23 +7,25 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from refold.journal.events.kinds import (
-    AgentChosen,
-    EffortChosen,
     Entry,
     Forked,
     Imported,
     JournalRepaired,
     MemoryExtracted,
     ModelAnswered,
-    ModelChosen,
-    Renamed,
     Said,
     SessionResumed,
     SessionStarted,
-    Tagged,
-    Titled,
     WorktreeEntered,
     WorktreeLeft,
+)
+from refold.journal.events.setting_events import (
+    AgentChosen,
+    EffortChosen,
+    ModelChosen,
+    Renamed,
+    Tagged,
+    Titled,
 )
 from refold.journal.state.conversation import REQUEST_SENDERS
 from refold.values.modes import Effort, Format
@@ -45,7 +47,7 @@ class SessionDirectories(Struct, frozen=True):
 
 
 class EnteredWorktree(Struct, frozen=True):
-    """The git worktree that a session works in, and the directory that it left for it."""
+    """The git worktree in which a session works, and the directory that it left."""
 
     tree: str
     branch: str
@@ -72,14 +74,14 @@ class SessionInfo(Struct, frozen=True):
     started_at: float = 0.0
     version_before: str = ""  # the version that wrote it before, if different
     imported: int = 0  # the seq of the event up to which it was imported
-    forked: tuple[str, int] = ("", 0)  # the source session, and the event up to which
+    # The source session, and the last event that was copied from it.
+    forked: tuple[str, int] = ("", 0)
     repaired: tuple[int, str] = (0, "")  # the seq of the last repair, and what was lost
     worktree: EnteredWorktree | None = None  # None: it works in its own directory
     schedule: int = 0  # the number of its schedule, or 0
     no_memory: bool = False  # no notes are made of what follows
-    refused_tools: tuple[
-        tuple[str, str], ...
-    ] = ()  # a model, and a tool that it does not get
+    # Pairs of a model and a tool that the model does not get.
+    refused_tools: tuple[tuple[str, str], ...] = ()
 
     @property
     def own_directory(self) -> str:
@@ -88,6 +90,7 @@ class SessionInfo(Struct, frozen=True):
 
 
 def apply(info: SessionInfo, entry: Entry) -> SessionInfo:
+    """Return what is known of the session after this entry."""
     match entry.event:
         case SessionStarted() as started:
             return SessionInfo(
@@ -118,7 +121,7 @@ def apply(info: SessionInfo, entry: Entry) -> SessionInfo:
 
 
 def _first_words(text: str) -> str:
-    """The beginning of a message, without the files that it names before anything else."""
+    """Return the beginning of a message, without the files that are named at its start."""
     line = " ".join(text.split())
     named = _NAMED_FILES.match(line)
     return line[named.end() if named else 0 :][:MAX_TITLE_CHARS]
@@ -127,6 +130,9 @@ def _first_words(text: str) -> str:
 def _with_note(
     info: SessionInfo, event: ModelAnswered | JournalRepaired | MemoryExtracted, seq: int
 ) -> SessionInfo:
+    """Return the info after tools were refused, the journal was repaired, or notes were
+    made.
+    """
     match event:
         case ModelAnswered(model=model, refused_tools=names):
             if not names:
@@ -140,14 +146,15 @@ def _with_note(
 
 
 def _after_copy(info: SessionInfo, event: Forked | Imported, seq: int) -> SessionInfo:
+    """Return the properties of a fork or an imported session, from those of its source."""
     # Notes of the copied part are made in the source session.
     known = max(info.memory_up_to, seq)
-    # The name stays with the source, so that it remains unique.
+    # The name stays with the source, so that it stays unique.
     name = info.name if event.id == event.source else ""
     copied = replace(info, id=event.id, name=name, memory_up_to=known)
     if isinstance(event, Forked):
         return replace(copied, forked=(event.source, event.seq))
-    # The user here has not chosen a model or an agent yet.
+    # The user of this home has not chosen a model or an agent yet.
     unchosen = ("model", "effort", "agent", "after_plan", "preset", "format")
     defaults: Any = {**dict.fromkeys(unchosen, ""), "roots": (), "worktree": None}
     return replace(copied, imported=seq, directory=event.directory, **defaults)
@@ -156,6 +163,7 @@ def _after_copy(info: SessionInfo, event: Forked | Imported, seq: int) -> Sessio
 def _after_move(
     info: SessionInfo, event: SessionResumed | WorktreeEntered | WorktreeLeft
 ) -> SessionInfo:
+    """Return the properties after the session's directory may have changed."""
     if isinstance(event, SessionResumed):
         return _after_resume(info, event)
     if isinstance(event, WorktreeLeft):
@@ -165,6 +173,7 @@ def _after_move(
 
 
 def _after_resume(info: SessionInfo, event: SessionResumed) -> SessionInfo:
+    """Return the info after the session was opened again, perhaps elsewhere."""
     return replace(
         info,
         version=event.version,
@@ -180,6 +189,7 @@ def _with_choice(
     info: SessionInfo,
     event: ModelChosen | AgentChosen | EffortChosen | Renamed | Tagged | Titled,
 ) -> SessionInfo:
+    """Return the info with what the user or a model chose."""
     match event:
         case ModelChosen(model, form):
             return replace(info, model=model, format=form or info.format)

@@ -73,12 +73,12 @@ EVENT_KINDS = (
     ChildAsked,
     ChildAnswered,
 )
-# A new turn starts without the effect of all other kinds.
+# Events of all other kinds in earlier turns do not affect a new turn.
 LASTING_KINDS = (TurnStarted, Stopped, TurnEnded, Imported)
 
 
 class Reservation(Struct, frozen=True):
-    """Budget that a model call without an end reserved at event `seq`."""
+    """Budget that a model call reserved at event `seq`, while the call is not settled."""
 
     seq: int
     estimate: Estimate
@@ -86,7 +86,7 @@ class Reservation(Struct, frozen=True):
 
 
 class Turn(Struct, frozen=True):
-    """The running turn. `outcome` and `reason` are of the last turn that ended."""
+    """The running turn. `outcome` and `reason` belong to the last turn that ended."""
 
     seq: int = 0  # of its TurnStarted; 0: no turn is running
     why: Literal["message", "continue"] = "message"
@@ -94,12 +94,12 @@ class Turn(Struct, frozen=True):
     open_request: ModelAsked | None = None  # the model call without a response yet
     request_seq: int = 0  # of the open request
     last_answer: ModelAnswered | None = None  # the latest response of this turn
-    noted_by: tuple[str, ...] = ()  # policies whose notes the model has
+    noted_by: tuple[str, ...] = ()  # the policies whose notes are in the conversation
     cut_in_a_row: int = 0  # responses in a row that the output limit cut off
     refused_in_a_row: int = 0  # responses in a row in which all calls were refused
     rejected: int = 0  # answers that were sent back
     dropped_in_a_row: int = 0  # responses that were dropped since the last whole one
-    empty_in_a_row: int = 0  # those of them that were empty
+    empty_in_a_row: int = 0  # those dropped responses that were empty
     failed: str | None = None
     too_long: str = ""  # the error of a request that was too long and is repeated once
     compacted: bool = False  # compacted since that error
@@ -115,26 +115,28 @@ class Turn(Struct, frozen=True):
     granted: tuple[tuple[str, Budget], ...] = ()  # to running subagents, by name
     started_at: float = 0.0  # seconds since 1970
     now: float = 0.0  # the time of the latest response or result
-    questions: tuple[str, ...] = ()  # to the user, open, by call id
-    asked_at: float = 0.0  # when the first of these was asked
+    questions: tuple[str, ...] = ()  # ids of calls about which the user is asked now
+    asked_at: float = 0.0  # when the first of these questions was asked
     waited: float = 0.0  # seconds spent waiting for answered questions
     nested: tuple[ToolCall, ...] = ()  # open calls made by code within other calls
     denials: tuple[Denial, ...] = ()  # of subagents, too
     allowed: int = 0  # calls that were not refused
     changed: Mapping[str, str] = _NO_FILES  # real path to "created", "changed", "deleted"
-    # Real path to lines that this turn's edits removed and did not put back.
+    # Maps real paths to lines that edits of this turn removed and did not restore.
     lost_lines: Mapping[str, tuple[str, ...]] = MappingProxyType({})
     outcome: Outcome | Literal[""] = ""
     reason: str = ""
-    ended_calls: tuple[int, int] = (0, 0)  # of the latest response: all, refused
+    # Of the latest response: the number of calls, and of refused calls.
+    ended_calls: tuple[int, int] = (0, 0)
 
     def seconds(self, until: float) -> float:
-        """Working time up to `until`, without waits for the user."""
+        """Return the working time of the turn up to `until`, without waits for the user."""
         open_wait = max(0.0, until - self.asked_at) if self.questions else 0.0
         return max(0.0, until - self.started_at - self.waited - open_wait)
 
 
 def apply(turn: Turn, entry: Entry) -> Turn:
+    """Return the turn after this entry. A `TurnStarted` begins a new one."""
     match entry.event:  # the most frequent kinds first
         case Ended() | Checkpointed() | NestedCallMade():
             return _after_call(turn, entry.event, entry.at)
@@ -153,16 +155,17 @@ def apply(turn: Turn, entry: Entry) -> Turn:
             return _with_grant(turn, entry.event)
         case Stopped() | TurnEnded() | Imported():
             return _after_end(turn, entry.event, entry.seq)
-        case event:
-            rejected = isinstance(event, AnswerRejected)
-            return (
-                replace(turn, rejected=turn.rejected + 1, final=None) if rejected else turn
-            )
+        case AnswerRejected():
+            turn = replace(turn, rejected=turn.rejected + 1, final=None)
+        case _:
+            pass
+    return turn
 
 
 def _with_question(
     turn: Turn, event: Judged | ChildAsked | Answered | ChildAnswered, time: float
 ) -> Turn:
+    """Return the turn after a question to the user, or after the user's answer."""
     match event:
         case Judged(id_, "ask") | ChildAsked(id_) if turn.seq:
             asked_at = turn.asked_at if turn.questions else time
@@ -174,6 +177,7 @@ def _with_question(
 
 
 def _without_question(turn: Turn, id_: str, time: float) -> Turn:
+    """Return the turn without this question. The wait ends with the last question."""
     if id_ not in turn.questions:
         return turn
     left = tuple(question for question in turn.questions if question != id_)
@@ -184,7 +188,10 @@ def _without_question(turn: Turn, id_: str, time: float) -> Turn:
 def _with_reservation(
     turn: Turn, event: ModelAsked | Reserved | Settled | Compacted, entry: Entry
 ) -> Turn:
-    """Reserve or settle budget, and follow which notes the model still sees."""
+    """Return the turn after budget was reserved or settled.
+
+    The names of policies with notes in the conversation are updated, too.
+    """
     match event:
         case ModelAsked():
             noted = (*turn.noted_by, *event.policies)
@@ -197,7 +204,7 @@ def _with_reservation(
                 noted_by=noted,
                 reserved=reservations,
             )
-        case Compacted(kind):  # the notes may be gone from the conversation
+        case Compacted(kind):  # the notes may no longer be part of the conversation
             noted = turn.noted_by if kind == "prune" else ()
             return replace(turn, now=entry.at, noted_by=noted, compacted=True)
         case _ if not turn.seq:
@@ -213,6 +220,7 @@ def _with_reservation(
 
 
 def _after_answer(turn: Turn, event: ModelAnswered | ModelFailed, time: float) -> Turn:
+    """Return the turn after a response, or after a model call that failed."""
     reservations = _without_reservation(turn.reserved, turn.request_seq)
     match event:
         case ModelFailed(reason, kind, shown, usage, cost=cost):
@@ -255,8 +263,11 @@ def _after_answer(turn: Turn, event: ModelAnswered | ModelFailed, time: float) -
 
 
 def _with_grant(turn: Turn, event: ChildBorn | ChildGranted | ChildEnded | Forked) -> Turn:
-    """Count the grant of a running subagent as used, and once it ended, its usage."""
-    if isinstance(event, Forked):  # the subagents and their grants stay with the source
+    """Return the turn with a subagent's grant counted as used.
+
+    After the subagent's end, only what it used is counted.
+    """
+    if isinstance(event, Forked):  # the source has the subagents and their grants
         return replace(turn, granted=())
     others = tuple(grant for grant in turn.granted if grant[0] != event.child)
     match event:
@@ -282,6 +293,7 @@ def _without_reservation(
 def _after_call(
     turn: Turn, event: Ended | Checkpointed | NestedCallMade, time: float
 ) -> Turn:
+    """Return the turn after a call ended, code made a call, or a checkpoint found changes."""
     match event:
         case Ended():
             return _after_call_end(turn, event, time)
@@ -292,6 +304,7 @@ def _after_call(
 
 
 def _after_call_end(turn: Turn, end: Ended, time: float) -> Turn:
+    """Return the turn after the end of a call, with the turn's end if a tool set it."""
     turn = _without_question(turn, end.call_id, time)
     calls = turn.last_answer.message.calls if turn.last_answer else ()
     if end.call_id not in [call.id for call in calls]:
@@ -322,13 +335,14 @@ def _end_nested_call(turn: Turn, end: Ended, time: float) -> Turn:
     """End a call that code made within another call."""
     nested_call = next((call for call in turn.nested if call.id == end.call_id), None)
     left = tuple(call for call in turn.nested if call.id != end.call_id)
-    refused = (
-        (Denial(nested_call, end.text),) if nested_call and end.outcome == "refused" else ()
-    )
-    return replace(turn, now=time, nested=left, denials=(*turn.denials, *refused))
+    denials = turn.denials
+    if nested_call and end.outcome == "refused":
+        denials = (*denials, Denial(nested_call, end.text))
+    return replace(turn, now=time, nested=left, denials=denials)
 
 
 def _with_changes(turn: Turn, end: Ended) -> Turn:
+    """Return the turn with the files that the call has changed."""
     if not end.shown:
         return turn
     diffs = [(d.path, d.kind) for d in end.shown if isinstance(d, Diff)]
@@ -341,10 +355,11 @@ def _with_changes(turn: Turn, end: Ended) -> Turn:
 
 
 def _lost_lines(before: tuple[str, ...], diff: Diff) -> tuple[str, ...]:
+    """Return the lines that earlier edits or this one removed and this one did not add."""
     rows = [(row[:1], row[1:].strip()) for row in diff.text.split("\n")]
-    back = {text for sign, text in rows if sign == "+"}
-    gone = [text for sign, text in rows if sign == "-" and text]
-    left = dict.fromkeys(text for text in (*before, *gone) if text not in back)
+    added = {text for sign, text in rows if sign == "+"}
+    removed = [text for sign, text in rows if sign == "-" and text]
+    left = dict.fromkeys(text for text in (*before, *removed) if text not in added)
     return tuple(left)[:_MAX_LOST_LINES]
 
 
@@ -356,6 +371,7 @@ def _after_import(turn: Turn, seq: int) -> Turn:
 
 
 def _after_end(turn: Turn, event: Stopped | TurnEnded | Imported, seq: int) -> Turn:
+    """Return the turn after a request to stop, or the values that stay after its end."""
     if isinstance(event, Imported):
         return _after_import(turn, seq)
     if isinstance(event, Stopped):

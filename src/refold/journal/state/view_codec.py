@@ -1,9 +1,9 @@
-"""Encodes the views of one journal, each as the difference to an earlier one, and decodes them.
+"""Encodes and decodes the views of one journal, each as the difference to an earlier one.
 
-A view shares most of its content with the view of a thousand events before: its logs only grow, and
-each mark has a conversation that differs little from that of the mark before. So a piece has
-the new items of each list, and the other parts of the view. `journal.store.view_cache` stores the
-pieces and decides which may be used.
+A view shares most of its content with the view of a thousand events before: its logs only grow,
+and the conversation of each mark differs little from that of the mark before. So an encoded
+view, called a piece, has only the new items of each list, and the other parts of the view.
+`journal.store.view_cache` stores the pieces and decides which may be used.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,9 @@ from refold.journal.state.conversation import Conversation
 from refold.journal.state.fold import Mark, View
 from refold.values.growing import Log
 
-_EARLIER_VIEWS = 2  # that are decoded, too: what shows the end of a session begins there
+# The number of earlier views that are decoded, too, because the display of a session's end
+# begins at one of them.
+_EARLIER_VIEWS = 2
 _MARKS_PART, _CONVERSATION_PART = "marks", "conversation"
 
 
@@ -33,32 +35,39 @@ class _Addition(Struct, frozen=True, array_like=True):
 
 
 class _Frame(Struct, frozen=True):
-    """The first line of a piece. The new items follow in this order, one in each line."""
+    """The first line of a piece. The new items follow in the order of the additions, one a
+    line.
+    """
 
     additions: tuple[_Addition, ...]
     view: msgspec.Raw
 
 
 class ListTable:
-    """The lists of the logs of a view by their numbers, and how much of each is encoded.
+    """The lists that hold the items of a view's logs: their numbers and encoded lengths.
 
     Logs that grew from each other share a list, which only grows.
     """
 
     def __init__(self) -> None:
-        self.lists = dict[int, list[Any]]()  # kept, so that no other list gets the address
+        # Stored, so that no other list gets the same address.
+        self.lists = dict[int, list[Any]]()
         self.lengths = dict[int, int]()
         self.in_marks = set[int]()
         self.next_number = 0
         self._numbers = dict[int, int]()  # by address
 
     def add(self, number: int, items: list[Any], length: int) -> None:
+        """Add a list under this number. Its first `length` items are encoded already."""
         self.lists[number], self._numbers[id(items)] = items, number
         self.lengths[number] = length
         self.next_number = max(self.next_number, number + 1)
 
     def number_of(self, items: list[Any]) -> int:
-        """The number of this list, which is new to the table if its length is not there."""
+        """Return the number of this list. A list that is not in the table gets a number.
+
+        A list of which nothing is encoded yet has a number, but no length.
+        """
         number = self._numbers.get(id(items))
         if number is None:
             number, self.next_number = self.next_number, self.next_number + 1
@@ -66,13 +75,14 @@ class ListTable:
         return number
 
     def drop_all_but(self, numbers: set[int]) -> None:
+        """Remove the lists that have other numbers."""
         for number in self.lists.keys() - numbers:
             self._numbers.pop(id(self.lists.pop(number)))
             self.lengths.pop(number, None)
 
     def find_base(self, items: list[Any], length: int) -> tuple[int, int]:
-        """The encoded list from which this one was copied, and the length of the part that
-        both share.
+        """Return the encoded list from which this one was copied, and the length of their common
+        part; (-1, 0) if there is none.
         """
         best, longest = -1, 0
         for number, encoded in self.lengths.items():
@@ -88,36 +98,45 @@ class ListTable:
 
 
 class EncodedView:
-    """A piece. `commit` says that it was stored: the next one is the difference to it."""
+    """A view that is encoded as a piece.
+
+    Call `commit` once the piece is stored. The next piece is then the difference to it.
+    """
 
     def __init__(self, view: View, table: ListTable) -> None:
-        self._table, self._done = table, dict[int, int]()
-        self._grown, self._referred = list[int](), set[int]()
+        self._table = table
+        # By number of a list: how much of it is encoded with this piece, and how much its logs
+        # need.
+        self._done, self._wanted = dict[int, int](), dict[int, int]()
+        self._grown = list[int]()  # lists with new items that are not in the piece yet
+        self._referred = set[int]()  # lists to which the view refers
         self._in_marks = set(table.in_marks)
         self._within_mark = False
-        self._wanted = dict[int, int]()
-        self._encode = msgspec.json.Encoder(enc_hook=self._encode_odd).encode
+        self._encode = msgspec.json.Encoder(enc_hook=self._encode_special).encode
         self.piece = self._encode_view(view)
 
     def commit(self) -> None:
+        """Note in the table that the piece is stored."""
         self._table.lengths |= self._done
         self._table.in_marks = self._in_marks
         self._table.drop_all_but(self._referred | self._in_marks)
 
     def _encode_view(self, view: View) -> bytes:
+        """Return the piece: the frame, and then the new items, one a line."""
         before = view.marks[-1].conversation if view.marks else Conversation()
         parts = asdict(view) | {_CONVERSATION_PART: _changes(before, view.conversation)}
         head = self._encode(parts)
         additions, lines = list[_Addition](), list[bytes]()
-        while self._grown:
+        while self._grown:  # an item may refer to more lists
             additions.append(self._add_items(self._grown.pop(), lines))
         frame = _Frame(tuple(additions), msgspec.Raw(head))
         return b"\n".join([self._encode(frame), *lines])
 
     def _add_items(self, number: int, lines: list[bytes]) -> _Addition:
+        """Append the encoded new items of a list to `lines`, and return what was added."""
         items, end, base = self._table.lists[number], self._wanted[number], -1
         start = self._done.get(number, self._table.lengths.get(number))
-        if start is None:
+        if start is None:  # a list of which nothing is encoded
             base, start = self._table.find_base(items, end)
         self._done[number] = end
         for index in range(start, end):
@@ -125,6 +144,9 @@ class EncodedView:
         return _Addition(number, end - start, base, start if base >= 0 else 0)
 
     def _encode_item(self, items: list[Any], index: int) -> bytes:
+        """Return an encoded item. A mark is encoded as the difference from the mark before
+        it.
+        """
         item = items[index]
         if not isinstance(item, Mark):
             return self._encode(item)
@@ -135,7 +157,8 @@ class EncodedView:
         finally:
             self._within_mark = False
 
-    def _encode_odd(self, value: Any) -> object:
+    def _encode_special(self, value: Any) -> object:
+        """Return what is encoded in place of a log or a read-only mapping."""
         if isinstance(value, Log):
             return self._refer_to(cast("Log[Any]", value))
         if isinstance(value, MappingProxyType):
@@ -143,6 +166,9 @@ class EncodedView:
         raise NotImplementedError(f"a view has a {type(value).__name__}")
 
     def _refer_to(self, log: Log[Any]) -> tuple[int, int]:
+        """Return the number of the log's list, and the log's length. New items are encoded
+        later.
+        """
         number, length = self._table.number_of(log.shared_items), len(log)
         self._referred.add(number)
         if self._within_mark:
@@ -156,7 +182,7 @@ class EncodedView:
 
 
 class DecodedView(Struct, frozen=True):
-    """A view, some before it, oldest first, and the table with which the next one is encoded."""
+    """A view, some earlier views, oldest first, and the table for encoding the next one."""
 
     view: View
     earlier: tuple[View, ...]
@@ -164,9 +190,9 @@ class DecodedView(Struct, frozen=True):
 
 
 def decode_view(pieces: Sequence[bytes]) -> DecodedView:
-    """The view of the last piece. All pieces before it are needed.
+    """Decode the view of the last piece. All earlier pieces are needed.
 
-    Raises `msgspec.DecodeError` or `LookupError` for what `EncodedView` has not made.
+    Raises `msgspec.DecodeError` or `LookupError` for data that `EncodedView` has not made.
     """
     lists = _DecodedLists()
     stored = [lists.read(piece) for piece in pieces][-1 - _EARLIER_VIEWS :]
@@ -176,6 +202,7 @@ def decode_view(pieces: Sequence[bytes]) -> DecodedView:
 
 
 def _to_view(value: Any) -> View:
+    """Return the view of a `_StoredView`, whose conversation differs from the last mark's."""
     parts = {name: getattr(value, name) for name in View.__struct_fields__}
     marks: Log[Mark] = parts[_MARKS_PART]
     before = marks[-1].conversation if marks else Conversation()
@@ -184,7 +211,7 @@ def _to_view(value: Any) -> View:
 
 
 class _DecodedLists:
-    """The lists of the pieces that were read. One is decoded when a log refers to it."""
+    """The lists of the pieces that were read. A list is decoded when a log refers to it."""
 
     def __init__(self) -> None:
         self._additions = dict[int, list[tuple[_Addition, Sequence[bytes]]]]()
@@ -205,6 +232,7 @@ class _DecodedLists:
         return frame.view
 
     def table(self) -> ListTable:
+        """Return the table of the decoded lists, which are all encoded already."""
         table = ListTable()
         for number, items in self._decoded.items():
             table.add(number, items, len(items))
@@ -213,33 +241,38 @@ class _DecodedLists:
         return table
 
     def decode_log(self, type_: Any, value: Any) -> Any:
+        """Return the log for an encoded (number of its list, length)."""
         if get_origin(type_) is not Log:
             raise NotImplementedError(f"a view has a {type_}")
         number, length = value
         return Log[Any].sharing(self._list(number, get_args(type_)[0]), length)
 
     def _decode_in_mark(self, type_: Any, value: Any) -> Any:
+        """Return the log for a value within a mark, and note that marks refer to its list."""
         self._in_marks.add(value[0])
         return self.decode_log(type_, value)
 
     def _list(self, number: int, item_type: Any) -> list[Any]:
+        """Return the items of a list, decoded once. They may begin with those of a base."""
         if number not in self._decoded:
             items = self._decoded[number] = []
             for addition, lines in self._additions[number]:
                 if addition.base >= 0:
                     items += self._list(addition.base, item_type)[: addition.base_length]
-                items += (
-                    self._marks(items, lines)
-                    if item_type is Mark
-                    else self._items(lines, item_type)
-                )
+                if item_type is Mark:
+                    items += self._marks(items, lines)
+                else:
+                    items += self._items(lines, item_type)
         return self._decoded[number]
 
     def _items(self, lines: Sequence[bytes], item_type: Any) -> list[Any]:
-        # Each from a line of its own: a `Raw` in it keeps that line, and not the whole piece.
+        # Each part is decoded from its own line, because a `Raw` refers to the whole input.
         return list(map(msgspec.json.Decoder(item_type).decode, lines))
 
     def _marks(self, earlier: Sequence[Mark], lines: Sequence[bytes]) -> Iterator[Mark]:
+        """Yield the marks in the lines. Each has the difference to the conversation
+        before it.
+        """
         before = earlier[-1].conversation if earlier else Conversation()
         for line in lines:
             changes = self._changes.decode(line)
@@ -248,7 +281,7 @@ class _DecodedLists:
 
 
 def _changes(before: Conversation, after: Conversation) -> dict[str, Any]:
-    """The fields that differ, by name."""
+    """Return the fields that differ, by name."""
     return {
         name: value
         for name in Conversation.__struct_fields__
@@ -257,6 +290,7 @@ def _changes(before: Conversation, after: Conversation) -> dict[str, Any]:
 
 
 def _apply_changes(before: Conversation, changes: Any) -> Conversation:
+    """Return `before` with the fields that are set in `changes`, a `_Changes`."""
     parts = asdict(before)
     for name in Conversation.__struct_fields__:
         value = getattr(changes, name)
@@ -267,13 +301,16 @@ def _apply_changes(before: Conversation, changes: Any) -> Conversation:
 
 @cache
 def _changes_type() -> type[Any]:
-    """A struct with the changed fields of a conversation, and the seq of its mark."""
+    """Return a struct type with the changed fields of a conversation, and the seq of its
+    mark.
+    """
     changed = [(f.name, f.type | UnsetType, UNSET) for f in fields(Conversation)]
     return msgspec.defstruct("_Changes", [("seq", int, 0), *changed])
 
 
 @cache
 def _stored_view_type() -> type[Any]:
+    """Return the struct type of an encoded view, whose conversation has only changes."""
     return msgspec.defstruct(
         "_StoredView",
         [

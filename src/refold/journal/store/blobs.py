@@ -3,8 +3,12 @@
 A large blob that another session has, too, is stored once: it is a hard link to a file in the
 directory `.shared` of all sessions. A shared file that no session uses is removed.
 
-It also finds the blobs that an event refers to. It blocks on the disk: `file` calls it in
-the threads of `writer_threads`.
+The module also finds the blobs to which an event refers. Its functions block on the disk:
+`file` calls them in the threads of `writer_threads`.
+
+With hard links, a session stays a directory that can be deleted, exported and copied alone. One
+store for all sessions could delete a blob only after reading every journal. Small blobs are not
+shared: most are results of commands that no other session has, and each link costs a sync.
 """
 
 import errno
@@ -37,20 +41,22 @@ MIN_SHARED_BYTES = 1_000_000
 
 
 class BlobFiles:
-    """The blobs of one session: the directory `blobs` in its own.
-
+    """The blobs of one session, in the directory `blobs` of the session's directory.
     `root` is the directory of all sessions; without it, nothing is shared.
     """
 
     def __init__(self, directory: Path, disk: Disk, root: Path | None = None) -> None:
         self._directory, self._disk = directory / DIRECTORY_NAME, disk
-        self._shared = root and root / SHARED_DIRECTORY_NAME
+        self._shared = root / SHARED_DIRECTORY_NAME if root else None
 
     def path(self, name: str) -> Path:
         return self._directory / name
 
     def put(self, blob: bytes) -> str:
-        """Return the name once the blob is synced. A blob that exists is not written again."""
+        """Store a blob, and return its name once it is synced.
+
+        An existing blob is not written again.
+        """
         name = sha256(blob).hexdigest()
         path = self.path(name)
         with as_journal_errors("write", path):
@@ -61,12 +67,15 @@ class BlobFiles:
                     self._write(path, blob)
                     if shared:
                         self._share(path, shared)
-            # Also for an existing file: its writer may have died before the sync.
+            # An existing file is synced, too: its writer may have died before the sync.
             for directory in [self._directory, *[new.parent for new in created]]:
                 self._disk.sync_directory(directory)
         return name
 
     def get(self, name: str) -> bytes:
+        """Return the content of a blob. Raises `JournalError` if it is missing or was
+        changed.
+        """
         if not is_name(name):
             raise JournalError(f"{name!r} is not the name of a blob: that is 64 hex digits")
         path = self.path(name)
@@ -92,15 +101,21 @@ class BlobFiles:
                 (self._directory / name).unlink(missing_ok=True)
 
     def _share(self, path: Path, shared: Path) -> None:
-        """Let other sessions link this blob, which is synced. Not all disks have hard links."""
+        """Make this synced blob available to other sessions, as a hard link in the shared
+        directory.
+
+        This does nothing on a disk without hard links.
+        """
         with suppress(OSError):
             check_no_links(shared)
             make_directories(shared, self._disk)
-            (shared / path.name).unlink(missing_ok=True)  # its content was another one
+            # A shared file with this name has other content, because it was not linked.
+            (shared / path.name).unlink(missing_ok=True)
             os.link(path, shared / path.name, follow_symlinks=False)
         remove_unused_blobs(shared.parent)
 
     def _write(self, path: Path, blob: bytes) -> None:
+        """Write the blob to a temporary file, sync it, and move it to `path`."""
         part = path.with_name(
             f"{path.name}.{os.getpid()}.{os.urandom(4).hex()}{PART_SUFFIX}"
         )
@@ -118,7 +133,7 @@ class BlobFiles:
 
 
 def _link_if_equal(shared: Path, path: Path) -> bool:
-    """Make `path` a link to this shared file, if it has the content that `path` is named by."""
+    """Make `path` a link to the shared file. Return False if that file has other content."""
     with suppress(OSError):
         if _has_content(shared, path.name):
             path.unlink(missing_ok=True)
@@ -128,7 +143,7 @@ def _link_if_equal(shared: Path, path: Path) -> bool:
 
 
 def remove_unused_blobs(root: Path) -> None:
-    """Remove the shared blobs that no session below `root` has. No link is followed."""
+    """Remove the shared blobs that no session below `root` uses. It follows no link."""
     with suppress(OSError):
         flags = os.O_RDONLY | os.O_DIRECTORY
         directory = open_checked(root / SHARED_DIRECTORY_NAME, flags)
@@ -145,7 +160,7 @@ def is_name(text: str) -> bool:
 
 
 def _has_content(path: Path, name: str) -> bool:
-    """Whether a regular file has this content. The file is read in pieces."""
+    """Whether `path` is a regular file whose content has the hash `name`."""
     flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         number = os.open(path, flags)
@@ -164,20 +179,22 @@ NAMING_KINDS = frozenset(kind.__name__ for kind in (*_MASKED_EVENTS, *_RAW_EVENT
 
 
 def blobs_of(event: Event) -> Iterator[str]:
-    """The names of the blobs that an event refers to."""
+    """Yield the names of the blobs to which an event refers."""
     yield from blobs_to_share(event)
     yield from variable_blobs_of(event)
 
 
 def blobs_to_share(event: Event) -> Iterator[str]:
-    """The blobs that an export contains: masked content that the model or the user saw."""
+    """Yield the blobs that an export contains: masked content that the model or the user
+    saw.
+    """
     match event:
         case Said(images=images):
             yield from (image.blob for image in images)
-        case Ended(full_blob=whole, images=images):
-            yield from filter(None, (whole, *(image.blob for image in images)))
-        case Settled(full_blob=whole) if whole:
-            yield whole
+        case Ended(full_blob=full_blob_name, images=images):
+            yield from filter(None, (full_blob_name, *(image.blob for image in images)))
+        case Settled(full_blob=full_blob_name) if full_blob_name:
+            yield full_blob_name
         case RequestLogged(_, request, answer):
             yield from filter(None, (request, answer))
         case _:
@@ -185,13 +202,13 @@ def blobs_to_share(event: Event) -> Iterator[str]:
 
 
 def variable_blobs_of(event: Event) -> Iterator[str]:
-    """The blobs of Python variables, which are never exported or imported.
+    """Yield the blobs of Python variables, which are never exported or imported.
 
     They are not masked, because masking would change the values.
     """
     match event:
-        case VariableInjected(blob=blob, files_blob=listed):
-            yield from filter(None, (blob, listed))
+        case VariableInjected(blob=blob, files_blob=list_blob):
+            yield from filter(None, (blob, list_blob))
         case VariablesSaved() | VariablesRestored():
             yield from (event.blob, *event.parts)
         case _:

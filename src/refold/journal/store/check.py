@@ -1,8 +1,8 @@
 """Checks whether a session's record is intact: what is damaged, where, and what is lost.
 
 It takes no lock, so it works while the session runs, and it repairs nothing. Unlike
-`codec`, it continues after a bad line. Whether that line was changed, inserted, or
-follows a gap shows at the next line, which continues from one of the three.
+`codec`, it continues after an invalid line. That line was changed, was inserted, or follows
+a gap; the next line shows which of the three, by the hash from which it continues.
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,7 +41,9 @@ class Damage(Struct, frozen=True):
 
 
 class JournalCheck(Struct, frozen=True):
-    """`events` counts the good events, and `blobs` the blobs that they name."""
+    """The result of a check. `events` counts the valid events, and `blobs` the blobs that they
+    name.
+    """
 
     path: Path
     events: int
@@ -51,37 +53,41 @@ class JournalCheck(Struct, frozen=True):
 
 def check(directory: Path) -> JournalCheck:
     """Check every line of a session and every blob that a line names."""
-    # Read the note first: a running writer may append after this.
+    # The note is read first, because a running writer may append after this.
     note = writer_lock.read(directory)
     path = directory / log_file.FILE_NAME
-    *whole, torn = _content(path).split(b"\n")
+    *complete_lines, partial_line = _content(path).split(b"\n")
     walk = _Walk(path)
     try:
-        walk.check_lines(whole)
+        walk.check_lines(complete_lines)
     except WrongFormat as error:
         damage = Damage(path, error.line, error.what, "nothing")
         return JournalCheck(directory, len(walk.hashes), len(walk.blobs), (damage,))
     walk.blobs = {**walk.variables, **walk.blobs}
     damages = [
         *walk.damages,
-        *_check_end(walk, len(whole), torn),
-        *_check_lock_note(walk, len(whole), note, directory),
+        *_check_end(walk, len(complete_lines), partial_line),
+        *_check_lock_note(walk, len(complete_lines), note, directory),
         *_check_blobs(walk, BlobFiles(directory, Disk())),
     ]
     return JournalCheck(directory, len(walk.hashes), len(walk.blobs), tuple(damages))
 
 
 class _Suspect(Struct, frozen=True):
-    """A bad line, with the head that follows it for each possible kind of damage."""
+    """An invalid line, with the head that follows it for each possible kind of damage."""
 
     number: int
     before: Head
-    says: Head
-    ways: tuple[tuple[Kind, Head], ...]
+    stated: Head
+    possible_heads: tuple[tuple[Kind, Head], ...]
 
-    def likely(self) -> Kind:
-        ahead = self.says.seq - self.before.seq
-        return "changed" if ahead == 1 else "gap" if ahead > 1 else "extra"
+    @property
+    def likely_kind(self) -> Kind:
+        """The kind of damage, judged by the number that the line states."""
+        ahead = self.stated.seq - self.before.seq
+        if ahead == 1:
+            return "changed"
+        return "gap" if ahead > 1 else "extra"
 
 
 class _Walk:
@@ -90,45 +96,51 @@ class _Walk:
     def __init__(self, path: Path) -> None:
         self.path, self.head = path, Head()
         self.damages = list[Damage]()
-        self.blobs = dict[str, int]()  # the line that names it first
-        self.variables = dict[str, int]()  # of Python, likewise
-        self.hashes = dict[int, str]()  # of the valid events
+        self.blobs = dict[str, int]()  # maps each blob to the first line that names it
+        self.variables = dict[str, int]()  # the same for the blobs of Python variables
+        self.hashes = dict[int, str]()  # the hashes of valid events, by number
         self._suspect: _Suspect | None = None
 
     def check_lines(self, lines: Iterable[bytes]) -> None:
+        """Follow the lines. One that does not follow is reported once a later one shows why."""
         for number, line in enumerate(lines, start=1):
             if not self._follows(number, line):
-                self._report_suspect(self._suspect and self._suspect.likely())
-                says, should = codec.possible_heads(line, self.head)
-                changed = Head(should.seq, says.h)
-                ways: tuple[tuple[Kind, Head], ...] = (
+                self._report_likely_damage()
+                stated, computed = codec.possible_heads(line, self.head)
+                changed = Head(computed.seq, stated.h)
+                possible_heads: tuple[tuple[Kind, Head], ...] = (
                     ("changed", changed),
-                    ("changed", should),
+                    ("changed", computed),
                     ("extra", self.head),
-                    ("gap", says),
+                    ("gap", stated),
                 )
-                self._suspect = _Suspect(number, self.head, says, ways)
-        self._report_suspect(self._suspect and self._suspect.likely())
+                self._suspect = _Suspect(number, self.head, stated, possible_heads)
+        self._report_likely_damage()
 
     def _follows(self, number: int, line: bytes) -> bool:
-        """Whether the line continues from a known or a suspected head."""
-        ways = self._suspect.ways if self._suspect else ((None, self.head),)
-        for kind, head in ways:
+        """Whether the line continues from the known head or, after an invalid line, from one of the
+        possible heads. If so, that line is reported, and the head is the one after `line`.
+        """
+        possible_heads = (
+            self._suspect.possible_heads if self._suspect else ((None, self.head),)
+        )
+        for kind, head in possible_heads:
             try:
                 [(known, after)] = codec.follow([line], head)
             except WrongFormat:
                 raise
             except (Corrupt, DecodeError):
                 continue
-            if known.seq != after.seq:  # a good line, but not the next one
+            if known.seq != after.seq:  # a valid line, but not the next one
                 continue
             self._report_suspect(kind)
             self.head, self.hashes[after.seq] = after, after.h
-            self._see_blobs(number, known)
+            self._note_blobs(number, known)
             return True
         return False
 
-    def _see_blobs(self, number: int, line: Line) -> None:
+    def _note_blobs(self, number: int, line: Line) -> None:
+        """Record the line at which each blob is first named."""
         if line.kind == Imported.__name__:
             self.variables.clear()  # they are never imported
         if line.kind not in NAMING_KINDS:
@@ -139,27 +151,42 @@ class _Walk:
         for name in variable_blobs_of(event):
             self.variables.setdefault(name, number)
 
+    def _report_likely_damage(self) -> None:
+        if self._suspect is not None:
+            self._report_suspect(self._suspect.likely_kind)
+
     def _report_suspect(self, kind: Kind | None) -> None:
-        """Report the suspected line as damage of this kind, and continue from its head."""
+        """Report the invalid line, if any, as damage of this kind, and continue from its head."""
         suspect, self._suspect = self._suspect, None
         if suspect is None or kind is None:
             return
-        due, seq = suspect.before.seq + 1, suspect.says.seq
-        self.head = next(head for way, head in suspect.ways if way == kind)
+        expected, seq = suspect.before.seq + 1, suspect.stated.seq
+        self.head = next(
+            head for possible_kind, head in suspect.possible_heads if possible_kind == kind
+        )
         if kind == "changed":
-            problem, lost = "it was changed after it was written", _events_phrase(due, due)
+            problem, lost = (
+                "it was changed after it was written",
+                _events_phrase(expected, expected),
+            )
         elif kind == "gap":
-            self.hashes[seq] = suspect.says.h
-            problem, lost = f"it is event {seq}, not {due}", _events_phrase(due, seq - 1)
+            self.hashes[seq] = suspect.stated.h
+            problem, lost = (
+                f"it is event {seq}, not {expected}",
+                _events_phrase(expected, seq - 1),
+            )
         else:
             place = "a second time" if seq in self.hashes else "out of its place"
             problem, lost = f"event {seq} is here {place}", "nothing"
         self.damages.append(Damage(self.path, suspect.number, problem, lost))
 
 
-def _check_end(walk: _Walk, count: int, torn: bytes) -> Iterator[Damage]:
-    if torn:
-        problem = f"it has no end after {len(torn)} bytes; the next writer cuts it off"
+def _check_end(walk: _Walk, count: int, partial_line: bytes) -> Iterator[Damage]:
+    """Yield the damage if the journal ends with a partial line."""
+    if partial_line:
+        problem = (
+            f"it has no end after {len(partial_line)} bytes; the next writer cuts it off"
+        )
         lost = _events_phrase(walk.head.seq + 1, walk.head.seq + 1)
         yield Damage(
             walk.path, count + 1, problem, f"{lost}, if that was ever acknowledged"
@@ -169,6 +196,7 @@ def _check_end(walk: _Walk, count: int, torn: bytes) -> Iterator[Damage]:
 def _check_lock_note(
     walk: _Walk, count: int, note: writer_lock.LockNote, directory: Path
 ) -> Iterator[Damage]:
+    """Yield the damage if the note of the last writer does not fit the journal."""
     seq, h = note.head
     if note.state == "damaged":
         problem = "it cannot be read"
@@ -187,6 +215,7 @@ def _check_lock_note(
 
 
 def _check_blobs(walk: _Walk, blobs: BlobFiles) -> Iterator[Damage]:
+    """Yield the damage for each named blob that is missing or was changed."""
     for name, line in walk.blobs.items():
         try:
             blobs.get(name)
@@ -195,10 +224,11 @@ def _check_blobs(walk: _Walk, blobs: BlobFiles) -> Iterator[Damage]:
 
 
 def _content(path: Path) -> bytes:
+    """Return the bytes of a journal. Raises `JournalError` if there is none."""
     try:
         with as_journal_errors("read", path):
             data = path.read_bytes()
-            if data and not data.endswith(b"\n"):  # a writer may be writing it
+            if data and not data.endswith(b"\n"):  # a writer may be writing this line
                 data = path.read_bytes()
             return data
     except JournalError as error:

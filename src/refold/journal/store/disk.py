@@ -1,8 +1,8 @@
 """The system calls that a journal needs, and an explanation for each error.
 
-Everything that changes a disk goes through `Disk`, so that a test can replace it by one
-that is full, failing or cut off from power at any call. `journal_writer`, `writer_lock` and
-`blobs` decide what is written where.
+Everything that changes a disk uses `Disk`, so that a test can replace it by a disk that is
+full, fails or loses power at any call. `journal_writer`, `writer_lock` and `blobs` decide
+what is written where.
 """
 
 import errno
@@ -13,27 +13,18 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from refold.errors import JournalError
+from refold.errors import SYSTEM_ERROR_ADVICE, JournalError
 from refold.safe_open import check_no_links, open_checked
-
-ERROR_ADVICE = {
-    errno.ENOSPC: "free up disk space, then continue",
-    errno.EDQUOT: "free up disk quota, then continue",
-    errno.EIO: "the disk has a fault: copy the session elsewhere and look at the disk",
-    errno.EFBIG: "allow bigger files (`ulimit -f`), then continue",
-    errno.EMFILE: "allow more open files (`ulimit -n`), then continue",
-    errno.EROFS: "set REFOLD_HOME to a directory that can be written",
-    errno.EACCES: "make it yours to write, or set REFOLD_HOME to a directory that is",
-    errno.EPERM: "make it yours to write, or set REFOLD_HOME to a directory that is",
-    errno.ENOTDIR: "a file stands where a directory should be: move it away",
-}
 
 
 class Disk:
-    """The real disk. Raises `OSError`."""
+    """The system calls on the real disk. They raise `OSError`."""
 
     def open(self, path: Path, *, new: bool = False) -> int:
-        """Open for reading and writing, refusing links. A new file is its owner's only."""
+        """Open for reading and writing, refusing links.
+
+        Only the owner can access a new file.
+        """
         if not new:
             return open_checked(path, os.O_RDWR)
         file = open_checked(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
@@ -45,7 +36,7 @@ class Disk:
 
     def mkdir(self, path: Path) -> None:
         path.mkdir(mode=0o700)
-        path.chmod(0o700)
+        path.chmod(0o700)  # the umask may have removed some of these rights
 
     def write(self, file: int, data: bytes, offset: int) -> None:
         """Write all of `data`. If this raises, a part may have been written."""
@@ -57,14 +48,14 @@ class Disk:
         os.ftruncate(file, size)
 
     def sync(self, file: int) -> None:
-        """Return when the content would survive a power failure."""
+        """Write the content to the disk: it then survives a power failure."""
         if sys.platform == "darwin":
             fcntl.fcntl(file, fcntl.F_FULLFSYNC)
         else:
             os.fdatasync(file)
 
     def sync_directory(self, path: Path) -> None:
-        """Return when the names in a directory would survive a power failure."""
+        """Write the names in a directory to the disk: they then survive a power failure."""
         directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(directory)
@@ -76,7 +67,7 @@ class Disk:
 
 
 def make_directories(path: Path, disk: Disk) -> list[Path]:
-    """Create `path` and its missing parents. Returns the created directories, lowest first.
+    """Create `path` and its missing parents. Return the created directories, lowest first.
 
     Raises `OSError` if `path` is a link.
     """
@@ -88,7 +79,7 @@ def make_directories(path: Path, disk: Disk) -> list[Path]:
     for wanted in reversed(missing):
         try:
             disk.mkdir(wanted)
-            # Else its name could be lost with all content.
+            # Otherwise a power failure could remove its name with all content.
             disk.sync_directory(wanted.parent)
         except FileExistsError:  # created by another process meanwhile
             if not wanted.is_dir():
@@ -107,5 +98,5 @@ def as_journal_errors(action: str, path: Path) -> Generator[None]:
 
 def _sentence(action: str, path: Path, error: OSError) -> str:
     words = error.strerror or str(error)
-    advice = ERROR_ADVICE.get(error.errno or 0)
+    advice = SYSTEM_ERROR_ADVICE.get(error.errno or 0)
     return f"cannot {action} {path}: {words}" + (f"; {advice}" if advice else "")

@@ -1,18 +1,18 @@
 """A store in a directory of its own: the log file, the note of the writer, and the blobs.
 
-    events.jsonl   one line for each event; locked by its writer    (log_file, reader)
-    `pen`          the writer, and where the last line ended        (writer_lock)
-    blobs/         what is too large for a line, by sha256          (blobs)
-    views          a cache of folded views, for a long session      (view_cache)
+    events.jsonl    one line for each event; locked by its writer (`log_file`, `reader`)
+    pen             the note: the writer, and where the last line ended (`writer_lock`)
+    blobs/          content that is too large for a line, by sha256 (`blobs`)
+    views           a cache of folded views, for a long session (`view_cache`)
 
-Directories have mode 0700 and files 0600. Each promise of `store.Store` is carried out in a
-queue of the threads of `writer_threads`. Only an append to an open file is done by the event
-loop itself: it fills the page cache and does not wait for the disk. If such a write was
-slow, the threads append for a while.
+Directories have mode 0700 and files 0600. The methods of `port.Store` run in queues of the
+threads of `writer_threads`. Only an append to an open file runs in the event loop itself,
+because it fills the page cache and does not wait for the disk. If an append was slow, the
+threads do the next ones for a while.
 
-An append takes about 20 microseconds, a hop to a thread and back 200 to 700: with three
-appends a step, that was a fifth of refold's own time. Events that are held back until a
-batch is worth a hop would be lost in a crash.
+An append takes about 20 microseconds, but passing it to a thread and back takes 200 to 700.
+With three appends in each step, that was a fifth of refold's own time. Events that are
+collected until a batch is large enough for a thread would be lost in a crash.
 """
 
 import os
@@ -36,15 +36,16 @@ if TYPE_CHECKING:
     from refold.journal.store.view_cache import ViewCache
 
 SLOW_WRITE_SECONDS = 0.02  # a slower write has waited for the disk
-PENALTY_SECONDS = 30.0  # in which the threads write after that
+PENALTY_SECONDS = 30.0  # during which the threads write after a slow write
 MAX_DIRECT_BYTES = 256_000  # of one write in the event loop
 
 
 class FileStore:
-    """One session's directory. Stores of one process share their `writers`.
+    """The store of one session, in its directory. Stores of one process share their `writers`.
 
-    `root` is the directory of all sessions, with the key of the cache of views and shared blobs.
-    Without it, there are none.
+    `root` is the directory of all sessions. It also has the key of the cache of views, and
+    the blobs that several sessions share. Without `root`, views are not cached and blobs are
+    not shared.
     """
 
     def __init__(
@@ -55,13 +56,13 @@ class FileStore:
         root: Path | None = None,
     ) -> None:
         self._writers, disk = writers or Writers(), disk or Disk()
-        self._ledger, files = (
+        self._journal_writer, files = (
             JournalWriter(directory, disk),
             BlobFiles(directory, disk, root),
         )
         self._reader, self._sweep = Reader(directory / log_file.FILE_NAME), files.sweep
-        self._writing, self._reading = WorkQueue(), WorkQueue()
-        self._keeping = WorkQueue(shared=True)
+        self._write_queue, self._reading = WorkQueue(), WorkQueue()
+        self._sync_queue = WorkQueue(shared=True)
         self._slow_until = 0.0
         self.blobs: Blobs = FileBlobs(files, self._writers)
         self.views: Views = NoViews()
@@ -70,48 +71,57 @@ class FileStore:
             self.views = FileViews(directory, key_file, disk, self._reader, work)
 
     async def read_claim(self) -> int:
-        return await self._writers.run(self._reading, self._ledger.read_claim)
+        return await self._writers.run(self._reading, self._journal_writer.read_claim)
 
     async def lease(self, claim: int = 0) -> Lease:
-        return await self._writers.run(self._writing, partial(self._lease, claim))
+        return await self._writers.run(self._write_queue, partial(self._lease, claim))
 
     async def release(self) -> None:
-        await self._writers.run(self._writing, self._ledger.release)
+        await self._writers.run(self._write_queue, self._journal_writer.release)
         if self._reading.busy:  # a view is being saved
-            await self._writers.run(self._reading, lambda: None)
+            await self._writers.run(self._reading, lambda: None)  # wait for that
 
     async def append(
         self, lines: Sequence[bytes], *, expect: int, epoch: int, head: tuple[int, str]
     ) -> None:
+        """Append the lines: at once if that is quick, otherwise in a thread."""
         if b"\n" in b"".join(lines):
             raise ValueError("a line of a journal holds no newline")
-        work = partial(self._ledger.append, list(lines), expect, epoch, head)
-        if not self._append_here(work, sum(map(len, lines))):
-            await self._writers.run(self._writing, work)
+        work = partial(self._journal_writer.append, list(lines), expect, epoch, head)
+        if not self._append_in_event_loop(work, sum(map(len, lines))):
+            await self._writers.run(self._write_queue, work)
 
-    def _append_here(self, function: Callable[[], None], size: int) -> bool:
+    def _append_in_event_loop(self, function: Callable[[], None], size: int) -> bool:
+        """Append by calling `function` in this thread.
+
+        Return False if another thread must do that, because the disk may be slow.
+        """
         began = monotonic()
-        if size > MAX_DIRECT_BYTES or began < self._slow_until or not self._ledger.is_quick:
+        if (
+            size > MAX_DIRECT_BYTES
+            or began < self._slow_until
+            or not self._journal_writer.is_quick
+        ):
             return False
-        is_done = self._writers.run_here(self._writing, function)
+        is_done = self._writers.run_here(self._write_queue, function)
         if monotonic() - began > SLOW_WRITE_SECONDS:
             self._slow_until = monotonic() + PENALTY_SECONDS
         return is_done
 
     async def keep(self) -> None:
-        if not self._ledger.is_all_kept:
-            await self._writers.run(self._keeping, self._ledger.keep)
+        if not self._journal_writer.is_all_kept:
+            await self._writers.run(self._sync_queue, self._journal_writer.keep)
 
     async def read(self, after: int = 0) -> Sequence[bytes]:
         return await self._writers.run(self._reading, partial(self._read, after))
 
     def _lease(self, claim: int) -> Lease:
-        lease = self._ledger.lease(claim)
+        lease = self._journal_writer.lease(claim)
         self._sweep()
         return lease
 
     def _read(self, after: int) -> Sequence[bytes]:
-        return self._reader.read(after, self._ledger.size)
+        return self._reader.read(after, self._journal_writer.size)
 
 
 class FileBlobs:
@@ -119,17 +129,17 @@ class FileBlobs:
 
     def __init__(self, files: BlobFiles, writers: Writers) -> None:
         self._files, self._writers = files, writers
-        self._reading, self._putting = WorkQueue(), WorkQueue()
+        self._reading, self._put_queue = WorkQueue(), WorkQueue()
 
     async def put(self, blob: bytes) -> str:
-        return await self._writers.run(self._putting, partial(self._files.put, blob))
+        return await self._writers.run(self._put_queue, partial(self._files.put, blob))
 
     async def get(self, name: str) -> bytes:
         return await self._writers.run(self._reading, partial(self._files.get, name))
 
 
 class FileViews:
-    """The cache of views in one session's directory. `work` is the queue of reads."""
+    """The cache of views in one session's directory. `work` has the threads and the read queue."""
 
     def __init__(
         self,
@@ -144,7 +154,10 @@ class FileViews:
         self._opened: ViewCache | None = None
 
     async def load(self, up_to: int | None = None) -> FoldedView | None:
-        if not self._is_stored():  # as of most sessions: without a hop to a thread
+        """Return a cached view, as `Views.load` does."""
+        if (
+            not self._is_stored()
+        ):  # most sessions have no view, and this check needs no thread
             return None
         return await self._writers.run(self._queue, partial(self._load, up_to))
 
@@ -155,6 +168,7 @@ class FileViews:
         return os.path.exists(self._directory / log_file.VIEWS_FILE_NAME)
 
     def _load(self, up_to: int | None) -> FoldedView | None:
+        """Return a cached view, and let the reader skip the lines before it."""
         folded = self._cache.load(up_to)
         if folded is not None:
             self._reader.skip_to(folded.view.seq, folded.end)
@@ -163,7 +177,7 @@ class FileViews:
     @property
     def _cache(self) -> "ViewCache":
         if self._opened is None:
-            # Few sessions are long enough to need it.
+            # Imported late: few sessions are long enough to need it.
             from refold.journal.store.view_cache import ViewCache
 
             self._opened = ViewCache(self._directory, self._key_file, self._disk)

@@ -1,10 +1,10 @@
 """Appends to one journal: its log file, and the note of its only writer.
 
 The lock is on `events.jsonl` itself, so it is released exactly when the writer ends,
-however it ends. Nothing is created before the first append: opening a journal to read it
+however it ends. Nothing is created before the first append, so opening a journal to read it
 leaves no trace.
 
-Everything here blocks on the disk; `file` calls it from the threads of `writer_threads`.
+Every method blocks on the disk; `file` calls it from the threads of `writer_threads`.
 `log_file` writes and syncs the lines.
 """
 
@@ -21,12 +21,15 @@ from refold.journal.store.port import Fence, Lease, check, check_claim
 
 
 class JournalWriter:
-    """For one thread at a time, except for `keep`, which may run in parallel."""
+    """The writer of one journal.
+
+    One thread uses it at a time, but `keep` may run in parallel.
+    """
 
     def __init__(self, directory: Path, disk: Disk) -> None:
         self._directory, self._disk = directory, disk
         self._path = directory / log_file.FILE_NAME
-        self._lines: LogFile | None = None  # None: not created yet, or not leased
+        self._log: LogFile | None = None  # None: it was not created yet, or is not leased
         self._lock_file = writer_lock.LockFile(directory, disk)
         self._epoch, self._claim, self._leased = 0, 0, False
         self._fence = Fence()
@@ -34,33 +37,34 @@ class JournalWriter:
 
     @property
     def size(self) -> int | None:
-        """The size of the valid lines. None if another process writes the journal."""
-        book = self._lines
-        return book.size if book else None
+        """The size of the valid lines; None unless this process has the log file open."""
+        log = self._log
+        return log.size if log else None
 
     @property
     def is_quick(self) -> bool:
-        """Whether an append only writes to an open file and syncs nothing."""
-        return self._lines is not None and self._lines.is_quick
+        """Whether an append only writes to an open file and needs no sync."""
+        return self._log is not None and self._log.is_quick
 
     @property
     def is_all_kept(self) -> bool:
-        book = self._lines
-        return book is None or book.is_all_kept
+        log = self._log
+        return log is None or log.is_all_kept
 
     def read_claim(self) -> int:
         with as_journal_errors("read", self._path):
             return writer_lock.read(self._directory).writer.claim
 
     def lease(self, claim: int = 0) -> Lease:
+        """Take the writer lock, as `Store.lease` does, and return what was repaired."""
         with self._fence, as_journal_errors("open", self._path):
-            if self._lines and not self._lines.is_in_place():
-                self._close()
+            if self._log and not self._log.is_in_place():
+                self._close()  # the journal was moved or deleted
             note = writer_lock.read(self._directory)
-            if self._lines:
+            if self._log:
                 self._check_no_successor(note)
                 check_claim(claim, note.writer.claim)
-                return self._become_writer(self._lines.settle(), note, claim)
+                return self._become_writer(self._log.settle(), note, claim)
             try:
                 return self._lock_and_repair(note, claim)
             except BaseException:
@@ -68,99 +72,114 @@ class JournalWriter:
                 raise
 
     def release(self) -> None:
+        """Sync what is written, note that no process is the writer, and release the lock."""
         try:
             with as_journal_errors("keep", self._path):
-                if self._lines and self._lines.is_in_place() and not self._fence:
-                    self._lines.settle()
-                    self._lines.sync()
+                if self._log and self._log.is_in_place() and not self._fence:
+                    self._log.settle()
+                    self._log.sync()
 
                     with suppress(OSError):
                         given_back = writer_lock.Writer(self._epoch, claim=self._claim)
-                        self._lock_file.sign(given_back, self._head, self._lines.size)
+                        self._lock_file.sign(given_back, self._head, self._log.size)
         finally:
             self._close()
 
     def append(
         self, new: Sequence[bytes], expect: int, epoch: int, head: tuple[int, str]
     ) -> None:
+        """Append lines, and create the journal with the first ones. Raises as `Store.append`
+        does.
+        """
         if not self._leased and not self._fence:
             raise JournalError(
                 f"this process does not hold the lock of {self._directory}: lease it"
             )
         with self._fence, as_journal_errors("write", self._path):
-            check(epoch, self._epoch, expect, self._lines.count if self._lines else 0)
-            if self._lines is None:
-                self._lines = self._create_log()
-                check(epoch, self._epoch, expect, self._lines.count)
-            self._check_still_writer(self._lines)
-            self._lines.write(new)
+            check(epoch, self._epoch, expect, self._log.count if self._log else 0)
+            if self._log is None:
+                self._log = self._create_log()
+                check(epoch, self._epoch, expect, self._log.count)
+            self._check_still_writer(self._log)
+            self._log.write(new)
         self._head = head
-        self._lock_file.remember(head, self._lines.kept)
+        self._lock_file.remember(head, self._log.kept)
 
     def keep(self) -> None:
         with as_journal_errors("keep", self._path):
-            if book := self._lines:
-                book.sync()
+            if log := self._log:
+                log.sync()
 
     def _lock_and_repair(self, note: writer_lock.LockNote, claim: int) -> Lease:
-        """Lock the log file and repair its end, if it exists."""
+        """Lock the log file, if it exists, repair its end, and become the writer."""
         with suppress(FileNotFoundError):
-            self._lines = self._open_log()
-            note = writer_lock.read(self._directory)  # the last writer may have changed it
+            self._log = self._open_log()
+            note = writer_lock.read(
+                self._directory
+            )  # the last writer may have changed the note
         check_claim(claim, note.writer.claim)
-        self._head, cut = note.head, b""
-        if self._lines:
+        self._head, cut_bytes = note.head, b""
+        if self._log:
             names = () if note.kept else self._directories_to_sync()
-            cut = self._lines.adopt(note.kept, names)
-        return self._become_writer(cut, note, claim)
+            cut_bytes = self._log.adopt(note.kept, names)
+        return self._become_writer(cut_bytes, note, claim)
 
     def _become_writer(
         self, cut_bytes: bytes, note: writer_lock.LockNote, claim: int
     ) -> Lease:
-        """Become the writer, with a new number. An empty journal is created by the first append."""
-        self._epoch = max(_highest_epoch(note, self._lines), self._epoch) + 1
+        """Become the writer, with a new number. A missing journal is created by the first
+        append.
+        """
+        self._epoch = max(_highest_epoch(note, self._log), self._epoch) + 1
         self._claim = claim or note.writer.claim
-        if self._lines:
-            by = writer_lock.current_writer(self._epoch, self._claim)
-            self._lock_file.sign(by, self._head, self._lines.kept)
+        if self._log:
+            writer = writer_lock.current_writer(self._epoch, self._claim)
+            self._lock_file.sign(writer, self._head, self._log.kept)
         self._leased = True
         return Lease(self._epoch, cut_bytes, self._head)
 
     def _create_log(self) -> LogFile:
-        """Create the journal, unless another process was faster."""
-        above = [
+        """Create the log file, or open it if another process has just created it.
+
+        Raises `Fenced` if that process became the writer.
+        """
+        parents = [
             directory.parent for directory in make_directories(self._directory, self._disk)
         ]
         try:
-            book = LogFile(self._path, self._disk, new=True)
+            log = LogFile(self._path, self._disk, new=True)
         except FileExistsError:
-            book = self._open_log()
+            log = self._open_log()
         try:
             note = writer_lock.read(self._directory)
             if note.writer.epoch >= self._epoch:
                 raise Fenced(
                     f"{self._directory} was taken by {writer_lock.describe_holder(note.writer)}"
                 )
-            book.adopt(0, tuple(dict.fromkeys((*self._directories_to_sync(), *above))))
-            by = writer_lock.current_writer(self._epoch, self._claim)
-            self._lock_file.sign(by, self._head, 0)
+            log.adopt(0, tuple(dict.fromkeys((*self._directories_to_sync(), *parents))))
+            writer = writer_lock.current_writer(self._epoch, self._claim)
+            self._lock_file.sign(writer, self._head, 0)
         except BaseException:
-            book.close()
+            log.close()
             raise
-        return book
+        return log
 
     def _open_log(self) -> LogFile:
+        """Open and lock the log file. Raises `Held` or `Fenced`."""
         try:
-            book = LogFile(self._path, self._disk)
+            log = LogFile(self._path, self._disk)
         except Held:
             raise Held(_held_message(self._directory)) from None
-        if not book.is_in_place():
-            book.close()
+        if not log.is_in_place():
+            log.close()
             raise Fenced(f"{self._path} was replaced just now: open the session again")
-        return book
+        return log
 
-    def _check_still_writer(self, book: LogFile) -> None:
-        if not book.is_in_place():
+    def _check_still_writer(self, log: LogFile) -> None:
+        """Raise `Fenced` unless this is the writer. If only its note was lost, write that
+        again.
+        """
+        if not log.is_in_place():
             raise Fenced(
                 f"{self._path} was moved, deleted or replaced while it was written: "
                 "open the session again"
@@ -168,11 +187,12 @@ class JournalWriter:
         if self._lock_file.is_in_place():
             return
         self._check_no_successor(writer_lock.read(self._directory))
-        # Only the note was lost or damaged: the lock is ours, so we are the writer.
-        by = writer_lock.current_writer(self._epoch, self._claim)
-        self._lock_file.sign(by, self._head, book.kept)
+        # Only the note was lost or damaged. This process has the lock, so it is the writer.
+        writer = writer_lock.current_writer(self._epoch, self._claim)
+        self._lock_file.sign(writer, self._head, log.kept)
 
     def _check_no_successor(self, note: writer_lock.LockNote) -> None:
+        """Raise `Fenced` if the note names a later writer than this one."""
         if note.writer.epoch > self._epoch:
             raise Fenced(
                 f"writer {self._epoch} of {self._directory} lost the lock to writer "
@@ -180,23 +200,24 @@ class JournalWriter:
             )
 
     def _directories_to_sync(self) -> list[Path]:
-        """The directories whose names lead to the journal, lowest first."""
+        """Return the directories whose names lead to the journal, lowest first."""
         return [self._directory, *self._directory.parents[:2]]
 
     def _close(self) -> None:
+        """Close the files, which releases the lock."""
         self._leased = False
         self._lock_file.close()
-        if self._lines:
-            self._lines.close()
-        self._lines = None
+        if self._log:
+            self._log.close()
+        self._log = None
 
 
-def _highest_epoch(note: writer_lock.LockNote, book: LogFile | None) -> int:
-    """A number higher than that of every earlier writer.
+def _highest_epoch(note: writer_lock.LockNote, log: LogFile | None) -> int:
+    """Return a number that no earlier writer has exceeded.
 
     Without a valid note, it is taken from the clock.
     """
-    if note.state != "good" and book and book.count:
+    if note.state != "good" and log and log.count:
         return int(time())
     return note.writer.epoch
 

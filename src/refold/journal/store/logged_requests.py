@@ -1,4 +1,4 @@
-"""Model calls as they were sent, assembled from the `RequestLogged` events."""
+"""Assembles model calls as they were sent, from the `RequestLogged` events."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -10,9 +10,9 @@ from refold.journal.events.kinds import Entry, ModelAnswered, ModelFailed, Reque
 
 
 class WireCall(Struct, frozen=True):
-    """A model call. `seq` is its event; `to` as in "POST https://…".
+    """A model call. `seq` is its event; `to` is its target, as in "POST https://…".
 
-    `came_to` says how it ended; `lost` says why a part of it is missing, which is then empty.
+    `came_to` says how it ended. `lost` says why a part is missing; that part is then empty.
     """
 
     seq: int
@@ -20,22 +20,26 @@ class WireCall(Struct, frozen=True):
     to: str
     request: bytes = b""
     answer: bytes = b""
-    came_to: str = "asked again"  # for all but the last of a step
+    came_to: str = "asked again"  # the value of all calls of a step but the last
     lost: str = ""
 
 
 def wire_calls(
     entries: Iterable[Entry], blob: Callable[[str], bytes]
 ) -> Iterator[WireCall]:
-    """All model calls in order. A request shares a prefix with an earlier one, so all are read."""
-    before: dict[str, bytes | None] = {}  # by target; None: incomplete
+    """Yield all model calls in order.
+
+    A request may share a prefix with an earlier request, so all events are read.
+    """
+    # The last request of each target; None if it is incomplete.
+    last_requests: dict[str, bytes | None] = {}
     waiting: WireCall | None = None
     for entry in entries:
         match entry.event:
             case RequestLogged() as traced:
                 if waiting:
                     yield waiting
-                waiting = _assemble_call(entry, traced, before, blob)
+                waiting = _assemble_call(entry, traced, last_requests, blob)
             case ModelAnswered(stop=stop, partial=partial) if waiting:
                 yield replace(
                     waiting, came_to="stopped" if partial else f"answered, {stop}"
@@ -53,19 +57,22 @@ def wire_calls(
 def _assemble_call(
     entry: Entry,
     traced: RequestLogged,
-    before: dict[str, bytes | None],
+    last_requests: dict[str, bytes | None],
     blob: Callable[[str], bytes],
 ) -> WireCall:
+    """Return the call with its bytes, and note its request as the last one of its target; None
+    if it is lost.
+    """
     call = WireCall(entry.seq, entry.at, traced.target)
-    known = before.get(traced.target, b"")
-    before[traced.target] = None
+    known = last_requests.get(traced.target, b"")
+    last_requests[traced.target] = None
     if traced.same_prefix and known is None:
         lost = "it begins like the one before, which is not whole"
         return replace(call, lost=lost)
     try:
-        whole = (known or b"")[: traced.same_prefix] + blob(traced.request)
-        before[traced.target] = whole
+        request = (known or b"")[: traced.same_prefix] + blob(traced.request)
+        last_requests[traced.target] = request
         answer = blob(traced.response) if traced.response else b""
     except JournalError as error:
-        return replace(call, request=before[traced.target] or b"", lost=str(error))
-    return replace(call, request=whole, answer=answer)
+        return replace(call, request=last_requests[traced.target] or b"", lost=str(error))
+    return replace(call, request=request, answer=answer)

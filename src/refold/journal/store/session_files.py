@@ -1,6 +1,6 @@
-"""The sessions in a directory by name and time, and the removal of unfinished ones.
+"""Lists the sessions in a directory by name and time, and removes unfinished ones.
 
-No journal is read here: `journal.home` finds sessions, `journal.store.file` reads them.
+It reads no journal: `journal_directory` finds sessions, and `store.file` reads them.
 """
 
 import os
@@ -19,7 +19,9 @@ CHILDREN_DIRECTORY = "children"  # in the directory of their parent
 
 
 class FileStamp(Struct, frozen=True, array_like=True):
-    """Size, time and inode of a journal. If they differ, it was written."""
+    """The size, time and inode of a journal. If one of the three differs, the journal was
+    written.
+    """
 
     size: int = -1
     mtime: int = 0  # nanoseconds
@@ -36,9 +38,17 @@ class SessionFiles(Protocol):
 
     root: Path
 
-    def new_id(self, started_at: float) -> str: ...
-    def path(self, session: str) -> Path: ...
-    def exists(self, session: str) -> bool: ...
+    def new_id(self, started_at: float) -> str:
+        """Return a free id for a session that begins at `started_at`."""
+        ...
+
+    def path(self, session: str) -> Path:
+        """Return the directory of the session, which need not exist."""
+        ...
+
+    def exists(self, session: str) -> bool:
+        """Whether the session has a journal."""
+        ...
 
 
 class SessionListing(Struct, frozen=True):
@@ -49,36 +59,38 @@ class SessionListing(Struct, frozen=True):
 
 
 def list_sessions(root: Path) -> SessionListing:
-    """The sessions in `root`, if it exists. Raises `BadInput` if it cannot be read."""
+    """List the sessions in `root`, if it exists. Raises `BadInput` if it cannot be read."""
     stamps = dict[str, FileStamp]()
     try:
-        above = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        root_descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
         return SessionListing((), stamps)
     except OSError as error:
         raise BadInput(_unreadable(root, error)) from error
     try:
-        for name in os.listdir(above):
-            if name[0] == "." or clean(name) != name:  # not UTF-8, so not a session
+        for name in os.listdir(root_descriptor):
+            if name[0] == "." or clean(name) != name:  # not valid UTF-8, so not a session
                 continue
-            if (stamp := stamp_of(f"{name}/{log_file.FILE_NAME}", above)) is not None:
+            if (
+                stamp := stamp_of(f"{name}/{log_file.FILE_NAME}", root_descriptor)
+            ) is not None:
                 stamps[name] = stamp
     except OSError as error:
         raise BadInput(_unreadable(root, error)) from error
     finally:
-        os.close(above)
+        os.close(root_descriptor)
     newest = sorted(stamps, key=lambda name: (stamps[name].mtime, name), reverse=True)
     return SessionListing(tuple(newest), stamps)
 
 
 def stamp_of(file: str | Path, parent: int | None = None) -> FileStamp | None:
-    """The stamp of this journal; None if there is no file."""
+    """Return the stamp of this journal; None if the file does not exist."""
     try:
         status = os.stat(file, dir_fd=parent)
     except (OSError, ValueError):  # `ValueError` for an invalid path
         return None
     if not (S_ISREG(status.st_mode) or S_ISDIR(status.st_mode)):
-        return None  # opening a pipe would block forever
+        return None  # opening a pipe would block for ever
     return FileStamp(status.st_size, status.st_mtime_ns, status.st_ino)
 
 
@@ -90,21 +102,21 @@ def _unreadable(root: Path, error: OSError) -> str:
 
 
 def sweep(root: Path, prefix: str) -> None:
-    """Remove directories that dead processes left unfinished: names with `prefix` and a
-    process id.
+    """Remove the directories that dead processes left unfinished.
 
-    Raises `OSError` for a link.
+    Their names are `prefix` and a process id. Raises `OSError` for a link.
     """
     check_no_links(root)
-    from shutil import rmtree  # its compressors take long to load
+    from shutil import rmtree  # imported late: its compressors take long to load
 
-    for left in root.glob(f"{prefix}*"):
-        process = left.name.removeprefix(prefix).partition("-")[0]
+    for directory in root.glob(f"{prefix}*"):
+        process = directory.name.removeprefix(prefix).partition("-")[0]
         if process.isdecimal() and not _is_alive(int(process)):
-            rmtree(left, ignore_errors=True)
+            rmtree(directory, ignore_errors=True)
 
 
 def _is_alive(process: int) -> bool:
+    """Whether a process has this number, also another user's; True if unknown."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

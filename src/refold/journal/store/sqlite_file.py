@@ -1,7 +1,8 @@
-"""A file of SQLite for what can be made again: opened, created, and thrown away if it is broken.
+"""Opens SQLite files whose data can be computed again. A missing file is created, and a broken
+one is deleted.
 
-SQLite comes with apsw, which is slow to import; so it is imported where a file is opened. The tables are
-those of the caller: `catalogue.database` has those of the sessions.
+SQLite is part of apsw, which is slow to import, so it is imported when a file is opened.
+The caller defines the tables: `catalogue.database` has those of the sessions.
 """
 
 import os
@@ -24,25 +25,50 @@ Value: TypeAlias = str | bytes | int | float | None
 
 
 class Sql(Protocol):
-    """The used part of `apsw.Connection`, whose own types need more than Python 3.11."""
+    """The methods of `apsw.Connection` that are used: its own types need more than
+    Python 3.11.
+    """
 
     in_transaction: bool
 
     def execute(
         self, statements: str, bindings: Sequence[Value] = ()
-    ) -> Iterator[tuple[Any, ...]]: ...
+    ) -> Iterator[tuple[Any, ...]]:
+        """Run the statements, and return the rows."""
+        ...
+
     def executemany(
         self, statements: str, bindings: Iterable[Sequence[Value]]
-    ) -> Iterator[tuple[Any, ...]]: ...
-    def last_insert_rowid(self) -> int: ...
-    def set_busy_handler(self, keep_waiting: Callable[[int], bool]) -> None: ...
+    ) -> Iterator[tuple[Any, ...]]:
+        """Run the statements once for each of the bindings."""
+        ...
+
+    def last_insert_rowid(self) -> int:
+        """Return the key of the row that was inserted last."""
+        ...
+
+    def set_busy_handler(self, keep_waiting: Callable[[int], bool]) -> None:
+        """Set the function that gets the number of earlier attempts and says whether to try
+        again.
+        """
+        ...
+
     def close(self) -> None: ...
-    def backup(self, into: str, source: "Sql", of: str) -> "BackupCopy": ...
+    def backup(self, into: str, source: "Sql", of: str) -> "BackupCopy":
+        """Return a copy, not yet begun, of the database `of` in `source` to this one's
+        `into`.
+        """
+        ...
 
 
 class BackupCopy(Protocol):
-    def step(self) -> bool: ...
-    def close(self, force: bool) -> None: ...
+    def step(self) -> bool:
+        """Copy all pages. Return whether everything is copied."""
+        ...
+
+    def close(self, force: bool) -> None:
+        """End the copy. With `force`, raise no error."""
+        ...
 
 
 def open_database(path: Path) -> Sql:
@@ -57,7 +83,7 @@ def open_database(path: Path) -> Sql:
         connection = cast("Sql", native)
     try:
         wait_for_writers(connection, _TIMEOUT_SECONDS)
-        # A power failure may lose recent commits; what they held is then made again.
+        # A power failure may lose recent commits; their data is then computed again.
         connection.execute("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")
     except BaseException:
         connection.close()
@@ -66,22 +92,24 @@ def open_database(path: Path) -> Sql:
 
 
 def prepare_schema(connection: Sql, version: int, statements: str) -> None:
-    """Run `statements` in a file of another version; they set `user_version`."""
+    """Run `statements`, which set `user_version`, unless the file has this version already."""
     if _version(connection) != version:
         connection.execute("BEGIN IMMEDIATE")
-        if _version(connection) != version:  # else another process did it
+        if _version(connection) != version:  # otherwise another process was faster
             connection.execute(statements)
         connection.execute("COMMIT")
 
 
 class ForeignTables(Exception):
-    """The file has other tables than those of the caller."""
+    """Raised if the file has other tables than those of the caller."""
 
 
 def open_cache(path: Path, version: int, statements: str, tables: Collection[str]) -> Sql:
-    """Open a file with these tables, as `statements` create them. A broken one is thrown away once.
+    """Open a file with these tables, which `statements` create.
 
-    A trigger or a view in a file from elsewhere could do what it wants: such a file counts as
+    A broken file is replaced once.
+
+    A trigger or a view in a file from elsewhere could do anything, so such a file counts as
     broken. Raises `apsw.Error`, `OSError` or `ForeignTables`.
     """
     import apsw
@@ -107,6 +135,7 @@ def open_cache(path: Path, version: int, statements: str, tables: Collection[str
 def _open_checked(
     path: Path, version: int, statements: str, tables: Collection[str]
 ) -> Sql:
+    """Open the database. Raises `ForeignTables` if it has others than `tables`."""
     sql = open_database(path)
     try:
         sql.execute("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;")
@@ -122,6 +151,7 @@ def _open_checked(
 
 
 def _inode(path: Path) -> int:
+    """Return the inode of a file; 0 if it cannot be read."""
     try:
         return path.stat().st_ino
     except OSError:
@@ -129,24 +159,25 @@ def _inode(path: Path) -> int:
 
 
 def wait_for_writers(connection: Sql, seconds: float) -> None:
-    """Limit how long to wait for other writers."""
+    """Wait at most `seconds` for other writers whenever the file is locked."""
     connection.set_busy_handler(_polling_busy_handler(min(seconds, _TIMEOUT_SECONDS)))
 
 
 def explain(error: Exception) -> str:
-    """Why the file cannot be used, as a clause."""
+    """Return why the file cannot be used, as a clause."""
     import apsw
 
-    if isinstance(error, apsw.FullError):  # its message can be "not an error"
+    if isinstance(error, apsw.FullError):  # its own message can be "not an error"
         return "the disk is full"
-    return (isinstance(error, OSError) and error.strerror) or str(error)
+    reason = error.strerror if isinstance(error, OSError) else ""
+    return reason or str(error)
 
 
 def _create_file(path: Path) -> None:
     """Create the file if it does not exist, readable by its owner only.
 
-    An existing file is not opened: closing it would release the locks that SQLite holds on
-    it in other threads of this process.
+    An existing file is not opened, because closing it would release the locks that SQLite
+    holds on it in other threads of this process.
     """
     check_no_links(*(Path(f"{path}{end}") for end in _FILE_SUFFIXES))
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL
@@ -158,13 +189,16 @@ def _create_file(path: Path) -> None:
 
 
 def _polling_busy_handler(seconds: float) -> Callable[[int], bool]:
-    """A busy handler that polls often: SQLite's own misses an indexer's short pauses."""
+    """Return a busy handler that polls often.
+    The handler of SQLite itself misses the short pauses of an indexer.
+    """
     until = 0.0
 
-    def keep_waiting(looks: int) -> bool:
+    def keep_waiting(attempts: int) -> bool:
+        """Wait a moment, and return whether to retry; False once `seconds` are over."""
         nonlocal until
         now = time.monotonic()
-        until = until if looks else now + seconds
+        until = until if attempts else now + seconds  # 0 attempts: a new wait begins
         if now < until:
             time.sleep(_POLL_SECONDS)
         return now < until

@@ -1,8 +1,8 @@
-"""A tree of sessions, read from the disk or followed, without the writer lock.
+"""Reads or follows a tree of sessions on the disk, without the writer lock.
 
 The subagents of a session are below it: `children/child-1/events.jsonl`. A line that is
-being written does not count yet. A damaged journal is read up to the damage, which its
-node reports. Nothing outside the session's directory is read.
+being written does not count yet. A damaged journal is read up to the damage, which its node
+reports. Nothing outside of the session's directory is read.
 """
 
 import os
@@ -25,24 +25,37 @@ from refold.journal.store.disk import Disk
 from refold.journal.store.reader import Reader
 from refold.journal.store.session_files import CHILDREN_DIRECTORY
 
-_MAX_READS = 3
+_MAX_READS = 3  # attempts to read a note that a writer may be writing
 
 
 class LineSource(Protocol):
-    """The lines of a session that grows, and of its subagents. `name` is for messages."""
+    """The lines of a session that grows, and of its subagents. `name` names it in messages."""
 
     name: str
 
-    def read(self, after: int) -> Sequence[bytes]: ...
-    def below(self, child: str) -> "LineSource": ...
+    def read(self, after: int) -> Sequence[bytes]:
+        """Return the lines after the first `after` ones."""
+        ...
+
+    def below(self, child: str) -> "LineSource":
+        """Return the lines of a subagent."""
+        ...
 
 
 class TreeSource(LineSource, Protocol):
     """The lines of a session, the names of its stored subagents, and whether it has a writer."""
 
-    def below(self, child: str) -> "TreeSource": ...
-    def children(self) -> Iterable[str]: ...
-    def is_written(self) -> bool: ...
+    def below(self, child: str) -> "TreeSource":
+        """Return the source of a subagent."""
+        ...
+
+    def children(self) -> Iterable[str]:
+        """Return the names of the stored subagents."""
+        ...
+
+    def is_written(self) -> bool:
+        """Whether a running process writes the session."""
+        ...
 
 
 class JournalLines:
@@ -63,29 +76,31 @@ class JournalLines:
 
 
 def tree(path: Path, session: str) -> Node:
-    """The session in this directory, with all its subagents."""
+    """Return the session in this directory, with all its subagents."""
     return tree_of(JournalLines(path), session)
 
 
 def tree_of(source: TreeSource, session: str) -> Node:
-    """The session of these lines, with all its subagents."""
-    return _node(source, session, ROOT_ADDRESS, None, begins=False)
+    """Return the session of these lines, with all its subagents."""
+    return _node(source, session, ROOT_ADDRESS, None, may_be_missing=False)
 
 
 def entries_in(
-    path: Path, known_head: tuple[int, str] = (0, ""), *, begins: bool = False
+    path: Path, known_head: tuple[int, str] = (0, ""), *, may_be_missing: bool = False
 ) -> tuple[list[Entry], str]:
-    """The valid entries of the session in this directory, as `entries_of`."""
-    return entries_of(JournalLines(path), known_head, begins=begins)
+    """Return the valid entries of the session in this directory, like `entries_of`."""
+    return entries_of(JournalLines(path), known_head, may_be_missing=may_be_missing)
 
 
 def entries_of(
-    source: TreeSource, known_head: tuple[int, str] = (0, ""), *, begins: bool = False
+    source: TreeSource,
+    known_head: tuple[int, str] = (0, ""),
+    *,
+    may_be_missing: bool = False,
 ) -> tuple[list[Entry], str]:
-    """The valid entries from the start of a session, and the damage after them, or "".
-
-    `known_head` is an event that the parent recorded, as (seq, hash). With `begins` there may be
-    no line yet.
+    """Return the valid entries from the start of a session, and the damage after them, or "".
+    `known_head` is an event that the parent recorded, as (seq, hash). If `may_be_missing`, a journal
+    without events is not damage, because the session is only starting.
     """
     entries: list[Entry] = []
     name, seq = source.name, known_head[0]
@@ -100,13 +115,17 @@ def entries_of(
         return entries, f"{name}: {error}"
     except OSError as error:
         return entries, f"{name} cannot be read: {error.strerror}"
-    if not entries and not begins and not source.is_written():
+    if not entries and not may_be_missing and not source.is_written():
         return entries, f"{name}: no event is left in it (refold sessions check says more)"
     return entries, ""
 
 
 def history_in(path: Path, key_file: Path, up_to: int | None) -> EventHistory:
-    """The valid entries of a session, with views near `up_to`, or near its end."""
+    """Return the valid entries of a session, with cached views near event `up_to` or near the
+    end.
+
+    `key_file` has the key of the cache.
+    """
     from refold.journal.store.view_cache import ViewCache
 
     lines = Reader(path / log_file.FILE_NAME).read(0)
@@ -122,34 +141,42 @@ def is_written(path: Path) -> bool:
     with suppress(OSError):
         for _ in range(_MAX_READS):
             note = writer_lock.read(path)
-            if note.state != "damaged":  # else it may be half written
+            if note.state != "damaged":  # otherwise a writer may be writing the note
                 return writer_lock.is_alive(note.writer)
     return False
 
 
 def _node(
-    source: TreeSource, session: str, address: str, child: Child | None, *, begins: bool
+    source: TreeSource,
+    session: str,
+    address: str,
+    child: Child | None,
+    *,
+    may_be_missing: bool,
 ) -> Node:
-    # Read before the lines, so that these include the writer's end.
-    written = source.is_written()
-    entries, damage = entries_of(source, begins=begins)
+    """Return a session with all its subagents. `child` is what its parent has recorded
+    of it.
+    """
+    # This is read before the lines, so that they include what the writer wrote last.
+    has_writer = source.is_written()
+    entries, damage = entries_of(source, may_be_missing=may_be_missing)
     view = fold(entries)
     known = {known_child.name: known_child for known_child in view.children.children}
-    below = tuple(
+    children = tuple(
         _node(
             source.below(name),
             f"{session}/{name}",
             f"{address}/{name}",
             known.get(name),
-            begins=written,  # a running parent may have a child that has not written yet
+            may_be_missing=has_writer,  # a running parent may have a child that has not written yet
         )
         for name in _child_names(source, known)
     )
-    return Node(address, session, entries, view, child, damage, written, below)
+    return Node(address, session, entries, view, child, damage, has_writer, children)
 
 
 def _child_names(source: TreeSource, children: dict[str, Child]) -> list[str]:
-    """Subagents that the journal names, and those that are only stored, by number."""
+    """Return the names of the subagents that the journal names or that are stored, by number."""
     born = {name for name in children if re.fullmatch(CHILD_PATTERN, name)}
     return sorted(
         born.union(source.children()), key=lambda name: int(name.rpartition("-")[2])
@@ -157,7 +184,7 @@ def _child_names(source: TreeSource, children: dict[str, Child]) -> list[str]:
 
 
 def children_in(path: Path) -> Iterator[str]:
-    """The names of the subagents that have a directory below this session."""
+    """Return the names of the subagents that have a directory below this session."""
     with suppress(OSError), os.scandir(path / CHILDREN_DIRECTORY) as entries:
         for entry in entries:
             if re.fullmatch(CHILD_PATTERN, entry.name) and entry.is_dir(
@@ -167,10 +194,10 @@ def children_in(path: Path) -> Iterator[str]:
 
 
 class TreeFollower:
-    """Follows a tree: `new_entries` gives the entries that are new since the last call.
+    """Follows a tree: `new_entries` returns the entries since the last call.
 
     A subagent is followed from its start to its end. A damaged journal is reported once, in
-    `damages`, and no longer followed.
+    `damages`, and not followed any more.
     """
 
     def __init__(self, source: LineSource, address: str) -> None:
@@ -178,7 +205,9 @@ class TreeFollower:
         self.damages = list[str]()
 
     def new_entries(self) -> list[tuple[str, Entry]]:
-        """New entries with the address of their node, in the order of time."""
+        """Return the entries since the last call, each with the address of its node, oldest
+        first.
+        """
         entries = list[tuple[float, str, Entry]]()
         waiting = list(self._followed)
         while waiting:  # new subagents come after their parents
@@ -193,6 +222,9 @@ class TreeFollower:
         return [(node, entry) for _, node, entry in sorted(entries, key=lambda e: e[0])]
 
     def _read_node(self, address: str) -> Iterator[tuple[float, Entry]]:
+        """Yield the new entries of a session, with their times. If it is damaged, stop
+        following it.
+        """
         followed = self._followed[address]
         try:
             yield from followed.new_entries()
@@ -201,6 +233,7 @@ class TreeFollower:
             del self._followed[address]
 
     def _follow_child(self, address: str, entry: Entry) -> str:
+        """Follow the subagent that `entry` starts. Return its address; "" if there is none."""
         if not isinstance(entry.event, ChildBorn):
             return ""
         name, below = entry.event.child, f"{address}/{entry.event.child}"
@@ -222,7 +255,9 @@ class _Followed:
         self._latest = 0.0
 
     def new_entries(self) -> Iterator[tuple[float, Entry]]:
-        """New entries, with times that never decrease even if the writer's clock did."""
+        """Yield new entries, with times that never decrease even if the writer's clock
+        did.
+        """
         for entry, head in codec.decode(self.source.read(self._head.seq), self._head):
             self._head = head
             self._latest = max(self._latest, entry.at)

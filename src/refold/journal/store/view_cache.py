@@ -1,12 +1,14 @@
-"""The folded views of a session, beside its journal: a cache, so that opening a long one is fast.
+"""The folded views of a session, beside its journal: a cache, so that opening a long one is
+fast.
 
     views   pieces of `state.view_codec`, each for about a thousand events more
 
-A piece is used only if this installation made it with this source code (`_key_of`), if none before
-it was changed, and if the lines that it stands for are, byte for byte, those whose chain was
-followed when it was made. Otherwise its events are folded again. So it can be deleted, cut or
-overwritten at any time, and two processes that write it at once make it useless, never wrong. The
-holder of the writer lock writes it, in the threads of `writer_threads`.
+A piece is used only if this installation made it with this source code (`_key_of`), if no
+earlier piece was changed, and if the lines that it covers are, byte for byte, those whose
+chain was checked when the piece was made. Otherwise its events are folded again. So the
+file can be deleted, cut or overwritten at any time. Two processes that write it at once
+make it useless, but never cause a wrong result. The holder of the writer lock writes it, in
+the threads of `writer_threads`.
 """
 
 import os
@@ -40,8 +42,8 @@ _SOURCE_FOLDERS = ("journal/events", "journal/state", "values")
 class _PieceHeader(Struct, frozen=True):
     """The header of a piece. `mac` authenticates this piece and all earlier ones.
 
-    `seq` and `h` are the head of the journal, and `end` is where its lines end. `digest` is the
-    sha256 of the lines since the end of the piece before.
+    `seq` and `h` are the head of the journal, and `end` is where its lines end. `digest` is
+    the sha256 of the lines that this piece covers and earlier pieces do not.
     """
 
     mac: str
@@ -59,7 +61,7 @@ class _Piece(Struct, frozen=True):
 
 
 class ViewCache:
-    """The cache of one session. For one thread at a time."""
+    """The cache of one session. Only one thread may use it at a time."""
 
     def __init__(self, directory: Path, key_file: Path, disk: Disk) -> None:
         self._path = directory / log_file.VIEWS_FILE_NAME
@@ -68,7 +70,9 @@ class ViewCache:
         self._table, self._last = ListTable(), _NO_PIECE
 
     def load(self, up_to: int | None = None) -> FoldedView | None:
-        """The newest view that may be used, or the newest one up to the event `up_to`."""
+        """Return the newest view that may be used, or the newest one up to the event
+        `up_to`.
+        """
         try:
             key = _key_of(self._key_file)
             data, _ = read_regular(self._path, _MAX_BYTES, follow=False)
@@ -87,9 +91,9 @@ class ViewCache:
         return FoldedView(decoded.view, head, header.end, decoded.earlier)
 
     def save(self, view: View, head: Head) -> None:
-        """Add a piece for this view, which is the one at `head`. Nothing happens on an error.
+        """Add a piece for this view, whose journal ends at `head`. An error has no effect.
 
-        Nor does it if the piece would be larger than the lines that it stands for.
+        A piece that would be larger than the lines that it covers is not added.
         """
         with suppress(OSError, Corrupt):
             file = self._open()
@@ -99,9 +103,13 @@ class ViewCache:
                 self._disk.close(file)
 
     def _open(self) -> int:
+        """Open the file of views. If it is shorter than this cache left it, forget what was in
+        it.
+        """
         file = open_checked(self._path, os.O_RDWR | os.O_CREAT)
         try:
-            if os.fstat(file).st_size < self._last.file_end:  # it was deleted meanwhile
+            # If the file was deleted meanwhile, begin a new one.
+            if os.fstat(file).st_size < self._last.file_end:
                 self._table, self._last = ListTable(), _NO_PIECE
         except BaseException:
             self._disk.close(file)
@@ -109,6 +117,7 @@ class ViewCache:
         return file
 
     def _add_piece(self, file: int, view: View, head: Head) -> None:
+        """Write a piece for the view, unless it is larger than the lines that it covers."""
         before = self._last.header
         lines = _lines_between(self._lines_path, before, head)
         encoded = EncodedView(view, self._table)
@@ -136,9 +145,12 @@ _NO_PIECE = _Piece(_PieceHeader("", 0, 0, Head().h, 0, ""), b"", 0)
 
 
 def _valid_pieces(data: bytes, lines: BinaryIO, key: bytes) -> Iterator[_Piece]:
-    """The pieces up to the first one that must not be used. Reads the journal from its start.
+    """Yield the pieces up to the first one that must not be used.
 
-    It is not mapped into memory: an error of the disk would end the process.
+    It reads the journal from its start.
+
+    The journal is not mapped into memory, because an error of the disk would end the
+    process.
     """
     start, before = 0, _NO_PIECE.header
     while (line_end := data.find(b"\n", start)) >= 0:
@@ -150,8 +162,8 @@ def _valid_pieces(data: bytes, lines: BinaryIO, key: bytes) -> Iterator[_Piece]:
         content = data[line_end + 1 : end]
         if not _is_authentic(header, content, before, key):
             return
-        stretch = lines.read(header.end - before.end)
-        if sha256(stretch).hexdigest() != header.digest:
+        covered_lines = lines.read(header.end - before.end)
+        if sha256(covered_lines).hexdigest() != header.digest:
             return
         before, start = header, end + 1
         yield _Piece(header, content, start)
@@ -160,21 +172,25 @@ def _valid_pieces(data: bytes, lines: BinaryIO, key: bytes) -> Iterator[_Piece]:
 def _is_authentic(
     header: _PieceHeader, content: bytes, before: _PieceHeader, key: bytes
 ) -> bool:
+    """Whether a holder of `key` wrote this piece, as the next one after `before`."""
     import hmac
 
-    right = _mac(key, before.mac, header, content)
-    return hmac.compare_digest(header.mac.encode(), right.encode())
+    expected = _mac(key, before.mac, header, content)
+    return hmac.compare_digest(header.mac.encode(), expected.encode())
 
 
 def _mac(key: bytes, before: str, header: _PieceHeader, content: bytes) -> str:
-    import hmac  # few sessions are that long
+    """Return the MAC of a piece: over its header, with the MAC of the piece before, and its
+    content.
+    """
+    import hmac  # imported late: few sessions are that long
 
     about = msgspec.json.encode(replace(header, mac=before))
     return hmac.digest(key, about + b"\n" + content, "sha256").hex()
 
 
 def _lines_between(path: Path, before: _PieceHeader, head: Head) -> bytes:
-    """The lines after a piece up to `head`, if they form a chain; otherwise none."""
+    """Return the lines after a piece up to `head`, if they form a chain; otherwise none."""
     with path.open("rb") as file:
         file.seek(before.end)
         data = file.read()
@@ -190,7 +206,9 @@ def _lines_between(path: Path, before: _PieceHeader, head: Head) -> bytes:
 
 @cache
 def _source_fingerprint() -> bytes:
-    """A hash of the source code of events and fold: a change in it may change a view."""
+    """Return a hash of the source code of events and fold: a change in it may change a
+    view.
+    """
     package, digest = Path(__file__).parents[2], sha256(__version__.encode())
     for folder in _SOURCE_FOLDERS:
         for file in sorted((package / folder).glob("*.py")):
@@ -199,10 +217,10 @@ def _source_fingerprint() -> bytes:
 
 
 def _key_of(file: Path, *, create: bool = False) -> bytes:
-    """The key of this installation for this source code. Raises `OSError`."""
+    """Return the key of this installation for this source code. Raises `OSError`."""
     if create:
         with suppress(OSError):
-            # Another size: the disk was full, or the power failed.
+            # Another size means that the disk was full, or that the power failed.
             if os.lstat(file).st_size != _KEY_BYTES:
                 file.unlink()
         with suppress(FileExistsError):

@@ -1,12 +1,12 @@
 """One writer at a time: the lock on a journal, and a note beside it about the writer.
 
 The lock is an exclusive `flock` on the log file itself. The note, a file named `pen`, only
-says who holds it, for the error that another process gets, and where the journal ended
-then; deleting it does not release the lock. It is never synced: after a power failure it
-may be older than the lines, or name lines that are gone. Both are noticed.
+says which process has the lock, for the error that another process gets, and where the
+journal ended then. Deleting it does not release the lock. It is never synced: after a power
+failure it may be older than the lines, or name lines that are lost. Both are noticed.
 
 The note is two lines of text. The first has a fixed width and is overwritten after each
-append; it carries a checksum, because others may read it while it is being written.
+append; it has a checksum, because others may read it while it is being written.
 """
 
 import fcntl
@@ -28,9 +28,11 @@ FILE_NAME = "pen"
 
 
 class Writer(Struct, frozen=True):
-    """The process that writes. `pid` 0: it has closed the journal, and everything is kept.
+    """The process that writes a journal.
 
-    `claim` is the newest under which the session was leased (`port.Store`).
+    If `pid` is 0, that process has closed the journal, and everything is on the disk.
+
+    `claim` is the newest claim number under which the session was leased (`port.Store`).
     """
 
     epoch: int = 0
@@ -41,7 +43,9 @@ class Writer(Struct, frozen=True):
 
 
 class LockNote(Struct, frozen=True):
-    """The content of the note. `kept` is the number of bytes that were synced at that time."""
+    """The content of the note. `kept` is the number of bytes that were synced when it was
+    written.
+    """
 
     writer: Writer = Writer()
     head: tuple[int, str] = (0, "")
@@ -50,7 +54,7 @@ class LockNote(Struct, frozen=True):
 
 
 class LockFile:
-    """The note, kept open by the writer."""
+    """The file of the note. The writer keeps it open."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:
         self._path, self._disk = directory / FILE_NAME, disk
@@ -58,6 +62,7 @@ class LockFile:
         self._file, self._signed = -1, b""
 
     def sign(self, writer: Writer, head: tuple[int, str], kept_bytes: int) -> None:
+        """Write the note of this writer, in a new file if the old one was removed."""
         if self._file < 0 or not self.is_in_place():
             self.close()
             try:
@@ -70,19 +75,19 @@ class LockFile:
         self._disk.truncate(self._file, len(words))
 
     def remember(self, head: tuple[int, str], kept_bytes: int) -> None:
-        """Note where the journal ends now."""
-        # The lines are written already; an outdated note only detects less.
+        """Record where the journal ends now."""
+        # The lines are written already. An outdated note only detects fewer losses.
         with suppress(OSError):
             self._disk.write(self._file, _head_line(head, kept_bytes), 0)
 
     def is_in_place(self) -> bool:
-        """Whether the file is still there, with what this writer signed."""
+        """Whether the file still exists, with the content that this writer wrote."""
         try:
             current, own = os.lstat(self._name), os.fstat(self._file)
         except OSError:
             return False
-        same = (current.st_dev, current.st_ino) == (own.st_dev, own.st_ino)
-        return same and os.pread(self._file, 4096, HEAD_WIDTH) == self._signed
+        is_same_file = (current.st_dev, current.st_ino) == (own.st_dev, own.st_ino)
+        return is_same_file and os.pread(self._file, 4096, HEAD_WIDTH) == self._signed
 
     def close(self) -> None:
         if self._file >= 0:
@@ -103,11 +108,12 @@ def unlock(file: int) -> None:
 
 
 def current_writer(epoch: int, claim: int = 0) -> Writer:
+    """Return this process as the writer with this number."""
     return Writer(epoch, os.getpid(), os.uname().nodename, time.time(), claim)
 
 
 def read(directory: Path) -> LockNote:
-    """The note as it is now."""
+    """Return the note in `directory`. Its `state` says whether it is missing or damaged."""
     try:
         data = (directory / FILE_NAME).read_bytes()
     except FileNotFoundError:
@@ -121,12 +127,12 @@ def read(directory: Path) -> LockNote:
 
 
 def is_alive(writer: Writer) -> bool:
-    """Whether the writer is alive, as far as this machine can tell."""
+    """Whether the writer is alive, if this machine can determine it."""
     return bool(writer.pid) and _may_be_alive(writer)
 
 
 def describe_holder(writer: Writer) -> str:
-    """The writer in words, for the error that another process gets."""
+    """Describe the writer, for the error that another process gets."""
     if not is_alive(writer):
         return "another process"
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(writer.since))
@@ -134,7 +140,8 @@ def describe_holder(writer: Writer) -> str:
 
 
 def is_locked_by(pid: int, path: Path) -> bool:
-    """Whether the process `pid` holds the lock on the log file at `path`, by /proc.
+    """Whether the process `pid` holds the lock on the log file at `path`, according to
+    /proc.
 
     False also for another user's process, and without /proc.
     """
@@ -151,11 +158,13 @@ def is_locked_by(pid: int, path: Path) -> bool:
 
 
 def _head_line(head: tuple[int, str], kept_bytes: int) -> bytes:
+    """Return the first line of the note. Its width is fixed, so that it can be overwritten."""
     words = f"{head[0]} {head[1] or '-'} {kept_bytes}"
     return f"{words} {crc32(words.encode()):08x}".ljust(HEAD_WIDTH - 1).encode() + b"\n"
 
 
 def _head(line: bytes) -> tuple[tuple[int, str], int]:
+    """Return the head and the kept bytes of a `_head_line`. Raises `ValueError`."""
     words, check = line.rsplit(maxsplit=1)
     if int(check, 16) != crc32(words):
         raise ValueError("the checksum differs")
@@ -164,6 +173,7 @@ def _head(line: bytes) -> tuple[tuple[int, str], int]:
 
 
 def _may_be_alive(writer: Writer) -> bool:
+    """Whether the process exists; True if it is on another machine."""
     if writer.host != os.uname().nodename:
         return True
     try:

@@ -1,10 +1,10 @@
 """A few threads that write to the disk, so that the event loop never waits for it.
 
-Work is put in a queue. A queue does its jobs one after another, in order; queues run in
-parallel, as far as there are threads. A shared queue does its work once for all waiting
-jobs: that is group commit. The work itself is in `journal_writer` and `blobs`.
+Work is put into a queue. A queue runs its jobs in order; several queues run in parallel, if
+threads are free. A shared queue runs one job for all waiting callers: that is group commit.
+The work itself is in `journal_writer` and `blobs`.
 
-A cancelled waiter stops nothing: its work is completed, and the result is dropped.
+Cancelling a caller stops nothing: its work is completed, and the result is dropped.
 """
 
 import threading
@@ -20,19 +20,24 @@ from anyio.lowlevel import current_token
 T = TypeVar("T")
 
 MAX_THREADS = 4
-IDLE_SECONDS = 10.0  # after which a thread without work ends
+IDLE_SECONDS = 10.0  # a thread ends after this time without work
 
 
 class WorkQueue:
-    """Jobs that must keep their order. In a `shared` queue, one job is done for all waiters."""
+    """Jobs that must stay in order.
+
+    In a `shared` queue, one job runs for all waiting callers.
+    """
 
     def __init__(self, *, shared: bool = False) -> None:
         self._shared = shared
         self.jobs = deque[Job[Any]]()
-        self.busy = False  # a thread serves it, or it waits for one
+        self.busy = False  # a thread serves it, or it waits for a thread
 
     def drain(self, jobs: Sequence["Job[Any]"]) -> None:
-        """Do the jobs and wake the waiter of each but the last."""
+        """Run the jobs, and wake the caller of each except the last, whom the thread wakes
+        later.
+        """
         for number, job in enumerate(jobs):
             if number and self._shared:
                 job.copy_outcome(jobs[0])
@@ -43,11 +48,11 @@ class WorkQueue:
 
 
 class Writers:
-    """Threads that start when there is work, and end after a while without."""
+    """Threads that start when work arrives, and end after a while without work."""
 
     def __init__(self, threads: int = MAX_THREADS, idle: float = IDLE_SECONDS) -> None:
-        self._most, self._running, self._busy_queues = threads, 0, 0
-        self._patience = idle
+        self._max_threads, self._running, self._busy_queues = threads, 0, 0
+        self._idle_seconds = idle
         self._queues = SimpleQueue[WorkQueue]()
         self._lock = threading.Lock()
 
@@ -66,15 +71,15 @@ class Writers:
                 queue.busy = True
                 self._busy_queues += 1
                 self._queues.put(queue)
-                if self._running < min(self._most, self._busy_queues):
+                if self._running < min(self._max_threads, self._busy_queues):
                     self._start()
         return job
 
     def run_here(self, queue: WorkQueue, function: Callable[[], object]) -> bool:
-        """Call `function` in this thread, if the queue is idle. Returns False if it is not.
+        """Call `function` in this thread if the queue is idle; otherwise return False.
 
-        For work that does not wait for the disk: a hop to a thread and back costs twenty
-        times as much as a write to the page cache.
+        It is for work that does not wait for the disk: passing it to a thread and back
+        costs twenty times as much as a write to the page cache.
         """
         with self._lock:
             if queue.busy:
@@ -95,7 +100,7 @@ class Writers:
         threading.Thread(target=self._run_queues, daemon=True).start()
 
     def _requeue(self, queue: WorkQueue) -> None:
-        """Put the queue back if it has new jobs; else it is idle."""
+        """Put the queue back if it has new jobs; otherwise mark it as idle."""
         if queue.jobs:
             self._queues.put(queue)
         else:
@@ -103,23 +108,27 @@ class Writers:
             self._busy_queues -= 1
 
     def _run_queues(self) -> None:
+        """Run the jobs of one queue after the other, until there has been no work for a
+        while.
+        """
         while (queue := self._wait_for_queue()) is not None:
             with self._lock:
-                taken = list(queue.jobs)
+                jobs = list(queue.jobs)
                 queue.jobs.clear()
-            queue.drain(taken)
+            queue.drain(jobs)
             with self._lock:
                 self._requeue(queue)
-            # Last, so that the waiter finds the queue idle and may append without a thread.
-            if taken:
-                taken.pop().wake_waiter()
-            # While this thread waits, it must not hold what its last job read or wrote.
-            del taken, queue
+            # The last caller is woken after the queue is idle, so that it may append without a
+            # thread.
+            if jobs:
+                jobs.pop().wake_waiter()
+            # A waiting thread must not keep the data of its last job in memory.
+            del jobs, queue
 
     def _wait_for_queue(self) -> WorkQueue | None:
-        """Wait for a queue with work. None if there is none for long: this thread ends."""
+        """Wait for a queue with work. Return None after a long wait, so that this thread ends."""
         try:
-            return self._queues.get(timeout=self._patience)
+            return self._queues.get(timeout=self._idle_seconds)
         except Empty:
             with self._lock:
                 if not self._queues.empty():
@@ -129,42 +138,49 @@ class Writers:
 
 
 class Job(Generic[T]):
-    """Work, and the way to wake its waiter in an event loop."""
+    """Work, and the way to wake the caller in its event loop."""
 
     def __init__(self, function: Callable[[], T]) -> None:
         self.ended = anyio.Event()
-        self._work, self._soon = function, this_loop_scheduler()
+        self._work, self._schedule = function, this_loop_scheduler()
         self._result: T | None = None
         self._error: BaseException | None = None
 
     def run(self) -> None:
+        """Do the work in a thread, and store its result or its error."""
         try:
             self._result = self._work()
-        except BaseException as error:  # passed to the waiter
+        except BaseException as error:  # passed to the caller
             self._error = error
 
     def copy_outcome(self, other: "Job[T]") -> None:
         self._result, self._error = other._result, other._error
 
     def outcome(self) -> T:
+        """Return the result of the work, or raise its error."""
         if self._error is not None:
             raise self._error
         return cast(T, self._result)
 
     def wake_waiter(self) -> None:
-        with suppress(RuntimeError):  # the loop is closed, so there is no waiter
-            self._soon(self.ended.set)
+        with suppress(RuntimeError):  # the loop is closed, so no caller waits
+            self._schedule(self.ended.set)
 
 
 class _Asyncio(Protocol):
-    def call_soon_threadsafe(self, call: Callable[[], object], /) -> object: ...
+    def call_soon_threadsafe(self, call: Callable[[], object], /) -> object:
+        """Run `call` in the event loop soon, from any thread."""
+        ...
 
 
 class _Trio(Protocol):
-    def run_sync_soon(self, call: Callable[[], object], /) -> object: ...
+    def run_sync_soon(self, call: Callable[[], object], /) -> object:
+        """Run `call` in the event loop soon, from any thread."""
+        ...
 
 
 def this_loop_scheduler() -> Callable[[Callable[[], object]], object]:
+    """Return a function that lets any thread run a call in this event loop."""
     loop = current_token().native_token
     if hasattr(loop, "call_soon_threadsafe"):
         return cast(_Asyncio, loop).call_soon_threadsafe

@@ -1,4 +1,4 @@
-"""Step 6: the program asks before a tool changes something."""
+"""Checks lesson 6: the program asks the user before a tool changes something."""
 
 from refold.learn.model_server import ModelReply
 from refold.learn.workshop import Demo, ProgramRun, Workshop, call, expect, quote
@@ -15,7 +15,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Check a refusal, an approval, a permanent one, harmless tools, and the end of the input."""
+    """Check a refusal, an approval once and for all calls, harmless tools, and end of input."""
     make = call("bash", command="echo made > made.txt")
     run = workshop.run(make, ModelReply("I did not."), typed=["Make it", "n"])
     expect(
@@ -33,12 +33,13 @@ def check(workshop: Workshop) -> None:
         'return "The user refused this call."',
     )
     run = workshop.run(make, ModelReply("Made."), typed=["Make it", "y"])
+    run.expect_no_errors()
     expect(
         (workshop.read("made.txt") or "").strip() == "made",
         "The user answered 'y', but the command did not run.",
         "input() returns what was typed.",
-        "bash runs a command with subprocess.run.",
-        'return answer in ("y", "a")',
+        "is_allowed returns True or False, and run_tool runs the tool if it is True.",
+        'return answer in ("y", "a")  # at the end of is_allowed',
     )
     expect(
         "exit code 0" in _last_result(run).lower(),
@@ -93,6 +94,6 @@ def _check_always(workshop: Workshop) -> None:
 
 
 def _last_result(run: ProgramRun) -> str:
-    """The result of the last call."""
+    """Return the result of the last call in the last request; "" if there is no call."""
     results = [m for m in run.messages(-1) if m.get("role") == "tool"]
     return str(results[-1].get("content")) if results else ""

@@ -1,7 +1,15 @@
-"""Step 11: the program summarizes a conversation that has become too long."""
+"""Checks lesson 11: the program summarizes a conversation that has become too long."""
 
 from refold.learn.model_server import ModelReply
-from refold.learn.workshop import Demo, ProgramRun, Workshop, call, expect, quote
+from refold.learn.workshop import (
+    Demo,
+    ProgramRun,
+    Workshop,
+    call,
+    expect,
+    printed_number,
+    quote,
+)
 
 _SUMMARY_TEXT = "The user keeps bees and wants a hive."
 _LONG_TEXT = "Bees like flowers. " * 300
@@ -16,7 +24,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Check that a long conversation is summarized, also after a restart, and a short one is not."""
+    """Check summaries between and within turns, their use after a restart, and their cost."""
     typed = ["I keep bees", "What do I need?"]
     run = workshop.run(
         ModelReply(_LONG_TEXT),
@@ -28,9 +36,10 @@ def check(workshop: Workshop) -> None:
         len(run.requests) == 3,
         f"The conversation was too long: one more request should ask for a summary. There were"
         f" {len(run.requests)} requests, not 3.",
-        "Before each call of the model, look at how long the conversation is.",
-        "len(json.dumps(messages)) is its length in characters.",
-        "if len(json.dumps(messages)) > MAX_CONVERSATION_CHARS:\n    compact(journal)",
+        "Before each call of the model, run_turn looks at how long the conversation is.",
+        "If len(json.dumps(messages)) is too large, it calls compact, which asks for the summary.",
+        "if len(json.dumps(messages)) > MAX_CONVERSATION_CHARS:\n    compact(journal)\n"
+        "and in compact:\nmessage, usage = call_model([*conversation(journal.events), request], [])",
     )
     expect(
         not run.requests[1].get("tools"),
@@ -64,9 +73,11 @@ def check(workshop: Workshop) -> None:
         'case "compacted": … messages[1:] = [{"role": "user", "content": text}]',
     )
     _check_calls_in_the_middle(workshop)
+    _check_cost(workshop)
 
 
 def _expect_summary(run: ProgramRun) -> None:
+    """Check that the third request has the summary instead of the long text."""
     text = str(run.messages(2))
     expect(
         _SUMMARY_TEXT in text and _LONG_TEXT[:500] not in text,
@@ -100,4 +111,21 @@ def _check_calls_in_the_middle(workshop: Workshop) -> None:
         "After a summary, the last message of the role 'user' is not the user's.",
         "Let the fold keep the text of the last event 'said'.",
         'case "said": last_text = event["text"] …',
+    )
+
+
+def _check_cost(workshop: Workshop) -> None:
+    workshop.write("journal.jsonl", "")
+    run = workshop.run(
+        ModelReply(_LONG_TEXT), ModelReply(_SUMMARY_TEXT), ModelReply("A hive."),
+        typed=["I keep bees", "What do I need?", "/cost"],
+    )  # fmt: skip
+    cost = sum(usage["prompt_tokens"] + usage["completion_tokens"] for usage in run.usages)
+    expect(
+        printed_number(run.output, cost),
+        f"The three answers cost {cost} tokens, with the summary: /cost should print that. "
+        f"Printed: {quote(run.output.rpartition('A hive.')[2])}.",
+        "The event 'compacted' has a field usage, like 'answered'.",
+        "The fold of /cost adds it up as well.",
+        'usages = [event["usage"] for event in events if "usage" in event]',
     )

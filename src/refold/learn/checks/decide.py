@@ -1,4 +1,4 @@
-"""Lesson 20: a policy, tried on a session that has been."""
+"""Checks lesson 20: a policy decides the next action, tried on a session that has ended."""
 
 from refold.learn.model_server import ModelReply
 from refold.learn.workshop import Demo, Workshop, call, expect, quote
@@ -13,7 +13,7 @@ LESSON_DEMO = Demo((), words=("session.jsonl",), session=_LESSON_SESSION)
 
 
 def check(workshop: Workshop) -> None:
-    """Check the action after the first, the second and the third answer, and after its call."""
+    """Check the policy's next action after each of three answers, and after their calls."""
     workshop.make_session(*_LESSON_SESSION)
     run = workshop.run(words=["session.jsonl"])
     answers = _rows(run.output, "ModelAnswered")
@@ -36,7 +36,7 @@ def check(workshop: Workshop) -> None:
         "One more answer." in results[1],
         f"After two answers the model should get the note. What comes next is {quote(results[1])}.",
         "A Note is added to the next request.",
-        "The policy must be in POLICIES.",
+        "The policy finish_soon must be in POLICIES.",
         'if view.turn.steps == 2:\n    return Note("One more answer.")',
     )
     expect(

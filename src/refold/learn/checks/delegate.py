@@ -1,4 +1,4 @@
-"""Step 12: the program gives a task to a second agent, and gets back only its answer."""
+"""Checks lesson 12: the program gives a task to a second agent, and gets only its answer."""
 
 from refold.learn.model_server import ModelReply
 from refold.learn.workshop import Demo, Workshop, call, expect, quote
@@ -17,7 +17,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Check the task, context, journal, tools and limit of a subagent, and an undo of its changes."""
+    """Check a subagent's task, context, journal, tools and limit, and that undo includes it."""
     workshop.write("a.txt", "SECRET OF A")
     task = call("delegate", task="Read a.txt")
     typed = ["Have a.txt read"]
@@ -28,6 +28,7 @@ def check(workshop: Workshop) -> None:
         ModelReply("One line."),
         typed=typed,
     )
+    run.expect_no_errors()
     result = run.messages(1)[-1]
     expect(
         result.get("role") != "tool",

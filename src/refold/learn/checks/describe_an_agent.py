@@ -1,25 +1,26 @@
-"""Lesson 18: a second agent, with fewer tools."""
+"""Checks lesson 18: a second agent is described, which has fewer tools."""
 
 from refold.learn.model_server import ModelReply
 from refold.learn.workshop import Demo, Workshop, call, expect, quote
 
+_AREA_TEXT = "def area(a, b):\n    return a * b\n"
 _LESSON_REPLIES = (
-    call("task", agent="reviewer", prompt="Review sums.py."),
-    call("write_file", path="sums.py", content="gone"),
-    ModelReply("I may only read. sums.py has no test."),
+    call("task", agent="reviewer", prompt="Review area.py."),
+    call("write_file", path="test_area.py", content="x = 1\n"),
+    ModelReply("I may only read. area.py has no test."),
     ModelReply("The reviewer misses a test."),
 )
 LESSON_DEMO = Demo(
     _LESSON_REPLIES,
-    words=("Have", "sums.py", "reviewed"),
-    files={"sums.py": "def add(a, b):\n    return a + b\n"},
+    words=("Have", "area.py", "reviewed"),
+    files={"area.py": _AREA_TEXT},
 )
 
 
 def check(workshop: Workshop) -> None:
-    """Check the agent of the user, the tools of the reviewer, and a call that it may not make."""
-    workshop.write("sums.py", "kept")
-    run = workshop.run(*_LESSON_REPLIES, words=["Have", "sums.py", "reviewed"])
+    """Check the user's agent, the tools of the reviewer, and a call that it may not make."""
+    workshop.write("area.py", _AREA_TEXT)
+    run = workshop.run(*_LESSON_REPLIES, words=["Have", "area.py", "reviewed"])
     first = str(run.messages(0)[0].get("content"))
     expect(
         "You review code" not in first,
@@ -45,8 +46,8 @@ def check(workshop: Workshop) -> None:
         'tools=("read_file", "list_files"),',
     )
     expect(
-        workshop.read("sums.py") == "kept",
-        "The reviewer wrote sums.py.",
+        workshop.read("test_area.py") is None,
+        "The reviewer wrote test_area.py.",
         "A tool that it does not have cannot be called.",
         "write_file must not be among its tools.",
         'tools=("read_file", "list_files"),',

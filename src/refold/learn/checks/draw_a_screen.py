@@ -1,20 +1,20 @@
-"""Lesson 19: a display of what a session does."""
+"""Checks lesson 19: the program displays what a session does."""
 
 from refold.learn.model_server import ModelReply
 from refold.learn.workshop import Demo, Workshop, call, expect, quote
 
 LESSON_DEMO = Demo(
     (
-        call("read_file", path="notes.txt"),
-        call("write_file", path="notes.txt", content="milk\n"),
-        ModelReply("There were no notes, so I began some."),
+        call("read_file", path="yesterday.md"),
+        call("write_file", path="today.md", content="milk\n"),
+        ModelReply("There were no notes of yesterday, so I began new ones."),
     ),
     words=("Note:", "milk"),
 )
 
 
 def check(workshop: Workshop) -> None:
-    """Check the display of a call that fails, of one that works, and of the text."""
+    """Check how a failed call, a successful call and the text are displayed."""
     run = workshop.run(
         call("read_file", path="gone.txt"),
         call("write_file", path="new.txt", content="x"),

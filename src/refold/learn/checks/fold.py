@@ -1,7 +1,7 @@
-"""Step 9: what the program knows is computed from its journal."""
+"""Checks lesson 9: the program computes its whole state from its journal."""
 
 from refold.learn.model_server import ModelReply
-from refold.learn.workshop import Demo, Workshop, call, expect, quote
+from refold.learn.workshop import Demo, Workshop, call, expect, printed_number, quote
 
 LESSON_DEMO = Demo(
     (
@@ -23,8 +23,26 @@ def check(workshop: Workshop) -> None:
         ModelReply("Milk."),
         typed=["Note it", "y", "What was it?"],
     )
+    run.expect_no_errors()
+    kinds = [str(event.get("kind")) for event in workshop.journal()]
+    wanted = ["said", "answered", "started", "saved", "ended"]
+    missing = [kind for kind in wanted if kind not in kinds]
+    expect(
+        not missing,
+        f"The journal has no event {', '.join(map(repr, missing))}. It has {kinds}.",
+        "Only the lists beside the journal go away. All events of step 8 stay.",
+        "Each function that recorded an event gets the journal, and calls journal.record.",
+        f'journal.record("{missing[0] if missing else ""}", …)',
+    )
     roles = [str(message.get("role")) for message in run.messages(-1)]
     wanted = ["system", "user", "assistant", "tool", "assistant", "user"]
+    expect(
+        len(roles) > 1,
+        "The file has all events, but the model got only the system prompt.",
+        "conversation(events) gets the events that the journal has in memory.",
+        "Journal.record writes an event to the file and appends it to self.events.",
+        "self.events.append(event)",
+    )
     expect(
         roles == wanted,
         f"The last request should have the roles {wanted}, but has {roles}.",
@@ -32,13 +50,12 @@ def check(workshop: Workshop) -> None:
         "The others, 'started' and 'saved', are not for the model.",
         'case "said":\n    messages.append({"role": "user", "content": event["text"]})',
     )
-    kinds = [str(event.get("kind")) for event in workshop.journal()]
     expect(
         kinds[:5] == ["said", "answered", "started", "saved", "ended"],
-        f"The journal should still have all events, but has {kinds}.",
-        "Only the lists beside the journal go away.",
-        "Journal.record writes an event to the file and appends it to self.events.",
-        "self.events.append(event)",
+        f"The events are in another order than in step 8: {kinds}.",
+        "The order of the events is the order in which things happened.",
+        "'started' comes before the tool runs, 'saved' before the file is written.",
+        'journal.record("started", call_id=call["id"]) stands before `try`',
     )
     run = workshop.run(
         ModelReply("Hello."), ModelReply("Who?"), typed=["I am Ada", "/new", "Who am I?"]
@@ -68,7 +85,7 @@ def check(workshop: Workshop) -> None:
     )
     cost = sum(usage["prompt_tokens"] + usage["completion_tokens"] for usage in usages)
     expect(
-        str(cost) in run.output,
+        printed_number(run.output, cost),
         f"/cost should print {cost}, the tokens of this run. Printed: {quote(run.output)}.",
         "/cost is one more fold over the same events.",
         "Add the tokens of the requests and of the answers of all events 'answered'.",
@@ -81,7 +98,14 @@ def _check_undo(workshop: Workshop) -> None:
     one, two = (call("write_file", path="notes.txt", content=text) for text in ("1", "2"))
     replies = one, ModelReply("."), two, ModelReply("."), ModelReply("!")
     typed = ["One", "a", "Two", "Just talk", "/undo"]
-    workshop.run(*replies, typed=typed)
+    run = workshop.run(*replies, typed=typed)
+    expect(
+        run.output.rpartition("!")[2].strip("> \n"),
+        "/undo printed nothing.",
+        "Is undo(journal) written, and does main call it?",
+        "It restores the last dictionary of undoable_turns(journal.events), and prints its files.",
+        "turns = undoable_turns(journal.events)\nfor path, content in turns[-1].items():\n    …",
+    )
     expect(
         workshop.read("notes.txt") == "1",
         f"After one /undo notes.txt should be '1', but is {workshop.read('notes.txt')!r}.",

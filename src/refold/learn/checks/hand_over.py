@@ -1,4 +1,4 @@
-"""Lesson 25: workers that share a queue, of which one hangs."""
+"""Checks lesson 25: workers share a queue, and one of them hangs."""
 
 from refold.learn.workshop import Demo, Workshop, expect, quote
 
@@ -9,14 +9,14 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Check two workers at the same time, one that is late, and a second process."""
+    """Check two workers at the same time, one that is too late, and a second process."""
     first = workshop.run(
         typed=["0 ann take", "1 bob take", "2 eve take"]
     ).output.splitlines()
     expect(
         first[:1] == ["ann: order 1, epoch 1"],
         f"Ann should get 'order 1, epoch 1'. Printed: {quote(' / '.join(first))}.",
-        "The first order that no worker has is number 1, taken for the first time.",
+        "take returns the first order that no worker has: number 1, taken for the first time.",
         "epoch = epoch + 1 counts how often it was taken.",
         "UPDATE orders SET worker = ?, until = ?, epoch = epoch + 1 WHERE … RETURNING number, epoch",
     )

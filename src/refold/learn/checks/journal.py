@@ -1,4 +1,4 @@
-"""Step 8: the program writes down everything that happens, before it continues."""
+"""Checks lesson 8: the program writes each event to a journal before it continues."""
 
 from refold.learn.model_server import Json, ModelReply
 from refold.learn.workshop import Demo, Workshop, call, expect, quote
@@ -10,10 +10,11 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Check the events of a turn, an undo and a new conversation, and that events precede effects."""
+    """Check the events of a turn, an undo and /new, and that they precede their effects."""
     workshop.write("notes.txt", "old")
     write = call("write_file", path="notes.txt", content="new")
-    workshop.run(write, ModelReply("Noted."), typed=["Note it", "y", "/undo", "/new"])
+    run = workshop.run(write, ModelReply("Noted."), typed=["Note it", "y", "/undo", "/new"])
+    run.expect_no_errors()
     events = workshop.journal()
     _expect_kinds(events)
     expect(
@@ -43,6 +44,7 @@ def check(workshop: Workshop) -> None:
 
 
 def _expect_kinds(events: list[Json]) -> None:
+    """Check that the events are of the expected kinds, in this order."""
     kinds = [str(event.get("kind")) for event in events]
     wanted = [
         "said",

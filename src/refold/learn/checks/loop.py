@@ -1,4 +1,4 @@
-"""Step 3: the program calls the model and tools until the model is done, within a limit."""
+"""Checks lesson 3: the program calls the model and tools until the model is done."""
 
 from refold.learn.model_server import ModelReply, RequestedCall
 from refold.learn.workshop import Demo, Workshop, call, expect, quote
@@ -16,7 +16,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Check three steps, two calls in one answer, an unknown tool, and a model that never ends."""
+    """Check three steps, two calls in one answer, an unknown tool, and the limit of steps."""
     workshop.write("notes.txt", "b\na\n")
     run = workshop.run(
         call("list_files"),
@@ -41,6 +41,7 @@ def check(workshop: Workshop) -> None:
         "A result is text: join the names.",
         'return "\\n".join(sorted(path.name for path in Path().iterdir()))',
     )
+    run.expect_no_errors()
     expect(
         workshop.read("sorted.txt") == "a\nb\n",
         f"sorted.txt should contain 'a\\nb\\n', but it has {workshop.read('sorted.txt')!r}.",

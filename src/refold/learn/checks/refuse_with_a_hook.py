@@ -1,4 +1,4 @@
-"""Lesson 15: a hook that wants a test first."""
+"""Checks lesson 15: a hook refuses code until there is a test for it."""
 
 from refold.learn.model_server import ModelReply
 from refold.learn.workshop import Demo, Workshop, call, expect, quote
@@ -20,7 +20,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Check code without a test, a test, the code again, another file, a call without a path."""
+    """Check code before and after its test exists, another file, and a call without a path."""
     run = workshop.run(
         _write("a.py"), _write("test_a.py"), _write("notes.md"), call("list_files"),
         ModelReply("Done."), words=["Go"],
@@ -28,7 +28,7 @@ def check(workshop: Workshop) -> None:
     expect(
         workshop.read("a.py") is None,
         "a.py was written, although there was no test_a.py.",
-        "The function must be a hook of the agent, for PreToolUse.",
+        "needs_tests must be a hook of the agent, for PreToolUse.",
         "It returns an object whose 'decision' is 'block'.",
         'return {"decision": "block", "reason": f"Write test_{name} first."}',
     )

@@ -1,4 +1,4 @@
-"""Step 10: the program continues after it was killed, at any moment."""
+"""Checks lesson 10: after the program was killed at any moment, it resumes its work."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Check a restart, a torn line, a kill while a tool runs, and one before it starts."""
+    """Check a restart, an incomplete line, and a kill before a tool starts or while it runs."""
     workshop.run(ModelReply("Hello, Ada!"), typed=["My name is Ada."])
     run = workshop.run(ModelReply("Ada."), typed=["What is my name?"])
     expect(
@@ -57,7 +57,7 @@ def _check_kill_during_call(workshop: Workshop) -> None:
         was_running,
         "The user allowed a command, but it did not run.",
         "A call that was not started before is run now.",
-        "pending_calls gives pairs: the call, and whether it was started.",
+        "run_calls goes through the pairs of pending_calls: the call, and whether it was started.",
         "else:\n    result = run_tool(journal, call)",
     )
     run = workshop.run(ModelReply("I look first."), typed=["y"])
@@ -86,7 +86,7 @@ def _check_kill_during_call(workshop: Workshop) -> None:
 
 
 def _has_begun(directory: Path) -> bool:
-    """Whether the command has written its line. The file is there a moment earlier."""
+    """Return whether the command has written its line; its file exists a moment before."""
     runs = directory / "runs.txt"
     return runs.exists() and "run" in runs.read_text()
 
@@ -113,5 +113,6 @@ def _check_kill_before_call(workshop: Workshop) -> None:
 
 
 def _was_answered(directory: Path) -> bool:
+    """Return whether the journal in this directory has an answer of the model."""
     lines = (directory / "journal.jsonl").read_text(encoding="utf-8").splitlines()
     return any('"answered"' in line for line in lines)

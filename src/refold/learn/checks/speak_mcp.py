@@ -1,4 +1,4 @@
-"""Lesson 27: an MCP server."""
+"""Checks lesson 27: the program is an MCP server."""
 
 import json
 
@@ -29,22 +29,23 @@ _CLIENT_REQUESTS: tuple[Json, ...] = (
 
 
 def check(workshop: Workshop) -> None:
-    """Check the server alone, with lines of JSON, and then with an agent."""
+    """Check the server alone with lines of JSON, and then together with an agent."""
     typed = [json.dumps({"jsonrpc": "2.0", **request}) for request in _CLIENT_REQUESTS]
     responses = _read_responses(workshop.run(words=["serve"], typed=typed))
     ids = [response.get("id") for response in responses]
     expect(
         ids == [7, "b", 9, 10],
         f"The requests 7, 'b', 9 and 10 should be answered, but the ids were {ids}.",
-        "A response belongs to a request, and not to a notification, which has no id.",
+        "serve prints a response for each request, and none for a notification, which has no id.",
         "Send back the same id: a number or a text.",
         'if "id" not in request:\n    continue\nresponse = {"jsonrpc": "2.0", "id": request["id"]}',
     )
-    price, missing, unknown = (response.get("result", {}) for response in responses[1:])
+    answers: list[Json] = [response.get("result") or {} for response in responses[1:]]
+    price, missing, unknown = answers
     expect(
         _text(price) == "3 cents" and not price.get("isError"),
         f"The price of an apple should be the text '3 cents', but the result was {quote(json.dumps(price))}.",
-        "`tools/call` has the arguments in params.",
+        "`tools/call` has the arguments in params; call_price gets them.",
         "The result has a list, `content`, of parts with a type.",
         '{"content": [{"type": "text", "text": f"{PRICES[fruit]} cents"}]}',
     )
@@ -75,6 +76,7 @@ def check(workshop: Workshop) -> None:
 
 
 def _read_responses(run: ProgramRun) -> list[Json]:
+    """Return each line of the output as JSON. Raises `NotYet` if one is not JSON."""
     try:
         return [json.loads(row) for row in run.output.splitlines()]
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Step 4: the program prints the answer while it comes."""
+"""Checks lesson 4: the program prints the answer while the model sends it."""
 
 from refold.learn.model_server import ModelReply, RequestedCall
 from refold.learn.workshop import Demo, Workshop, call, expect, quote
@@ -17,7 +17,7 @@ _LONG_TEXT = "The first words come long before the last ones are known."
 
 
 def check(workshop: Workshop) -> None:
-    """Check streamed text and calls, and that the first words are printed before the last arrive."""
+    """Check streamed text and calls, and that text is printed before the answer is complete."""
     run = workshop.run(ModelReply(_LONG_TEXT), words=["Hello"])
     expect(
         run.requests and run.requests[0].get("stream") is True,
@@ -61,7 +61,7 @@ def check(workshop: Workshop) -> None:
     expect(
         results == ["one", "two"],
         f"The results of two calls should be 'one' and 'two', but were {results}.",
-        "The parts of a call have its number in 'index'.",
+        "The parts of a call have its number in 'index': add_part finds the call by it.",
         "Only the first part has an id and a name. The arguments of all parts are added up.",
         'calls[part["index"]]["function"]["arguments"] += part["function"].get("arguments", "")',
     )

@@ -1,4 +1,4 @@
-"""Step 7: the program can undo what a turn did to files."""
+"""Checks lesson 7: the program can undo what a turn has changed in files."""
 
 from refold.learn.model_server import ModelReply
 from refold.learn.workshop import Demo, Workshop, call, expect, quote
@@ -23,6 +23,7 @@ def check(workshop: Workshop) -> None:
     run = workshop.run(
         _write("notes.txt", "second"), ModelReply("Done."), typed=["Go", "a", "/undo"]
     )
+    run.expect_no_errors()
     expect(
         len(run.requests) == 2,
         "/undo was sent to the model.",
@@ -30,12 +31,27 @@ def check(workshop: Workshop) -> None:
         "Compare the text before it becomes a message.",
         'elif text == "/undo":\n    undo()',
     )
+    undone = run.output.rpartition("Done.")[2]
     expect(
-        workshop.read("notes.txt") == "first",
-        f"After /undo notes.txt should contain 'first', but has {workshop.read('notes.txt')!r}.",
+        "nothing to undo" not in undone.lower(),
+        "A turn wrote notes.txt, but /undo says that there is nothing to undo.",
         "What a file contained must be saved before it is written.",
         "run_tool is the place through which all calls go: save it there.",
         'if name == "write_file":\n    save_old_content(arguments["path"])',
+    )
+    expect(
+        "notes.txt" in undone,
+        f"/undo should print which files it restored, but printed {quote(undone)}.",
+        "Is undo() written? It takes the last dictionary of old_contents that is not empty.",
+        "Restore each file in it, and print their names.",
+        "files = old_contents.pop()\nfor path, content in files.items():\n    …\nprint(f\"Restored {', '.join(files)}.\")",
+    )
+    expect(
+        workshop.read("notes.txt") == "first",
+        f"After /undo notes.txt should contain 'first', but has {workshop.read('notes.txt')!r}.",
+        "save_old_content reads a file before it is written, and undo() writes it back.",
+        "Print what old_contents has when /undo begins. Is it the old content?",
+        "for path, content in files.items():\n    Path(path).write_text(content)",
     )
     typed = ["Go", "a", "/undo"]
     workshop.run(

@@ -1,4 +1,4 @@
-"""Lesson 13: a program with refold and a tool of its own."""
+"""Checks lesson 13: the program uses refold as a library, with a tool of its own."""
 
 from refold.learn.model_server import ModelReply
 from refold.learn.workshop import Demo, Workshop, call, expect, quote
@@ -14,7 +14,7 @@ LESSON_DEMO = Demo(
 
 
 def check(workshop: Workshop) -> None:
-    """Check a city with a station, a city without one, and the last line."""
+    """Check a city with a station, a city without one, and the last line of the output."""
     oslo, bonn = call("temperature", city="Oslo"), call("temperature", city="Bonn")
     run = workshop.run(oslo, bonn, ModelReply("Cold."), words=["How", "cold?"])
     expect(
@@ -28,7 +28,7 @@ def check(workshop: Workshop) -> None:
     expect(
         "-2 degrees" in first,
         f"For Oslo the model should read '-2 degrees'. It read {quote(first)}.",
-        "The function returns a text.",
+        "temperature returns a text.",
         "TEMPERATURES is a dictionary.",
         'return f"{TEMPERATURES[city]} degrees"',
     )

@@ -1,4 +1,4 @@
-"""Check what an agent did, when it believes that it is done."""
+"""An agent that may change files, as far as a rule of your team allows it."""
 
 import sys
 

@@ -1,6 +1,7 @@
-"""Commands that can destroy a machine, a home or a workspace: every mode asks about them.
+"""Recognizes commands that can destroy a machine, a home directory or a workspace.
 
-For rules that forbid: it examines every command that may run, and assumes the worst.
+The user is asked about them in every mode. The check must not miss one, so it examines every
+command that may run, and assumes the worst.
 """
 
 import posixpath
@@ -62,7 +63,7 @@ _TOP_DIRECTORIES = frozenset(
     ]
 )
 _FIND_ACTIONS = frozenset(("-delete", "-exec", "-execdir", "-ok", "-okdir"))
-_DISK_CHOICES = frozenset(
+_FIND_FILTERS = frozenset(
     [
         "-name",
         "-iname",
@@ -82,25 +83,27 @@ _DISK_CHOICES = frozenset(
         "-ctime",
     ]
 )
+# Devices that a command must not write, also as `of=/dev/sda`.
 _DEVICE_PATTERN = re.compile(
     r"(?:.*[=@])?/dev/(?:sd|hd|vd|xvd|nvme|mmcblk|dm-|md\d|loop|nbd|disk/|mapper/|mem$|kmem$|"
     r"port$|sg\d|rdisk|kmsg|watchdog)|/proc/sysrq-trigger$"
 )
-# Only a glob: it may match every name.
+# A glob without literal text, which may match every name.
 _ANY_NAME = re.compile(f"(?:[*{STAR}{QUERY}]|{BRACKET}[^/]*])+")
+# `~name`, the home of a user, possibly with a glob for everything in it.
 _HOME_OF_USER = re.compile(r"~[A-Za-z_][\w-]*(?:/+(?:\*|\.\*)?)?")
-_PROGRAMS_REMOVE = re.compile(
+_REMOVING_CODE = re.compile(
     r"rmtree|rm_r?f?\b|rmSync|rmdirSync|removeSync|remove_dir_all|deltree|unlink"
 )
 
 
 def catastrophe(nested: NestedCommands, cwd: str, facts: Facts) -> str:
-    """A clause about the damage, such as "it removes /", or ""."""
+    """Return a clause about the damage that a script can do, such as "it removes /", or ""."""
     if nested.bomb:
         return "it starts itself again without end"
     places = places_of(nested, cwd, facts)
     if nested.quoted and any(
-        _PROGRAMS_REMOVE.search(w.value) for c in nested.commands for w in c
+        _REMOVING_CODE.search(w.value) for c in nested.commands for w in c
     ):
         for text in nested.quoted:
             if text.startswith(("/", "~", ".")) and (
@@ -124,6 +127,11 @@ def _removes(command: tuple[Word, ...]) -> bool:
 def _damage(
     command: tuple[Word, ...], places: tuple[str, ...], facts: Facts, *, piped: bool
 ) -> str:
+    """Return a clause about the damage that one command can do, or "".
+
+    `places` are the directories in which it may run. `piped`: its output may name files for
+    `xargs` to remove.
+    """
     name, values = name_of(command), [w.value for w in command[1:]]
     if reason := _damage_to_machine(name, values):
         return reason
@@ -145,6 +153,7 @@ def _damage(
 
 
 def _damage_to_machine(name: str, values: list[str]) -> str:
+    """Return a clause about what a program does to the machine or its processes, or ""."""
     if name in _FATAL_PROGRAMS or name.startswith("mkfs"):
         return f"it runs {name}"
     if name == "crontab" and values and "-l" not in values:
@@ -158,12 +167,16 @@ def _damage_to_machine(name: str, values: list[str]) -> str:
 
 
 def _may_remove(name: str, values: list[str], *, piped: bool) -> bool:
-    """Whether the command may delete or change everything that its words name."""
+    """Whether the command may delete or change everything that its arguments name.
+
+    `piped`: its output may name files for `xargs` to remove.
+    """
     if name == "find":
-        every = [index for index, v in enumerate(values) if v in ("*", STAR)]
-        chosen = {v for index, v in enumerate(values) if index + 1 not in every}
+        # A filter such as `-name '*'` lets every file pass.
+        stars = [index for index, v in enumerate(values) if v in ("*", STAR)]
+        filters = {v for index, v in enumerate(values) if index + 1 not in stars}
         acts = piped or any(map(_is_find_action, values, [*values[1:], ""]))
-        return acts and not _DISK_CHOICES & chosen
+        return acts and not _FIND_FILTERS & filters
     if piped and name in ("ls", "echo", "printf"):
         return True
     recurses = name in _RECURSIVE_PROGRAMS and (_is_recursive(values) or "/" in values)
@@ -171,6 +184,10 @@ def _may_remove(name: str, values: list[str], *, piped: bool) -> bool:
 
 
 def _is_find_action(word: str, following: str) -> bool:
+    """Return whether a word makes `find` delete files or run a program that may change them.
+
+    `following` is the next word: the program, if `word` is an option such as `-exec`.
+    """
     if word in _FIND_ACTIONS and word != "-delete":
         return (
             following not in program_forms.READ_ONLY_PROGRAMS
@@ -186,14 +203,14 @@ def _is_recursive(values: list[str]) -> bool:
 
 
 def _grave_target(value: str, places: tuple[str, ...], facts: Facts) -> str:
-    """The protected target that a word names, "" if it names none."""
+    """Return the vital file or directory, such as the home, that an argument names, or ""."""
     if not value or value.startswith("-"):
         return ""
     if _HOME_OF_USER.fullmatch(value.replace(STAR, "*")):
         return value
     value = value.replace(DIRECTORY_MARK, ".").replace(HOME_MARK, facts.home or "/")
     if UNKNOWN_GAP in value:
-        # A variable that is empty by mistake leaves the rest: `"$X"/` and `$X/*`.
+        # If a variable is empty by mistake, only the rest is left: `"$X"/` and `$X/*`.
         value = value.replace(UNKNOWN_GAP, "")
         if not re.fullmatch(rf"/+(?:[*{STAR}]|\.[*{STAR}])?", value):
             return ""
@@ -211,12 +228,15 @@ def _grave_target(value: str, places: tuple[str, ...], facts: Facts) -> str:
 
 
 def _is_grave(path: str, facts: Facts) -> bool:
+    """Whether a path is a top directory of the system, or is or contains a vital directory."""
     path = "/" + path.lstrip("/")
     vital_directories = [*facts.roots, *facts.own, *([facts.home] if facts.home else [])]
     in_top = path.rpartition("/")[0] in ("/usr", "/var", "/System", "/Library")
     return (
         path in _TOP_DIRECTORIES
         or in_top
-        or any(below(k, path) for k in vital_directories if k != "/")
+        or any(
+            below(directory, path) for directory in vital_directories if directory != "/"
+        )
         or path == "/"
     )

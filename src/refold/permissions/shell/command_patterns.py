@@ -1,10 +1,10 @@
 """Matches rules for commands: allow rules narrowly, deny and ask rules widely.
 
-An allow rule covers one simple command, and only what it spells, word by word. A last ` *`
-or `:*` matches further words, except dangerous ones: options that write or run, and
-programs that run programs (`option_tables`); a rule can still cover these by spelling them.
-A deny or ask rule is compared with each command that may run. If the script hides its
-words, the result can be "maybe"; then the user must be asked.
+An allow rule covers one simple command, and only what it spells out, word by word. A last ` *`
+or `:*` matches further words, except dangerous ones: options that make a program write or run
+something, and programs that run programs (`option_tables`). A rule can still cover these by
+spelling them out. A deny or ask rule is compared with each command that may run. If the script
+hides its words, the result can be "maybe"; then the user must be asked.
 """
 
 import re
@@ -31,7 +31,7 @@ from refold.permissions.shell.option_tables import (
     ONE_DASH,
     OPTIONS_OF_PROGRAM,
     PROJECT_TOOLS,
-    RUNNING_OPTIONS,
+    RUNNING_SUBCOMMANDS,
     WHOLE_OPTIONS,
     WRAPPER_PROGRAMS,
     WRITING_PROGRAMS,
@@ -39,41 +39,52 @@ from refold.permissions.shell.option_tables import (
 from refold.permissions.shell.plain_script import Output, SimpleCommand, parse_plain
 from refold.permissions.shell.program_forms import form, parse_options
 from refold.permissions.shell.sed_and_awk import files_of_test, only_computes, only_prints
-from refold.permissions.shell.words import MARK_PATTERN, Held, Word, may_match, with_gaps
+from refold.permissions.shell.words import (
+    MARK_PATTERN,
+    Certainty,
+    Word,
+    join_answers,
+    may_match,
+    with_gaps,
+)
 
 _WILD_CHARACTERS = re.compile(r"[*?\[]")
-_MOST_WORDS = 100
+_MAX_PATTERN_WORDS = 100
 _SHELL_OPERATORS = re.compile(r"[;&|()<>{}`$\n]+")
 _BRACE_LIST = re.compile(r"\{([^{}\s]*,[^{}\s]*)\}")
 _WITHOUT_QUOTES = str.maketrans("", "", "'\"\\")
-_BEFORE_MESSAGE = re.compile(r"-[aqvn]*m|--message")  # of a commit
+# Options of git commit whose value, the next word, is the message.
+_BEFORE_MESSAGE = re.compile(r"-[aqvn]*m|--message")
 _VERSIONED_PROGRAM = re.compile(r"(python|pypy|perl|ruby|lua|php|node|pip)[\d.]+")
 
 
 def covers(pattern: str, part: SimpleCommand) -> bool:
-    """Whether an allow rule covers a command. `pattern` is like `npm run test:*`."""
+    """Whether an allow rule with this pattern, such as `npm run test:*`, covers a command."""
     if not part.bare:
         return False
     rule = _read_pattern(pattern)
     if part.outputs != rule.outputs or set(part.spelt) != set(rule.spelt):
         return False
-    wanted, values = rule.words, part.values
-    has_more = wanted[-1] == "*"
-    fixed = wanted[:-1] if has_more else wanted
-    if len(values) < len(fixed) or (len(values) > len(fixed) and not has_more):
+    pattern_words, values = rule.words, part.values
+    has_more = pattern_words[-1] == "*"
+    fixed_words = pattern_words[:-1] if has_more else pattern_words
+    if len(values) < len(fixed_words) or (len(values) > len(fixed_words) and not has_more):
         return False
     if any(word.loose for word in part.words):
         return False
-    if not all(map(fnmatchcase, values, fixed)):
+    if not all(map(fnmatchcase, values, fixed_words)):
         return False
-    free = next(
-        (index for index, want in enumerate(fixed) if _has_wildcard(want)), len(fixed)
+    first_free = next(
+        (index for index, word in enumerate(fixed_words) if _has_wildcard(word)),
+        len(fixed_words),
     )
-    return not is_dangerous(values, free)
+    return not is_dangerous(values, first_free)
 
 
 class _Pattern(Struct, frozen=True):
-    """A pattern for each word, and the outputs and settings that a command must have."""
+    """A pattern for each word of a command, and the output files and variables that it must
+    have.
+    """
 
     words: tuple[str, ...]
     outputs: tuple[Output, ...] = ()
@@ -82,7 +93,7 @@ class _Pattern(Struct, frozen=True):
 
 @lru_cache(maxsize=512)
 def _read_pattern(pattern: str) -> _Pattern:
-    """Parse a rule's pattern. Quoted text in it is literal."""
+    """Parse the pattern of a rule. Text in quotes matches only itself."""
     spread = re.sub(r":\*$", " *", pattern)
     parts = parse_plain(spread)
     if len(parts) != 1 or not parts[0].bare:
@@ -98,24 +109,27 @@ def _has_wildcard(want: str) -> bool:
     return bool(_WILD_CHARACTERS.search(re.sub(r"\[[*?\[]\]", "", want)))
 
 
-def holds(pattern: str, text: str) -> Held:
-    """Whether a text matches a pattern such as `git push *`."""
+def match_script(pattern: str, text: str) -> Certainty:
+    """Return whether a script runs a command that matches a pattern such as `git push *`."""
     if pattern.strip() == text.strip():
         return "yes"
     rule = _read_pattern(pattern)
-    wanted = rule.words
+    pattern_words = rule.words
     nested = find_nested_commands(text)
     if not _may_write(rule.outputs, nested):
         return "no"
-    answers = {_match_command(wanted, command) for command in nested.commands}
-    if "yes" in answers or (nested.broken and _matches_crudely(wanted, text)):
+    answers = {_match_command(pattern_words, command) for command in nested.commands}
+    if "yes" in answers or (nested.broken and _matches_crudely(pattern_words, text)):
         return "yes"
     hides = "maybe" in answers or nested.hidden or nested.broken
     return "maybe" if hides else "no"
 
 
 def _may_write(outputs: Sequence[Output], nested: NestedCommands) -> bool:
-    """Whether the script may have output to each of these files."""
+    """Whether the script may write its output to each of these files.
+
+    The result is True for a script whose commands are not all known.
+    """
     written = [r.target.value for r in nested.redirects if r.writes]
     files = (_WILD_CHARACTERS.sub(r"[\g<0>]", output.file.value) for output in outputs)
     sure = not nested.broken and not nested.hidden
@@ -124,10 +138,14 @@ def _may_write(outputs: Sequence[Output], nested: NestedCommands) -> bool:
     )
 
 
-def _match_command(pattern_words: Sequence[str], command: tuple[Word, ...]) -> Held:
+def _match_command(pattern_words: Sequence[str], command: tuple[Word, ...]) -> Certainty:
+    """Return whether a command matches the words of a pattern.
+
+    The folder of its program may be missing in the pattern.
+    """
     value = command[0].value
     if MARK_PATTERN.search(value) and _matches_without_name(pattern_words, command):
-        # Its name is hidden, and all that is visible matches the rule.
+        # The rest of the name is hidden, and everything visible matches the rule.
         return "yes"
     last = value.rsplit("/", 1)[-1]
     names = {value, last, last.casefold()}
@@ -135,22 +153,24 @@ def _match_command(pattern_words: Sequence[str], command: tuple[Word, ...]) -> H
         _match_words(pattern_words, (Word(n, many=command[0].many), *command[1:]))
         for n in names
     }
-    return "yes" if "yes" in answers else "maybe" if "maybe" in answers else "no"
+    return join_answers(answers)
 
 
 def _matches_without_name(pattern_words: Sequence[str], command: tuple[Word, ...]) -> bool:
+    """Whether a command whose program is known only in part matches the pattern.
+
+    The known part of the name must be able to match, and all other words must match for
+    certain.
+    """
     if not could_match(
         pattern_words[0].removesuffix("*") or "*", command[0].value.rsplit("/", 1)[-1]
     ):
         return False
-    return (
-        _match_words(
-            ("*x*", *pattern_words[1:]),
-            (Word("x"), *command[1:]),
-            allows_more=_allows_more(pattern_words),
-        )
-        == "yes"
-    )
+    # The name matches, so one that matches for certain takes its place.
+    pattern = ("*x*", *pattern_words[1:])
+    words = (Word("x"), *command[1:])
+    allows_more = _allows_more(pattern_words)
+    return _match_words(pattern, words, allows_more=allows_more) == "yes"
 
 
 def _allows_more(pattern_words: Sequence[str]) -> bool:
@@ -162,7 +182,12 @@ def _match_words(
     values: tuple[Word, ...],
     *,
     allows_more: bool | None = None,
-) -> Held:
+) -> Certainty:
+    """Return whether the words of a command match those of a pattern.
+
+    `allows_more`: the command may have further words. By default it may if the pattern ends
+    with `*`.
+    """
     allows_more = _allows_more(pattern_words) if allows_more is None else allows_more
     pattern = pattern_words[:-1] if pattern_words[-1] == "*" else pattern_words
     sure = True
@@ -181,7 +206,7 @@ def _match_words(
 
 
 def could_match(pattern: str, value: str) -> bool:
-    """Whether `value`, whose marks may be any text, can match `pattern`."""
+    """Whether a pattern can match `value`, in which marks may stand for any text."""
     if not MARK_PATTERN.search(value):
         return fnmatchcase(value, pattern)
     return may_match(
@@ -190,59 +215,71 @@ def could_match(pattern: str, value: str) -> bool:
 
 
 def _matches_crudely(pattern_words: Sequence[str], text: str) -> bool:
-    """Match a script that the grammar cannot parse: split at everything that may separate,
-    quotes ignored.
+    """Whether a script that the grammar cannot parse has a command that matches the pattern.
+
+    The script is split at everything that may separate commands, and its quotes are ignored.
     """
     spread = _BRACE_LIST.sub(lambda m: m[1].replace(",", " "), text.replace("\\\n", ""))
     parts = (p.translate(_WITHOUT_QUOTES).split() for p in _SHELL_OPERATORS.split(spread))
     return any(
-        _match_command(pattern_words, tuple(map(Word, part[index : index + _MOST_WORDS])))
+        _match_command(
+            pattern_words, tuple(map(Word, part[index : index + _MAX_PATTERN_WORDS]))
+        )
         == "yes"
         for part in parts
         for index in range(len(part))
     )
 
 
-def is_dangerous(words: Sequence[str], free: int) -> bool:
-    """Whether the words from `free` on may do more than a `*` allows."""
-    if free >= len(words):
+def is_dangerous(words: Sequence[str], first_free: int) -> bool:
+    """Whether a `*` of a rule covers dangerous words: those of `words` from index `first_free`
+    on.
+
+    Dangerous words make the program write, or run something else.
+    """
+    if first_free >= len(words):
         return False
     name = words[0].rsplit("/", 1)[-1]
     name = m[1] if (m := _VERSIONED_PROGRAM.fullmatch(name)) else name
-    if free == 0 and name in ("cd",):
+    if first_free == 0 and name in ("cd",):
         return False
-    own = _OWN_WAY.get(name)
+    check = _CHECKS_BY_PROGRAM.get(name)
     return (
         name in EVALUATING_PROGRAMS
         or name in WRITING_PROGRAMS
-        or (own is not None and own(words, free))
-        or (name in SHELL_PROGRAMS and _shell(words, free))
-        or (name in AWK_PROGRAMS and _awk(words, free))
-        or (name in WRAPPER_PROGRAMS and _is_fixed_wrapper(words, free))
-        or _runs_dangerously(name, words, free)
+        or (check is not None and check(words, first_free))
+        or (name in SHELL_PROGRAMS and _is_dangerous_shell(words, first_free))
+        or (name in AWK_PROGRAMS and _is_dangerous_awk(words, first_free))
+        or (name in WRAPPER_PROGRAMS and _wraps_dangerously(words, first_free))
+        or _runs_other_program_dangerously(name, words, first_free)
         or _has_too_many_files(name, words)
         or (
             name in CODE_OPTIONS
-            and any(re.match(CODE_OPTIONS[name], w, re.DOTALL) for w in words[free:])
+            and any(re.match(CODE_OPTIONS[name], w, re.DOTALL) for w in words[first_free:])
         )
-        or (name in OPTIONS_OF_PROGRAM and _fixes_program(name, words, free))
+        or (name in OPTIONS_OF_PROGRAM and _has_dangerous_option(name, words, first_free))
     )
 
 
-def _fixes_program(name: str, words: Sequence[str], free: int) -> bool:
+def _has_dangerous_option(name: str, words: Sequence[str], first_free: int) -> bool:
+    """Return whether a word from `first_free` on is a dangerous option or subcommand."""
     listed = OPTIONS_OF_PROGRAM[name].split()
-    own = _subcommand_indexes(words)
-    quiet = _null_output_indexes(words) if name == "curl" else ()
-    named = _is_listed_either_way if name in ONE_DASH else _is_listed
+    subcommands = _subcommand_indexes(words)
+    null_outputs = _null_output_indexes(words) if name == "curl" else ()
+    is_listed = _is_listed_either_way if name in ONE_DASH else _is_listed
     return any(
-        named(words[index], listed)
-        for index in range(free, len(words))
-        if index not in quiet and (index in own or words[index].startswith("-"))
+        is_listed(words[index], listed)
+        for index in range(first_free, len(words))
+        if index not in null_outputs
+        and (index in subcommands or words[index].startswith("-"))
     )
 
 
 def _subcommand_indexes(words: Sequence[str]) -> Sequence[int]:
-    """Indexes of possible subcommands: a word after an option may be its value instead."""
+    """Return the indexes of the words that may be the subcommand.
+
+    There can be several, because a word after an option may be the option's value.
+    """
     indexes = list[int]()
     for index, word in enumerate(words[1:], 1):
         if not word.startswith("-"):
@@ -253,18 +290,22 @@ def _subcommand_indexes(words: Sequence[str]) -> Sequence[int]:
 
 
 def _is_listed_either_way(word: str, names: Sequence[str]) -> bool:
+    """Whether `word` is one of `names`, for programs whose long options may begin with one dash."""
     if not word.startswith("-"):
         return word in names
     name = re.split(r"[=:]", word.lstrip("-"), maxsplit=1)[0]
     options = [d.lstrip("-") for d in names if d.startswith("-")]
-    # A single capital letter takes its value in the same word.
+    # A single capital letter is followed by its value in the same word.
     return name in options or any(
         len(o) == 1 and o.isupper() and name.startswith(o) for o in options
     )
 
 
 def _null_output_indexes(words: Sequence[str]) -> Sequence[int]:
-    """Indexes of `-o` before `/dev/null`, perhaps with other letters before the `o`."""
+    """Return the indexes of the options `-o` and `--output` before `/dev/null`.
+
+    Other letters may come before the `o`.
+    """
     return [
         index
         for index, word in enumerate(words[:-1])
@@ -274,7 +315,9 @@ def _null_output_indexes(words: Sequence[str]) -> Sequence[int]:
 
 
 def _is_listed(word: str, names: Sequence[str]) -> bool:
-    """Whether `word` is one of these, a prefix of one, or short options that include one."""
+    """Whether `word` is one of `names`, an abbreviation of one, or short options that include
+    one.
+    """
     if word.startswith("--"):
         start = word.partition("=")[0]
         if start in WHOLE_OPTIONS:
@@ -289,6 +332,7 @@ def _is_listed(word: str, names: Sequence[str]) -> bool:
 
 
 def _has_too_many_files(name: str, words: Sequence[str]) -> bool:
+    """Return whether a program may write a file after those it reads, as `uniq` does."""
     written = program_forms.READ_ONLY_PROGRAMS.get(name, "")
     program_form = form(written)
     if program_form.at_most is None:
@@ -297,118 +341,147 @@ def _has_too_many_files(name: str, words: Sequence[str]) -> bool:
     return bool(options.problem) or len(options.others) > program_form.at_most
 
 
-def _git(words: Sequence[str], free: int) -> bool:
+def _is_dangerous_git(words: Sequence[str], first_free: int) -> bool:
+    """Whether git may write or run a program because of a word that the rule does not spell
+    out.
+    """
     index = 1
     while index < len(words) and words[index].startswith("-"):
-        if index >= free and words[index] not in GIT_HARMLESS_FIRST:
+        if index >= first_free and words[index] not in GIT_HARMLESS_FIRST:
             return True
-        # An option with a value: the rule has spelled both, or it is not covered.
+        # An option with a value: the rule spells out both, or does not cover it.
         index += 2 if words[index] in ("-C", "-c") else 1
     command = words[index] if index < len(words) else ""
-    if index >= free and command in GIT_SUBCOMMANDS:
+    if index >= first_free and command in GIT_SUBCOMMANDS:
         return True
     if command in ("bisect", "submodule") and {"run", "foreach"} & set(
-        words[max(free, index) :]
+        words[max(first_free, index) :]
     ):
         return True
     letters = set(GIT_SHORT.get(command, ""))
-    first = max(free, index + 1)
-    return any(
-        (w.startswith("--") and _is_listed(w, GIT_OPTIONS))
-        or "::" in w.partition("/")[0]
-        or "%G" in w
-        or (w.startswith("-") and not w.startswith("--") and letters & set(w[1:]))
-        for before, w in zip(words[first - 1 :], words[first:], strict=False)
-        if command != "commit" or not _BEFORE_MESSAGE.fullmatch(before)
-    )
+    first = max(first_free, index + 1)
+    for before, word in zip(words[first - 1 :], words[first:], strict=False):
+        is_message = command == "commit" and _BEFORE_MESSAGE.fullmatch(before)
+        if not is_message and _is_dangerous_git_word(word, letters):
+            return True
+    return False
 
 
-def _shell(words: Sequence[str], free: int) -> bool:
-    """Whether a shell may run other code than a script file whose name the rule spells."""
+def _is_dangerous_git_word(word: str, letters: set[str]) -> bool:
+    """Whether git may write or run a program because of `word`.
+
+    `letters` are the short options of its subcommand that do this.
+    """
+    if word.startswith("--"):
+        if _is_listed(word, GIT_OPTIONS):
+            return True
+    elif word.startswith("-") and letters & set(word[1:]):
+        return True
+    # a remote that a helper reads, such as `ext::…`, or the check of a signature
+    return "::" in word.partition("/")[0] or "%G" in word
+
+
+def _is_dangerous_shell(words: Sequence[str], first_free: int) -> bool:
+    """Whether a shell may run code other than a script file that the rule spells out."""
     script = next(
         (index for index, w in enumerate(words) if index and not w.startswith("-")), 0
     )
     takes_command = any("c" in w for w in words[1:script] if not w.startswith("--"))
-    return not script or free < script or (takes_command and free <= script)
+    return not script or first_free < script or (takes_command and first_free <= script)
 
 
-def _is_fixed_wrapper(words: Sequence[str], free: int) -> bool:
-    for index, word in enumerate(words[1:free], 1):
+def _wraps_dangerously(words: Sequence[str], first_free: int) -> bool:
+    """Whether a wrapper such as `nice` may run a program that the rule does not spell out.
+
+    Dangerous words of the program that it runs count as well.
+    """
+    for index, word in enumerate(words[1:first_free], 1):
         if re.fullmatch(r"-.*|[\d.]+[smhdkKMG]?|[A-Za-z_]\w*=.*", word):
             continue
-        return is_dangerous(words[index:], free - index)
+        return is_dangerous(words[index:], first_free - index)
     return True
 
 
-def _runs_dangerously(name: str, words: Sequence[str], free: int) -> bool:
-    """Whether the words run another program with dangerous words of its own."""
+def _runs_other_program_dangerously(
+    name: str, words: Sequence[str], first_free: int
+) -> bool:
+    """Whether the words run another program, and are dangerous for that program."""
     if name in ("python", "python2", "pypy") and "-m" in words[1:-1]:
         start = words.index("-m") + 1
-    elif tuple(words[:2]) in RUNNING_OPTIONS or (name, *words[1:2]) in RUNNING_OPTIONS:
+    elif (
+        tuple(words[:2]) in RUNNING_SUBCOMMANDS
+        or (name, *words[1:2]) in RUNNING_SUBCOMMANDS
+    ):
         start = next((i for i in range(2, len(words)) if words[i][:1] != "-"), 0)
     elif name in ("yarn", "pnpm") and words[1] in PROJECT_TOOLS:
         start = 1
     else:
         return False
-    # `uv run *` allows every program, but not its dangerous options.
-    return bool(start) and is_dangerous(words[start:], max(1, free - start))
+    # `uv run *` allows every program, but not the programs' dangerous options.
+    return bool(start) and is_dangerous(words[start:], max(1, first_free - start))
 
 
-def _sed(words: Sequence[str], free: int) -> bool:
+def _is_dangerous_sed(words: Sequence[str], first_free: int) -> bool:
+    """Return whether `sed` may write, or runs a script that the rule does not spell out."""
     program_form = form(program_forms.SED_OPTIONS + " -i? -f: --in-place=? --file=")
     options = parse_options(words[1:], program_form)
-    spelt = set(words[1:free])
+    spelt = set(words[1:first_free])
     scripts = options.values or tuple(words[1:][index] for index in options.others[:1])
     acts = [s for s in scripts if s not in spelt and s and not only_prints(s)]
     return bool(options.problem or acts) or any(
-        _is_listed(w, ("-i", "-f", "--in-place", "--file")) for w in words[free:]
+        _is_listed(w, ("-i", "-f", "--in-place", "--file")) for w in words[first_free:]
     )
 
 
-def _awk(words: Sequence[str], free: int) -> bool:
+def _is_dangerous_awk(words: Sequence[str], first_free: int) -> bool:
     return any(not only_computes(w) or (w.startswith("-") and w[1:2] not in ("F", "v"))
-               for w in words[free:])  # fmt: skip
+               for w in words[first_free:])  # fmt: skip
 
 
-def _test(words: Sequence[str], _free: int) -> bool:
+def _evaluates_words(words: Sequence[str], _free: int) -> bool:
     return files_of_test(words[1:-1] if words[0] == "[" else words[1:]) is None
 
 
-def _date(words: Sequence[str], free: int) -> bool:
+def _is_dangerous_date(words: Sequence[str], first_free: int) -> bool:
     return any(w[:1] not in ("-", "+") and words[index - 1] != "-d"
-               for index, w in enumerate(words[free:], free))  # fmt: skip
+               for index, w in enumerate(words[first_free:], first_free))  # fmt: skip
 
 
-def _pytest(words: Sequence[str], free: int) -> bool:
-    """Whether pytest loads a plug-in, which is code that runs; `no:` disables one."""
-    after = zip(words[free:], [*words[free + 1 :], ""], strict=True)
+def _loads_pytest_plugin(words: Sequence[str], first_free: int) -> bool:
+    """Whether an option makes pytest load a plug-in, whose code would run, or write a file.
+
+    `-p no:NAME` only disables a plug-in.
+    """
+    after = zip(words[first_free:], [*words[first_free + 1 :], ""], strict=True)
     return any(w == "-p" and not value.startswith("no:") for w, value in after) or any(
-        re.match(r"-p(?!no:).|--debug=", w) for w in words[free:]
+        re.match(r"-p(?!no:).|--debug=", w) for w in words[first_free:]
     )
 
 
-def _printf(words: Sequence[str], free: int) -> bool:
-    return any(w.startswith("-") and w != "--" for w in words[free:2])
+def _is_dangerous_printf(words: Sequence[str], first_free: int) -> bool:
+    return any(w.startswith("-") and w != "--" for w in words[first_free:2])
 
 
-def _sets_make_variables(words: Sequence[str], free: int) -> bool:
-    return any("=" in w for w in words[free:] if not w.startswith("-"))
+def _sets_make_variables(words: Sequence[str], first_free: int) -> bool:
+    return any("=" in w for w in words[first_free:] if not w.startswith("-"))
 
 
-def _tar(words: Sequence[str], free: int) -> bool:
-    # Its first word may be letters without a dash.
-    return free == 1 and not words[1].startswith("-") and bool(set("IF") & set(words[1]))
+def _is_dangerous_tar(words: Sequence[str], first_free: int) -> bool:
+    # The first word of tar may be option letters without a dash.
+    return (
+        first_free == 1 and not words[1].startswith("-") and bool(set("IF") & set(words[1]))
+    )
 
 
-_OWN_WAY: dict[str, Callable[[Sequence[str], int], bool]] = {
-    "git": _git,
-    "sed": _sed,
-    "date": _date,
-    "pytest": _pytest,
-    "test": _test,
-    "[": _test,
-    "printf": _printf,
+_CHECKS_BY_PROGRAM: dict[str, Callable[[Sequence[str], int], bool]] = {
+    "git": _is_dangerous_git,
+    "sed": _is_dangerous_sed,
+    "date": _is_dangerous_date,
+    "pytest": _loads_pytest_plugin,
+    "test": _evaluates_words,
+    "[": _evaluates_words,
+    "printf": _is_dangerous_printf,
     "make": _sets_make_variables,
     "gmake": _sets_make_variables,
-    "tar": _tar,
+    "tar": _is_dangerous_tar,
 }

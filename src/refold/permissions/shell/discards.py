@@ -1,9 +1,10 @@
-"""Commands that discard what a checkpoint cannot restore: mode `sandbox` asks about them.
+"""Recognizes commands that discard what a checkpoint cannot restore. Mode `sandbox` asks about
+them.
 
-The sandbox confines a command to the workspace, and a checkpoint restores the files there.
-It does not restore ignored files, whole directories of them, or the history of the user's
-repository. Code that a program runs (`make clean`, a script) is not seen here. For rules
-that forbid: of several readings the worst counts.
+The sandbox confines a command to the workspace, and a checkpoint restores the files there. It
+does not restore files that git ignores, directories with these, or the history of the user's
+repository. Code that a program runs (`make clean`, a script) is not examined. If a command may
+have several meanings, the worst one counts.
 """
 
 import re
@@ -18,7 +19,7 @@ _DESTROYING_PROGRAMS = frozenset(
     {"shred", "srm", "rimraf", "trash", "trash-put", "wipe", "dd"}
 )
 _REMOVING_PROGRAMS = frozenset({"rm", "rmdir", "unlink", *_DESTROYING_PROGRAMS})
-# What builds and tools generate again.
+# Files and directories that builds and tools can generate again.
 _GENERATED_NAMES = frozenset(
     [
         "build",
@@ -48,12 +49,12 @@ _GENERATED_NAMES = frozenset(
         "cmake-build-release",
     ]
 )
-_MADE_ENDINGS = (".egg-info", ".pyc", ".o", ".class", ".log", ".tmp")
+_GENERATED_ENDINGS = (".egg-info", ".pyc", ".o", ".class", ".log", ".tmp")
 _REMOVES_TREES = re.compile(
     r"rmtree|rmSync|rmdirSync|removeSync|remove_dir_all|deltree|os\.removedirs|FileUtils\.rm"
 )
 # git's subcommands that preserve changes, branches and history, except with one of these
-# words. Any other may lose them, including aliases.
+# words. Any other subcommand may lose them, including aliases.
 _GIT_DISCARDS: dict[str, tuple[str, ...]] = {
     "add": (),
     "am": ("--abort", "--skip", "--quit"),
@@ -99,14 +100,15 @@ _OVERWRITING_OPTIONS = (
     "--theirs",
 )
 _NEW_BRANCH = ("-b", "--orphan")
-_WITH_VALUE = frozenset(
+_VALUE_OPTIONS = frozenset(
     {"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path"}
 )
-_NOT_KEPT = re.compile(r"(?:/var)?/tmp(?:/|$)|(?:.*/)?\.git(?:/|$)")  # by checkpoints
+# paths that checkpoints do not contain
+_OUTSIDE_CHECKPOINTS = re.compile(r"(?:/var)?/tmp(?:/|$)|(?:.*/)?\.git(?:/|$)")
 
 
 def discards(nested: NestedCommands) -> str:
-    """A clause about what it would discard, such as "it deletes directories", or ""."""
+    """Return a clause about what a script discards, such as "it deletes directories", or ""."""
     for command in nested.commands:
         name, values = name_of(command), [word.value for word in command[1:]]
         if reason := _loss_reason(name, values):
@@ -118,11 +120,14 @@ def discards(nested: NestedCommands) -> str:
 
 
 def _loss_reason(name: str, values: list[str]) -> str:
+    """Return a clause about what a program discards with these arguments, or ""."""
     if name == "git":
         return _loss_by_git(values)
     if name in _DESTROYING_PROGRAMS:
         return f"{name} destroys what it writes over" if name == "dd" else f"it runs {name}"
-    reason, applies = _LOSING_COMMANDS.get(name, ("", lambda _: False))
+    if name not in _LOSING_COMMANDS:
+        return ""
+    reason, applies = _LOSING_COMMANDS[name]
     return reason if applies(values) else ""
 
 
@@ -134,12 +139,12 @@ def _find_removes(values: list[str]) -> bool:
     return not {"-delete", *_REMOVING_PROGRAMS}.isdisjoint(values)
 
 
-def _moves_to_ignored(values: list[str]) -> bool:
-    return any(map(_NOT_KEPT.match, _move_targets(values)))
+def _moves_outside_checkpoints(values: list[str]) -> bool:
+    return any(map(_OUTSIDE_CHECKPOINTS.match, _move_targets(values)))
 
 
 def _move_targets(values: list[str]) -> list[str]:
-    """The target of `mv`: its last word, or that of `-t`."""
+    """Return the arguments that may be the target of `mv`: the last, and the one of `-t`."""
     option = re.compile(r"-[A-Za-z]*t(.+)|--target-directory=(.+)")
     glued = [match[1] or match[2] for match in map(option.fullmatch, values) if match]
     targets = [
@@ -151,6 +156,10 @@ def _move_targets(values: list[str]) -> list[str]:
 
 
 def _is_recursive(values: list[str]) -> bool:
+    """Whether one of the arguments is `-r`, `-R` or `--recursive`.
+
+    An option that is not known completely counts, too.
+    """
     return any(
         value == "--recursive" or re.fullmatch(r"-[A-Za-z]*[rR][A-Za-z]*", value)
         for value in values
@@ -158,31 +167,42 @@ def _is_recursive(values: list[str]) -> bool:
 
 
 def _operands(values: list[str]) -> list[str]:
-    return [value for value in values if not value.startswith("-")] or [""]
+    operands = [value for value in values if not value.startswith("-")]
+    return operands or [""]  # "" is not a generated name
 
 
 def _is_generated(value: str) -> bool:
-    """Whether a build or a tool generates it again. Names with unknown parts do not count."""
+    """Whether a file has a name that builds and tools give to files which they can generate
+    again.
+    """
     last = value.rstrip("/").rpartition("/")[2]
-    return ".." not in value and (last in _GENERATED_NAMES or last.endswith(_MADE_ENDINGS))
+    return ".." not in value and (
+        last in _GENERATED_NAMES or last.endswith(_GENERATED_ENDINGS)
+    )
 
 
 def _loss_by_git(values: list[str]) -> str:
+    """Return a clause about what git discards with these arguments, or ""."""
     index = 0
     while index < len(values) and values[index].startswith("-"):
-        index += 2 if values[index] in _WITH_VALUE else 1
-    word, rest = (values[index], values[index + 1 :]) if index < len(values) else ("", [])
+        index += 2 if values[index] in _VALUE_OPTIONS else 1
+    word, arguments = (
+        (values[index], values[index + 1 :]) if index < len(values) else ("", [])
+    )
     if MARK_PATTERN.search(word):
         return "what git does here is not known"
-    if not word or not parse_git(["git", *values[index:]])[1].problem:
-        return ""  # it only reads
+    _, options = parse_git(["git", *values[index:]])
+    if not word or not options.problem:
+        return ""  # the command only reads
     return (
-        "" if _discards_nothing(word, rest) else f"git {word} can lose changes or history"
+        ""
+        if _discards_nothing(word, arguments)
+        else f"git {word} can lose changes or history"
     )
 
 
 def _discards_nothing(word: str, arguments: list[str]) -> bool:
-    """Whether the git subcommand `word` discards nothing with these arguments."""
+    """Whether git with the subcommand `word` discards nothing with these arguments."""
     match word:
         case "checkout":
             return _switches_branch(arguments)
@@ -193,12 +213,13 @@ def _discards_nothing(word: str, arguments: list[str]) -> bool:
             )
         case "rm":
             return "--cached" in arguments
-        case "diff" | "log" | "show":  # they read, and write to the file of `--output`
+        # these read, and write only to the file of `--output`
+        case "diff" | "log" | "show":
             return not any(
                 argument.startswith("--o") or MARK_PATTERN.search(argument)
                 for argument in arguments
             )
-        case "commit":  # most of their words are a message
+        case "commit":  # most words of a commit are its message
             return not any(_is_abbreviation(argument, "--amend") for argument in arguments)
         case _:
             return word in _GIT_DISCARDS and not any(
@@ -207,7 +228,10 @@ def _discards_nothing(word: str, arguments: list[str]) -> bool:
 
 
 def _switches_branch(arguments: list[str]) -> bool:
-    """Whether `git checkout` switches branches. Anything that looks like a file may be one."""
+    """Whether `git checkout` with these arguments certainly switches branches.
+
+    A word that looks like a file may be a file instead.
+    """
     if any(
         _is_option(argument, (*_OVERWRITING_OPTIONS, "--", ".")) for argument in arguments
     ):
@@ -222,19 +246,21 @@ def _switches_branch(arguments: list[str]) -> bool:
     return len(names) == 1 and "." not in names[0] and not names[0].endswith("/")
 
 
-def _is_option(word: str, worst: tuple[str, ...]) -> bool:
-    """Whether the word is one of these options: `-fd` has `-f`, `--del` is `--delete`,
-    marks may be any.
+def _is_option(word: str, options: tuple[str, ...]) -> bool:
+    """Whether the word is one of these options.
+
+    `-fd` includes `-f`, and `--del` abbreviates `--delete`. A word with a mark, which stands for
+    unknown text, may be any option.
     """
     short = {
-        candidate[1] for candidate in worst if len(candidate) == 2 and candidate[0] == "-"
+        candidate[1] for candidate in options if len(candidate) == 2 and candidate[0] == "-"
     }
     cluster = re.fullmatch(r"-([A-Za-z]+)", word)
     return (
-        word in worst
+        word in options
         or bool(MARK_PATTERN.search(word))
         or bool(cluster and short & set(cluster[1]))
-        or any(_is_abbreviation(word, candidate) for candidate in worst)
+        or any(_is_abbreviation(word, candidate) for candidate in options)
     )
 
 
@@ -242,7 +268,8 @@ def _is_abbreviation(word: str, option: str) -> bool:
     return len(word) > 3 and word.startswith("--") and option.startswith(word)
 
 
-# By program: what it loses, and whether it does so with these words.
+# By program: what it loses, and a function that decides whether it does so with these
+# words.
 _LOSING_COMMANDS: dict[str, tuple[str, Callable[[list[str]], bool]]] = {
     "rm": ("it deletes directories", _removes_directories),
     "find": ("it deletes what it finds", _find_removes),
@@ -252,7 +279,7 @@ _LOSING_COMMANDS: dict[str, tuple[str, Callable[[list[str]], bool]]] = {
         "it deletes what the other side does not have",
         lambda values: any(value.startswith("--del") for value in values),
     ),
-    "mv": ("it moves files to a place without checkpoints", _moves_to_ignored),
+    "mv": ("it moves files to a place without checkpoints", _moves_outside_checkpoints),
     "truncate": ("it shortens files", bool),
     "cp": ("it empties files", lambda values: "/dev/null" in values),
 }

@@ -1,4 +1,4 @@
-"""Programs of everyday development: after these words, a rule may end in ` *`.
+"""Lists how commands of everyday development begin. A rule for one of them may end in ` *`.
 
 `command_patterns` has the dangerous options that a ` *` never covers.
 """
@@ -6,7 +6,7 @@
 import re
 from collections.abc import Sequence
 
-# The first words of such commands; `?` stands for any word.
+# The first words of such commands; `?` is any word.
 _FIRST_WORDS = tuple(
     tuple(beginning.split())
     for beginning in """
@@ -27,13 +27,15 @@ _FIRST_WORDS = tuple(
 )
 
 
-# An environment of Python or Node, in which a program has its own name.
+# An environment of Python or Node, which may contain a program under its own name.
 _IN_ENVIRONMENT = re.compile(r"(?:[\w./-]*/)?(?:\.?venv|env|node_modules)/\.?bin/([\w.-]+)")
 _ACTIVATION_FILE = re.compile(r"(?:\./)?(?:[\w-]+/)*(?:\.?venv|env)/bin/activate")
 
 
 def activates_environment(words: Sequence[str]) -> bool:
-    """Whether the words are `source .venv/bin/activate`, for an environment below them."""
+    """Whether the words are `source .venv/bin/activate` or the like, for an environment in the
+    workspace.
+    """
     return (
         len(words) == 2
         and words[0] in ("source", ".")
@@ -42,13 +44,18 @@ def activates_environment(words: Sequence[str]) -> bool:
 
 
 def beginning_of(words: Sequence[str]) -> tuple[str, ...]:
-    """The fixed first words of a command of everyday development, or ()."""
-    inner = _IN_ENVIRONMENT.fullmatch(words[0]) if words else None
-    names = (inner[1], *words[1:]) if inner else words
-    for known in _FIRST_WORDS:
-        if len(words) >= len(known) and all(
-            want in (name, "?") for want, name in zip(known, names, strict=False)
+    """Return the first words of a command, such as its program and subcommand, that a rule must
+    name.
+
+    Return () if the command is not one of everyday development.
+    """
+    in_environment = _IN_ENVIRONMENT.fullmatch(words[0]) if words else None
+    names = (in_environment[1], *words[1:]) if in_environment else words
+    for first_words in _FIRST_WORDS:
+        if len(words) >= len(first_words) and all(
+            want in (name, "?") for want, name in zip(first_words, names, strict=False)
         ):
-            start = tuple(words[: len(known)])
+            start = tuple(words[: len(first_words)])
+            # An option in place of `?` is not a subcommand.
             return () if start[-1].startswith("-") else start
     return ()

@@ -1,7 +1,7 @@
-"""Which words of a command are files, for allow rules: its program and form must be known.
+"""Finds the words of a command that are files. Its program and options must be known.
 
-Any other form is reported as a problem. `read_only` asks whether the files may be read;
-`program_forms` has the programs and their options.
+Allow rules use this. Any other command is reported as a problem. `read_only` checks whether the
+files may be read; `program_forms` has the programs and their options.
 """
 
 import re
@@ -18,29 +18,33 @@ from refold.permissions.shell.quoting import ShellWord
 from refold.permissions.shell.sed_and_awk import files_of_test, only_computes, only_prints
 from refold.permissions.shell.words import UNKNOWN_GAP
 
-_COUNTING_FORMAT = re.compile(r"%[^A-Za-z%]*n")  # as a format of printf
-# For these, words after `--` are not operands, or a glob could change their meaning.
+_COUNTING_FORMAT = re.compile(r"%[^A-Za-z%]*n")  # a format of printf that counts characters
+# For these programs, words after `--` are not operands, or a glob could change their
+# meaning.
 STRICT_ABOUT_GLOBS = frozenset(
     ("sed", "awk", "gawk", "mawk", "jq", "find", "date", "test", "[", "printf", "type")
 )
 
 
 class FileArguments(Struct, frozen=True):
-    """The indexes of a command's words that are files, or why it is not read-only."""
+    """The indexes of the words of a command that are files.
 
-    at: Sequence[int] = ()
+    `problem` is why the command is not known to be read-only, or "".
+    """
+
+    indexes: Sequence[int] = ()
     problem: str = ""
 
 
 def files_of(part: SimpleCommand, facts: Facts) -> FileArguments:
-    """The words of a command that are files, if its form is in the table."""
+    """Return which words of a command are files, or a problem if its form is unknown."""
     name, words = part.values[0], part.values[1:]
     if len(words) == 1 and _prints_version_or_help(name, words[0], facts):
         return FileArguments()
     if name == "strings" and any(word.startswith("@") for word in words):
         return FileArguments(problem="strings may take options from a file")
     if name in program_forms.READ_ONLY_PROGRAMS:
-        return _list_files(part, facts)
+        return _files_of_listed_program(part, facts)
     if (
         name in STRICT_ABOUT_GLOBS
         and name != "find"
@@ -50,11 +54,16 @@ def files_of(part: SimpleCommand, facts: Facts) -> FileArguments:
             problem=f"the arguments of {name} are not known before it runs"
         )
     if name in program_forms.SEARCH_PROGRAMS:
-        return _search_arguments(name, words, facts)
-    return _OWN_WAY[name](words, facts) if name in _OWN_WAY else _unknown(name)
+        return _files_of_search(name, words, facts)
+    return (
+        _FINDERS_BY_PROGRAM[name](words, facts)
+        if name in _FINDERS_BY_PROGRAM
+        else _unknown(name)
+    )
 
 
-def _list_files(part: SimpleCommand, facts: Facts) -> FileArguments:
+def _files_of_listed_program(part: SimpleCommand, facts: Facts) -> FileArguments:
+    """Return the files of a program that only reads, or a problem if it may do more."""
     name, words = part.values[0], part.values[1:]
     program_form = form(program_forms.READ_ONLY_PROGRAMS[name])
     if program_form.at_most is not None and any(w.glob for w in part.words):
@@ -68,8 +77,9 @@ def _list_files(part: SimpleCommand, facts: Facts) -> FileArguments:
 
 
 def _follows_links(name: str, options: ParsedOptions, facts: Facts) -> bool:
-    """Whether the program follows links. In a sandbox they lead only to visible files
-    anyway.
+    """Whether an option makes the program follow links that may lead anywhere.
+
+    The result is False in a sandbox, where links lead only to visible files.
     """
     follows = program_forms.FOLLOWING_OPTIONS.get(name, frozenset[str]())
     return not facts.sandboxed and bool(options.options & follows)
@@ -90,6 +100,9 @@ def _prints_version_or_help(name: str, word: str, facts: Facts) -> bool:
 def _files_of_options(
     name: str, options: ParsedOptions, *, names_files: bool = True, skip: int = 0
 ) -> FileArguments:
+    """Return the words that are not options, except the first `skip`; () unless they name
+    files.
+    """
     if options.problem:
         return FileArguments(problem=f"{name} {options.problem} may do more than read")
     return FileArguments(
@@ -101,18 +114,22 @@ def _unknown(name: str) -> FileArguments:
     return FileArguments(problem=f"{name} may do more than read")
 
 
-def _search_arguments(name: str, words: Sequence[str], facts: Facts) -> FileArguments:
+def _files_of_search(name: str, words: Sequence[str], facts: Facts) -> FileArguments:
+    """Return the files of a search program; its first operand is usually the pattern."""
     options = parse_options(words, form(program_forms.SEARCH_PROGRAMS[name]))
     if _follows_links(name, options, facts):
         return FileArguments(problem=f"{name} may follow links out of the workspace")
+    # With one of these options no word is a pattern.
     pattern_options = options.options & {"-e", "--regexp", "--files", "--type-list"}
-    pattern_options = pattern_options - {"-e"} if name == "jq" else pattern_options
+    if name == "jq":
+        pattern_options -= {"-e"}  # which sets the exit code
     if name == "jq" and any("import" in w or "include" in w for w in words):
         return FileArguments(problem="jq may read other files")
     return _files_of_options(name, options, skip=0 if pattern_options else 1)
 
 
-def _sed(words: Sequence[str], _facts: Facts) -> FileArguments:
+def _files_of_sed(words: Sequence[str], _facts: Facts) -> FileArguments:
+    """Return the files of `sed`, or a problem if its script may do more than print."""
     options = parse_options(words, form(program_forms.SED_OPTIONS))
     scripts = options.values or tuple(words[index] for index in options.others[:1])
     if not options.problem and not (scripts and all(map(only_prints, scripts))):
@@ -120,7 +137,8 @@ def _sed(words: Sequence[str], _facts: Facts) -> FileArguments:
     return _files_of_options("sed", options, skip=0 if options.values else 1)
 
 
-def _awk(words: Sequence[str], _facts: Facts) -> FileArguments:
+def _files_of_awk(words: Sequence[str], _facts: Facts) -> FileArguments:
+    """Return the files of `awk`, or a problem if its program may do more than print."""
     options = parse_options(words, form(program_forms.AWK_OPTIONS))
     scripts = [words[index] for index in options.others[:1]]
     if not options.problem and not (scripts and only_computes(scripts[0])):
@@ -128,7 +146,12 @@ def _awk(words: Sequence[str], _facts: Facts) -> FileArguments:
     return _files_of_options("awk", options, skip=1)
 
 
-def _find(words: Sequence[str], facts: Facts) -> FileArguments:
+def _files_of_find(words: Sequence[str], facts: Facts) -> FileArguments:
+    """Return the files that `find` starts from, and those in its tests and in the command that
+    it runs.
+
+    `words` are the arguments. The indexes in the result count from the program, which is 0.
+    """
     files, index = list[int](), 1 if words[:1] == ["-P"] else 0
     while index < len(words) and words[index][:1] not in ("-", "(", "!", ","):
         files.append(index + 1)
@@ -143,7 +166,7 @@ def _find(words: Sequence[str], facts: Facts) -> FileArguments:
             nested = _files_of_inner_command(words, index + 1, end, facts)
             if not end or nested.problem:
                 return FileArguments(problem=nested.problem or "find -exec has no end")
-            files += nested.at
+            files += nested.indexes
             index = end + 1
             continue
         if (
@@ -157,8 +180,10 @@ def _find(words: Sequence[str], facts: Facts) -> FileArguments:
     return FileArguments(files)
 
 
-def _xargs(words: Sequence[str], facts: Facts) -> FileArguments:
+def _files_of_xargs(words: Sequence[str], facts: Facts) -> FileArguments:
+    """Return the files of the command that `xargs` runs, or a problem if it is unknown."""
     program_form, index = form(program_forms.XARGS_OPTIONS), 0
+    # The inner command begins at the first word that is neither an option nor the value of one.
     while index < len(words) and (
         words[index].startswith("-") or parse_options(words[:index], program_form).problem
     ):
@@ -178,9 +203,10 @@ def _xargs(words: Sequence[str], facts: Facts) -> FileArguments:
 def _files_of_inner_command(
     words: Sequence[str], start: int, end: int, facts: Facts
 ) -> FileArguments:
-    """A command whose arguments come from its input: its program must be harmless.
+    """Return the files in a command to which find or xargs adds the names of files.
 
-    The names can lead anywhere, so a sandbox is required.
+    It is `words` from `start` to `end`. Its program must be harmless. The added names can lead
+    anywhere, so a sandbox is required.
     """
     if not facts.sandboxed:
         return FileArguments(problem="it is given files that are not known before it runs")
@@ -193,11 +219,12 @@ def _files_of_inner_command(
         SimpleCommand(tuple(ShellWord(word) for word in inner_words)), facts
     )
     return FileArguments(
-        [start + 1 + index for index in inner_files.at], inner_files.problem
+        [start + 1 + index for index in inner_files.indexes], inner_files.problem
     )
 
 
-def _date(words: Sequence[str], _facts: Facts) -> FileArguments:
+def _files_of_date(words: Sequence[str], _facts: Facts) -> FileArguments:
+    """Return no files, or a problem if `date` could set the clock."""
     options = parse_options(words, form(program_forms.DATE_OPTIONS))
     formats = [words[index] for index in options.others]
     if (
@@ -209,17 +236,18 @@ def _date(words: Sequence[str], _facts: Facts) -> FileArguments:
     return _files_of_options("date", options, names_files=False)
 
 
-def _git(words: Sequence[str], facts: Facts) -> FileArguments:
+def _files_of_git(words: Sequence[str], facts: Facts) -> FileArguments:
+    """Return the files of a git command that only reads, with the directory of `-C`."""
     if not facts.sandboxed:
         return FileArguments(
             problem="git may run programs that the repository's settings name"
         )
-    elsewhere = 2 if words[:1] == ["-C"] else 0
-    skipped, options = parse_git(["git", *words[elsewhere:]])
+    option_words = 2 if words[:1] == ["-C"] else 0
+    skipped, options = parse_git(["git", *words[option_words:]])
     if options.problem:
         return FileArguments(problem=f"git {options.problem} may do more than read")
-    indexes = [index + skipped + elsewhere for index in options.others]
-    if not elsewhere:
+    indexes = [index + skipped + option_words for index in options.others]
+    if not option_words:
         return FileArguments(indexes)
     if any(
         words[i - 1].startswith("/") or ".." in words[i - 1].split("/") for i in indexes
@@ -228,20 +256,22 @@ def _git(words: Sequence[str], facts: Facts) -> FileArguments:
     return FileArguments([2, *indexes])
 
 
-def _test(words: Sequence[str], _facts: Facts) -> FileArguments:
+def _files_of_test(words: Sequence[str], _facts: Facts) -> FileArguments:
+    """Return the files of `test`, or a problem if it may evaluate an argument."""
     files = files_of_test(words)
     if files is None:
         return FileArguments(problem="test may evaluate its arguments")
     return FileArguments([index for index, w in enumerate(words, 1) if w in files])
 
 
-def _bracket(words: Sequence[str], facts: Facts) -> FileArguments:
+def _files_of_bracket(words: Sequence[str], facts: Facts) -> FileArguments:
     if words[-1:] != ["]"]:
         return _unknown("[")
-    return _test(words[:-1], facts)
+    return _files_of_test(words[:-1], facts)
 
 
-def _printf(words: Sequence[str], _facts: Facts) -> FileArguments:
+def _files_of_printf(words: Sequence[str], _facts: Facts) -> FileArguments:
+    """Return no files, or a problem if `printf` may set a variable."""
     format_words = words[1:2] if words[:1] == ["--"] else words[:1]
     if not format_words or (words[0].startswith("-") and words[0] != "--"):
         return _unknown("printf")
@@ -250,7 +280,7 @@ def _printf(words: Sequence[str], _facts: Facts) -> FileArguments:
     return FileArguments()
 
 
-def _command(words: Sequence[str], _facts: Facts) -> FileArguments:
+def _files_of_command(words: Sequence[str], _facts: Facts) -> FileArguments:
     if len(words) > 1 and words[0] in ("-v", "-V"):
         return FileArguments()
     return _unknown("command")
@@ -259,7 +289,11 @@ def _command(words: Sequence[str], _facts: Facts) -> FileArguments:
 def _files_of_package_manager(
     name: str, forms: Mapping[str, str], words: Sequence[str], facts: Facts
 ) -> FileArguments:
-    """Lists of installed packages, from programs that read settings of the project."""
+    """Return the files of a pip or npm command that lists installed packages.
+
+    Any other command is a problem. Without a sandbox every command is one, because the
+    project's settings decide what these programs do.
+    """
     if not words or words[0] not in forms:
         return FileArguments(
             problem=f"{' '.join((name, *words[:1]))} may do more than read"
@@ -271,7 +305,8 @@ def _files_of_package_manager(
     )
 
 
-def _ps(words: Sequence[str], facts: Facts) -> FileArguments:
+def _files_of_ps(words: Sequence[str], facts: Facts) -> FileArguments:
+    """Return no files, or a problem if no sandbox hides how other programs were started."""
     if not facts.sandboxed:
         return FileArguments(problem="ps shows how other programs were started")
     return _files_of_options(
@@ -279,12 +314,16 @@ def _ps(words: Sequence[str], facts: Facts) -> FileArguments:
     )
 
 
-def _archive(words: Sequence[str], facts: Facts) -> FileArguments:
-    """Files of `tar` with the option to list. tar runs decompressors, and a colon names a
-    remote machine.
+def _files_of_tar(words: Sequence[str], facts: Facts) -> FileArguments:
+    """Return the archive whose content `tar` lists. Any other use is a problem.
+
+    tar can run decompressors, and a colon in a name means a remote machine. A sandbox is
+    required.
     """
     match words:
-        case [told, file, *members] if program_forms.TAR_LISTS.fullmatch(told):
+        case [option_letters, file, *members] if program_forms.TAR_LISTS.fullmatch(
+            option_letters
+        ):
             plain_file = ":" not in file and not file.startswith("-")
             if facts.sandboxed and plain_file and not any(m[:1] == "-" for m in members):
                 return FileArguments([2])
@@ -293,25 +332,26 @@ def _archive(words: Sequence[str], facts: Facts) -> FileArguments:
     return FileArguments(problem="tar is not known to only list what is in an archive")
 
 
-def _tee(words: Sequence[str], _facts: Facts) -> FileArguments:
-    """Files of `tee`: without arguments, it only passes its input on."""
+def _files_of_tee(words: Sequence[str], _facts: Facts) -> FileArguments:
+    """Return no files if `tee` writes only to /dev/null, otherwise a problem."""
     files = [word for word in words if word not in ("-a", "-i", "-ai")]
     return FileArguments() if set(files) <= {"/dev/null"} else _unknown("tee")
 
 
-def _env(words: Sequence[str], _facts: Facts) -> FileArguments:
-    """Files of `env`: without arguments, it only prints variables that all commands get."""
+def _files_of_env(words: Sequence[str], _facts: Facts) -> FileArguments:
+    """Return no files for `env` without arguments, which only prints; else a problem."""
     return _unknown("env") if words else FileArguments()
 
 
-def _printenv(words: Sequence[str], _facts: Facts) -> FileArguments:
-    names = all(re.fullmatch(r"\w+", word, re.ASCII) for word in words)
-    return FileArguments() if names else _unknown("printenv")
+def _files_of_printenv(words: Sequence[str], _facts: Facts) -> FileArguments:
+    are_names = all(re.fullmatch(r"\w+", word, re.ASCII) for word in words)
+    return FileArguments() if are_names else _unknown("printenv")
 
 
-def _python(words: Sequence[str], facts: Facts) -> FileArguments:
-    """Files of `python -m json.tool`, which reads one file and prints it. The workspace
-    could have a module of that name, so it is allowed only in a read-only sandbox.
+def _files_of_python(words: Sequence[str], facts: Facts) -> FileArguments:
+    """Return the file that `python -m json.tool` reads and prints. Any other use is a problem.
+
+    A sandbox is required, because the workspace could have a module of that name.
     """
     if list(words[:2]) != ["-m", "json.tool"] or not facts.sandboxed:
         return _unknown("python")
@@ -321,7 +361,8 @@ def _python(words: Sequence[str], facts: Facts) -> FileArguments:
     return FileArguments([index + 3 for index in options.others])
 
 
-def _unzip(words: Sequence[str], _facts: Facts) -> FileArguments:
+def _files_of_unzip(words: Sequence[str], _facts: Facts) -> FileArguments:
+    """Return the archive if `unzip` only lists its content; otherwise a problem."""
     match words:
         case ["-l" | "-v" | "-Z" | "-Z1" | "-lv", file] if not file.startswith("-"):
             return FileArguments([2])
@@ -331,22 +372,22 @@ def _unzip(words: Sequence[str], _facts: Facts) -> FileArguments:
             )
 
 
-_OWN_WAY: dict[str, Callable[[Sequence[str], Facts], FileArguments]] = {
-    "sed": _sed,
-    **dict.fromkeys(("awk", "gawk", "mawk"), _awk),
-    "find": _find,
-    "date": _date,
-    "git": _git,
-    "test": _test,
-    "[": _bracket,
+_FINDERS_BY_PROGRAM: dict[str, Callable[[Sequence[str], Facts], FileArguments]] = {
+    "sed": _files_of_sed,
+    **dict.fromkeys(("awk", "gawk", "mawk"), _files_of_awk),
+    "find": _files_of_find,
+    "date": _files_of_date,
+    "git": _files_of_git,
+    "test": _files_of_test,
+    "[": _files_of_bracket,
     "echo": lambda _words, _facts: FileArguments(),
-    "printf": _printf,
-    "command": _command,
-    "xargs": _xargs,
-    "tee": _tee,
-    "env": _env,
-    "printenv": _printenv,
-    **dict.fromkeys(("python", "python3"), _python),
+    "printf": _files_of_printf,
+    "command": _files_of_command,
+    "xargs": _files_of_xargs,
+    "tee": _files_of_tee,
+    "env": _files_of_env,
+    "printenv": _files_of_printenv,
+    **dict.fromkeys(("python", "python3"), _files_of_python),
     "npm": lambda words, facts: _files_of_package_manager(
         "npm", program_forms.NPM_COMMANDS, words, facts
     ),
@@ -356,7 +397,7 @@ _OWN_WAY: dict[str, Callable[[Sequence[str], Facts], FileArguments]] = {
             "pip", program_forms.PIP_COMMANDS, words, facts
         ),
     ),
-    "ps": _ps,
-    "tar": _archive,
-    "unzip": _unzip,
+    "ps": _files_of_ps,
+    "tar": _files_of_tar,
+    "unzip": _files_of_unzip,
 }

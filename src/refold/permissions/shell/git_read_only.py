@@ -1,7 +1,7 @@
-"""Which git commands are read-only, if nothing around them can be written.
+"""Decides which git commands are read-only in a sandbox without write access and network.
 
-git runs programs that a repository's configuration names, even for `git status`. So the
-result is valid only inside a sandbox without write access and network.
+Without a sandbox the result is not valid: git runs programs that a repository's configuration
+names, even for `git status`.
 """
 
 import re
@@ -96,7 +96,7 @@ READ_ONLY_COMMANDS: dict[str, str] = {
     "--null --global --local --system --worktree --type= --bool --int --bool-or-int --includes "
     "--no-includes --default=",
 }
-# These change nothing only with one of these next words.
+# Words that may follow these subcommands; with another word they change something.
 _FIRST_ARGUMENTS = {
     "reflog": ("show",),
     "stash": ("list", "show"),
@@ -106,6 +106,7 @@ _FIRST_ARGUMENTS = {
     "bisect": ("log",),
     "notes": ("list", "show"),
 }
+# Without such a word, these change something, too.
 _NEEDS_FIRST = frozenset(("stash", "worktree", "bisect"))
 _LISTING_OPTIONS = frozenset(("-l", "--list"))
 _GLOBAL_OPTIONS = frozenset(
@@ -116,7 +117,11 @@ _SIGNATURE_WORDS = ("%G", "signature")
 
 
 def parse_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
-    """The index of the first word after the subcommand, and the parsed options."""
+    """Parse a git command. Return the index of the first word after the subcommand, and the
+    options.
+
+    If the options have a `problem`, git may do more than read, and the index has no meaning.
+    """
     index = 1
     while index < len(words) and words[index] in _GLOBAL_OPTIONS:
         index += 1
@@ -124,26 +129,28 @@ def parse_git(words: Sequence[str]) -> tuple[int, ParsedOptions]:
     if command == "--version" and index + 1 == len(words):
         return index + 1, ParsedOptions(frozenset(), (), ())
     if command not in READ_ONLY_COMMANDS:
-        return index, _unparsed(command or "git")
+        return index, _problem_at(command or "git")
     program_form = form(READ_ONLY_COMMANDS[command])
     arguments = words[index + 1 :]
     options = parse_options(arguments, program_form)
-    others = [arguments[i] for i in options.others]
-    if options.problem or any(s in v for v in options.values for s in _SIGNATURE_WORDS):
-        return index, options if options.problem else _unparsed("%G")
-    if command in _FIRST_ARGUMENTS and (others[:1] or command in _NEEDS_FIRST):
-        if others[0:1] == [] or others[0] not in _FIRST_ARGUMENTS[command]:
-            return index, _unparsed(others[0] if others else command)
-        options = _without_first(options)
+    operands = [arguments[i] for i in options.others]
+    if options.problem:
+        return index, options
+    if any(word in value for value in options.values for word in _SIGNATURE_WORDS):
+        return index, _problem_at("%G")
+    if command in _FIRST_ARGUMENTS and (operands or command in _NEEDS_FIRST):
+        if not operands or operands[0] not in _FIRST_ARGUMENTS[command]:
+            return index, _problem_at(operands[0] if operands else command)
+        options = _without_first_argument(options)
     if _changes(command, arguments, options):
-        return index, _unparsed(" ".join((command, *others[:1])))
+        return index, _problem_at(" ".join((command, *operands[:1])))
     if program_form.first_is_none and not options.options & {"-e"}:
-        options = _without_first(options)
+        options = _without_first_argument(options)
     return index + 1, options
 
 
 def _changes(command: str, arguments: Sequence[str], options: ParsedOptions) -> bool:
-    """Whether these words make a listing subcommand change something."""
+    """Whether a subcommand that can be read-only changes something with these arguments."""
     if command == "config":
         return not _prints_settings(arguments)
     if command == "diff" and "--no-index" in options.options:
@@ -154,11 +161,11 @@ def _changes(command: str, arguments: Sequence[str], options: ParsedOptions) -> 
     return naming and not options.options & _LISTING_OPTIONS
 
 
-def _without_first(options: ParsedOptions) -> ParsedOptions:
+def _without_first_argument(options: ParsedOptions) -> ParsedOptions:
     return ParsedOptions(options.options, options.values, options.others[1:])
 
 
-def _unparsed(word: str) -> ParsedOptions:
+def _problem_at(word: str) -> ParsedOptions:
     return ParsedOptions(frozenset(), (), (), word)
 
 
@@ -167,16 +174,19 @@ _STEERING_OPTIONS = (
     "--upload-archive", "--exec-path", "--ext-diff", "--extcmd", "--exec",
     "--open-files-in-pager", "--tree-filter", "--index-filter", "--msg-filter",
 )  # fmt: skip
-_RUNNING_OPTIONS = frozenset(
+_RUNNING_SUBCOMMANDS = frozenset(
     ("config", "filter-branch", "difftool", "mergetool", "hook", "send-email")
 )
 _STEERING_LETTERS = {"clone": "cu", "ls-remote": "u", "rebase": "x", "grep": "O"}
 _REMOTE_HELPER = re.compile(r"(?:ext|fd)::")
-_READS_SETTINGS = frozenset(("--get", "--get-all", "--get-regexp"))
+_READING_OPTIONS = frozenset(("--get", "--get-all", "--get-regexp"))
 
 
 def steering_word(words: Sequence[str]) -> str:
-    """The word that makes git run another program, or "". Every mode asks about it."""
+    """Return the word that makes git run another program, or "".
+
+    The user is asked about it in every mode.
+    """
     index = 1
     while index < len(words) and words[index].startswith("-"):
         if words[index].startswith("-c") or _is_steering_option(words[index]):
@@ -186,7 +196,7 @@ def steering_word(words: Sequence[str]) -> str:
         )
     command = words[index] if index < len(words) else ""
     arguments = words[index + 1 :]
-    if command in _RUNNING_OPTIONS and not (
+    if command in _RUNNING_SUBCOMMANDS and not (
         command == "config" and _prints_settings(arguments)
     ):
         return command
@@ -202,16 +212,16 @@ def steering_word(words: Sequence[str]) -> str:
 
 
 def _prints_settings(words: Sequence[str]) -> bool:
-    """Whether these are the words of a `git config` that only prints settings."""
+    """Whether `git config` with these arguments only prints settings."""
     options = parse_options(words, form(READ_ONLY_COMMANDS["config"]))
     others = [words[index] for index in options.others]
     if options.problem:
         return False
     if options.options & _LISTING_OPTIONS:
         return not others
-    if options.options & _READS_SETTINGS:
+    if options.options & _READING_OPTIONS:
         return 0 < len(others) <= 2
-    # Later versions have subcommands; the name of a setting has a dot.
+    # Later versions have subcommands; unlike these, the name of a setting has a dot.
     match others:
         case ["list"] | ["get", _]:
             return True
@@ -221,7 +231,7 @@ def _prints_settings(words: Sequence[str]) -> bool:
             return False
 
 
-# These write to the history, but no settings, hooks or list of submodules.
+# These write to the history, but not to settings, hooks or the list of submodules.
 _NO_SETTINGS = frozenset((
     *READ_ONLY_COMMANDS, "add", "am", "apply", "archive", "bundle", "checkout-index", "cherry-pick", "clean",
     "commit", "commit-tree", "fsck", "gc", "merge", "merge-tree", "push", "read-tree", "rebase", "repack",
@@ -230,22 +240,27 @@ _NO_SETTINGS = frozenset((
 
 
 def writes_no_settings(words: Sequence[str]) -> bool:
-    """Whether the command is known to write no settings, hooks or list of submodules."""
+    """Whether a git command certainly writes no settings, hooks or list of submodules."""
     index = 1
     while index < len(words) and words[index] in _GLOBAL_OPTIONS:
         index += 1
-    name, *rest = words[index:] or ("",)
-    if name == "push" and any(
-        "--set-upstream".startswith(word)
-        if word[:3] == "--s"
-        else _has_short_option(word, {"u"})
-        for word in rest
-    ):
+    name, *arguments = words[index:] or ("",)
+    if name == "push" and any(map(_sets_upstream, arguments)):
         return False
     return name in _NO_SETTINGS
 
 
+def _sets_upstream(word: str) -> bool:
+    """Whether an option makes `git push` set the upstream branch, which is written to the
+    settings.
+    """
+    if word.startswith("--s"):
+        return "--set-upstream".startswith(word)
+    return _has_short_option(word, {"u"})
+
+
 def _is_steering_option(word: str) -> bool:
+    """Return whether the word is, or abbreviates, an option that makes git run programs."""
     start = word.partition("=")[0]
     return (
         len(start) > 4

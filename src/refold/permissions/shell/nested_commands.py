@@ -1,8 +1,8 @@
-"""The commands that a script may run in the end, including commands inside commands.
+"""Finds all commands that a script may run, including commands inside commands.
 
-`sudo`, `xargs`, `sh -c`, `find -exec`, git aliases and the like run what their arguments
-say; here those arguments become commands, too. For rules that forbid: it returns too many
-rather than one too few. Which of them are forbidden is judged elsewhere.
+`sudo`, `xargs`, `sh -c`, `find -exec`, git aliases and similar programs run their arguments; these
+arguments are returned as commands, too. Deny and ask rules use the result, so it may have too many
+commands, but never too few. Other modules decide which of them are forbidden.
 """
 
 import re
@@ -16,10 +16,10 @@ from refold.permissions.shell.script import Redirect, Script, read_script
 from refold.permissions.shell.sed_and_awk import only_prints
 from refold.permissions.shell.words import UNKNOWN_GAP, Word
 
-_MOST_WORDS = 200  # of a command that runs others; longer ones count as hidden
+_MAX_COMMAND_WORDS = 200  # in a command that runs others; a longer one counts as hidden
 _MAX_DEPTH = 8  # of scripts inside scripts
 
-# Any word of these may be the start of the command that they run.
+# Any word of these programs may be the start of the command that they run.
 _PREFIX_PROGRAMS = frozenset({
     "sudo", "doas", "pkexec", "run0", "env", "nohup", "time", "nice", "ionice", "chrt",
     "timeout", "xargs", "parallel", "command", "exec", "builtin", "setsid", "stdbuf",
@@ -34,7 +34,7 @@ _PREFIX_PROGRAMS = frozenset({
     "cpulimit", "valgrind", "capsh", "sem", "coreutils", "expect", "rtx", "ts", "cgexec",
     "compgen", "hash", "enable", "mosh", "tmux", "screen", "npx", "uvx", "pnpx", "bunx",
 })  # fmt: skip
-# These run commands only with some first words.
+# These run commands only if their first words are listed.
 _RUNNER_PROGRAMS = {
     **dict.fromkeys(("docker", "podman", "nerdctl", "kubectl", "oc", "docker-compose"),
                     ("exec", "run")),
@@ -45,12 +45,13 @@ _RUNNER_PROGRAMS = {
     "nix": ("run", "shell", "develop"), "nix-shell": ("--run", "--command"),
     "perf": ("stat", "record", "trace", "top"), "rr": ("record",), "ip": ("exec",),
 }  # fmt: skip
+# The loader of libraries, such as ld-linux-x86-64.so.2, which runs its argument.
 _LOADER_PATTERN = re.compile(r"ld(?:-linux.*)?\.so(?:\.\d+)?")
 _COPYING_PROGRAMS = frozenset(("cp", "ln", "mv", "install", "hash"))
 _SYSTEM_PROGRAM = re.compile(r"/(?:usr/)?(?:local/)?s?bin/[^/]+")
 SHELL_PROGRAMS = frozenset({"sh", "bash", "dash", "zsh", "ksh", "mksh", "ash", "fish", "csh", "tcsh",
                     "rbash", "yash", "elvish", "nu", "pwsh"})  # fmt: skip
-# Texts passed to these are scripts.
+# Text passed to these is a script.
 _SCRIPT_READERS = SHELL_PROGRAMS | {
     "eval", "trap", "ssh", "su", "runuser", "script", "watch", "parallel", "at", "batch",
     "xargs", "source", ".", "busybox", "env", "sudo", "flock", "tmux", "screen", "mapfile",
@@ -58,11 +59,11 @@ _SCRIPT_READERS = SHELL_PROGRAMS | {
     "coproc", "time", "nohup", "timeout", "npx", "entr", "capsh", "sg", "newgrp", "hyperfine",
     "concurrently", "nodemon", "watchexec", "vagrant", "cargo", *_RUNNER_PROGRAMS,
 }  # fmt: skip
-# These read a script from their input, or take one from arguments that are not known.
+# These read a script from their input, or receive one from arguments that are not known.
 _LISTENING_PROGRAMS = SHELL_PROGRAMS | {
     "eval", "source", ".", "xargs", "parallel", "at", "batch", "ssh", "newgrp", "crontab",
 }  # fmt: skip
-_TOLD_SURELY = SHELL_PROGRAMS | {"eval"}
+_CERTAIN_SCRIPT_READERS = SHELL_PROGRAMS | {"eval"}
 _OPTIONS_BEFORE_SCRIPTS = {
     "find": ("-exec", "-execdir", "-ok", "-okdir"),
     "fd": ("-x", "-X", "--exec", "--exec-batch"),
@@ -79,7 +80,7 @@ _OPTIONS_BEFORE_SCRIPTS = {
     "split": ("--filter",), "zip": ("-TT", "--unzip-command"), "env": ("-S", "--split-string"),
     "gdb": ("-ex", "--eval-command"), "ssh": ("-o",), "scp": ("-o", "-S"), "sftp": ("-o", "-S"),
 }  # fmt: skip
-# In their programs, a quoted text may be a command.
+# In programs for these, a quoted text may be a command.
 _INTERPRETER_PATTERN = re.compile(
     r"(python|pypy|perl|ruby|node|php|lua|awk|gawk|mawk|nawk|deno|bun|tclsh|vim?|nvim|ex|ed|emacs|"
     r"make|gmake|sqlite3|expect|osascript|psql|mysql|sed|dc|gdb|less|tsx|ts-node|Rscript|julia)[\d.]*"
@@ -87,34 +88,44 @@ _INTERPRETER_PATTERN = re.compile(
 _QUOTED_PATTERN = re.compile(
     r"""(["'`])((?:(?!\1).)+)\1|(?:%[qQwx]|\bq[qwx])\s*[({\[<]()([^)}\]>]+)""", re.DOTALL
 )
-# How such programs run a command without quotes.
+# How programs of these languages run a command that is not in quotes.
 _CODE_PATTERN = re.compile(
     r"(?:^|[\s;:/}+]|\d)(?:!|\\!|\.?shell\s|\.?system\s|spawn\s|exec\s|e\s)\s*(.+)|:;(.+)"
 )
+# `s/…/COMMAND/e` of sed
 _SED_EXECUTES = re.compile(r"s(.)(?:(?!\1).)*\1(.*)\1[a-z]*e")
-_ONLY_WORDS = re.compile(
+# Options of git whose value is never a command.
+_TEXT_OPTION = re.compile(
     r"--(?:grep|author|committer|message|format|pretty|date|since|until)="
 )
+# The value in `NAME=VALUE`, without the `!` of a git alias or the `exec=` of tar.
 _SETTING_VALUE = re.compile(r"^[^\s=]*=(?:exec=|!)?(.+)$", re.DOTALL)
-_BEGINS_OPEN = re.compile(r"\s*[^\s*?\[]*[*?\[][^\n;|&<>()$`]*$")  # with a pattern
+# a text that begins with a word that has a glob
+_GLOB_FIRST = re.compile(r"\s*[^\s*?\[]*[*?\[][^\n;|&<>()$`]*$")
 _CRON_LINE = re.compile(r"(?:@\w+|(?:[\d*,/-]+\s+){4}[\w*,/-]+)\s+")  # a line for cron
+# An option before its value in the same word.
 _OPTION_PATTERN = re.compile(r"--?[\w-]*=|-\w?")
+# `-c` of a shell, possibly with other letters
 _COMMAND_OPTION = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
 _ASSIGNMENT_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\+?=")
 _VERSION_QUESTIONS = ((Word("-v"),), (Word("-V"),))
-_GIT_TAKES = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path",
+_GIT_VALUE_OPTIONS = frozenset({"-C", "-c", "--git-dir", "--work-tree", "--namespace", "--exec-path",
                         "--config-env", "--super-prefix"})  # fmt: skip
 
 
 class NestedCommands(Struct, frozen=True):
-    """With `hidden`, a shell among the commands reads a script that is not known yet."""
+    """The commands that a script may run, and its redirections.
+
+    `hidden`: it may also run commands that cannot be found. `script.Script` explains `broken`
+    and `bomb`.
+    """
 
     commands: tuple[tuple[Word, ...], ...] = ()
     redirects: tuple[Redirect, ...] = ()
     hidden: bool = False
     broken: bool = False
     bomb: bool = False
-    quoted: tuple[str, ...] = ()  # in programs of other languages
+    quoted: tuple[str, ...] = ()  # texts in programs of other languages
 
 
 @lru_cache(maxsize=64)
@@ -123,39 +134,74 @@ def find_nested_commands(text: str) -> NestedCommands:
 
 
 def name_of(command: tuple[Word, ...]) -> str:
-    """The name of the program, without its directory."""
+    """Return the name of the program that a command runs, without its directory."""
     return command[0].value.rsplit("/", 1)[-1]
 
 
 def _collect(text: str, depth: int) -> NestedCommands:
+    """Collect the commands of a script and of the scripts in it.
+
+    `depth` counts the scripts around this one. Below a fixed depth, all commands count as
+    hidden.
+    """
     script = read_script(text)
     if depth >= _MAX_DEPTH:
         return NestedCommands(hidden=True)
     commands = [c for simple in script.commands for c in _with_inner_commands(simple.words)]
-    scripts = {t for c in commands for t in _scripts_of(c)}
-    listens = [c for c in commands if name_of(c) in _LISTENING_PROGRAMS]
-    if listens:
-        scripts.update(_texts_for_listeners(script, commands))
-    scripts.update(script.settings)
     programs = _programs(commands, script)
-    scripts.update(t for p in programs for t in _texts_in_program(p) if p in script.texts)
-    hidden = any(map(_listens_blindly, listens)) or any(map(_has_too_many_words, commands))
-    surely = {t for c in commands if name_of(c) in _TOLD_SURELY for t in _scripts_of(c)}
-    hidden = hidden or any(read_script(script_text).broken for script_text in surely)
+    scripts = _inner_scripts(script, commands, programs)
     inner = [_collect(s, depth + 1) for s in sorted(scripts) if s != text]
+    hidden = (
+        _hides_commands(commands)
+        or any(UNKNOWN_GAP in s for s in scripts)
+        or any(i.hidden for i in inner)
+    )
+    quoted = tuple(dict.fromkeys(q for p in programs for q in quoted_strings(p)))
     return NestedCommands(
         tuple(commands) + tuple(c for i in inner for c in i.commands),
         script.redirects + tuple(r for i in inner for r in i.redirects),
-        hidden or any(i.hidden for i in inner) or any(UNKNOWN_GAP in s for s in scripts),
+        hidden,
         script.broken,
         script.bomb or any(i.bomb for i in inner),
-        tuple(dict.fromkeys(q for p in programs for q in quoted_strings(p)))
-        + tuple(q for i in inner for q in i.quoted),
+        quoted + tuple(q for i in inner for q in i.quoted),
     )
 
 
+def _inner_scripts(
+    script: Script, commands: list[tuple[Word, ...]], programs: list[str]
+) -> set[str]:
+    """Return all texts in a script that may be run as scripts."""
+    scripts = {t for c in commands for t in _scripts_of(c)}
+    scripts.update(script.settings)
+    if any(name_of(c) in _LISTENING_PROGRAMS for c in commands):
+        scripts.update(_texts_for_listeners(script, commands))
+    for program in programs:
+        if program in script.texts:
+            scripts.update(_texts_in_program(program))
+    return scripts
+
+
+def _hides_commands(commands: list[tuple[Word, ...]]) -> bool:
+    """Whether one of these commands may run another one that this module cannot find."""
+    for command in commands:
+        name = name_of(command)
+        if name in _LISTENING_PROGRAMS and _listens_blindly(command):
+            return True
+        if _has_too_many_words(command):
+            return True
+        if name in _CERTAIN_SCRIPT_READERS and any(
+            read_script(text).broken for text in _scripts_of(command)
+        ):
+            return True
+    return False
+
+
 def _programs(commands: list[tuple[Word, ...]], script: Script) -> list[str]:
-    """Texts that may be a program in another language, or a part of one."""
+    """Return the texts that may be a program for an interpreter such as Python, or a part of
+    one.
+
+    Return [] if no command is an interpreter.
+    """
     programs = [
         w.text for c in commands if _INTERPRETER_PATTERN.fullmatch(name_of(c)) for w in c
     ]
@@ -163,7 +209,7 @@ def _programs(commands: list[tuple[Word, ...]], script: Script) -> list[str]:
 
 
 def _with_inner_commands(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
-    """A command, and each command that it runs."""
+    """Yield a command, and each command that it may run."""
     while words and _ASSIGNMENT_PATTERN.match(words[0].value):
         words = words[1:]
     if not words:
@@ -181,12 +227,16 @@ def _with_inner_commands(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
 
 
 def _inner_commands(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
+    """Yield each command that the arguments of a program such as `env` or `sh` may run.
+
+    Options of the program may have values, so the command may begin at any later word.
+    """
     name = name_of(words)
     if name in _PREFIX_PROGRAMS and not (
         name == "command" and words[1:2] in _VERSION_QUESTIONS
     ):
-        for index in range(1, min(len(words), _MOST_WORDS)):
-            words_after = words[index : index + _MOST_WORDS]
+        for index in range(1, min(len(words), _MAX_COMMAND_WORDS)):
+            words_after = words[index : index + _MAX_COMMAND_WORDS]
             if not words_after[0].value.startswith("-"):
                 placed = (
                     Word(UNKNOWN_GAP)
@@ -205,23 +255,29 @@ def _inner_commands(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
 
 
 def _after_runner(words: tuple[Word, ...]) -> Iterator[tuple[Word, ...]]:
+    """Yield each command that a program such as `uv run` or the loader `ld.so` may run.
+
+    The command may begin at any word after `run`, or after the name of a loader.
+    """
     starts, values = _RUNNER_PROGRAMS.get(name_of(words), ()), [w.value for w in words]
     indexes = [values.index(start) for start in starts if start in values]
+    # A loader such as ld.so has no word like `run`: its first argument may be the command.
     first = min(indexes, default=len(words) if starts else 0)
-    for index in range(first + 1, min(len(words), _MOST_WORDS)):
+    for index in range(first + 1, min(len(words), _MAX_COMMAND_WORDS)):
         if not values[index].startswith("-"):
-            yield words[index : index + _MOST_WORDS]
+            yield words[index : index + _MAX_COMMAND_WORDS]
 
 
 def _without_options(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Return a command without the options before its first other word, for git with values."""
     index, git = 1, name_of(words) == "git"
     while index < len(words) and words[index].value.startswith("-"):
-        index += 2 if git and words[index].value in _GIT_TAKES else 1
+        index += 2 if git and words[index].value in _GIT_VALUE_OPTIONS else 1
     return (words[0], *words[index:])
 
 
 def _scripts_of(command: tuple[Word, ...]) -> Iterator[str]:
-    """The arguments that this command runs as a script."""
+    """Yield the arguments that this command runs as scripts."""
     name, values = name_of(command), [w.text for w in command[1:]]
     if name in _SCRIPT_READERS:
         bare = [_OPTION_PATTERN.sub("", v) if v.startswith("-") else v for v in values]
@@ -236,7 +292,7 @@ def _scripts_of(command: tuple[Word, ...]) -> Iterator[str]:
     if name == "alias":
         yield from (match[1] for v in values if (match := _SETTING_VALUE.match(v)))
     if name in _OPTIONS_BEFORE_SCRIPTS:
-        texts = (v for v in values if not _ONLY_WORDS.match(v))
+        texts = (v for v in values if not _TEXT_OPTION.match(v))
         yield from (match[1] for v in texts if (match := _SETTING_VALUE.match(v)))
         after = _OPTIONS_BEFORE_SCRIPTS[name]
         yield from (
@@ -245,19 +301,19 @@ def _scripts_of(command: tuple[Word, ...]) -> Iterator[str]:
     if name == "coreutils":
         yield from (v.partition("=")[2] for v in values)
     if _INTERPRETER_PATTERN.fullmatch(name) and not (
-        name == "sed" and _harmless_sed(values)
+        name == "sed" and _only_prints_with_sed(values)
     ):
         yield from (text for v in values for text in _texts_in_program(v))
 
 
-def _harmless_sed(values: list[str]) -> bool:
+def _only_prints_with_sed(values: list[str]) -> bool:
     return all(
         only_prints(v) for v in values if not v.startswith("-") and re.search(r"\W", v)
     )
 
 
 def quoted_strings(text: str) -> Iterator[str]:
-    """The quoted strings of a program in any language."""
+    """Yield the quoted strings of a program in any language."""
     yield from (match[2] or match[4] for match in _QUOTED_PATTERN.finditer(text))
 
 
@@ -268,14 +324,17 @@ def _texts_in_program(text: str) -> Iterator[str]:
 
 
 def _texts_for_listeners(script: Script, commands: list[tuple[Word, ...]]) -> Iterator[str]:
-    """Texts that script readers may run. If only `xargs` reads, no shell expands `*`."""
+    """Return the texts in a script that its commands may read and run, as `sh` and `xargs` do.
+
+    If only `xargs` reads, texts that begin with a glob are left out: no shell expands them.
+    """
     readers = {name_of(c) for c in commands} & _SCRIPT_READERS
     texts = _loose_texts(script)
-    return filterfalse(_BEGINS_OPEN.match, texts) if readers == {"xargs"} else texts
+    return filterfalse(_GLOB_FIRST.match, texts) if readers == {"xargs"} else texts
 
 
 def _loose_texts(script: Script) -> Iterator[str]:
-    """The texts that a shell in this script may read: all its texts."""
+    """Yield all texts in a script that a shell in it may read as its input."""
     yield from script.texts
     for command in script.commands:
         values = [w.text for w in command.words]
@@ -288,13 +347,14 @@ def _loose_texts(script: Script) -> Iterator[str]:
 
 
 def _has_too_many_words(command: tuple[Word, ...]) -> bool:
-    return len(command) > _MOST_WORDS and name_of(command) in _PREFIX_PROGRAMS
+    return len(command) > _MAX_COMMAND_WORDS and name_of(command) in _PREFIX_PROGRAMS
 
 
 def _listens_blindly(command: tuple[Word, ...]) -> bool:
+    """Whether the command may run a script that is not among its words."""
     name, arguments = name_of(command), command[1:]
+    has_gap = any(UNKNOWN_GAP in w.value for w in arguments)
     if name in SHELL_PROGRAMS:
-        return not any(
-            w.is_known and not w.value.startswith("-") for w in arguments
-        ) or any(UNKNOWN_GAP in w.value for w in arguments)
-    return name != "xargs" and any(UNKNOWN_GAP in w.value for w in arguments)
+        has_script = any(w.is_known and not w.value.startswith("-") for w in arguments)
+        return has_gap or not has_script
+    return has_gap and name != "xargs"

@@ -1,9 +1,10 @@
-"""Options that make programs run, write or read something else, for `dangerous_options`.
+"""Tables of options that make a program write, read or run something else.
 
-Taken from the manuals of the programs.
+`command_patterns.is_dangerous` uses them. They are taken from the manuals of the programs.
 """
 
-# Whole words, and letters of short options.
+# Options and subcommands, as they are written. A short option also counts within a group, such as
+# the `o` in `-lo`.
 OPTIONS_OF_PROGRAM: dict[str, str] = {
     "find": "-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from",
     "fd": "--exec --exec-batch -x -X",
@@ -207,6 +208,7 @@ GIT_SUBCOMMANDS = frozenset((
     "http-backend", "interpret-trailers", "request-pull", "submodule--helper", "quiltimport",
     "checkout-index", "lfs", "annex", "remote-fd", "remote-http", "remote-https", "hash-object",
 ))  # fmt: skip
+# Letters of short options, by the subcommand of git.
 GIT_SHORT = {
     "grep": "-f --file --exclude-from O",
     "archive": "o",
@@ -239,7 +241,7 @@ WRAPPER_PROGRAMS = frozenset({
     "dbus-run-session", "faketime", "cgexec", "chpst", "softlimit", "expect", "coreutils", "proot",
     "logsave", "sem", "mosh", "capsh", "sg", "cpulimit", "socat",
 })  # fmt: skip
-# Built-ins that evaluate their words, or change the meaning of later ones.
+# Built-ins that evaluate their words, or change the meaning of later words.
 EVALUATING_PROGRAMS = frozenset({
     "eval", ".", "source", "trap", "let", "declare", "typeset", "local", "readonly", "export",
     "unset", "read", "mapfile", "readarray", "wait", "getopts", "set", "shopt", "enable",
@@ -248,7 +250,7 @@ EVALUATING_PROGRAMS = frozenset({
 })  # fmt: skip
 AWK_PROGRAMS = frozenset(("awk", "gawk", "mawk", "nawk", "original-awk"))
 WRITING_PROGRAMS = frozenset(("tee", "sponge", "dd", "install", "truncate", "patch"))
-# Words that make a program run or write something.
+# Patterns of words that make a program run or write something.
 CODE_OPTIONS = {
     "sqlite3": r"(?i)\s*\.(?!tables|schema|dump|help|headers|mode)|"
     r".*(?:load_extension|writefile|readfile|edit\s*\(|fts3_tokenizer|attach\b)",
@@ -259,14 +261,14 @@ CODE_OPTIONS = {
     **dict.fromkeys(("gcc", "cc", "clang", "javac", "rustc", "java"), r"@|-Wl,-.*plugin"),
     "yq": r".*\b(?:load|import|include)", "rsync": r"[^/]*::",
 }  # fmt: skip
-# Their options may begin with one dash or two, long ones, too.
+# Long options of these programs may begin with one dash or two.
 ONE_DASH = frozenset((
     "go", "java", "javac", "terraform", "openssl", "sqlite3", "gdb", "find", "latexmk",
     "pdflatex", "xelatex", "lualatex", "ffmpeg", "gcc", "cc", "clang", "ghc", "mvn", "tcpdump",
     "nmap",
 ))  # fmt: skip
-# These words are followed by a program with its own words.
-RUNNING_OPTIONS = frozenset((
+# Programs and subcommands that are followed by another program with its own words.
+RUNNING_SUBCOMMANDS = frozenset((
     ("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("hatch", "run"), ("pdm", "run"),
     ("rye", "run"), ("bundle", "exec"), ("npm", "exec"), ("pnpm", "exec"), ("yarn", "exec"),
     ("bun", "x"), ("conda", "run"), ("mise", "exec"), ("direnv", "exec"), ("uv", "tool"),
@@ -278,6 +280,6 @@ PROJECT_TOOLS = frozenset((
     "eslint", "jest", "vitest", "mocha", "ava", "prettier", "stylelint", "tsc", "ts-node", "tsx",
     "rollup", "webpack", "vite", "babel", "node",
 ))  # fmt: skip
-# Harmless options with the same beginning as a dangerous one.
+# Harmless options that begin like a dangerous one.
 WHOLE_OPTIONS = frozenset(("--cache", "--coverage", "--cov", "--exclude", "--partial", "--run", "--filter",
                    "--co", "--extra", "--out", "--file", "--link"))  # fmt: skip

@@ -1,13 +1,22 @@
-"""The programs that are read-only, and the options with which they stay so.
+"""Tables of programs that are read-only, with the options that keep them read-only.
 
-A form is written on one line: `-abc` options without a value, `-n:` one with a value, `-u?`
-one with a value only in the same word, `--long`, `--long=` with a value, `--long=?` with
-one after `=` or none, `--arg==` with two more words; `#` allows `-5`. `@none`: the other
-words name no files, `@rest`: all but the first do, `@<1`: there is one at most. Some
-programs parse their words differently: `@digits`: a value in the same word is a number,
-`@apart`: options with a value stand alone, `@front`: no option comes after a file. Options
-are spelled exactly. A form leaves out every option that writes, runs a program, reads file
-names from a file, follows links on its way, or never ends.
+The form of a program is written on one line:
+
+    -abc        options without a value
+    -n:         an option with a value
+    -u?         an option with a value only in the same word
+    --long      a long option; --long= has a value, --long=? may have one after the `=`
+    --arg==     a long option with two more words
+    #           numbers such as -5 are options
+    @none       words that are not options name no files
+    @rest       words that are not options name files, except the first
+    @<1         at most one word is not an option
+    @digits     a value in the same word as its option must be a number
+    @apart      an option with a value is never in one word with other options
+    @front      no option comes after a file
+
+Options are spelled exactly. A form omits every option that writes, runs a program, reads file
+names from a file, follows links while it searches, or never ends.
 """
 
 import re
@@ -21,7 +30,14 @@ _NUMBER_OPTION = re.compile(r"-\d+")
 
 
 class ProgramForm(Struct, frozen=True):
-    """What a program takes. `long` has the number of further words: -1 for `=` or none."""
+    """The options and words that a program may have.
+
+    `flags` are letters without a value, `takes` letters with one, and `attached` letters whose
+    value is in the same word. `long` has the number of words that follow a long option, or -1
+    if its value, if any, comes after `=`. `numbers`: options such as `-5` are accepted. Words
+    that are not options are files if `names_files`, except the first if `first_is_none`; there
+    are at most `at_most` of them. `styles` are marks such as `@front`.
+    """
 
     flags: frozenset[str] = frozenset()
     takes: frozenset[str] = frozenset()
@@ -31,11 +47,14 @@ class ProgramForm(Struct, frozen=True):
     names_files: bool = True
     first_is_none: bool = False
     at_most: int | None = None
-    ways: frozenset[str] = frozenset()
+    styles: frozenset[str] = frozenset()
 
 
 class ParsedOptions(Struct, frozen=True):
-    """The words of a command, sorted. `options` are without their values."""
+    """The arguments of a program: its options without their values, the values, and the others.
+
+    `problem` is "" if the form allows all of them.
+    """
 
     options: frozenset[str]
     values: tuple[str, ...]
@@ -45,6 +64,7 @@ class ParsedOptions(Struct, frozen=True):
 
 @cache
 def form(text: str) -> ProgramForm:
+    """Parse the form of a program, such as `-abc -n: --long=`."""
     flags, takes, attached, long = set[str](), set[str](), set[str](), dict[str, int]()
     at_most: int | None = None
     tokens = text.split()
@@ -66,13 +86,17 @@ def form(text: str) -> ProgramForm:
         names_files="@none" not in tokens,
         first_is_none="@rest" in tokens,
         at_most=at_most,
-        ways=frozenset(tokens) & _OPTION_STYLES,
+        styles=frozenset(tokens) & _OPTION_STYLES,
     )
 
 
 def parse_options(words: Sequence[str], program_form: ProgramForm) -> ParsedOptions:
-    """`words` from the first after the program's name."""
+    """Sort `words`, the arguments of a program, into options, values and others."""
     options, values, others = set[str](), list[str](), list[int]()
+
+    def result(problem: str = "") -> ParsedOptions:
+        return ParsedOptions(frozenset(options), tuple(values), tuple(others), problem)
+
     index = 0
     while index < len(words):
         word = words[index]
@@ -83,28 +107,32 @@ def parse_options(words: Sequence[str], program_form: ProgramForm) -> ParsedOpti
         if not word.startswith("-") or word == "-":
             others.append(index - 1)
             continue
-        if others and "@front" in program_form.ways:
-            return ParsedOptions(frozenset(options), tuple(values), tuple(others), word)
+        if others and "@front" in program_form.styles:
+            return result(word)
         parsed = (
             _split_long(word, program_form)
             if word.startswith("--")
             else _split_short(word, program_form)
         )
         if parsed is None:
-            return ParsedOptions(frozenset(options), tuple(values), tuple(others), word)
+            return result(word)
         names, value, used = parsed
         if index + used > len(words):
-            return ParsedOptions(frozenset(options), tuple(values), tuple(others), word)
+            return result(word)
         options.update(names)
         values.extend(value)
         values.extend(words[index : index + used])
         index += used
-    return ParsedOptions(frozenset(options), tuple(values), tuple(others))
+    return result()
 
 
 def _split_long(
     word: str, program_form: ProgramForm
 ) -> tuple[Iterable[str], list[str], int] | None:
+    """Return the name of a long option, its value in the same word, and how many values follow.
+
+    The value is a list of at most one item. Return None if the form does not allow the option.
+    """
     name, has_value, value = word.partition("=")
     argument_kind = program_form.long.get(name)
     if argument_kind is None or (has_value and argument_kind not in (1, -1)):
@@ -115,6 +143,10 @@ def _split_long(
 def _split_short(
     word: str, program_form: ProgramForm
 ) -> tuple[Iterable[str], list[str], int] | None:
+    """Return the options in a word such as `-la`, a value in it, and how many values follow it.
+
+    The value is a list of at most one item. Return None if the form does not allow the word.
+    """
     if program_form.numbers and _NUMBER_OPTION.fullmatch(word):
         return (), [], 0
     names = list[str]()
@@ -133,10 +165,13 @@ def _split_short(
 
 
 def _may_be_misread(names: Sequence[str], tail: str, program_form: ProgramForm) -> bool:
-    """Whether the program would parse another word as the value."""
+    """Whether a style of the form means that the program may parse this word differently.
+
+    `names` are the options in the word, and `tail` is the value that follows them in it.
+    """
     number = not tail or tail.isdecimal()
-    return ("@digits" in program_form.ways and not number) or (
-        "@apart" in program_form.ways and len(names) > 1
+    return ("@digits" in program_form.styles and not number) or (
+        "@apart" in program_form.styles and len(names) > 1
     )
 
 
@@ -259,7 +294,7 @@ _GREP_OPTIONS = (
     "--dereference-recursive @rest"
 )
 
-# The first word is a pattern, unless an option has the pattern.
+# The first word is a pattern, unless an option contains the pattern.
 SEARCH_PROGRAMS: dict[str, str] = {
     "grep": _GREP_OPTIONS,
     "egrep": _GREP_OPTIONS,
@@ -324,13 +359,13 @@ PS_OPTIONS = (
 )
 TAR_LISTS = re.compile(r"-?(?=[a-zJ]*t)[tvzjJ]+f")
 
-# None of their options writes or runs anything, whatever a glob matches.
+# No option of these writes or runs anything, whatever a glob matches.
 HARMLESS_INNER_PROGRAMS = frozenset({
     "echo", "ls", "cat", "head", "wc", "stat", "cut", "nl", "tac", "rev", "du", "grep", "egrep", "fgrep",
     "md5sum", "sha1sum", "sha256sum", "sha512sum", "basename", "dirname", "realpath", "readlink",
 })  # fmt: skip
-# They may print their version. Not programs with which a project can first run its own
-# code (rustup, yarn, pnpm, go).
+# These may print their version. Programs with which a project can first run its own code
+# (rustup, yarn, pnpm, go) are left out.
 VERSION_QUESTIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("python", "python3", "pypy3"), ("--version", "-V")),
     **dict.fromkeys(("node", "ruby", "perl", "php", "make", "gcc", "g++", "cc", "clang"),
@@ -345,7 +380,7 @@ VERSION_QUESTIONS: dict[str, tuple[str, ...]] = {
 
 AWK_OPTIONS = "-F: -v: @rest"
 
-# Options of find that only search and print.
+# Options of find that only search and print: without a value, with one, and with a file.
 FIND_ALONE = frozenset(["-print", "-print0", "-ls", "-prune", "-depth", "-mount", "-xdev", "-empty", "-executable", "-readable", "-writable", "-true", "-false", "-not", "-a", "-and", "-o", "-or", "-daystart", "-noleaf", "-nouser", "-nogroup", "-quit", ",", "(", ")", "!"])  # fmt: skip
 FIND_WITH = frozenset(["-name", "-iname", "-path", "-wholename", "-ipath", "-iwholename", "-regex", "-iregex", "-lname", "-ilname", "-type", "-xtype", "-size", "-mtime", "-atime", "-ctime", "-mmin", "-amin", "-cmin", "-maxdepth", "-mindepth", "-perm", "-user", "-group", "-uid", "-gid", "-links", "-inum", "-regextype", "-printf", "-fstype", "-newermt", "-used"])  # fmt: skip
 FIND_WITH_FILE = frozenset(("-newer", "-anewer", "-cnewer", "-samefile"))

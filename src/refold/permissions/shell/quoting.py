@@ -1,8 +1,9 @@
 """Parses one word of a plain script: quotes, escapes, and variables with known values.
 
-A word may contain marks for values that depend on the session: HOME and HERE (`words`),
-one for each loop that it is in, and a GAP for values that are only printed. If the word is
-not plain, the reason is raised. `read_only` replaces the marks, `plain_script` combines words to commands.
+A word may contain marks (`words`) for values that are not known yet: the home directory, the
+directory of the command, the variable of a loop, and values that are only printed. If the word
+is not plain, `NotPlain` is raised with the reason. `read_only` replaces the marks;
+`plain_script` combines words into commands.
 """
 
 import re
@@ -15,25 +16,26 @@ from refold.permissions.shell.words import DIRECTORY_MARK, HOME_MARK, UNKNOWN_GA
 _BARE_WORD = re.compile(r"[A-Za-z0-9_./:,@%+=^#~*?\[\]-]+")
 _SINGLE_QUOTED = re.compile(r"'([^']*)'")
 _IN_DOUBLE = re.compile(r'[^"\\$`]+|\\[^\n]')
-# A `$` before these is literal.
+# Before these, a `$` is literal.
 _LITERAL_DOLLAR = re.compile(r'\$(?=[ \t\n"|)\\.,;:/%^+])')
 _ESCAPED_IN_DOUBLE = re.compile(r'\\([$`"\\])')
 # Whole words: arguments of find, test and xargs.
 _LITERAL_CHARACTER = re.compile(r"\\[()!;](?=[ \t\n;]|$)|!(?=[ \t])")
-_LITERAL_BRACES = re.compile(r"(?<=@)\{[A-Za-z0-9-]+\}|\{\}")  # as in `HEAD@{1}` and `-I{}`
+# for example in `HEAD@{1}` and `-I{}`
+_LITERAL_BRACES = re.compile(r"(?<=@)\{[A-Za-z0-9-]+\}|\{\}")
 _VARIABLE_PATTERN = re.compile(r"\$(?:\{([A-Za-z_]\w*)\}|([A-Za-z_]\w*)|(\?))", re.ASCII)
-# A tilde is certain to be literal, and a `#` not a comment, only after a letter.
+# Only after a letter is a tilde certainly literal, and a `#` certainly not a comment.
 _UNSURE_PATTERN = re.compile(r"(?<![A-Za-z0-9_^])~|[=:][^/]*~|^#")
 _GLOB_PATTERN = re.compile(r"[*?\[]")
-# `$(cat <<'EOF' …)`, as models write the message of a commit. Without quotes around the end
-# nothing in the text may be replaced.
+# `$(cat <<'EOF' …)`, as models write the message of a commit. If the end marker is not
+# quoted, the text must contain nothing that the shell would replace.
 _INSERTED_TEXT = re.compile(
     r"""\$\(cat[ ]<<[ ]?(?:'(?P<literal>[A-Za-z]\w*)'|(?P<open>[A-Za-z]\w*))\n"""
     r"""(?P<text>.*?)\n(?P<end>[A-Za-z]\w*)\n[ ]*\)""",
     re.ASCII | re.DOTALL,
 )
 _REPLACED_IN_TEXT = re.compile(r"[$`\\]")
-# Their values are not secret, and only printed.
+# Variables whose values are not secret, and which are only printed.
 _PRINTED_VARIABLES = frozenset(
     [
         "USER",
@@ -69,17 +71,17 @@ _PRINTED_VARIABLES = frozenset(
         "UID",
     ]
 )
-_MAX_SHOWN_CHARS = 60  # of a part in a message
+_MAX_SHOWN_CHARS = 60  # the length of a part in a message
 _WORD_END = re.compile(r"[ \t\n;|&]|$")
 _ENDS_IN_GROUP = re.compile(r"[ \t\n;|&)]|$")
 
 
 class ShellWord(Struct, frozen=True):
-    """A word that the shell passes on unchanged, except for globs if `glob`.
+    """A word that the shell passes on unchanged, or expands to the names of files if `glob`.
 
-    With `loose` it begins with a glob: a file's name could look like an option. `split` are
-    marks outside of quotes: the shell splits their values into words. `inserted` is the part of
-    the value that `cat` prints from a literal here-document.
+    `loose`: it begins with a glob, so the name of a file could look like an option. `split` are
+    the marks outside of quotes, whose values the shell splits into words. `inserted` is the
+    part of the value that `cat` prints from a literal here-document.
     """
 
     value: str
@@ -90,7 +92,7 @@ class ShellWord(Struct, frozen=True):
 
     @property
     def before_insertion(self) -> str:
-        """The value as a grammar sees it that does not know what `cat` prints."""
+        """The value with a gap for the text that `cat` prints, as the grammar parses it."""
         return (
             self.value.replace(self.inserted, UNKNOWN_GAP, 1)
             if self.inserted
@@ -99,14 +101,14 @@ class ShellWord(Struct, frozen=True):
 
 
 class NotPlain(Exception):
-    """A script is not plain: the part of it, and the reason."""
+    """Raised for a script that is not plain, with the part of it and the reason."""
 
     def __init__(self, part: str, reason: str) -> None:
         super().__init__(f"{short_text(part)} {reason}")
 
 
 def short_text(part: str) -> str:
-    """A part of a command for a message: short, on one line."""
+    """Return a part of a command for a message, in backticks and shortened to one line."""
     line = " ".join(part.split())
     line = "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in line)
     return f"`{line if len(line) <= _MAX_SHOWN_CHARS else line[:_MAX_SHOWN_CHARS] + '…'}`"
@@ -115,12 +117,15 @@ def short_text(part: str) -> str:
 def read_word(
     text: str, index: int, loops: Mapping[str, str], *, grouped: bool = False
 ) -> tuple[ShellWord, int]:
-    """The word that begins at `index`, and its end. `loops` has the mark of each variable.
+    """Parse the word that begins at `index`. Return the word and the index of its end.
 
-    If `grouped`, a closing parenthesis ends it, too.
+    `loops` maps the variable of each loop to its mark. If `grouped`, a closing parenthesis ends
+    the word, too.
     """
     if match := _LITERAL_CHARACTER.match(text, index):
         return ShellWord(match[0].removeprefix("\\")), match.end()
+    # `bare` is the word with "q" for each quoted part and variable: only what is left of the
+    # word can be a glob, a tilde or a comment.
     value, bare, start = "", "", index
     split, inserted = set[str](), ""
     while True:
@@ -157,7 +162,11 @@ def read_word(
 def _read_double_quoted(
     text: str, index: int, loops: Mapping[str, str]
 ) -> tuple[str, int, str]:
-    """The text between double quotes, where they end, and what a here-document inserts."""
+    """Parse text between double quotes. Return its value, the index of its end, and inserted
+    text.
+
+    The inserted text is what a here-document in it adds to the value, or "".
+    """
     start, value, inserted = index, "", ""
     index += 1
     while text[index : index + 1] != '"':
@@ -179,12 +188,15 @@ def _read_double_quoted(
 
 
 def _inserted_text(text: str, index: int) -> re.Match[str] | None:
-    """The here-document whose text `$(cat …)` inserts at `index`, if that is certain."""
+    """Match a `$(cat …)` at `index` that inserts the text of a here-document.
+
+    Return None if there is none, or if the text is not certain.
+    """
     match = _INSERTED_TEXT.match(text, index)
     if match is None:
         return None
     end, body = match["literal"] or match["open"], match["text"]
-    # The first line that is the end ends the text, wherever a quote or bracket stands.
+    # The first line equal to the end marker ends the text, even inside a quote or bracket.
     if match["end"] != end or end in body.split("\n") or not body.strip("\n"):
         return None
     is_literal = match["literal"] or not _REPLACED_IN_TEXT.search(body)
@@ -192,7 +204,10 @@ def _inserted_text(text: str, index: int) -> re.Match[str] | None:
 
 
 def _is_safe_in_old_bash(body: str) -> bool:
-    """Whether nothing in it runs in a bash before version 4, which looks for `)` in it."""
+    """Whether bash before version 4 runs nothing in the text of a here-document.
+
+    It searches for the closing `)` in the text.
+    """
     if not re.search(r"[$`\"\\]", body) or ")" not in body:
         return True
     depth = 0
@@ -204,6 +219,7 @@ def _is_safe_in_old_bash(body: str) -> bool:
 
 
 def _variable_mark(match: re.Match[str], loops: Mapping[str, str]) -> str:
+    """Return the mark for the value of a variable. Raises `NotPlain` for an unknown one."""
     name = match[1] or match[2] or match[3]
     if name in loops:
         return loops[name]
@@ -214,7 +230,7 @@ def _variable_mark(match: re.Match[str], loops: Mapping[str, str]) -> str:
     raise NotPlain(match[0], "is replaced by a text that is not known before it runs")
 
 
-# Beginnings of what is not parsed, the longer first.
+# Beginnings of syntax that is not parsed, longer ones first.
 _REASONS_NOT_READ = (
     ("$((", "is computed while it runs"),
     ("$(", "inserts the output of another command"),
@@ -244,17 +260,18 @@ _SUBSTITUTION = re.compile(r"`[^`]*`?|\$\(\([^)]*\)\)|[$<>]\([^)]*\)?")
 
 
 def _error_in_word(text: str, start: int, index: int) -> NotPlain:
-    """The error for what stands at `index`, in the word from `start` on."""
+    """Return the error for the character at `index`, in the word that starts at `start`."""
     why = next(
         (why for begins, why in _REASONS_NOT_READ if text.startswith(begins, index)), ""
     )
     if match := _SUBSTITUTION.match(text, index):
         return NotPlain(match[0], why)
-    piece = _PIECE_PATTERN.match(text, start if why[:9] == "may become" else index)
+    is_about_word = why.startswith("may become")
+    piece = _PIECE_PATTERN.match(text, start if is_about_word else index)
     piece_text = piece[0] if piece else text[index : index + 1] or text[start:]
     return NotPlain(piece_text, why or "is a character that refold does not parse here")
 
 
 def error_at(text: str, index: int) -> NotPlain:
-    """The error for a text at `index` that is not a word, operator or redirection."""
+    """Return the error for a text at `index` that is not a word, operator or redirection."""
     return _error_in_word(text, index, index)

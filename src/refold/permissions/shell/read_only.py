@@ -1,9 +1,9 @@
-"""Decides whether a command is read-only, and which files it reads.
+"""Decides whether a command line is read-only, and which files it reads.
 
-It is if every simple command in it is a program of the table in a known form, and every
-file that it names may be read freely. First the home, the directory and the words of loops
-are substituted for variables. A command that is not known to be read-only may still be
-harmless; then the user is asked.
+It is read-only if every simple command in it is a program of the table in a known form, and
+every file that it names may be read freely. First, each variable is replaced by its value: the
+home, the directory, or a word of a loop. A command that is not known to be read-only may still
+be harmless; then the user is asked.
 """
 
 import posixpath
@@ -21,12 +21,12 @@ from refold.permissions.shell.quoting import ShellWord, short_text
 from refold.permissions.shell.words import DIRECTORY_MARK, HOME_MARK
 from refold.values.path_names import is_steering
 
-_MOST_PLACES = 16
+_MAX_DIRECTORIES = 16
 _HARMLESS_FILES = ("/dev/null", "-")
 _HIDDEN_GLOB = re.compile(r"(?:^|/)\.[^/]*[*?\[]")
 _GLOB_PATTERN = re.compile(r"[*?\[]")
-_MAX_COMMANDS = 200  # that loops may make of one command
-# One word even when a shell parses it again, and not a glob.
+_MAX_COMMANDS = 200  # that the loops in one command may produce
+# A word that is still one word when a shell parses it again, and is not a glob.
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9_./:,@%+^-]+")
 
 
@@ -35,24 +35,27 @@ class SurveyedCommand(Struct, frozen=True):
 
     part: SimpleCommand
     problem: str = ""
-    goes: bool = False  # it only changes the directory
+    changes_directory: bool = False  # the command only changes the directory
     at_home: bool = True  # no `cd` came before
-    strays: bool = False  # its output may go to a file that command rules do not cover
+    # its output may go to a file that command rules do not cover
+    writes_elsewhere: bool = False
 
 
 def survey(
-    text: str, cwd: str, facts: Facts, free: Callable[[str], bool]
+    text: str, cwd: str, facts: Facts, may_read: Callable[[str], bool]
 ) -> tuple[SurveyedCommand, ...]:
-    """Each simple command of `text`; none at all if it is not plain.
+    """Return the simple commands of `text`, each with its problem; () if the script is not
+    plain.
 
-    `free` says whether a file, links resolved, may be read without asking.
+    `may_read` decides whether a file, with links resolved, may be read without asking.
     """
     parts = parse_plain(text)
     surveyed: list[SurveyedCommand] = []
-    # Where a command may run; `sure` if all before it in the `&&` list succeeded.
+    # The directories in which the next command may run: `every` if commands before it may have
+    # failed, `sure` if all in its `&&` list succeeded.
     every: tuple[str, ...] = (posixpath.normpath(cwd),)
     sure = every
-    lost = False  # the directory may be unknown
+    lost = False  # True if the directory may be unknown
     for index, part in enumerate(parts):
         directories = sure if part.after == "&&" and not part.apart else every
         piped = part.after == "|" or (
@@ -63,16 +66,20 @@ def survey(
             next_directories = _directories_after(part, directories, facts)
             problem = "" if next_directories else "cd may leave the workspace"
             surveyed.append(
-                SurveyedCommand(part, problem, goes=bool(next_directories), at_home=home)
+                SurveyedCommand(
+                    part, problem, changes_directory=bool(next_directories), at_home=home
+                )
             )
-            every = tuple(dict.fromkeys((*every, *next_directories)))[:_MOST_PLACES]
+            every = tuple(dict.fromkeys((*every, *next_directories)))[:_MAX_DIRECTORIES]
             sure = next_directories if part.after != "||" else every
             lost = lost or not next_directories
         else:
-            problem = _problem(part, directories, facts, free, piped=part.after == "|")
+            problem = _problem(part, directories, facts, may_read, piped=part.after == "|")
             problem = problem or ("it may run outside the workspace" if lost else "")
             strays = _may_write_elsewhere(part, directories, facts)
-            surveyed.append(SurveyedCommand(part, problem, at_home=home, strays=strays))
+            surveyed.append(
+                SurveyedCommand(part, problem, at_home=home, writes_elsewhere=strays)
+            )
             sure = directories
     return tuple(surveyed)
 
@@ -80,7 +87,11 @@ def survey(
 def _may_write_elsewhere(
     part: SimpleCommand, directories: Sequence[str], facts: Facts
 ) -> bool:
-    """Whether output may go outside the workspace, or to a file that instructs agents."""
+    """Whether a command may write output outside the workspace, or to a file that instructs
+    agents.
+
+    It runs in one of `directories`.
+    """
     reals = [
         real_path_of(output.file, place, facts)
         for output in part.outputs
@@ -92,23 +103,27 @@ def _may_write_elsewhere(
 def _directories_after(
     part: SimpleCommand, directories: Sequence[str], facts: Facts
 ) -> tuple[str, ...]:
-    """Where `cd` may lead: bash resolves `..` by name, the system by links. () if outside."""
+    """Return the directories that `cd` may lead to; () if one is unknown or outside.
+
+    `directories` are those in which it may run. A path with `..` can lead to two, because bash
+    resolves `..` by name, but the system by links.
+    """
     if part.loops or part.settings or part.outputs:
         return ()
     try:
-        words = next(run_in_directories(part, directories, facts)).words
+        words = next(commands_in_directories(part, directories, facts)).words
     except NotKnown:
         return ()
     match words:
         case (_, ShellWord(value=name, glob=False)) if name and not name.startswith("-"):
-            ways = [
+            paths = [
                 posixpath.normpath(posixpath.join(place, name)) for place in directories
             ]
-            ways += [facts.follow(posixpath.join(place, name)) for place in directories]
+            paths += [facts.follow(posixpath.join(place, name)) for place in directories]
             inside = not any(
-                facts.outside(posixpath.normpath(facts.follow(w))) for w in ways
+                facts.outside(posixpath.normpath(facts.follow(w))) for w in paths
             )
-            return tuple(dict.fromkeys(ways))[:_MOST_PLACES] if inside else ()
+            return tuple(dict.fromkeys(paths))[:_MAX_DIRECTORIES] if inside else ()
         case _:
             return ()
 
@@ -117,18 +132,24 @@ def _problem(
     part: SimpleCommand,
     directories: Sequence[str],
     facts: Facts,
-    free: Callable[[str], bool],
+    may_read: Callable[[str], bool],
     *,
     piped: bool,
 ) -> str:
-    """Why the command may do more than read, wherever and however often it runs, or ""."""
+    """Return why the command may do more than read, or "".
+
+    It is judged for each directory and each value of a loop variable. `piped`: its input is the
+    output of another command.
+    """
     if part.values[0] == "xargs" and not (piped or part.reads or part.fed):
         return "xargs is given nothing to read"
     try:
-        every = list(run_in_directories(part, directories, facts))
+        every = list(commands_in_directories(part, directories, facts))
     except NotKnown as error:
         return str(error)
-    problems = (_problem_of_form(command, directories, facts, free) for command in every)
+    problems = (
+        _problem_of_form(command, directories, facts, may_read) for command in every
+    )
     return next((problem for problem in problems if problem), "")
 
 
@@ -136,8 +157,9 @@ def _problem_of_form(
     part: SimpleCommand,
     directories: Sequence[str],
     facts: Facts,
-    free: Callable[[str], bool],
+    may_read: Callable[[str], bool],
 ) -> str:
+    """Return why a command without variables may do more than read, or ""."""
     name = part.values[0]
     files = files_of(part, facts)
     if files.problem:
@@ -156,11 +178,11 @@ def _problem_of_form(
         name in program_forms.HARMLESS_INNER_PROGRAMS or _after_dashes(part)
     ):
         return "a file's name could be read as an option"
-    named = [part.words[index] for index in files.at] or [ShellWord(".")]
+    named = [part.words[index] for index in files.indexes] or [ShellWord(".")]
     for word in (*named, *part.reads):
         for place in directories:
             real = real_path_of(word, place, facts)
-            if not real or not free(real):
+            if not real or not may_read(real):
                 why = (
                     "outside the workspace" if facts.outside(real) else "which is protected"
                 )
@@ -173,7 +195,10 @@ def _output_to_show(part: SimpleCommand) -> str:
 
 
 def real_path_of(word: ShellWord, place: str, facts: Facts) -> str:
-    """The real path of a file that a word names, up to a glob; "" if uncertain."""
+    """Return the real path of the file that a word names in `place`; "" if it is uncertain.
+
+    For a word with a glob, return the folder in which the glob is expanded.
+    """
     value = word.value
     if value in _HARMLESS_FILES:
         return place
@@ -186,6 +211,10 @@ def real_path_of(word: ShellWord, place: str, facts: Facts) -> str:
 
 
 def _after_dashes(part: SimpleCommand) -> bool:
+    """Whether words that begin with a glob come only after `--`, so none can be an option.
+
+    The result is False for programs for which `--` does not ensure that.
+    """
     values = part.values
     dashes = values.index("--") if "--" in values else len(values)
     return not any(w.loose for w in part.words[:dashes]) and (
@@ -194,17 +223,21 @@ def _after_dashes(part: SimpleCommand) -> bool:
 
 
 class NotKnown(Exception):
-    """A command is not known before it runs, with the reason."""
+    """Raised, with the reason, for a command that is not known before it runs."""
 
 
-def run_in_directories(
+def commands_in_directories(
     part: SimpleCommand, directories: Sequence[str], facts: Facts
 ) -> Iterator[SimpleCommand]:
-    """Forms that `part` may have when it runs in one of `directories`. Raises `NotKnown`."""
+    """Yield `part` with values for its variables, once for each combination of loop words.
+
+    Raises `NotKnown` if a value is not known, for example `$PWD` with several `directories`, or
+    if there are too many combinations.
+    """
     marked = "".join(word.value for word in (*part.words, *part.reads))
-    known = (
-        [(HOME_MARK, _known_directory(facts.home, "HOME"))] if HOME_MARK in marked else []
-    )
+    known = list[tuple[str, ShellWord]]()
+    if HOME_MARK in marked:
+        known.append((HOME_MARK, _known_directory(facts.home, "HOME")))
     if DIRECTORY_MARK in marked:
         if len(directories) > 1:
             raise NotKnown("it is not known what $PWD is after cd")
@@ -236,6 +269,10 @@ def _known_directory(path: str, name: str) -> ShellWord:
 def _substitute(
     word: ShellWord, replacements: Sequence[tuple[str, ShellWord]]
 ) -> ShellWord:
+    """Return a word with the marks replaced by other words.
+
+    Raises `NotKnown` if the result may be several words.
+    """
     value, glob, loose = word.value, word.glob, word.loose
     for mark, replacement in replacements:
         if mark not in word.value:

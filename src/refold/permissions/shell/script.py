@@ -1,7 +1,8 @@
 """Parses a script with the grammar of bash, and finds every simple command in it.
 
-For rules that forbid: it finds more than would run, never less. What is not known before
-the script runs is marked (see `words`). What a command means is judged elsewhere.
+Deny and ask rules use the result, so it may have more commands than would run, but never fewer.
+Text that is not known before the script runs is replaced by marks (see `words`). Other modules
+decide what a command means.
 """
 
 import re
@@ -20,9 +21,7 @@ from refold.permissions.shell.words import (
 )
 
 if TYPE_CHECKING:
-    from tree_sitter import Node
-if TYPE_CHECKING:
-    from tree_sitter import Parser, Tree
+    from tree_sitter import Node, Parser, Tree
 
 
 _ARGUMENT_KINDS = frozenset({
@@ -31,39 +30,43 @@ _ARGUMENT_KINDS = frozenset({
     "process_substitution", "arithmetic_expansion", "brace_expression", "command_name",
     "special_variable_name", "variable_name", "regex", "extglob_pattern", "test_operator",
 })  # fmt: skip
-_GOES_ON = re.compile(r"(?<!\\)((?:\\\\)*)\\\n")
-# `PAGER`, `GIT_SSH_COMMAND` and the like.
+_LINE_CONTINUATION = re.compile(r"(?<!\\)((?:\\\\)*)\\\n")
+# Variables such as `PAGER` and `GIT_SSH_COMMAND`.
 _NAMES_PROGRAM = re.compile(
     r"(?:\w*_)?(?:PAGER|EDITOR|VISUAL|BROWSER|SHELL|COMMAND|ASKPASS|SSH|OPEN|CLOSE|ENV|RUNNER|"
     r"WRAPPER|LAUNCHER|DIFF|TRACE)|LESS\w+|PS[0-4]"
 )
 _CONTROL_CHARACTERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-# The system passes no longer argument to a shell.
+# The system accepts no longer argument for a shell.
 MAX_SCRIPT_BYTES = 131_071
 
 
-_QUICK_BYTES = 4_000  # parsed quickly whatever their content is
-_MAX_EFFORT = 3_000  # hundreds of steps: some longer texts would take minutes
+_QUICK_BYTES = 4_000  # shorter scripts are parsed quickly, whatever their content is
+_MAX_EFFORT = 3_000  # in hundreds of steps: some longer texts would take minutes
 
 
 class Simple(Struct, frozen=True):
-    """A simple command, its name first. Redirections and assignments are not in it."""
+    """The words of a simple command, from its program on. Redirections and assignments are left
+    out.
+    """
 
     words: tuple[Word, ...]
 
 
 class Redirect(Struct, frozen=True):
-    """Where a part of the script reads from or writes to."""
+    """A redirection: the file that a part of the script reads from or writes to."""
 
     writes: bool
     target: Word
-    before: int = 0  # how many commands begin before it
+    before: int = 0  # the number of commands that begin before it
 
 
 class Script(Struct, frozen=True):
-    """The commands of a script. With `broken`, the grammar could not parse all of it.
+    """The commands of a script, and what else decides what it runs.
 
-    `texts` are the literal texts in it, any of which may be meant for another shell.
+    `texts` are its literal texts, each of which may be a script for another shell. `broken`:
+    the grammar could not parse the whole script. `bomb`: it has a function that starts itself
+    again and again (a fork bomb).
     """
 
     commands: tuple[Simple, ...] = ()
@@ -71,17 +74,17 @@ class Script(Struct, frozen=True):
     texts: tuple[str, ...] = ()
     settings: tuple[str, ...] = ()  # values of variables that name a program to run
     broken: bool = False
-    bomb: bool = False  # a function that calls itself twice at once
+    bomb: bool = False  # a function that calls itself twice at the same time
 
 
 @lru_cache(maxsize=64)
 def read_script(text: str) -> Script:
-    """All that `text` may run, in bash or in a shell that reads it later."""
+    """Return all commands that `text` may run, in bash or in a shell that reads it later."""
     script = _read(text)
     if "\\\n" not in text:
         return script
     # Continued lines are joined, unless the grammar and bash both see a comment.
-    joined = _read(_GOES_ON.sub(r"\1", text))
+    joined = _read(_LINE_CONTINUATION.sub(r"\1", text))
     return Script(
         script.commands + joined.commands,
         script.redirects + joined.redirects,
@@ -93,6 +96,7 @@ def read_script(text: str) -> Script:
 
 
 def _read(text: str) -> Script:
+    """Return the commands in `text`, as the grammar parses them; `broken` if it cannot."""
     source = _CONTROL_CHARACTERS.sub(" ", text).encode(errors="replace")
     strange = bool(_CONTROL_CHARACTERS.search(text))
     if len(source) > MAX_SCRIPT_BYTES:
@@ -133,6 +137,7 @@ def _read(text: str) -> Script:
 
 
 def _walk(root: "Node") -> Iterator["Node"]:
+    """Yield a node and all named nodes below it, in the order of the script."""
     todo = [root]
     while todo:
         node = todo.pop()
@@ -141,6 +146,7 @@ def _walk(root: "Node") -> Iterator["Node"]:
 
 
 def _words_of(node: "Node", known: Known) -> Iterator[Word]:
+    """Yield the words of a command node, with its program first."""
     if node.type == "test_command":
         raw = (node.text or b"").decode(errors="replace")
         yield from (Word(w) for w in raw.split())
@@ -160,6 +166,7 @@ def _words_of(node: "Node", known: Known) -> Iterator[Word]:
 
 
 def _program_in_setting(node: "Node", known: Known) -> Iterator[str]:
+    """Yield the value of an assignment if its variable names a program to run."""
     name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
     if name is None or value is None:
         return
@@ -168,7 +175,7 @@ def _program_in_setting(node: "Node", known: Known) -> Iterator[str]:
 
 
 def _known_variables(nodes: list["Node"]) -> Known:
-    """Variables to which the script assigns one literal text and no other."""
+    """Return the value of each variable that has only one, literal value in the script."""
     assignments = dict[str, set[str]]()
     for node in nodes:
         if node.type == "variable_assignment":
@@ -194,6 +201,7 @@ def _known_variables(nodes: list["Node"]) -> Known:
 
 
 def _calls_itself_twice(node: "Node") -> bool:
+    """Return whether a function calls itself more than once, as a fork bomb does."""
     name = node.child_by_field_name("name")
     if name is None:
         return False
@@ -202,7 +210,7 @@ def _calls_itself_twice(node: "Node") -> bool:
 
 
 def parse(source: bytes) -> "Tree | None":
-    """The tree of a script; None if parsing takes too long."""
+    """Return the syntax tree of a script; None if parsing takes too long."""
     parser = _parser()
     if len(source) <= _QUICK_BYTES:
         return parser.parse(source)
@@ -211,7 +219,7 @@ def parse(source: bytes) -> "Tree | None":
     def piece(index: int, _point: object) -> bytes:
         return source[index : index + _QUICK_BYTES]
 
-    def too_long(_at: int, _error: bool) -> bool:
+    def too_long(_index: int, _error: bool) -> bool:
         nonlocal steps
         steps += 1
         return steps > _MAX_EFFORT
@@ -225,7 +233,7 @@ def parse(source: bytes) -> "Tree | None":
 
 @cache
 def _parser() -> "Parser":
-    # Imported late: it takes some 30 ms.
+    # Imported late, because it takes about 30 ms.
     import tree_sitter_bash
     from tree_sitter import Language, Parser
 

@@ -1,4 +1,4 @@
-"""Recognizes the read-only parts of small languages in arguments: sed, awk and test."""
+"""Recognizes sed scripts, awk programs and expressions of `test` that are read-only."""
 
 import re
 from collections.abc import Sequence
@@ -53,7 +53,7 @@ _NUMBER_PATTERN = re.compile(r"[+-]?\d{1,18}")
 
 
 def only_prints(script: str) -> bool:
-    """Whether a sed script only prints: it writes, reads and runs nothing else."""
+    """Whether a sed script only prints, and neither writes, reads nor runs anything else."""
     index = 0
     while index <= len(script):
         match = _COMMAND_PATTERN.match(script, index)
@@ -64,21 +64,23 @@ def only_prints(script: str) -> bool:
 
 
 def sed_scripts(words: Sequence[str]) -> set[int]:
-    """Indexes of the words after `sed` that are scripts; none if that is uncertain."""
+    """Return the indexes of the words after `sed` that are scripts; none if that is uncertain."""
     indexes, index, has_script = set[int](), 0, False
     while index < len(words) and words[index].startswith("-"):
         if words[index] in ("-e", "--expression"):
-            indexes.add(index := index + 1)
+            index += 1
+            indexes.add(index)
             has_script = True
         elif words[index].startswith("--expression="):
             has_script = True
         elif not _SED_OPTION.fullmatch(words[index]):
             return set()
         index += 1
+    # Without such an option the first argument is the script.
     return indexes if has_script else {*indexes, index}
 
 
-# Words that read or run other things than the named files. They count in strings and
+# Words that read or run something other than the named files. They count in strings and
 # patterns, too, which are not parsed.
 _AWK_REACHES = re.compile(
     r"system|getline|close|flush|ARG[VC]|ENVIRON|PROCINFO|FUNCTAB|SYMTAB|@|\binclude|\bload|\\\n"
@@ -94,7 +96,7 @@ def only_computes(script: str) -> bool:
 
 
 def files_of_test(words: Sequence[str]) -> Sequence[str] | None:
-    """The files that `test` would check; None if it might evaluate its words."""
+    """Return the files that `test` checks; None if it may evaluate one of its words."""
     if words[:1] == ["!"]:
         words = words[1:]
     match words:

@@ -1,7 +1,7 @@
-"""Compares how the strict parser and the grammar of bash read a script.
+"""Compares how the strict parser and the grammar of bash parse a script.
 
-Only where both find the same commands is it certain what the script runs. `plain_script` is the
-strict parser, `script` has the grammar; what the commands mean is judged elsewhere.
+It is certain what the script runs only if both find the same commands. `plain_script` is the
+strict parser, `script` has the grammar; other modules decide what the commands mean.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,10 @@ from refold.permissions.shell.script import Script, read_script
 def why_uncertain(
     text: str, nested: NestedCommands, surveyed: Sequence[SurveyedCommand]
 ) -> str:
-    """Why it is uncertain what the script runs, and which part; "" if it is certain."""
+    """Return why it is uncertain what the script runs, or "" if it is certain.
+
+    The text names the part of the script that is uncertain.
+    """
     if not text.strip():
         return "it is empty"
     if problem := split_script(text).problem:
@@ -35,7 +38,10 @@ def why_uncertain(
 
 
 def part_problem(command: SurveyedCommand, every: Sequence[SurveyedCommand]) -> str:
-    """The problem of a part, which is named if there are several."""
+    """Return the problem of one command of a script.
+
+    If the script has several commands, the text quotes this one.
+    """
     where = "" if len(every) == 1 else f", in {short_text(command.part.text)}"
     return f"{command.problem}{where}"
 
@@ -43,29 +49,31 @@ def part_problem(command: SurveyedCommand, every: Sequence[SurveyedCommand]) -> 
 def _mismatch(
     surveyed: Sequence[SurveyedCommand], script: Script
 ) -> SurveyedCommand | None:
-    """The first command that the strict parser and the grammar parse differently."""
+    """Return the first command that the two parsers parse differently, or None."""
     theirs = [[word.text for word in simple.words] for simple in script.commands]
     for command in surveyed:
         if not theirs or not _is_same_command(command.part, theirs.pop(0)):
             return command
+        # The grammar also finds the `cat` that inserts a text.
         for _ in filter(None, (word.inserted for word in command.part.words)):
             if not theirs or theirs.pop(0) != ["cat"]:
                 return command
     return surveyed[-1] if theirs else None
 
 
-def _is_same_command(part: SimpleCommand, other_words: Sequence[str]) -> bool:
-    mine = [*part.before, *(word.before_insertion for word in part.words)]
-    if mine[0] == other_words[0] == "[":
+def _is_same_command(part: SimpleCommand, theirs: Sequence[str]) -> bool:
+    """Whether `part`, which the strict parser found, has the words that the grammar found."""
+    ours = [*part.before, *(word.before_insertion for word in part.words)]
+    if ours[0] == theirs[0] == "[":
         return True
     if part.fed:  # the grammar loses a dash before a here-document
-        mine, other_words = (
-            [w for w in mine if w != "-"],
-            [w for w in other_words if w != "-"],
+        ours, theirs = (
+            [w for w in ours if w != "-"],
+            [w for w in theirs if w != "-"],
         )
     marks = [loop.mark for loop in part.loops]
     # Only the strict parser knows the words of a loop.
-    return len(mine) == len(other_words) and all(
+    return len(ours) == len(theirs) and all(
         expected == actual or any(mark in expected for mark in marks)
-        for expected, actual in zip(mine, other_words, strict=True)
+        for expected, actual in zip(ours, theirs, strict=True)
     )

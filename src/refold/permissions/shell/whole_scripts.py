@@ -1,8 +1,8 @@
 """Decides whether a rule that repeats a whole script may cover it.
 
-Such a rule is for scripts that no rule can cover part by part: loops, assignments and
-inserted output. It allows exactly this text, and only where the text shows what may run and
-what may be written. `command_patterns` has rules for single commands.
+Such a rule is for scripts that no rule can cover part by part: loops, assignments and inserted
+output. It allows exactly this text, and only if the text shows what may run and what may be
+written. `command_patterns` has rules for single commands.
 """
 
 import re
@@ -19,8 +19,9 @@ from refold.permissions.shell.words import MARK_PATTERN, Word
 from refold.values.path_names import below, is_steering
 
 MAX_SCRIPT_CHARS = 300  # users do not read more before they confirm
-# Variables that decide what runs. Their values may be printed, but nothing may set them.
-_DECISIVE_CHARACTERS = re.compile(
+# Variables that decide what runs. Their values may be printed, but the script must not set
+# them.
+_DECISIVE_VARIABLES = re.compile(
     r"(?<![A-Za-z0-9_])(?<!\$)(?<!\$\{(?=\w+\}))"
     r"(?:PATH|IFS|ENV|BASH_\w+|SHELLOPTS|BASHOPTS|CDPATH|PROMPT_COMMAND|PS[0-4]|LD_\w+|DYLD_\w+|"
     r"GCONV_PATH|GIT_\w+|SSH_\w+|PYTHON\w+|NODE_OPTIONS|NODE_PATH|"
@@ -35,7 +36,10 @@ _DISCARDING_TARGETS = ("/dev/null", "/dev/stdout", "/dev/stderr")
 def is_repeatable(
     text: str, nested: NestedCommands, files: Sequence[NamedFile], facts: Facts
 ) -> bool:
-    """Whether an allow rule may be offered for `text`, which runs `nested` and names `files`."""
+    """Whether an allow rule that repeats `text` may be offered.
+
+    `nested` are the commands that it may run, and `files` the files that it names.
+    """
     parts = parse_plain(text)
     if len(text) > MAX_SCRIPT_CHARS or not (text.isascii() and text.isprintable()):
         return False
@@ -44,7 +48,7 @@ def is_repeatable(
     if nested.broken or nested.hidden or nested.bomb or not nested.commands:
         return False
     names = {name_of(command) for command in nested.commands}
-    if names & _CHANGING_NAMES or _DECISIVE_CHARACTERS.search(text):
+    if names & _CHANGING_NAMES or _DECISIVE_VARIABLES.search(text):
         return False
     if "git" in names and names & {"cd", "pushd", "popd"}:
         # Another directory can be another repository, with settings of its own.
@@ -57,8 +61,9 @@ def is_repeatable(
 
 
 def has_unknown_arguments(nested: NestedCommands) -> bool:
-    """Whether the files of a command are known only when it runs; then it may read only the
-    workspace.
+    """Whether a word or a redirected file is known only when the script runs.
+
+    The script may then read only the workspace.
     """
     words = [word for command in nested.commands for word in command]
     files = [redirect.target for redirect in nested.redirects]
@@ -66,8 +71,9 @@ def has_unknown_arguments(nested: NestedCommands) -> bool:
 
 
 def _is_spelt_out(command: tuple[Word, ...]) -> bool:
-    """Whether the program of a command is known, and its arguments, too, unless they can
-    only name what it reads, compiles or tests.
+    """Whether the words of a command are known, as far as they decide what it does.
+
+    Arguments that can only name what it reads, compiles or tests may be unknown.
     """
     values = [word.text for word in command]
     unknown = next(
@@ -83,6 +89,10 @@ def _is_spelt_out(command: tuple[Word, ...]) -> bool:
 
 
 def _is_written_elsewhere(file: NamedFile, facts: Facts) -> bool:
+    """Return whether the script writes this file where a rule for it does not permit that.
+
+    That is outside the workspace and /tmp, a file that steers agents, or one not fully known.
+    """
     if not file.writes or file.real in _DISCARDING_TARGETS:
         return False
     if any(below(file.real, place) for place in ("/tmp", "/var/tmp")):

@@ -1,12 +1,13 @@
-"""Words of a script, as far as known before it runs, and how patterns match them.
+"""The words of a script, known in part before it runs, and how patterns match them.
 
 A part that only the running shell knows is a mark in the text, so that a rule can still be
-compared with the rest. `may_match` says whether such a text could match a pattern. Rules for
-files need that, too, so nothing here loads the grammar. `script` finds the commands.
+compared with the rest. `may_match` decides whether a pattern could match a text with marks.
+Rules for files use it as well, so this module does not load the grammar. `script` finds the
+commands.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 UNKNOWN_GAP = "\x00"  # some unknown text
 HOME_MARK = "\x05"
 DIRECTORY_MARK = "\x0e"  # the directory that a command runs in
-_BLANK_MARK = "\x06"  # where the shell splits a word
-STAR, QUERY, BRACKET = "\x01", "\x02", "\x03"  # unquoted globs
+_BLANK_MARK = "\x06"  # a position at which the shell splits a word
+STAR, QUERY, BRACKET = "\x01", "\x02", "\x03"  # globs outside of quotes
 _OPEN, _COMMA, _CLOSE = "\x04", "\x07", "\x08"
 MARK_PATTERN = re.compile("[\x00-\x08\x0e]")
 _GLOB_PATTERN = re.compile(f"{BRACKET}[^]/]*]?|[{STAR}{QUERY}]")
@@ -42,25 +43,27 @@ _ANSI_ESCAPE = re.compile(
 )
 _ESCAPE_LETTERS = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "E": "\x1b",
             "f": "\f", "v": "\v"}  # fmt: skip
-_MOST_WORDS = 500  # from one brace expansion
+_MAX_EXPANDED_WORDS = 500  # from one brace expansion
 
 _PWD_SUBSTITUTION = re.compile(r"\$\(\s*pwd\s*\)|`\s*pwd\s*`")
-_CHECKED_VARIABLE = re.compile(r"\w+(?=:?\?)|(?:HOME|PWD)(?=:?-)")  # ${NAME:?said if unset}
+# ${NAME:?message if unset}
+_CHECKED_VARIABLE = re.compile(r"\w+(?=:?\?)|(?:HOME|PWD)(?=:?-)")
 
-Known = Mapping[str, str]  # variables with the only text that the script assigns
+Known = Mapping[str, str]  # variables with the only text that the script assigns to them
 
 
-# Marks that the value of a variable must not have; its globs are parsed where it is used.
+# Marks that the value of a known variable does not have. Globs in the value are parsed where the
+# variable is used.
 OPEN_PATTERN = re.compile(f"[{UNKNOWN_GAP}{_BLANK_MARK}{_OPEN}{_COMMA}{_CLOSE}]")
 
 
 def with_gaps(value: str) -> str:
-    """`value` with a gap for each mark and glob."""
+    """Return `value` with a gap for each mark and glob. A gap stands for any text."""
     return MARK_PATTERN.sub(UNKNOWN_GAP, _GLOB_PATTERN.sub(UNKNOWN_GAP, value))
 
 
 class Word(Struct, frozen=True):
-    """A word. `value` may have marks. With `many` it may be any number of words."""
+    """A word of a command. `value` may have marks. `many`: it may become several or none."""
 
     value: str
     many: bool = False
@@ -71,7 +74,7 @@ class Word(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The word as written, with its globs; unknown text stays a mark."""
+        """The word as it is written, with its globs. Unknown text stays a mark."""
         return (
             self.value.translate(_MARKS_TO_TEXT)
             if MARK_PATTERN.search(self.value)
@@ -80,7 +83,7 @@ class Word(Struct, frozen=True):
 
 
 def expand_words(node: "Node", known: Known) -> Iterator[Word]:
-    """The words into which a shell expands this one."""
+    """Yield the words into which a shell expands the word of this node."""
     value = _value(node, known, quoted=False)
     for spread in _expand_braces(value):
         for piece in spread.split(_BLANK_MARK):
@@ -99,6 +102,7 @@ def _mark_home(value: str) -> str:
 
 
 def _value(node: "Node", known: Known, *, quoted: bool) -> str:
+    """Return the text of a node as the shell expands it, with marks for what is not known."""
     raw = (node.text or b"").decode(errors="replace")
     match node.type:
         case "word" | "number" | "command_name" if not node.named_child_count:
@@ -129,7 +133,10 @@ def _value(node: "Node", known: Known, *, quoted: bool) -> str:
 
 
 def _join(node: "Node", known: Known, *, quoted: bool) -> str:
-    """The text of the child nodes, and the text between them."""
+    """Return the text of a node: the values of its children, and the text between them.
+
+    `quoted`: the node is a text in double quotes.
+    """
     whole, offset, pieces = node.text or b"", node.start_byte, list[str]()
     for child in node.children:
         if child.start_byte > offset:
@@ -147,10 +154,15 @@ def _join(node: "Node", known: Known, *, quoted: bool) -> str:
 
 
 def _text_between(raw: bytes) -> str:
+    """Decode a part of a script, without escaped newlines and empty backticks."""
     return raw.decode(errors="replace").replace("\\\n", "").replace("``", "")
 
 
 def _variable(raw: str, known: Known, *, quoted: bool) -> str:
+    """Return the value of a variable `$NAME` or `${NAME}`, or a mark if it is not known.
+
+    Outside quotes, the blanks in a value separate words.
+    """
     name = raw.removeprefix("$").strip("{}")
     if re.match(r"IFS\b", name):
         return " " if quoted else _BLANK_MARK
@@ -171,6 +183,7 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def _ansi(match: re.Match[str]) -> str:
+    """Return the character for an escape in `$'…'`, or a gap for an unknown escape."""
     letter = match[1]
     if letter[0] in "xuU" and len(letter) > 1:
         code = int(letter[1:], 16)
@@ -184,11 +197,14 @@ def _ansi(match: re.Match[str]) -> str:
 
 
 def _expand_braces(value: str) -> list[str]:
-    """The brace expansion of a word."""
+    """Return the words of a brace expansion: `a{b,c}` becomes ab and ac.
+
+    Beyond the limit, a gap stands for each remaining word.
+    """
     if not _BRACE_MARKS.search(value):
         return [value]
     values, todo = list[str](), [value]
-    while todo and len(todo) + len(values) < _MOST_WORDS:
+    while todo and len(todo) + len(values) < _MAX_EXPANDED_WORDS:
         next_value = todo.pop(0)
         match = _BRACE_GROUP.search(next_value)
         if not match:
@@ -197,26 +213,30 @@ def _expand_braces(value: str) -> list[str]:
             start, end = next_value[: match.start()], next_value[match.end() :]
             todo[:0] = [start + piece + end for piece in match[1].split(_COMMA)]
         else:
-            todo.insert(
-                0,
-                next_value[: match.start()]
-                + "{"
-                + match[1]
-                + "}"
-                + next_value[match.end() :],
-            )
-    back = {_OPEN: "{", _COMMA: ",", _CLOSE: "}"}
-    return [
-        v.translate(str.maketrans(back)) for v in (*values, *(UNKNOWN_GAP for _ in todo))
-    ]
+            start, end = next_value[: match.start()], next_value[match.end() :]
+            todo.insert(0, f"{start}{{{match[1]}}}{end}")
+    values += (UNKNOWN_GAP for _ in todo)
+    back = str.maketrans({_OPEN: "{", _COMMA: ",", _CLOSE: "}"})
+    return [value.translate(back) for value in values]
 
 
-Held: TypeAlias = Literal["no", "maybe", "yes"]
+Certainty: TypeAlias = Literal["no", "maybe", "yes"]
+
+
+def join_answers(answers: Collection[str]) -> Certainty:
+    """Return "yes" if one of the answers is "yes", otherwise "maybe" if one is, otherwise "no"."""
+    if "yes" in answers:
+        return "yes"
+    return "maybe" if "maybe" in answers else "no"
 
 
 @lru_cache(maxsize=1024)
 def may_match(pattern: tuple[str, ...], value: str) -> bool:
-    """Whether a text can match both. A gap in `value` is any text; `pattern` has shell globs."""
+    """Whether some text can match both `pattern` and `value`.
+
+    `pattern` is a shell pattern, split into its characters and wildcards. A gap in `value` is
+    any text.
+    """
     reached = {0}
     reached = _skip_stars(pattern, reached)
     for char in value:
@@ -238,6 +258,7 @@ def may_match(pattern: tuple[str, ...], value: str) -> bool:
 
 
 def _skip_stars(pattern: tuple[str, ...], reached_positions: set[int]) -> set[int]:
+    """Return these positions, and those after each `*` that may match an empty text."""
     positions = set(reached_positions)
     for position in sorted(reached_positions):
         current = position

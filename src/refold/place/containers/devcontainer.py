@@ -1,8 +1,9 @@
-"""Reads the `devcontainer.json` of a project: its image or Dockerfile, environment and commands.
+"""Reads a project's `devcontainer.json`: its image or Dockerfile, variables and commands.
 
-The format is that of containers.dev. A project may be hostile, so what would reach this machine is
-refused: other mounts, options of the program, variables and commands of this machine. What only
-gives a container more, or serves editors, is left out, and a notice names it.
+The format is defined at containers.dev. A project may be hostile, so settings that would affect
+this machine are refused: other mounts, options of the container program, commands on this
+machine and its variables. Settings that serve editors, or give the container more rights or
+features, are ignored; those of the second kind are named in a notice.
 """
 
 import os
@@ -26,14 +27,15 @@ from refold.values.json_with_comments import read_json_with_comments
 from refold.values.path_names import below
 from refold.values.printable_names import escape_name
 
-# The first that exists counts. Projects whose file has what is refused can add the first one.
+# The first existing file counts. If the usual file has refused settings, a project can add
+# the first one.
 _FILE_NAMES = (
     ".devcontainer/refold/devcontainer.json",
     ".devcontainer/devcontainer.json",
     ".devcontainer.json",
 )
 _MAX_FILE_BYTES = 256 * 1024
-# In the order in which they run.
+# The commands run in this order.
 _SETUP_KEYS = ("onCreateCommand", "updateContentCommand", "postCreateCommand")
 _REFUSED_KEYS = {
     "dockerComposeFile": "refold makes one container and no others",
@@ -74,7 +76,7 @@ _FOR_EDITORS = frozenset(
     ]
 )
 _VARIABLE_PATTERN = re.compile(r"\$\{(\w+)(?::[^}]*)?\}")
-_OF_THIS_MACHINE = frozenset(("localEnv", "env"))
+_LOCAL_VARIABLE_PREFIXES = frozenset(("localEnv", "env"))
 _TEXT_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WAY_OUT = "leave it out, or write a copy of the file without it as .devcontainer/refold/devcontainer.json"
 
@@ -106,7 +108,10 @@ class _File(Struct, frozen=True, rename="camel"):
 
 
 def plan_of_devcontainer(address: str, project: str) -> ContainerPlan:
-    """What the file of the project asks for. Raises `BadInput` that names the key."""
+    """Return the container plan that the project's `devcontainer.json` describes.
+
+    Raises `BadInput`, which names the file and the wrong key.
+    """
     path = _find_file(project)
     try:
         data, size = read_regular(path, _MAX_FILE_BYTES)
@@ -121,6 +126,8 @@ def plan_of_devcontainer(address: str, project: str) -> ContainerPlan:
 
 
 class _Reader:
+    """Makes a container plan of the content of one `devcontainer.json`."""
+
     def __init__(
         self, address: str, project: str, path: Path, document: dict[str, Any]
     ) -> None:
@@ -134,13 +141,14 @@ class _Reader:
         self._notices = list[str]()
 
     def plan(self) -> ContainerPlan:
+        """Return the plan of the file. Raises `BadInput` for what is refused."""
         self._check_keys()
         self._folder = self._find_folder()
         build, image = self._build(), self._fill("image", self._file.image)
         if bool(image) == (build is not None):
             raise BadInput(f"{self._path} must have either image or build.dockerfile")
         if image.startswith("-"):
-            raise self._wrong("image", image, "it is not the name of an image")
+            raise self._refusal("image", image, "it is not the name of an image")
         return ContainerPlan(
             self._address,
             self._project,
@@ -153,6 +161,7 @@ class _Reader:
         )
 
     def _check_keys(self) -> None:
+        """Raise `BadInput` for refused keys and mounts; add a notice for ignored ones."""
         used = {field.encode_name for field in msgspec.structs.fields(_File)}
         for key, value in self._document.items():
             if key in used or key in _FOR_EDITORS or value in (None, False, [], {}, ""):
@@ -169,13 +178,13 @@ class _Reader:
         for mount in self._file.mounts:
             parts = mount if isinstance(mount, dict) else _mount_parts(mount)
             if parts.get("type") not in ("volume", "tmpfs"):
-                raise self._wrong("mounts", mount, "only the project is mounted")
+                raise self._refusal("mounts", mount, "only the project is mounted")
             self._notices.append(
                 f"the mount of {escape_name(str(parts.get('target', '')))} is left out"
             )
 
     def _find_folder(self) -> str:
-        """Where the project is mounted."""
+        """Return the path in the container at which the project is mounted."""
         base = os.path.basename(self._project)
         folder = self._file.workspace_folder or f"/workspaces/{base}"
         if mount := self._file.workspace_mount:
@@ -185,18 +194,19 @@ class _Reader:
                 "${localWorkspaceFolder}",
                 self._project,
             ):
-                raise self._wrong("workspaceMount", mount, "only the project is mounted")
+                raise self._refusal("workspaceMount", mount, "only the project is mounted")
             folder = (
                 parts.get("target", parts.get("dst", parts.get("destination", "")))
                 or folder
             )
         folder = os.path.normpath(self._fill("workspaceFolder", folder))
         if not os.path.isabs(folder) or folder == "/":
-            raise self._wrong("workspaceFolder", folder, "it must be absolute, and not /")
+            raise self._refusal("workspaceFolder", folder, "it must be absolute, and not /")
         check_mountable(folder)
         return folder
 
     def _build(self) -> ImageBuild | None:
+        """Return how to build the image; None if the file names no Dockerfile."""
         build = self._file.build or _Build(
             self._file.docker_file, self._file.context or "."
         )
@@ -209,12 +219,12 @@ class _Reader:
         )
         for name in (dockerfile, context):
             if not below(name, os.path.realpath(self._project)):
-                raise self._wrong("build", name, "it is outside of the project")
+                raise self._refusal("build", name, "it is outside of the project")
         try:
             data, _ = read_regular(dockerfile, _MAX_FILE_BYTES)
             text = data.decode()
         except (OSError, UnicodeDecodeError) as error:
-            raise self._wrong("build.dockerfile", build.dockerfile, str(error)) from error
+            raise self._refusal("build.dockerfile", build.dockerfile, str(error)) from error
         arguments = {
             self._variable(key): self._fill("build.args", value)
             for key, value in build.args.items()
@@ -222,6 +232,7 @@ class _Reader:
         return ImageBuild(dockerfile, context, text, build.target, arguments)
 
     def _setup(self) -> Iterator[SetupCommand]:
+        """Yield the setup commands in order. A mapping has several; a shell runs a text."""
         file = self._file
         commands = (
             file.on_create_command,
@@ -235,6 +246,7 @@ class _Reader:
                 yield SetupCommand(key, tuple(self._fill(key, word) for word in words))
 
     def _environment(self) -> Iterator[tuple[str, str]]:
+        """Yield names and values of variables, but add a notice for those made of others."""
         for key, values in (
             ("containerEnv", self._file.container_env),
             ("remoteEnv", self._file.remote_env),
@@ -251,18 +263,24 @@ class _Reader:
                 yield self._variable(name), self._fill(f"{key}.{name}", value)
 
     def _variable(self, name: str) -> str:
+        """Return `name`. Raises `BadInput` if it is unusual for a variable."""
         if not _TEXT_PATTERN.fullmatch(name):
-            raise self._wrong(
+            raise self._refusal(
                 "a variable", name, "it has other characters than A-Z, 0-9 and _"
             )
         return name
 
     def _fill(self, key: str, text: str) -> str:
-        """The text with the variables of the format; others are those of a shell."""
+        """Replace the variables of devcontainer.json in the text of `key`.
+
+        Unknown variables stay, because the shell may know them. Raises `BadInput` for a
+        variable of this machine.
+        """
 
         def value(match: re.Match[str]) -> str:
-            if match[1] in _OF_THIS_MACHINE:
-                raise self._wrong(key, match[0], "variables of this machine stay here")
+            """Return the value of a variable, or the unchanged text of an unknown one."""
+            if match[1] in _LOCAL_VARIABLE_PREFIXES:
+                raise self._refusal(key, match[0], "variables of this machine stay here")
             known = {
                 "localWorkspaceFolder": self._project,
                 "localWorkspaceFolderBasename": os.path.basename(self._project),
@@ -273,13 +291,14 @@ class _Reader:
 
         return _VARIABLE_PATTERN.sub(value, text)
 
-    def _wrong(self, key: str, value: object, reason: str) -> BadInput:
+    def _refusal(self, key: str, value: object, reason: str) -> BadInput:
         return BadInput(
             f"{self._path} has {value!r} for {key}, which is refused: {reason}; {_WAY_OUT}"
         )
 
 
 def _find_file(project: str) -> Path:
+    """Return the first `devcontainer.json` that exists. Raises `BadInput` if none does."""
     for name in _FILE_NAMES:
         if (path := Path(project, name)).is_file():
             if not below(os.path.realpath(path), os.path.realpath(project)):

@@ -1,9 +1,8 @@
-"""The container of a session: the pipe to the place is its main process.
+"""Provides the command that runs a session's container and connects it by a pipe.
 
-`open_container` turns the address of one into the command that runs it. So a container runs as long as
-its pipe is open and no longer, also if refold is killed: its main process ends with its input. One
-that is kept only stops, and is started again by the next session. The image was made before, by
-`prepare_image`.
+The main process of the container is the far end of that pipe. It exits when its stdin ends, so
+the container stops with the pipe, even if refold is killed. A kept container is started again
+by the next session; any other is removed. `prepare_image` makes the image before.
 """
 
 import os
@@ -39,7 +38,7 @@ from refold.place.elsewhere.address import PlaceAddress
 from refold.values.printable_names import escape_name
 
 _PLAN_LABEL = "refold.plan"
-# The outer shell is process 1, and waits for what has lost its parent.
+# The outer shell is process 1 and reaps orphaned processes.
 _MAIN_ARGUMENTS = ("-c", "/bin/sh; :")
 _DIGEST_CHARS = 12
 _MAX_NAMED_PATHS = 5
@@ -52,16 +51,22 @@ _EVERY_HOST = "It reaches every host"
 
 
 class SessionContainer(Struct, frozen=True):
-    """`address` has the command that runs the container. Release `lock` after its end."""
+    """A container that is ready to be run by the command in `address`.
+
+    Release `lock` after the container has stopped.
+    """
 
     address: PlaceAddress
-    environment: Mapping[str, str]  # for commands
+    environment: Mapping[str, str]  # environment variables for commands
     notices: tuple[str, ...]
     lock: ContainerLock
 
 
 def plan_of_address(address: PlaceAddress, kept_out: Mapping[str, str]) -> ContainerPlan:
-    """Raises `BadInput`. `kept_out` is as in `check_project`."""
+    """Return the plan of the container that `address` describes. Raises `BadInput`.
+
+    `kept_out` are directories that must not be mounted (see `check_project`).
+    """
     check_project(address.directory, kept_out)
     if address.kind == "container":
         return plan_of_image(address.text, address.image, address.directory)
@@ -75,7 +80,11 @@ def open_container(
     *,
     network: bool,
 ) -> SessionContainer:
-    """The command of a container for `address`. Raises `BadInput`, also if its image was not made."""
+    """Prepare the container at `address`. Return it with the command that runs it.
+
+    `data` is refold's data directory. Raises `BadInput` if the image does not exist, or if
+    another session uses the kept container.
+    """
     records = ContainerRecords(data / "containers")
     plan = plan_of_address(address, kept_out_of(data, environ))
     program = find_container_program(environ)
@@ -106,7 +115,10 @@ def open_container(
 
 
 def reach_container(address: PlaceAddress, environ: Mapping[str, str]) -> PlaceAddress:
-    """The command that reaches a container that a session runs. Raises `BadInput` if none does."""
+    """Return `address` with a command that opens a shell in its running container.
+
+    Raises `BadInput` if the container does not run.
+    """
     plan = plan_of_address(address, {})
     program = find_container_program(environ)
     container = program.running(container_name(address.text, address.directory))
@@ -119,7 +131,7 @@ def reach_container(address: PlaceAddress, environ: Mapping[str, str]) -> PlaceA
 
 
 def kept_out_of(data: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Directories that no container gets, with what they are."""
+    """Return the directories that no container may mount, each with a description."""
     return {str(data): "the data of refold", environ.get("HOME", ""): "your home directory"}
 
 
@@ -130,7 +142,8 @@ def _options(
     *,
     network: bool,
 ) -> Sequence[str]:
-    # `none` as a log driver: what goes through the pipe is on no disk.
+    """Return the options and arguments with which the container is run or created."""
+    # The log driver is `none`, so that data in the pipe is not written to any disk.
     return (
         "--interactive", "--pull", "never", "--log-driver", "none",
         *label_options(plan, records),
@@ -141,9 +154,10 @@ def _options(
 
 
 def _user_options(program: ContainerProgram) -> Sequence[str]:
-    """The user whose files on this machine belong to the user of refold.
+    """Return options that let commands write the project's files as the user of refold.
 
-    Root of podman, or of a docker that runs without root, is that user. Root of another docker is root.
+    With podman or rootless docker, root in the container has the rights of that user. With
+    other docker it has those of root on this machine, so the user's own number is used.
     """
     mapped = program.name == "podman" or sys.platform != "linux"
     if mapped or os.getuid() == 0 or program.is_rootless:
@@ -152,19 +166,22 @@ def _user_options(program: ContainerProgram) -> Sequence[str]:
 
 
 def _image_environment(plan: ContainerPlan, program: ContainerProgram) -> dict[str, str]:
-    """The variables of the image. Raises `BadInput` if the image was not made."""
+    """Return the variables of the image, except for PATH and HOME.
+
+    Raises `BadInput` if the image does not exist.
+    """
     variables = program.image_environment(plan.final_image)
     if variables is None:
-        way = (
+        option = (
             "--devcontainer"
             if plan.address.startswith("devcontainer:")
             else f"--container {plan.image}"
         )
         raise BadInput(
-            f"{program.name} has no image for {plan.address!r}: run `refold {way}` in "
+            f"{program.name} has no image for {plan.address!r}: run `refold {option}` in "
             f"{plan.project} once, which gets it"
         )
-    # The place chooses them for commands.
+    # The place itself chooses these variables for commands.
     return {
         name: value for name, value in variables.items() if name not in ("PATH", "HOME")
     }
@@ -173,10 +190,11 @@ def _image_environment(plan: ContainerPlan, program: ContainerProgram) -> dict[s
 def _ensure_kept(
     plan: ContainerPlan, program: ContainerProgram, options: Sequence[str]
 ) -> None:
-    """Make the container that is kept, or check that an existing one was made from the same
-    plan.
+    """Create the kept container, unless it exists.
+
+    Raises `BadInput` if it exists with other options; its mounts are not compared.
     """
-    # Which files are guarded changes with the project.
+    # The guarded files change with the project, so their mounts are not compared.
     fixed = (word for word in options if not word.startswith("type=bind"))
     digest = sha256("\0".join(fixed).encode()).hexdigest()[:_DIGEST_CHARS]
     states = {state.name: state for state in program.containers(NAME_LABEL, plan.name)}
@@ -194,6 +212,7 @@ def _ensure_kept(
 def _end_strays(
     plan: ContainerPlan, program: ContainerProgram, records: ContainerRecords
 ) -> None:
+    """End containers that a killed process left. One that is kept is only killed."""
     for state in program.containers(NAME_LABEL, plan.name):
         kept = records.keeps(state.name, plan.name)
         if state.running or not kept:
@@ -201,6 +220,7 @@ def _end_strays(
 
 
 def _notices(plan: ContainerPlan, *, network: bool) -> Iterator[str]:
+    """Yield a notice about what commands can change and reach, and those of the plan."""
     guarded = [os.path.relpath(path, plan.project) for path in guarded_paths(plan.project)]
     named = ", ".join(map(escape_name, guarded[:_MAX_NAMED_PATHS]))
     more = (

@@ -1,8 +1,9 @@
-"""The directory on this machine that stands for a workspace elsewhere.
+"""Maps the address of a workspace elsewhere to a directory on this machine.
 
-Everything that refold stores for a workspace (its sessions, trust, notes, rules) is found by a
-directory. That of a workspace elsewhere is below the data directory, and a file in it has the
-address. It has no files of the workspace but copies of those with instructions for agents.
+refold finds everything that it stores for a workspace (sessions, trust, notes, rules) by a
+directory. For a workspace elsewhere, this is a directory below the data directory. It contains
+a file with the address and copies of the workspace's instruction files for agents, but no other
+files of the workspace.
 """
 
 import os
@@ -16,22 +17,39 @@ from refold.safe_open import create_file
 
 _ADDRESS_FILE = ".address"
 _MAX_NAME_CHARS = 60
+_NAME_PATTERN = re.compile(r"[A-Za-z0-9._-]+-[0-9a-f]{8}")
 
 
 def directory_of_address(places: Path, text: str) -> Path:
-    """The directory for this address, made if necessary. Raises `BadInput`."""
+    """Return the directory that represents an address, and create it if it is missing.
+
+    Raises `BadInput` for an invalid address.
+    """
     address = parse_address(text)
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", address.text).strip("-.")[:_MAX_NAME_CHARS]
-    digest = sha256(os.fsencode(address.text)).hexdigest()[:8]
-    directory = places / f"{name}-{digest}"
+    directory = places / name_of_address(text)
     make_directories(directory)
     if not (directory / _ADDRESS_FILE).exists():
         create_file(directory / _ADDRESS_FILE, f"{address.text}\n".encode())
     return directory
 
 
+def name_of_address(text: str) -> str:
+    """Return the name of the directory that represents an address, on any machine."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")[:_MAX_NAME_CHARS]
+    return f"{name}-{sha256(os.fsencode(text)).hexdigest()[:8]}"
+
+
+def is_like_stand_in(directory: str, places: Path) -> bool:
+    """Whether a path looks like a directory that represents an address.
+
+    It may be one of another machine, whose data directory is elsewhere.
+    """
+    above, name = os.path.split(directory)
+    return os.path.basename(above) == places.name and bool(_NAME_PATTERN.fullmatch(name))
+
+
 def address_in(places: Path, directory: Path | str) -> PlaceAddress | None:
-    """The address that a directory stands for; None for any other directory."""
+    """Return the address that `directory` represents; None if it represents none."""
     real = Path(os.path.realpath(directory))
     if real.parent != Path(os.path.realpath(places)):
         return None
@@ -43,7 +61,10 @@ def address_in(places: Path, directory: Path | str) -> PlaceAddress | None:
 
 
 def store_instructions(directory: str, files: dict[str, str]) -> None:
-    """Copy the instructions of the place, as far as they have changed there."""
+    """Update the copies of the place's instruction files in `directory`.
+
+    `files` are their texts. The copy of a file that is not among them is deleted.
+    """
     for name in ("AGENTS.md", "CLAUDE.md"):
         path, text = Path(directory, name), files.get(name, "")
         current = path.read_text(encoding="utf-8") if path.is_file() else ""

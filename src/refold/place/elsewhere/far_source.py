@@ -1,11 +1,10 @@
-"""The program that refold sends through a pipe: the modules of the far side, as a zip.
+"""Builds the program that refold sends to a place: a zip of Python modules.
 
-They are the modules that `place` consists of on this machine, rewritten for old versions of
-Python by `older_python`. Nothing is installed there: `BOOTSTRAP_PROGRAM` reads the zip from its
-input and imports from memory.
+They are the modules that `place` needs, rewritten for old versions of Python by `older_python`.
+Nothing is installed in the place: `BOOTSTRAP_PROGRAM` reads the zip from its stdin and imports
+the modules from memory.
 
-Rewriting takes a second, so the zip is stored in a cache, with the hashes of the files that it was
-made of.
+Rewriting takes a second, so the zip is cached, with hashes of its source files.
 """
 
 import ast
@@ -27,9 +26,10 @@ from refold.place.elsewhere.older_python import rewrite_module
 from refold.place.far.frames import END_OF_SCRIPT, NO_PYTHON_MARK, READY_MARK
 from refold.place.private_files import make_directories
 from refold.safe_open import create_file, read_regular
+from refold.values.python_syntax import parse_module
 
 MAIN_MODULE = "refold.place.far.server"
-# They are imported where they are used, so that `server` does not name them.
+# These modules are replaced in the zip, so `server` does not have to name the replacements.
 _STAND_INS = {"msgspec": "refold.place.far.msgspec_records"}
 _LATER_MODULE = "refold.place.far.later_python"
 _FOR_OLDER_PYTHON = frozenset((*_STAND_INS.values(), _LATER_MODULE))
@@ -40,8 +40,8 @@ _REWRITING_FILES = tuple(
 _CACHE_FILE = "program"
 _MAX_CACHE_BYTES = 8 * 1024 * 1024
 
-# Reads the length of the zip and the zip from standard input, and runs it from memory. The words
-# after it are for the program.
+# Reads the length of the zip and the zip from standard input, and runs it from memory.
+# Further words on the command line are arguments of the program.
 BOOTSTRAP_PROGRAM = (
     "import sys,io,zipfile,importlib.abc,importlib.util as u\n"
     "b=sys.stdin.buffer.raw\n"
@@ -69,11 +69,12 @@ BOOTSTRAP_PROGRAM = (
 )
 
 
-# It starts no program of the workspace, whose directories may be on PATH: a repository could have
-# brought it. A python3 may be a script that starts others by name, as that of pyenv is, so it gets
-# a PATH without these directories; the commands of the session get all of it back. A place with
-# refold reads this script and skips it. `-I` and `-S` leave out what variables and directories of
-# packages add. The braces make sh read all of it before it runs any.
+# The script starts no program of the workspace, whose directories may be on PATH: a
+# repository could have added one. python3 may be a script that starts other programs by
+# name, as pyenv's is, so it gets a PATH without these directories; commands of the session
+# get the complete PATH again. An installed refold reads this script and skips it. `-I` and
+# `-S` ignore variables and directories that packages add. The braces make sh read the whole
+# script before it runs any of it.
 _START_SCRIPT = (
     """{{
 place() {{ (cd -- "$1" 2>/dev/null && pwd -P); }}
@@ -101,7 +102,8 @@ echo {no_python}; exit
     + END_OF_SCRIPT
 )
 _WHOLE_PATH_VARIABLE = "REFOLD_WHOLE_PATH"
-# Debian's python3-minimal, for one, has only a part of the standard library.
+# Some installations, for example Debian's python3-minimal, have only a part of the standard
+# library.
 _NEEDED_MODULES = "zipfile,shutil,pwd,subprocess,ctypes,json,threading,importlib.abc"
 _PART_OF_PYTHON = (
     "its python3 has no module %s, because only a part of Python is installed: install the "
@@ -111,10 +113,10 @@ _OLD_PYTHON = "its python3 is Python %s, and refold needs 3.8 or later there"
 
 
 def start_script(directory: str) -> bytes:
-    """The script that a shell in the place gets first: it starts Python, or reports that
-    there is none.
+    """Return the script that starts Python in a place, or reports that it has none.
 
-    No program in `directory` is started.
+    It is the first text that the shell there gets. It runs no program from `directory`, the
+    workspace.
     """
     python = (
         f"import sys;sys.version_info<(3,8)and sys.exit({_OLD_PYTHON!r}"
@@ -135,13 +137,19 @@ def start_script(directory: str) -> bytes:
 
 
 def first_bytes(cache: Path | None = None) -> bytes:
-    """The bytes that are written into the pipe before the first frame."""
+    """Return the bytes that are sent before the first frame: the program and its length.
+
+    `cache` is the directory in which the program is cached.
+    """
     program = far_program(cache)
     return f"{len(program):010d}".encode() + program
 
 
 def far_program(cache: Path | None = None) -> bytes:
-    """The zip, the same bytes for the same modules. `cache` is the directory that stores it."""
+    """Return the zip with the program; the same modules always give the same bytes.
+
+    `cache` is the directory in which it is cached; None: it is not.
+    """
     if cache is None:
         return _pack_program()[1]
     file = cache / _CACHE_FILE
@@ -152,15 +160,15 @@ def far_program(cache: Path | None = None) -> bytes:
 
 
 class _CachedProgram(Struct, frozen=True):
-    """The first line of the cache file. `files` are the hashes of its sources."""
+    """The first line of the cache file. `files` maps source files to their hashes."""
 
     files: dict[str, str]
-    program: str  # the hash of the zip, which follows
+    program: str  # the hash of the zip, which follows this line
 
 
 @cache
 def _pack_program() -> tuple[dict[str, str], bytes]:
-    """The hashes of the files that the program is made of, and the zip."""
+    """Build the zip. Return the hashes of its source files, and the bytes of the zip."""
     modules, packed = far_modules(), io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, source in sorted(modules.items()):
@@ -170,7 +178,7 @@ def _pack_program() -> tuple[dict[str, str], bytes]:
 
 
 def _read_program(file: Path) -> bytes | None:
-    """The stored zip, unless a source has changed since or the file is damaged."""
+    """Return the cached zip; None if a source file has changed or the cache is damaged."""
     try:
         head, _, program = read_regular(file, _MAX_CACHE_BYTES, follow=False)[0].partition(
             b"\n"
@@ -187,7 +195,7 @@ def _read_program(file: Path) -> bytes | None:
 
 
 def _store_program(file: Path, files: dict[str, str], program: bytes) -> None:
-    """Store the program. A full disk, or another process that stores it too, does no harm."""
+    """Write the zip to the cache. Errors are ignored."""
     head = msgspec.json.encode(_CachedProgram(files, sha256(program).hexdigest()))
     new = file.with_name(f"{file.name}.{os.getpid()}.new")
     with suppress(OSError):
@@ -206,7 +214,10 @@ def _hash_of_file(name: str) -> str:
 
 
 def far_modules() -> dict[str, str]:
-    """The rewritten source of each module, by its file in the zip."""
+    """Return the source of each module of the program, by its path in the zip.
+
+    Most are rewritten for old versions of Python.
+    """
     sources, waiting = dict[str, str](), [MAIN_MODULE, *_FOR_OLDER_PYTHON]
     done = set[str]()
     while waiting:
@@ -222,7 +233,7 @@ def far_modules() -> dict[str, str]:
             source = rewrite_module(source)
         file = module.replace(".", "/") + ("/__init__.py" if is_package else ".py")
         if module == "refold":
-            source = ""  # its exports are for programs on this machine
+            source = ""  # its exports are only used by programs on this machine
         sources[file] = source
         parts = module.split(".")
         waiting += (".".join(parts[:count]) for count in range(1, len(parts)))
@@ -234,6 +245,10 @@ def far_modules() -> dict[str, str]:
 
 
 def _file_of(module: str) -> tuple[Path | None, bool]:
+    """Return the source file of a module of refold, and whether the module is a package.
+
+    The file is None for a name that is not a module of refold.
+    """
     path = _source_folder().joinpath(*module.split("."))
     if module.partition(".")[0] != _OUR_PACKAGE:
         return None, False
@@ -248,8 +263,8 @@ def _source_folder() -> Path:
 
 
 def _imports_of(source: str) -> Iterator[str]:
-    """The modules that a module may import, except those that only a type checker reads."""
-    tree = ast.parse(source)
+    """Yield names that `source` may import as modules, except below `if TYPE_CHECKING`."""
+    tree = parse_module(source)
     only_types = {
         inner
         for node in ast.walk(tree)

@@ -1,6 +1,6 @@
-"""What a place says of itself: when it is greeted, and again when it has changed.
+"""The description that a place sends of itself, at the start and after each change.
 
-It is not trusted: texts are escaped and cut, and a path that cannot be one is an error.
+It is not trusted: texts are escaped and cut, and an impossible path is an error.
 """
 
 import os
@@ -15,15 +15,16 @@ from refold.values.text import clean
 
 _MAX_TEXT_CHARS = 500
 _MAX_PATH_CHARS = 4_096
+_SHOWN_PATH_CHARS = 100  # the part of a wrong path that a message quotes
 _MAX_PORTS = 1_000
-_LARGEST_PORT = 65_535
+_MAX_PORT_NUMBER = 65_535
 
 
 class PlaceGreeting(Struct, frozen=True):
-    """What a place says of itself. It is for showing, and for rules about its own paths."""
+    """A place's description of itself, for display and for permission rules."""
 
     root: str
-    identity: str  # another one: the place has lost its files of refold
+    identity: str  # if it differs, the place has lost its refold files
     home: str
     user: str
     host: str
@@ -33,15 +34,16 @@ class PlaceGreeting(Struct, frozen=True):
     confines: bool
     notice: str
     head: str  # the text of .git/HEAD; "" if there is none
-    instructions: dict[str, str]  # the files of the root for agents
+    instructions: dict[str, str]  # the instruction files for agents in the root
     has_network: bool = True
-    scope: tuple[bool, str, str] | None = None  # of a search in the root
-    programs: tuple[str, ...] = ()  # those there that most sessions ask for
-    ports: tuple[int, ...] = ()  # on which programs of the user listen
+    scope: tuple[bool, str, str] | None = None  # the search scope of the root
+    # installed programs among those that most sessions ask for
+    programs: tuple[str, ...] = ()
+    ports: tuple[int, ...] = ()  # the ports on which programs of the user listen
 
 
 class PlaceNews(Struct, frozen=True):
-    """What a place says again when it has changed."""
+    """The parts of a place's description that can change. They are sent together."""
 
     head: str
     instructions: dict[str, str]
@@ -49,6 +51,7 @@ class PlaceNews(Struct, frozen=True):
     ports: tuple[int, ...]
 
     def applied_to(self, greeting: PlaceGreeting) -> PlaceGreeting:
+        """Return `greeting` with these parts replaced, after a check of the result."""
         return check_greeting(
             replace(
                 greeting,
@@ -61,7 +64,7 @@ class PlaceNews(Struct, frozen=True):
 
 
 def check_greeting(greeting: PlaceGreeting) -> PlaceGreeting:
-    """The greeting with texts that can be shown, and possible ports.
+    """Return the description with printable, short texts, and without impossible ports.
 
     Raises `ToolFailed` for an impossible path.
     """
@@ -71,13 +74,17 @@ def check_greeting(greeting: PlaceGreeting) -> PlaceGreeting:
         name: escape_name(clean(getattr(greeting, name)))[:_MAX_TEXT_CHARS]
         for name in ("user", "host", "system", "python", "sandbox", "notice", "head")
     }
-    ports = sorted({port for port in greeting.ports if 0 < port <= _LARGEST_PORT})
+    ports = sorted({port for port in greeting.ports if 0 < port <= _MAX_PORT_NUMBER})
     return replace(greeting, **texts, ports=tuple(ports[:_MAX_PORTS]))
 
 
 def check_path(path: str) -> Real:
-    """An absolute path from a place. Raises `ToolFailed` for another text."""
+    """Return a path that a place sent. Raises `ToolFailed` if it is impossible.
+
+    It must be absolute, normalized and not too long.
+    """
     usual = os.path.isabs(path) and os.path.normpath(path) == path and "\0" not in path
     if not usual or len(path) > _MAX_PATH_CHARS:
-        raise ToolFailed("The place sent a path that cannot be one.")
+        shown = escape_name(path[:_SHOWN_PATH_CHARS])
+        raise ToolFailed(f"The place sent a path that cannot be one: {shown!r}.")
     return Real(path)

@@ -1,9 +1,11 @@
-"""The checkpoints of a place elsewhere, on this machine: packs that were pulled from it.
+"""Keeps copies of a place's checkpoints on this machine, as git packs.
 
-They are stored beside the checkpoints of workspaces here, under the directory that stands for the
-place, and are deleted with its last session. If the place has lost its own (a container that was
-removed), it gets them back from here: `give_back` when a rewind needs one, `rebuild` when the place
-has no file any more. What the place sends is checked before it is noted as stored.
+They are stored under the directory that represents the place, beside the checkpoints of local
+workspaces, and are deleted with the place's last session.
+
+A place can lose its own checkpoints, for example because a container was removed. Then they are
+sent back: `give_back` sends the snapshots that a rewind needs, and `rebuild` also restores the
+files. Data from the place is checked before it counts as stored.
 """
 
 import os
@@ -17,7 +19,6 @@ import msgspec
 from msgspec import Struct
 
 from refold.errors import RefoldError, ToolFailed
-from refold.place.checkpoints import snapshot_directory
 from refold.place.elsewhere.pipe import OpenCall, PlaceAnswer
 from refold.place.port import Trees
 from refold.place.snapshot_exchange import (
@@ -27,17 +28,24 @@ from refold.place.snapshot_exchange import (
     open_incoming,
     pack_pieces,
 )
-from refold.place.snapshot_repository import EMPTY_TREE, SnapshotRepository
+from refold.place.snapshot_repository import (
+    EMPTY_TREE,
+    SnapshotRepository,
+    snapshot_directory,
+)
 from refold.programs import Programs
 from refold.safe_open import create_file, open_checked
 
 _NOTE_FILE = "pulled.jsonl"
-_MAX_KNOWN_TREES = 64  # named in one request
+_MAX_KNOWN_TREES = 64  # the number of trees named in one request
 _IDENTITY_FILE = "identity"
 
 
 class StoredCheckpoint(Struct, frozen=True):
-    """A checkpoint of `session` that is complete here. `seq` is its event."""
+    """A checkpoint of a session whose files are all stored on this machine.
+
+    `seq` is the number of the checkpoint's event in the journal.
+    """
 
     session: str
     seq: int
@@ -45,7 +53,7 @@ class StoredCheckpoint(Struct, frozen=True):
 
 
 class Begin(Protocol):
-    """Sends a request: `Pipe.begin`, or the same of a connection that is being opened."""
+    """Sends a request: `Pipe.begin`, or the same method of a connection that is being opened."""
 
     def __call__(
         self,
@@ -69,9 +77,10 @@ class _Restored(Struct, frozen=True):
 
 
 class HomePacks:
-    """The packs of the place that `directory` stands for, in `store`.
+    """The copies of the checkpoints of one place, which `directory` represents.
 
-    `notice` says why the newest checkpoints are not here, or is "".
+    `store` is the directory with the snapshots of all workspaces. `notice` says why the newest
+    checkpoints were not copied; "" if they were.
     """
 
     def __init__(self, store: Path, directory: str, environ: Mapping[str, str]) -> None:
@@ -81,11 +90,11 @@ class HomePacks:
             snapshot_directory(store, directory), git, path
         )
         self._has_git = bool(git)
-        self._lock = threading.Lock()  # one pull at a time
+        self._lock = threading.Lock()  # held during a pull
         self.notice = "" if git else "git is not installed here, so checkpoints stay there"
 
     def stored(self) -> list[StoredCheckpoint]:
-        """The checkpoints that are here, oldest first."""
+        """Return the checkpoints that are stored on this machine, the oldest first."""
         try:
             lines = (self._repository.directory / _NOTE_FILE).read_bytes().splitlines()
         except OSError:
@@ -95,19 +104,21 @@ class HomePacks:
         for line in lines:
             try:
                 stored.append(decoder.decode(line))
-            except msgspec.MsgspecError:  # half a line, of a killed process
+            # an incomplete line, written by a process that was killed
+            except msgspec.MsgspecError:
                 continue
         return stored
 
     @property
     def identity(self) -> str:
-        """The identity of the place that the checkpoints are of; "" if none is known."""
+        """The identity of the place whose checkpoints these are; "" if unknown."""
         try:
             return (self._repository.directory / _IDENTITY_FILE).read_text()
         except (OSError, UnicodeDecodeError):
             return ""
 
     def note_identity(self, identity: str) -> None:
+        """Store the identity of the place with the copies. Do nothing without git."""
         if not self._has_git:
             return
         self._repository.create()
@@ -116,9 +127,9 @@ class HomePacks:
         create_file(path, identity.encode())
 
     def pull(self, begin: Begin, checkpoints: Sequence[StoredCheckpoint]) -> bool:
-        """Get these checkpoints from the place, without what is here already.
+        """Copy `checkpoints` from the place, without objects that are stored here already.
 
-        Return False if that failed; `notice` then has the reason.
+        Return False if that failed; `notice` then says why.
         """
         if not self._has_git:
             return False
@@ -133,21 +144,21 @@ class HomePacks:
         return True
 
     def give_back(self, begin: Begin, trees: Collection[str]) -> None:
-        """Send the place those of `trees` that it has lost and that are here."""
-        here = _names(self.stored())
-        if here.keys().isdisjoint(trees):
+        """Send the place those of `trees` that it lacks and that are stored here."""
+        stored_trees = _trees_of(self.stored())
+        if stored_trees.keys().isdisjoint(trees):
             return
         lacking = _answer(begin("lacks", trees=sorted(set(trees)))).read(_Lacking)
-        wanted = [tree for tree in lacking.trees if tree in here]
+        wanted = [tree for tree in lacking.trees if tree in stored_trees]
         if wanted:
             self._send(begin, wanted)
 
     def rebuild(
         self, begin: Begin, checkpoint: StoredCheckpoint, *, always: bool
     ) -> int | None:
-        """Restore the files of a checkpoint in a place that has lost its own. Return their number.
+        """Restore the files of `checkpoint` in a place that lost them. Return their number.
 
-        A place that has files keeps them, and None is returned, unless `always`.
+        If the place still has files, do nothing and return None, unless `always` is set.
         """
         current = _answer(begin("take")).read(_Taken).trees
         if not always and any(tree != EMPTY_TREE for _, tree in current):
@@ -157,30 +168,33 @@ class HomePacks:
         return _answer(call).read(_Restored).count
 
     def _pull(self, begin: Begin, checkpoints: Sequence[StoredCheckpoint]) -> None:
+        """Fetch some checkpoints in one pack, check them, and record each as stored."""
         stored = self.stored()
-        here = _names(stored)
-        newest = {root: tree for one in stored for root, tree in one.trees}
-        wanted = [tree for tree in _names(checkpoints) if tree not in here]
+        stored_trees = _trees_of(stored)
+        newest = {root: tree for checkpoint in stored for root, tree in checkpoint.trees}
+        wanted = [tree for tree in _trees_of(checkpoints) if tree not in stored_trees]
         for tree in wanted:
             check_name(tree)
         if wanted:
             with open_incoming(self._repository) as pack:
-                known = [*reversed(here)][:_MAX_KNOWN_TREES]
+                known = [*reversed(stored_trees)][:_MAX_KNOWN_TREES]
                 receiving = _Receiving(pack)
                 call = begin("pack", b"", receiving.receive, wanted=wanted, known=known)
                 _answer(call)
                 receiving.check()
                 pack.finish()
-        for one in checkpoints:
+        for checkpoint in checkpoints:
             check_trees(
                 self._repository,
-                ((newest.get(root, EMPTY_TREE), tree) for root, tree in one.trees),
+                ((newest.get(root, EMPTY_TREE), tree) for root, tree in checkpoint.trees),
             )
-            newest.update(one.trees)
-            self._note(one)
+            newest.update(checkpoint.trees)
+            self._note(checkpoint)
 
     def _send(self, begin: Begin, trees: Sequence[str]) -> None:
-        ready = threading.Semaphore(0)  # one piece at a time: the place stores few
+        """Send git trees with all their objects to the place, piece by piece."""
+        # one piece at a time, because the place stores only a few
+        ready = threading.Semaphore(0)
         call = begin("unpack", b"", lambda _answer: ready.release())
         for piece in chain(pack_pieces(self._repository, trees, ()), (b"",)):
             ready.acquire()
@@ -190,7 +204,8 @@ class HomePacks:
         _answer(call)
 
     def _note(self, checkpoint: StoredCheckpoint) -> None:
-        # Its session keeps the repository, as with checkpoints of this machine.
+        """Record that a checkpoint is stored completely."""
+        # The session's directory keeps the repository in use, as with local checkpoints.
         part = self._repository.directory / "sessions" / checkpoint.session
         part.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT
@@ -202,13 +217,18 @@ class HomePacks:
 
 
 class _Receiving:
-    """Writes the frames of a pack, in the reading thread, which nothing may end."""
+    """Writes the pieces of a pack as they arrive.
+
+    `receive` runs in the thread that reads the pipe, where an exception would stop all
+    requests. So it stores an error, and `check` raises that error.
+    """
 
     def __init__(self, pack: IncomingPack) -> None:
         self._pack = pack
         self._error: ToolFailed | OSError | None = None
 
     def receive(self, answer: PlaceAnswer) -> None:
+        """Write a piece of the pack. After an error, further pieces are ignored."""
         if answer.record.get("kind") == "data" and self._error is None:
             try:
                 self._pack.put(answer.raw)
@@ -220,8 +240,8 @@ class _Receiving:
             raise self._error
 
 
-def _names(checkpoints: Iterable[StoredCheckpoint]) -> dict[str, None]:
-    return dict.fromkeys(tree for one in checkpoints for _, tree in one.trees)
+def _trees_of(checkpoints: Iterable[StoredCheckpoint]) -> dict[str, None]:
+    return dict.fromkeys(tree for checkpoint in checkpoints for _, tree in checkpoint.trees)
 
 
 def _answer(call: OpenCall) -> PlaceAnswer:

@@ -1,12 +1,14 @@
-"""Rewrites a module of ours for Python 3.8, which is what many machines and containers have.
+"""Rewrites a module of refold for Python 3.8, which many machines and containers have.
 
-The far side of a pipe runs the same modules as this machine, so they are written once, in today's
-Python. Only what an older one cannot load is rewritten: annotations are not evaluated, aliases of
-types are dropped, and four operations that came later call a function in `far/later_python.py`.
-`match` is not rewritten; `tests/place/test_far_source.py` finds it, and modules that do not load.
+A place runs the same modules as this machine, which are written for a current Python. Only what
+an older Python cannot load is rewritten: annotations are not evaluated, type aliases are
+dropped, and four operations become calls of functions in `far/later_python.py`. `match` is not
+rewritten; `tests/place/test_far_source.py` finds modules that contain it or do not load.
 """
 
 import ast
+
+from refold.values.python_syntax import parse_module
 
 _LATER_MODULE = "refold.place.far.later_python"
 _CONTAINER_CLASSES = frozenset(
@@ -18,8 +20,8 @@ _LATER_FUNCTIONS = {("functools", "cache"), ("itertools", "pairwise")}
 
 
 def rewrite_module(source: str) -> str:
-    """The source of a module that Python 3.8 can load, and does the same."""
-    tree = _Rewrite().visit(ast.parse(source))
+    """Return a module's source rewritten for Python 3.8, with the same behaviour."""
+    tree = _Rewrite().visit(parse_module(source))
     imports = [
         ast.ImportFrom("__future__", [ast.alias("annotations")], 0),
         ast.Import([ast.alias(_LATER_MODULE, "_later")]),
@@ -31,8 +33,9 @@ def rewrite_module(source: str) -> str:
 
 class _Rewrite(ast.NodeTransformer):
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        """Replace the value of a type alias by None. Other annotations are never evaluated."""
         if isinstance(node.annotation, ast.Name) and node.annotation.id == "TypeAlias":
-            # The name may be imported by another module.
+            # Another module may import the name, so it must exist.
             return ast.Assign([node.target], ast.Constant(None), lineno=node.lineno)
         if node.value is not None:
             node.value = self.visit(node.value)
@@ -48,21 +51,24 @@ class _Rewrite(ast.NodeTransformer):
         return self._visit_function(node)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> ast.AST | list[ast.stmt] | None:
-        names, instead = list[ast.alias](), list[ast.alias]()
+        """Import newer functions from our own module, and leave out what only types need."""
+        names, later_names = list[ast.alias](), list[ast.alias]()
         for name in node.names:
             if node.module == "typing" and name.name in _ONLY_TYPES:
                 continue
-            (instead if (node.module, name.name) in _LATER_FUNCTIONS else names).append(
-                name
-            )
+            if (node.module, name.name) in _LATER_FUNCTIONS:
+                later_names.append(name)
+            else:
+                names.append(name)
         statements = [
             ast.ImportFrom(module, aliases, 0)
-            for module, aliases in ((node.module, names), (_LATER_MODULE, instead))
+            for module, aliases in ((node.module, names), (_LATER_MODULE, later_names))
             if aliases
         ]
         return [*statements] or ast.Pass()
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Drop zip's `strict` and the [types] of containers, and replace newer methods."""
         node.keywords = [word for word in node.keywords if not _is_strict_zip(node, word)]
         self.generic_visit(node)
         function = node.func
@@ -77,6 +83,7 @@ class _Rewrite(ast.NodeTransformer):
         return _call("union", node.left, node.right) if _is_union(node) else node
 
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        """Replace `name |= value`, which older dictionaries do not know, by a call."""
         self.generic_visit(node)
         if not isinstance(node.op, ast.BitOr) or not isinstance(node.target, ast.Name):
             return node
@@ -84,6 +91,7 @@ class _Rewrite(ast.NodeTransformer):
         return ast.Assign([node.target], value, lineno=node.lineno)
 
     def _visit_function(self, node: "ast.FunctionDef | ast.AsyncFunctionDef") -> ast.AST:
+        """Rewrite a function, but not its return annotation, which is never evaluated."""
         returns, node.returns = node.returns, None
         self.generic_visit(node)
         node.returns = returns

@@ -1,9 +1,10 @@
-"""The pipe to a place: starts it, sends requests, and connects again when it was lost.
+"""The pipe to a place: starts the program there, sends requests, and reconnects.
 
-`ask` is for callers in a thread: it returns when the answer is there. A request that was sent when
-the pipe broke has an unknown outcome (`ConnectionLost`) and is never sent again; the next one
-connects again, with a higher epoch, so that what the old connection left is killed first.
-Nothing that comes from the place is trusted: frames have bounds, and anything else closes the pipe.
+If the pipe breaks, it is unknown whether a request that was already sent has been executed.
+Such a request fails with `ConnectionLost` and is never sent again. The next request reconnects
+with a higher epoch, so that processes of the old connection are killed first.
+
+Nothing that the place sends is trusted: frames have limits, and an invalid one closes the pipe.
 """
 
 import os
@@ -41,12 +42,13 @@ from refold.values.printable_names import escape_name
 from refold.values.text import clean
 
 _CONNECT_SECONDS = 60.0
-_MAX_NOISE_BYTES = 64 * 1024  # of a shell that greets, before the place answers
+_MAX_NOISE_BYTES = 64 * 1024  # text that a shell prints before the place answers
 _MAX_COMPLAINT_CHARS = 500
-_MAX_TEXT_CHARS = 4_000  # of an error of the place
+_MAX_TEXT_CHARS = 4_000  # the length of an error message of the place
 _END_SECONDS = 5.0
 _LAST_MESSAGE_SECONDS = 2.0
-_MAX_EARLY_NEWS = 30  # of a watched place, which sends at most one in two seconds
+# More than these, and one for each second, are ignored: a place of ours sends one in two seconds.
+_MAX_EARLY_NEWS = 30
 _NO_PYTHON = (
     "{address} has no Python (python3, 3.8 or later) outside of the workspace, which refold needs there: install it, or "
     "use an image that has it, like python:3-slim or debian with python3."
@@ -66,7 +68,7 @@ class PlaceAnswer(Struct, frozen=True):
     raw: bytes
 
     def read(self, type_: type[T]) -> T:
-        """The record as `type_`. Raises `ToolFailed` if the place sent something else."""
+        """Convert the record to `type_`. Raises `ToolFailed` if it has other fields or types."""
         try:
             return msgspec.convert(self.record, type_)
         except msgspec.ValidationError as error:
@@ -74,7 +76,7 @@ class PlaceAnswer(Struct, frozen=True):
 
 
 class PlaceSettings(Struct, frozen=True):
-    """What a place is started with: how it confines commands. `cache` is for its program."""
+    """The sandbox settings and limits of a place, and the cache of the program for places."""
 
     sandbox: Mapping[str, Any] = {}
     limits: Mapping[str, int] = {}
@@ -82,9 +84,10 @@ class PlaceSettings(Struct, frozen=True):
 
 
 class OpenCall:
-    """A request that was sent. `on_frame` gets its frames, in the reading thread.
+    """A request that was sent. `on_frame` gets each frame of the answer, in the reading thread.
 
-    It is `done` before `on_frame` gets the last one: nothing is sent for it from then on.
+    `done` is set before `on_frame` gets the last frame; nothing is sent for the request after
+    that.
     """
 
     def __init__(
@@ -97,7 +100,7 @@ class OpenCall:
         self.error: ToolFailed | None = None
 
     def stop(self) -> None:
-        """Ask the place to end the request."""
+        """Ask the place to stop the request."""
         if not self.done.is_set():
             self._connection.send({"id": self.number, "do": "stop"})
 
@@ -107,7 +110,7 @@ class OpenCall:
     def receive(self, answer: PlaceAnswer) -> None:
         kind = answer.record.get("kind")
         if kind == "lost":
-            return  # only this side can know that
+            return  # only `fail` reports that, never the place
         if kind == "failed":
             text = clean(str(answer.record.get("text", "")))[:_MAX_TEXT_CHARS]
             self.error = ToolFailed(text or "The place failed, and did not say why.")
@@ -122,15 +125,15 @@ class OpenCall:
         self.done.set()
         self._on_frame(PlaceAnswer({"kind": "lost"}, b""))
 
-    def result(self) -> PlaceAnswer:
+    def result(self) -> PlaceAnswer:  # to be called when `done` is set
         if self.error is not None:
             raise self.error
-        assert self.answer is not None  # it is done
+        assert self.answer is not None  # the call is done
         return self.answer
 
 
 class Pipe:
-    """A place at the end of `address`. It is started by the first request. Close it."""
+    """The pipe to the place at `address`. It connects with the first request. Close it."""
 
     def __init__(
         self, address: PlaceAddress, settings: PlaceSettings, environ: Mapping[str, str]
@@ -141,17 +144,20 @@ class Pipe:
         self._connections = 0
         self._closed = False
         self._epochs = dict[str, Callable[[], int]]()
-        self.requests = 0  # sent so far, those without an answer too
-        # Called with a new connection before it is used, and after each request was sent.
+        self.requests = 0  # counts sent requests, answered or not
+        # Called with each new connection before it is used, and after each request.
         self.at_connect: Callable[[Callable[..., OpenCall], PlaceGreeting], None] = _ignore
         self.at_request: Callable[[], None] = _ignore
-        # If there is one, places are watched. It is called when connecting, and by the
-        # reading thread: it must not wait.
+        # If set, places are watched: it is called after connecting, and by the reading
+        # thread, so it must not wait.
         self.at_news: Callable[[PlaceGreeting], None] | None = None
 
     @property
     def greeting(self) -> PlaceGreeting:
-        """What the place says of itself: now, if it is watched. It connects if necessary."""
+        """The place's description of itself; connects if necessary.
+
+        If `at_news` is set, the description is kept up to date.
+        """
         return self._connect().greeting
 
     @property
@@ -162,17 +168,17 @@ class Pipe:
 
     @property
     def connections(self) -> int:
-        """How often it has connected."""
+        """How many times a connection was started."""
         return self._connections
 
     def ask(self, method: str, raw: bytes = b"", **fields: object) -> PlaceAnswer:
-        """The answer to a request. Raises `ToolFailed`, and `ConnectionLost`."""
+        """Send a request, wait, and return the answer. Raises `ToolFailed` or `ConnectionLost`."""
         call = self.begin(method, raw, None, **fields)
         call.done.wait()
         return call.result()
 
     def tell(self, method: str, **fields: object) -> None:
-        """Send a request without waiting for the answer."""
+        """Send a request without waiting for its answer. Connects if necessary."""
         self.begin(method, b"", None, **fields)
 
     def begin(
@@ -196,13 +202,14 @@ class Pipe:
     ) -> OpenCall:
         self.requests += 1
         if method in _EFFECT_REQUESTS:
-            fields["claims"] = self._claims()
+            fields["claims"] = self._claims()  # so that the place can refuse old processes
         return connection.begin(method, raw, on_frame or _ignore, fields)
 
     def claim(self, session: str, epoch: Callable[[], int]) -> Callable[[], None]:
-        """Effects are also for this session from now on. The result ends that.
+        """Register a session that changes files or runs commands through this pipe.
 
-        `epoch` is that of its writer now; 0: it has none, and causes no effect.
+        Return a function that unregisters it. `epoch` returns the epoch of the process that
+        writes the session's journal; 0 means that no process does, and the session is not sent.
         """
         self._epochs[session] = epoch
 
@@ -216,6 +223,7 @@ class Pipe:
         return release
 
     def _claims(self) -> Sequence[tuple[str, int, int]]:
+        """Return each session with a writer, the writer's epoch, and the connection's number."""
         epochs = ((session, epoch()) for session, epoch in self._epochs.items())
         return [(session, epoch, self._connections) for session, epoch in epochs if epoch]
 
@@ -229,7 +237,9 @@ class Pipe:
     def _connect(self) -> "_Connection":
         with self._lock:
             if self._closed:
-                raise ToolFailed(f"{self._name} was left: the session has ended.")
+                raise ToolFailed(
+                    f"The connection to {self._name} is closed, because the session has ended."
+                )
             if self._connection is None or self._connection.broken:
                 if self._connection is not None:
                     self._connection.close()
@@ -253,7 +263,7 @@ class Pipe:
 
 
 class _Connection:
-    """One run of the command that reaches the place."""
+    """One connection: one run of the command that opens a shell in the place."""
 
     def __init__(self, address: PlaceAddress, environ: Mapping[str, str]) -> None:
         self._address = address
@@ -289,7 +299,7 @@ class _Connection:
         self._readers[0].start()
 
     def greet(self, settings: PlaceSettings) -> None:
-        """Start the place and make it ready. Raises `ToolFailed`."""
+        """Start the place and exchange greetings. Raises `ToolFailed`."""
         try:
             write_all(self._writing, start_script(self._address.directory))
             if self._wait_for_mark() == READY_MARK:
@@ -317,7 +327,7 @@ class _Connection:
             raise self._unreachable("it ended at once") from error
 
     def watch(self, at_news: Callable[[PlaceGreeting], None]) -> None:
-        """Pass the greeting on, now and when it has changed: it is kept as the place is."""
+        """Call `at_news` with the description of the place, now and after each change of it."""
         at_news(self.greeting)
         began, count = time.monotonic(), 0
 
@@ -327,8 +337,9 @@ class _Connection:
             if answer.record.get("kind") != "news":
                 return
             if count > _MAX_EARLY_NEWS + time.monotonic() - began:
-                return  # a place that sends more than ours is not believed
-            with suppress(ToolFailed):  # nor is one that sends something else
+                return  # a place that sends more news than ours ever would is not trusted
+            # a place that sends other data is not trusted either
+            with suppress(ToolFailed):
                 greeting = answer.read(PlaceNews).applied_to(self.greeting)
                 if greeting != self.greeting:
                     self.greeting = greeting
@@ -349,7 +360,7 @@ class _Connection:
             call.number = self._numbers
             self._calls[call.number] = call
         self.send({"id": call.number, "do": method, **fields}, raw)
-        if self.broken:  # it may have broken before the call was known
+        if self.broken:  # the connection may have broken before the call was registered
             self._fail_calls()
         return call
 
@@ -357,27 +368,30 @@ class _Connection:
         try:
             data = pack_frame(record, raw)
         except BadFrame as error:
-            raise ToolFailed(f"That is {error} to {self._name}.") from error
+            raise ToolFailed(
+                f"The request to {self._name} is {error}: it was not sent."
+            ) from error
         with self._lock:
             if self._closed:
-                return  # its number may be that of another file by now
+                return  # the descriptor may belong to another file by now
             try:
                 write_all(self._writing, data)
             except OSError:
                 self.broken = self.broken or "it takes no more requests"
 
     def close(self) -> None:
-        """End the command, and with it what runs in the place."""
+        """Kill the command, which ends everything that runs in the place for this connection."""
         self.broken = self.broken or "it was closed"
         process = self._process
         if not self._lock.acquire(timeout=_END_SECONDS):
-            with suppress(ProcessLookupError):  # it reads nothing, and a sender waits
+            # the command reads nothing, so a sender would wait
+            with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             self._lock.acquire()
         self._closed = True
         with suppress(OSError):
             if process.stdin:
-                process.stdin.close()  # the place ends its commands, then itself
+                process.stdin.close()  # the place then stops its commands and exits
         self._lock.release()
         try:
             process.wait(_END_SECONDS)
@@ -386,7 +400,7 @@ class _Connection:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         for reader in self._readers:
-            reader.join(_END_SECONDS)  # it sees the end of its pipe
+            reader.join(_END_SECONDS)  # the reader sees the end of its pipe
         if not any(reader.is_alive() for reader in self._readers):
             for stream in (process.stdout, process.stderr):
                 if stream is not None:
@@ -394,7 +408,7 @@ class _Connection:
         self._fail_calls()
 
     def _wait_for_mark(self) -> bytes:
-        """Skip what shells print, up to the mark of the place. Returns that."""
+        """Return the place's mark, skipping what shells print before it."""
         noise, until = bytearray(), time.monotonic() + _CONNECT_SECONDS
         ready = select.poll()
         ready.register(self._reading, select.POLLIN)
@@ -409,7 +423,7 @@ class _Connection:
             left = until - time.monotonic()
             if left <= 0 or not ready.poll(left * 1000):
                 raise self._unreachable("it did not answer")
-            # One byte: what follows the mark is for another reader.
+            # Read one byte at a time: what follows the mark belongs to another reader.
             piece = os.read(self._reading, 1)
             if not piece:
                 raise self._unreachable("it ended at once")
@@ -423,7 +437,7 @@ class _Connection:
                 number = record.get("id")
                 kind = record.get("kind")
                 with self._calls_lock:
-                    ends = kind in ("end", "failed")
+                    ends = kind in ("end", "failed")  # no more frames follow for this call
                     take = self._calls.pop if ends else self._calls.get
                     call = take(number, None) if isinstance(number, int) else None
                 if call is not None:
@@ -431,7 +445,7 @@ class _Connection:
         except (BadFrame, OSError) as error:
             why = f"it sent something that is not an answer ({error})"
         finally:
-            self.broken = self.broken or why
+            self.broken = self.broken or why  # the first reason is kept
             self._fail_calls()
 
     def _fail_calls(self) -> None:
@@ -452,7 +466,8 @@ class _Connection:
     def _unreachable(self, reason: str) -> ToolFailed:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(_LAST_MESSAGE_SECONDS)
-            self._readers[0].join(_LAST_MESSAGE_SECONDS)  # what it wrote before its end
+            # read what the command wrote before it exited
+            self._readers[0].join(_LAST_MESSAGE_SECONDS)
         self.broken = self.broken or reason
         return ToolFailed(f"{self._name} cannot be reached: {self._reason}.")
 
@@ -464,7 +479,7 @@ class _Connection:
         with suppress(OSError):
             while piece := os.read(self._errors, 4096):
                 self._complaints += piece
-                del self._complaints[: -2 * _MAX_COMPLAINT_CHARS]
+                del self._complaints[: -2 * _MAX_COMPLAINT_CHARS]  # keep the end
 
 
 def _ignore(*_news: object) -> None:
@@ -472,6 +487,9 @@ def _ignore(*_news: object) -> None:
 
 
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Ours without keys: the program may pass variables on, or be the place itself."""
+    """Return our environment without keys, for the command that connects.
+
+    That command may pass variables on, or may itself be the place.
+    """
     named = {name: environ[name] for name in _FOR_CONNECTIONS if name in environ}
     return {**environment(environ), **named}

@@ -1,8 +1,8 @@
-"""Commands in a place elsewhere. Implements `port.Commands` over a pipe.
+"""Runs commands in a place elsewhere, over a pipe. Implements `port.Commands`.
 
-The place starts, limits and ends them as this machine does its own (`command_starter`). Here
-the output is collected, and `commands.run_command` waits: for the event loop a command there is
-one like `supervise.Supervisor`.
+The place starts, limits and stops the commands, as `command_starter` does on this machine. This
+module collects their output. `commands.run_command` waits for a command, as it does for a
+`supervise.Supervisor` of this machine.
 """
 
 import os
@@ -34,7 +34,7 @@ from refold.values.kept_output import Printed
 from refold.values.tools import Confinement
 
 _INPUT_BYTES = 64 * 1024
-_MAX_GUARDED = 1_000  # changes of one command
+_MAX_GUARDED = 1_000  # the changes of guarded paths reported for one command
 
 
 class _End(Struct, frozen=True):
@@ -54,7 +54,10 @@ class _Has(Struct, frozen=True):
 
 
 class PlaceCommands:
-    """`on_change` is called when a command may have changed files."""
+    """Runs commands in a place. `on_change` is called after one that may have changed files.
+
+    `environment` are the place's variables for commands that may write.
+    """
 
     def __init__(
         self,
@@ -64,12 +67,15 @@ class PlaceCommands:
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self._pipe, self.limits, self._on_change = pipe, limits, on_change
-        self._environment = environment or {}  # of the place, for commands that may write
+        # variables of the place, for commands that may write
+        self._environment = environment or {}
         self._unread: Callable[[], Sequence[str]] = tuple
-        self._programs = dict[str, bool]()  # shared with the results of `with_hidden_paths`
+        # also used by the objects that `with_hidden_paths` returns
+        self._programs = dict[str, bool]()
         self.gate = None
 
     def has(self, program: str) -> bool:
+        """Whether the place has a program. It is asked once about each unusual program."""
         if program in self._pipe.greeting.programs:
             return True
         if program not in self._programs:
@@ -91,8 +97,10 @@ class PlaceCommands:
         on_output: Callable[[str], None] | None = None,
         extras: CommandExtras = NOTHING_MORE,
     ) -> Finished:
+        """Run a command, and call `on_change` afterwards if it could change files."""
         make = partial(self._begin, command, cwd, seconds, confines, on_output, extras)
-        # Connecting takes a while; once it is sent, its end must be waited for.
+        # Connecting takes a while; once the request is sent, the command's end must be
+        # awaited.
         running: PlaceCommand | None = None
         with anyio.CancelScope(shield=True):
             running = await anyio.to_thread.run_sync(make)
@@ -105,11 +113,11 @@ class PlaceCommands:
 
     @property
     def _keeps_from_writing(self) -> bool:
-        """Whether the sandbox there keeps a command that only reads from changing files."""
+        """Whether the place's sandbox keeps read-only commands from changing files."""
         return not self._pipe.is_broken and self._pipe.greeting.confines
 
     def close(self) -> None:
-        """Do nothing: the pipe ends the commands that run in the place."""
+        """Do nothing, because commands in the place are stopped with the pipe."""
 
     def _begin(
         self,
@@ -120,12 +128,14 @@ class PlaceCommands:
         on_output: Callable[[str], None] | None,
         extras: CommandExtras,
     ) -> "PlaceCommand":
+        """Send the request to run a command, and return the running command."""
         if extras.environ:
             raise ToolFailed(
                 "Variables with values from this machine are not sent to a workspace elsewhere."
             )
         running = PlaceCommand(on_output, extras)
         record: dict[str, object] = to_builtins(confines)
+        # The place only needs to know that hosts are named: it refuses the command then.
         record["hosts"] = confines.hosts is not None
         try:
             running.call = self._pipe.begin(
@@ -152,11 +162,11 @@ class PlaceCommands:
 
 
 class RecentOutput:
-    """Output that the event loop has not taken yet: the newest part, and the number of
-    bytes before.
+    """The output that the event loop has not read yet: its last bytes, and a count of the rest.
 
-    Nothing waits for the event loop, because the same thread reads for all other calls. A listener
-    stops receiving at once, so nothing is lost that it would get.
+    The thread that reads the pipe serves all requests, so it never waits for the event loop.
+    Instead, the oldest bytes beyond `MAX_REPORT_BYTES` are dropped. `ThrottledOutput`, which
+    gets the output, would drop them, too.
     """
 
     def __init__(self) -> None:
@@ -164,6 +174,7 @@ class RecentOutput:
         self._waiting, self._skipped = bytearray(), 0
 
     def add(self, piece: bytes) -> None:
+        """Add output. If too much waits, drop the oldest bytes and count them."""
         with self._lock:
             self._waiting += piece[-MAX_REPORT_BYTES:]
             over = max(0, len(self._waiting) - MAX_REPORT_BYTES)
@@ -171,7 +182,7 @@ class RecentOutput:
             self._skipped += over + max(0, len(piece) - MAX_REPORT_BYTES)
 
     def take(self) -> tuple[int, bytes]:
-        """The number of bytes that were left out, and those that followed."""
+        """Return the number of dropped bytes, and the bytes after them. Forget both."""
         with self._lock:
             taken = self._skipped, bytes(self._waiting)
             self._waiting, self._skipped = bytearray(), 0
@@ -179,7 +190,7 @@ class RecentOutput:
 
 
 class PlaceCommand:
-    """A command that was started in a place, as `commands.RunningCommand` describes it."""
+    """A running command in a place. Implements `commands.RunningCommand`."""
 
     broken = ""
     needs_settling = False
@@ -192,7 +203,7 @@ class PlaceCommand:
         self._printed = extras.printed or Printed()
         self._throttled = ThrottledOutput(on_output) if on_output else None
         self._used, self._used_seconds = extras.used, -1.0
-        self._heard = RecentOutput()
+        self._recent = RecentOutput()
         self._stdin = os.dup(extras.stdin) if extras.stdin is not None else -1
         self.news, self._tell_news = os.pipe()
         os.set_blocking(self.news, False)
@@ -200,14 +211,14 @@ class PlaceCommand:
         self._closing = threading.Lock()
 
     def receive(self, answer: PlaceAnswer) -> None:
-        """In the reading thread: take a frame."""
+        """Process one frame about the command, in the thread that reads the pipe."""
         kind = answer.record.get("kind")
         if kind == "output":
             lost = answer.record.get("lost", 0)
             self._printed.add(answer.raw)
             if isinstance(lost, int) and lost > 0:
                 self._printed.skip(lost)
-            self._heard.add(answer.raw)
+            self._recent.add(answer.raw)
         elif kind == "clear":
             self._printed.clear()
         elif kind == "answered":
@@ -221,12 +232,13 @@ class PlaceCommand:
             self._wake()
 
     def deliver(self) -> None:
+        """Call the listeners with new CPU seconds and output. Set `over` at the end."""
         with suppress(BlockingIOError):
             self.over = self.over or not os.read(self.news, 4096)
         seconds, self._used_seconds = self._used_seconds, -1.0
         if self._used and seconds >= 0:
             self._used(seconds)
-        skipped, output = self._heard.take()
+        skipped, output = self._recent.take()
         if self._throttled:
             self._throttled.skip(skipped)
             if output:
@@ -246,9 +258,10 @@ class PlaceCommand:
 
     @property
     def has_ended_by_itself(self) -> bool:
-        return True  # the place looks after its sandboxes
+        return True  # the place cleans up its own sandboxes
 
     def result(self) -> Finished:
+        """Return how the command ended. Long lists from the place are cut off."""
         assert self.call is not None  # it was started
         end = self.call.result().read(_End)
         undone = tuple(
@@ -279,7 +292,7 @@ class PlaceCommand:
             threading.Thread(target=self._copy_input, daemon=True).start()
 
     def end_news(self) -> None:
-        """Close the news pipe last: a reader of `over` sees its end."""
+        """Close the writing end of `news`, whose end tells the reader that the command is over."""
         with self._closing:
             if self._tell_news >= 0:
                 os.close(self._tell_news)
@@ -291,24 +304,26 @@ class PlaceCommand:
                 os.write(self._tell_news, b"!")
 
     def _copy_input(self) -> None:
+        """Send the command's input to the place until it ends or the command is over."""
         assert self.call is not None  # it was started
         ready = select.poll()
         ready.register(self._stdin, select.POLLIN)
         try:
             while not self.call.done.is_set():
-                if ready.poll(250):
+                if ready.poll(250):  # milliseconds
                     data = os.read(self._stdin, _INPUT_BYTES)
                     self.call.send_input(data)
                     if not data:
                         break
-            self.call.done.wait()
+            self.call.done.wait()  # answers are still written to the descriptor
         except (OSError, ToolFailed):
             pass
         finally:
             os.close(self._stdin)
 
     def _write_answer(self, data: bytes) -> None:
+        """Write all of `data` to our end of the command's stdin, if that is a socket."""
         view = memoryview(data)
-        with suppress(OSError):  # a pipe, or the other end is closed
+        with suppress(OSError):  # the descriptor is a pipe, or the other end is closed
             while view:
                 view = view[os.write(self._stdin, view) :]

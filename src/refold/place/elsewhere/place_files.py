@@ -1,8 +1,9 @@
-"""Files of a place elsewhere. Implements `port.Files` and `port.FileTree` over a pipe.
+"""Reads and writes files of a place. Implements `port.Files` and `port.FileTree`.
 
-The place resolves, reads and writes; which paths a call may use, and what is masked, is decided
-here, as for files of this machine. A first look at a file brings its content along if it is small,
-for the call that follows: reading it is one round trip, and editing it two.
+The place resolves paths, reads and writes. This module decides which paths a call may use and
+what is masked, as for files of this machine. The answer about a small file includes its
+content, which a call usually needs next. So reading takes one round trip, and editing takes
+two.
 """
 
 import os
@@ -31,17 +32,18 @@ from refold.place.port import (
 from refold.values.path_names import below
 from refold.values.secret_mask import FindSecrets, without_secrets
 
-# A path is resolved again for each step of a call. Nothing is opened through it: what was
-# resolved is opened without following a link, so an answer of a moment ago does no harm.
+# Each step of a call resolves its path again, so answers are reused for this long. That is
+# safe, because nothing is opened by the unresolved path: the resolved one is opened without
+# following links.
 _RESOLVED_SECONDS = 1.0
-_MAX_LOOKS = 200
+_MAX_INFOS = 200
 _MAX_PATHS = 200_000
 
 
 class _PathAnswer(Struct, frozen=True):
     real: str
     path_kind: Kind
-    size: int  # of the content that came along; -1: none did
+    size: int  # the size of the content in the answer; -1: none
     in_repository: bool
     top: str
     excludes: str
@@ -53,14 +55,17 @@ class _GitPart(Struct, frozen=True):
 
 
 class _PathInfo(Struct, frozen=True):
-    """What a place reported of a path, and when."""
+    """What a place reported about a path, and when (in monotonic seconds).
+
+    `content` is None if the file is too large or may not be read.
+    """
 
     real: Real
     kind: Kind
     content: bytes | None
     scope: SearchScope
     named_by_git: bool
-    at: float
+    reported_at: float
 
 
 class _Items(Struct, frozen=True):
@@ -79,7 +84,7 @@ class _Paths(Struct, frozen=True):
 
 
 class _PathInfos:
-    """The newest reports about paths, shared by the files of all calls."""
+    """The newest reports about paths, which all calls share. They expire after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._lock = seconds, threading.Lock()
@@ -87,8 +92,9 @@ class _PathInfos:
         self._reals = dict[Real, _PathInfo]()
 
     def add(self, path: str, info: _PathInfo) -> None:
+        """Store a report. If there are too many, drop all earlier ones first."""
         with self._lock:
-            if len(self._infos) >= _MAX_LOOKS:
+            if len(self._infos) >= _MAX_INFOS:
                 self._infos.clear()
                 self._reals.clear()
             self._infos[path] = self._reals[info.real] = info
@@ -100,18 +106,21 @@ class _PathInfos:
         return self._fresh(self._reals.get(real))
 
     def clear(self) -> None:
-        """Forget all reports: something may have changed files."""
+        """Drop all reports, because files may have changed."""
         with self._lock:
             self._infos.clear()
             self._reals.clear()
 
     def _fresh(self, info: _PathInfo | None) -> _PathInfo | None:
-        fresh = info is not None and time.monotonic() - info.at < self._seconds
+        fresh = info is not None and time.monotonic() - info.reported_at < self._seconds
         return info if fresh else None
 
 
 class PlaceFiles(JudgedFiles):
-    """`root` is real, as the place says. With `resolved_seconds` 0 every look is a new one."""
+    """The files of a place below `root`, the workspace's real path there.
+
+    Reports about paths are reused for `resolved_seconds`; with 0, each one is requested.
+    """
 
     def __init__(
         self,
@@ -124,8 +133,8 @@ class PlaceFiles(JudgedFiles):
     ) -> None:
         super().__init__((root,), why_unreadable, why_hidden, find_secrets)
         self._pipe, self._infos = pipe, _PathInfos(resolved_seconds)
-        self._own: dict[Real, _PathInfo] | None = None  # of one call
-        self._knows_root = True
+        self._own: dict[Real, _PathInfo] | None = None  # the reports of one call
+        self._is_greeting_current = True
         self._tree = PlaceTree(self)
 
     @property
@@ -137,16 +146,18 @@ class PlaceFiles(JudgedFiles):
         return self._pipe
 
     def only(self, reals: Collection[str]) -> Self:
+        """Return the files for one call. It keeps the present reports about `reals`."""
         files = super().only(reals)
-        looks = ((Real(real), self._infos.of_real(Real(real))) for real in reals)
-        files._own = {real: info for real, info in looks if info is not None}
+        infos = ((Real(real), self._infos.of_real(Real(real))) for real in reals)
+        files._own = {real: info for real, info in infos if info is not None}
         return files
 
     def kind(self, real: Real) -> Kind:
-        # What is done in it fails with its own error if the directory is gone.
-        return "directory" if real == self.roots[0] else self.look(real).kind
+        # If the directory does not exist, each operation in it fails with its own error.
+        return "directory" if real == self.roots[0] else self.path_info(real).kind
 
     def items(self, real: Real) -> tuple[DirectoryEntry, ...]:
+        """Return the entries of a directory by name, without unreadable files."""
         listed = self._tree.list_directory(real)
         return tuple(
             DirectoryEntry(name, kind, size, modified)
@@ -154,8 +165,11 @@ class PlaceFiles(JudgedFiles):
             if not self.why_unreadable(Real(os.path.join(real, name)))
         )
 
-    def look(self, real: Real) -> _PathInfo:
-        """A report about a real path: the one of this call, or a new one."""
+    def path_info(self, real: Real) -> _PathInfo:
+        """Return a report about a real path: this call's own, or else a new one.
+
+        Raises `ToolFailed` if the path now leads elsewhere.
+        """
         own = self._own
         if own is not None and (info := own.get(real)) is not None:
             return info
@@ -168,7 +182,7 @@ class PlaceFiles(JudgedFiles):
         return info
 
     def git_part(self, paths: Sequence[str]) -> str:
-        """The first of these paths that decides what git runs; "" for none. See `Facts`."""
+        """Return the first of `paths` that decides what git runs; "" if none does. See `Facts`."""
         for path in paths:
             info = self._infos.of_real(Real(path)) or self._infos.of_path(path)
             if info is None:
@@ -176,23 +190,25 @@ class PlaceFiles(JudgedFiles):
             if info.named_by_git:
                 return path
         names = (name for path in paths for name in path.lower().split("/"))
-        if NAMES_OF_GIT.isdisjoint(names):  # it could not be in a repository
+        # without such a name the path cannot be in a repository
+        if NAMES_OF_GIT.isdisjoint(names):
             return ""
         return self._pipe.ask("git_part", paths=tuple(paths)).read(_GitPart).path
 
     def forget(self) -> None:
-        """Forget all reports: something may have changed files."""
-        self._knows_root = False
+        """Drop all reports about paths, because files may have changed."""
+        self._is_greeting_current = False
         self._forget_infos()
 
     def scope(self, real: Real) -> SearchScope:
-        """The search scope of a path. The greeting has that of the root, until a command
-        may have changed it.
+        """Return the settings that decide what a search in `real` ignores.
+
+        For the root they are part of the place's description, which counts until `forget`.
         """
         greeting = self._pipe.greeting
-        if self._knows_root and greeting.scope and real == self.roots[0]:
+        if self._is_greeting_current and greeting.scope and real == self.roots[0]:
             return SearchScope(*greeting.scope)
-        return self.look(real).scope
+        return self.path_info(real).scope
 
     def _forget_infos(self) -> None:
         self._infos.clear()
@@ -200,40 +216,42 @@ class PlaceFiles(JudgedFiles):
             self._own.clear()
 
     def check_writable(self, real: Real) -> None:
-        """Do nothing: writing itself fails for a protected file, and a check would cost a
-        round trip.
-        """
+        """Do nothing: a write to a protected file fails anyway, and a check costs a round trip."""
 
     def _resolve(self, path: str) -> Real:
+        """Return the real path. It is requested if no report about the path is stored."""
         if path in (".", self.roots[0], f"{self.roots[0]}/."):
-            return Real(self.roots[0])  # the place said so when it was greeted
+            return Real(self.roots[0])  # the greeting contains this path
         info = self._infos.of_path(path)
         return info.real if info is not None else self._ask_info(path).real
 
     def _ask_info(self, path: str) -> _PathInfo:
+        """Request a report about a path, and remember it."""
         answer = self._pipe.ask("look", path=path, content=True)
-        seen = answer.read(_PathAnswer)
-        content = answer.raw if seen.size == len(answer.raw) else None
-        real = check_path(seen.real)
+        report = answer.read(_PathAnswer)
+        content = answer.raw if report.size == len(answer.raw) else None
+        real = check_path(report.real)
         if content is not None and self.why_unreadable(real):
             content = None  # a rule forbids reading it
-        scope = SearchScope(seen.in_repository, seen.top, seen.excludes)
+        scope = SearchScope(report.in_repository, report.top, report.excludes)
         info = _PathInfo(
-            real, seen.path_kind, content, scope, seen.named_by_git, time.monotonic()
+            real, report.path_kind, content, scope, report.named_by_git, time.monotonic()
         )
         self._infos.add(path, info)
         return info
 
     def _read(self, real: Real, at_most: int) -> bytes:
+        """Return the content of a file: from this call's report, or else requested."""
         info = self._own.get(real) if self._own is not None else None
         if info is not None and info.content is not None and len(info.content) <= at_most:
             return info.content
         raw = self._pipe.ask("read", real=real, at_most=at_most).raw
         if len(raw) > at_most:
-            raise ToolFailed("The place sent more than was asked for.")
+            raise ToolFailed("The place sent more bytes than were requested.")
         return raw
 
     def _put_all(self, puts: Sequence[FileWrite]) -> None:
+        """Request all changes at once. A deletion has the size None, and no content."""
         records = [
             {
                 "real": file_write.real,
@@ -256,7 +274,7 @@ class PlaceFiles(JudgedFiles):
 
 
 class PlaceTree:
-    """What is below a directory of the place."""
+    """Lists what is below a directory of the place."""
 
     def __init__(self, files: PlaceFiles) -> None:
         self._files = files
@@ -267,6 +285,7 @@ class PlaceTree:
         return _ListedIgnores(self._ask_items(real))
 
     def walk(self, real: Real, check: Callable[[], None]) -> WalkedFiles:
+        """Return the files that git does not ignore. If `check` raises, stop the request."""
         call = self._files.pipe.begin("walk", real=real)
         _wait(call.done, check, call.stop)
         walked = call.result().read(_Walked)
@@ -277,6 +296,7 @@ class PlaceTree:
         return WalkedFiles(paths, walked.unread)
 
     def times(self, real: Real, paths: Sequence[str]) -> Sequence[float]:
+        """Return times in seconds, as the last `walk` of `real` reported them; 0 if unknown."""
         times: Mapping[str, int] = {}
         if self._times is not None and self._times[0] == real:
             times = self._times[1]
@@ -291,11 +311,16 @@ class PlaceTree:
         return self._files.scope(real)
 
     def list_directory(self, real: Real) -> _Items:
-        """The names in a directory: those that `rules` has just asked for, or new ones."""
+        """Return the names in a directory.
+
+        A listing that `rules` has requested just before is used once; otherwise a new one is
+        requested.
+        """
         listed, self._listed = self._listed, None
         return listed[1] if listed and listed[0] == real else self._ask_items(real)
 
     def _ask_items(self, real: Real) -> _Items:
+        """Request the entries of a directory. Raises `ToolFailed` for an impossible name."""
         items = self._files.pipe.ask("items", real=real).read(_Items)
         if not all(_is_name(item[0]) for item in items.items):
             raise ToolFailed("The place sent a name that cannot be one.")
@@ -304,18 +329,21 @@ class PlaceTree:
 
 
 class _ListedIgnores:
-    """The ignored names in a directory, as the place has listed them."""
+    """The ignored names in a directory, taken from the place's listing of it."""
 
     def __init__(self, items: _Items) -> None:
         self.ignored = items.ignored
-        self._names = frozenset(item[0] for item in items.items if item[4])
+        self._names = frozenset(item[0] for item in items.items if item[4])  # ignored
 
     def ignores(self, name: str, *, directory: bool) -> bool:
         return name in self._names
 
 
 def paths_below(pipe: Pipe, folder: str, at_most: int) -> Sequence[str]:
-    """All paths below a folder of the place, for rules that forbid reading some."""
+    """Return up to `at_most` paths below a folder of the place, ignored ones included.
+
+    Rules that forbid reading some files are applied to this list.
+    """
     answer: PlaceAnswer = pipe.ask("paths", folder=folder, at_most=at_most)
     return answer.read(_Paths).paths[:at_most]
 
@@ -331,7 +359,7 @@ def _is_below(path: str) -> bool:
 def _wait(
     end: threading.Event, check: Callable[[], None], stop: Callable[[], None]
 ) -> None:
-    """Wait for an answer. `check` raises if the call was stopped."""
+    """Wait until `end` is set. If `check` raises, call `stop` and raise its exception."""
     while not end.wait(0.25):
         try:
             check()

@@ -1,8 +1,8 @@
-"""Snapshots of a place elsewhere. Implements `port.Snapshots` over a pipe.
+"""Takes and restores snapshots of a place, over a pipe. Implements `port.Snapshots`.
 
-They are stored in the place, by the same `checkpoints` as on this machine. A scan that `begin`
-starts while the model answers reports its end by itself, with the changes since the snapshot before,
-so that `take` and the `changes` that follows cost no round trip.
+The place stores its snapshots with the same module as this machine, `checkpoints`. `begin`
+starts a scan while the model answers. The answer to the scan contains the changes since the
+previous snapshot, so `take` and a following `changes` usually need no further round trip.
 """
 
 import threading
@@ -25,7 +25,7 @@ from refold.place.port import (
     Trees,
 )
 
-_REUSE_SECONDS = 10.0  # a scan this recent is still valid
+_REUSE_SECONDS = 10.0  # reuse the result of a scan for this time
 _WAIT_SECONDS = 1.0
 _Kind = Literal["created", "changed", "deleted"]
 
@@ -59,7 +59,13 @@ class _Restored(Struct, frozen=True):
     count: int
 
 
-class _Scan:
+class _Request:
+    """A request to a place that reports its progress: a scan, or other work on snapshots.
+
+    `count` is the number of file changes noted before the request, `since` the newest snapshot
+    at that time.
+    """
+
     def __init__(self, count: int, since: Trees = ()) -> None:
         self.count, self.began, self.since = count, time.monotonic(), since
         self.progress = 0, 0
@@ -72,20 +78,23 @@ class _Scan:
 
 
 class PlaceSnapshots:
-    """`on_change` is called when files were restored. `packs` are those on this machine."""
+    """The snapshots of a place. `on_change` is called after files were restored.
+
+    `packs` are copies of the snapshots on this machine, or None.
+    """
 
     def __init__(
         self, pipe: Pipe, on_change: Callable[[], None], packs: HomePacks | None = None
     ) -> None:
         self._pipe, self._on_change, self._packs = pipe, on_change, packs
-        self._there = set[str]()  # trees that the place is known to have
+        self._known_trees = set[str]()  # trees that the place certainly has
         self._lock = threading.Lock()
         self._count, self._behind = 0, False
-        self._scan: _Scan | None = None
+        self._scan: _Request | None = None
         self._connections = 0
         self._notice = ""
         self._newest: Trees = ()
-        # The newest comparison that came with a snapshot.
+        # The newest comparison that was sent with a snapshot.
         self._compared = dict[tuple[Trees, Trees], tuple[FileChange, ...]]()
 
     @property
@@ -97,7 +106,7 @@ class PlaceSnapshots:
         return self._notice
 
     def begin(self) -> None:
-        # It may have to connect, and the caller is an event loop.
+        # Beginning may have to connect, and the caller is an event loop.
         threading.Thread(target=self._begin_quietly, daemon=True).start()
 
     def note_change(self) -> None:
@@ -108,20 +117,21 @@ class PlaceSnapshots:
         self._count += 1
 
     async def take(self, report: ReportProgress | None = None) -> SnapshotTaken:
+        """Return a snapshot of the present files. Raises `ToolFailed`."""
         scan = await anyio.to_thread.run_sync(self._current_scan, abandon_on_cancel=True)
-        assert scan.call is not None  # it was started
+        assert scan.call is not None  # the scan was started
         await _wait(scan, report)
         try:
             taken = scan.call.result().read(_Taken)
         except ToolFailed as error:
             self._scan = None  # the next scan may succeed
             if isinstance(error, ConnectionLost):
-                raise ToolFailed(str(error)) from error  # nothing was changed by it
+                raise ToolFailed(str(error)) from error  # the failed call changed nothing
             raise
         self._notice = taken.notice
         if scan.count == self._count:
             self._behind = False
-        self._note_there(taken.trees)
+        self._note_known_trees(taken.trees)
         self._newest = taken.trees
         if taken.changes is not None:
             changes = tuple(FileChange(*change) for change in taken.changes)
@@ -129,17 +139,19 @@ class PlaceSnapshots:
         return SnapshotTaken(taken.trees, taken.left_out, taken.lost)
 
     async def secure(self, arguments: bytes, report: ReportProgress | None = None) -> None:
+        """Make the place store lent contents that a call with `arguments` may delete."""
         from refold.place.snapshot_lender import may_delete_objects
 
         if not may_delete_objects(arguments):
             return
-        scan = _Scan(self._count)
+        scan = _Request(self._count)
         begin = partial(self._pipe.begin, "secure", arguments, scan.receive)
         scan.call = await anyio.to_thread.run_sync(begin)
         await _wait(scan, report)
         scan.call.result()
 
     def changes(self, before: Trees, after: Trees) -> tuple[FileChange, ...]:
+        """Return the changes, which often came with the newest snapshot."""
         if (changes := self._compared.get((before, after))) is not None:
             return changes
         self._give_back(before, after)
@@ -170,8 +182,9 @@ class PlaceSnapshots:
         paths: Collection[str] = (),
         report: ReportProgress | None = None,
     ) -> int:
+        """Restore files and return their number. If cancelled, wait until the place stops."""
         await anyio.to_thread.run_sync(self._give_back, current, to)
-        scan = _Scan(self._count)
+        scan = _Request(self._count)
         begin = partial(
             self._pipe.begin, "restore", b"", scan.receive, current=current, to=to,
             only=tuple(paths),
@@ -180,7 +193,8 @@ class PlaceSnapshots:
         try:
             await _wait(scan, report)
         finally:
-            # If it is stopped, each file is as it was or as wanted, once it has ended.
+            # If the restore is stopped, each file has its old or its wanted content once
+            # the call has ended.
             call.stop()
             with anyio.CancelScope(shield=True):
                 await _wait(scan, None)
@@ -192,49 +206,53 @@ class PlaceSnapshots:
         self._notice = reason
 
     def _give_back(self, *snapshots: Trees) -> None:
-        """Send lost snapshots back to the place."""
+        """Send these snapshots to the place, except for parts that it has."""
         if self._packs is None:
             return
         self._forget_lost_connection()
-        trees = {tree for pairs in snapshots for _, tree in pairs} - self._there
+        trees = {tree for pairs in snapshots for _, tree in pairs} - self._known_trees
         if trees:
             self._packs.give_back(self._pipe.begin, trees)
-            self._there |= trees
+            self._known_trees |= trees
 
-    def _note_there(self, trees: Trees) -> None:
+    def _note_known_trees(self, trees: Trees) -> None:
         self._forget_lost_connection()
-        self._there.update(tree for _, tree in trees)
+        self._known_trees.update(tree for _, tree in trees)
 
     def _forget_lost_connection(self) -> None:
-        """Forget cached state after another connection: it may lead to another place."""
+        """After a new connection, forget which snapshots the place has.
+
+        A reconnected place may be another one, for example a new container.
+        """
         if self._connections != self._pipe.connections:
             self._connections = self._pipe.connections
-            self._there.clear()
+            self._known_trees.clear()
 
     def _begin_quietly(self) -> None:
         try:
             self._current_scan()
         except ToolFailed:
-            self._scan = None  # `take` reports it
+            self._scan = None  # `take` reports the error
 
-    def _current_scan(self) -> _Scan:
-        """The scan that `take` can use: a running or recent one, or a new one."""
+    def _current_scan(self) -> _Request:
+        """Return a scan of the present files: one that is running or recent, or a new one."""
         with self._lock:
             scan = self._scan
             if scan is not None and scan.call is not None and scan.count == self._count:
                 recent = time.monotonic() - scan.began <= _REUSE_SECONDS
                 if scan.call.error is None and (not scan.call.done.is_set() or recent):
                     return scan
-            # The place keeps its own count, to know what an earlier scan of it is worth.
+            # The place keeps its own count, to know whether an earlier scan is still valid.
             if self._behind or (scan is not None and scan.count != self._count):
                 self._pipe.tell("note_change" if self._behind else "forget")
-            self._scan = scan = _Scan(self._count, self._newest)
+            self._scan = scan = _Request(self._count, self._newest)
             scan.call = self._pipe.begin("take", on_frame=scan.receive, since=scan.since)
             return scan
 
 
-async def _wait(scan: _Scan, report: ReportProgress | None) -> None:
-    assert scan.call is not None  # it was started
+async def _wait(scan: _Request, report: ReportProgress | None) -> None:
+    """Wait until the request is done, and report its progress meanwhile."""
+    assert scan.call is not None  # the scan was started
     while not scan.call.done.is_set():
         await anyio.to_thread.run_sync(
             scan.call.done.wait, _WAIT_SECONDS, abandon_on_cancel=True

@@ -1,7 +1,8 @@
-"""Runs one command for the other side of a pipe, in the thread of its request.
+"""Runs a command in a place, in the thread of the request for it.
 
-`command_starter` starts it as on any machine. Here its output is sent as it comes, bounded by
-what `Printed` keeps: a slow pipe delays no limit, and drops the middle of very long output.
+`command_starter` starts the command, as on any machine. This module sends its output while it
+arrives. Output that waits for a slow pipe is limited to what `Printed` stores, so the middle of
+very long output is dropped, and the limits of the command are still enforced.
 """
 
 import select
@@ -27,7 +28,7 @@ _COPY_BYTES = 64 * 1024
 
 
 def run_command(call: FarCall, starter: CommandStarter, fields: Mapping[str, Any]) -> None:
-    """Run the command that the record describes, and send its output and its end."""
+    """Run the command that `fields` describes. Send its output, and its result at the end."""
     printed = Printed()
     channel = _Channel(call) if fields["input"] else None
     extras = CommandExtras(
@@ -66,28 +67,32 @@ def run_command(call: FarCall, starter: CommandStarter, fields: Mapping[str, Any
 
 
 class _OutputSender:
-    """Sends what `printed` has since it sent last."""
+    """Sends the output in `printed` that was not sent before."""
 
     def __init__(self, call: FarCall, printed: Printed) -> None:
-        self._call, self._printed, self._place = call, printed, 0
+        self._call, self._printed, self._position = call, printed, 0
 
     def on_output(self, _text: str) -> None:
         self.send_rest()
 
     def send_rest(self) -> None:
-        start, lost, end, self._place = self._printed.since(self._place)
+        """Send what was printed since the last call. `lost` bytes are missing after `start`."""
+        start, lost, end, self._position = self._printed.since(self._position)
         if start or lost:
             self._call.send("output", start, lost=lost)
         if end:
             self._call.send("output", end, lost=0)
 
     def clear(self) -> None:
-        self._place = 0
+        self._position = 0
         self._call.send("clear")
 
 
 class _Channel:
-    """The input of a command, which may be a socket that it answers on."""
+    """Connects a command's stdin to the request, by a socket that works in both directions.
+
+    What the command writes to that socket is sent back.
+    """
 
     def __init__(self, call: FarCall) -> None:
         self._outside, self.inside = socket.socketpair()
@@ -96,7 +101,8 @@ class _Channel:
             Thread(target=work, daemon=True).start()
 
     def close(self) -> None:
-        with suppress(Full):  # then it does not wait for any
+        """Close both ends of the socket, and end the thread that waits for input."""
+        with suppress(Full):  # the queue is full, so the program is not waiting for input
             self._call.inputs.put_nowait(None)
         for end in (self._outside, self.inside):
             with suppress(OSError):
@@ -104,7 +110,8 @@ class _Channel:
             end.close()
 
     def _feed(self) -> None:
-        with suppress(OSError):  # it reads no more
+        """Write the input to the command. b"" ends its input, and None ends this thread."""
+        with suppress(OSError):  # the command no longer reads
             while (data := self._call.inputs.get()) is not None:
                 if data:
                     self._outside.sendall(data)
@@ -118,6 +125,7 @@ class _Channel:
 
 
 def _wait(running: Supervisor, starter: CommandStarter) -> Finished:
+    """Deliver news until the command is over, and return how it ended."""
     ready = select.poll()
     ready.register(running.news, select.POLLIN)
     try:
@@ -134,6 +142,7 @@ def _wait(running: Supervisor, starter: CommandStarter) -> Finished:
 
 
 def _limits(record: Mapping[str, Any] | None) -> Limits | None:
+    """Return the limits in a request; None if it has none."""
     if record is None:
         return None
     return Limits(
@@ -145,7 +154,8 @@ def _limits(record: Mapping[str, Any] | None) -> Limits | None:
 
 
 def _confinement(record: Mapping[str, Any]) -> Confinement:
-    # Named hosts need a filter, which is not here: a sandbox refuses such a command.
+    # Access to named hosts needs a filter, which does not exist here: the sandbox refuses
+    # such a command.
     return Confinement(
         writes=record["writes"],
         network=record["network"],
@@ -158,12 +168,13 @@ def _confinement(record: Mapping[str, Any]) -> Confinement:
 
 
 def _to_record(finished: Finished) -> dict[str, Any]:
+    """Return the fields of the answer that tells how a command ended."""
     guarded = finished.guarded
     return {
         "code": finished.code,
         "timed_out": finished.timed_out,
         "stopped": finished.stopped,
-        "undone": [(one.path, one.goal, one.fate) for one in guarded.undone],
+        "undone": [(change.path, change.goal, change.fate) for change in guarded.undone],
         "accepted": guarded.accepted,
         "by_others": guarded.by_others,
         "offline": finished.offline,

@@ -1,8 +1,8 @@
-"""Serves a place over a pipe: reads requests, runs each in a thread, and writes answers.
+"""Serves a place over stdin and stdout: reads requests, and runs each in a thread.
 
-This is what `refold place --stdio` runs, and what refold sends to places that have only Python. It
-uses the standard library alone. What the requests do is in `workspace`, how they are written in
-`frames`. The other side decides what is allowed: here is only what the machine can enforce.
+`refold place --stdio` runs this module where refold is installed; otherwise refold sends it.
+`workspace` executes the requests, `frames` reads and writes the messages. The other side
+decides what is allowed; this side enforces what its machine can enforce.
 """
 
 import os
@@ -24,11 +24,11 @@ from refold.place.far.frames import (
     write_all,
 )
 
-_MAX_CALLS = 64  # at a time
+_MAX_CALLS = 64  # that run at the same time
 
 
 class PlaceServer:
-    """Answers the requests of a pipe until it ends."""
+    """Reads requests from `reading` until it ends, and writes answers to `writing`."""
 
     def __init__(self, reading: int, writing: int) -> None:
         self._reading, self._writing = reading, writing
@@ -39,6 +39,7 @@ class PlaceServer:
         self._close: Callable[[], None] = _do_nothing
 
     def serve(self) -> None:
+        """Begin each request. At the end of the input, stop all and wait for them."""
         try:
             while (frame := self._next_frame()) is not None:
                 self._begin(*frame)
@@ -49,36 +50,38 @@ class PlaceServer:
             self._close()
 
     def _next_frame(self) -> "tuple[dict[str, Any], bytes] | None":
+        """Return the next record and its bytes; None at the end, or after an error."""
         try:
             return read_frame(self._reading)
         except (BadFrame, OSError):
-            return None  # nothing more can be read; the other side sees the end
+            return None  # nothing more can be read; the other side notices the end
 
     def send(self, record: Mapping[str, Any], raw: bytes = b"") -> None:
         data = pack_frame(record, raw)
-        with self._lock, suppress(OSError):  # the end of the pipe is seen when reading
+        with self._lock, suppress(OSError):  # the reader notices the end of the pipe
             write_all(self._writing, data)
 
     def _begin(self, record: dict[str, Any], raw: bytes) -> None:
-        number, do = record.pop("id", 0), record.pop("do", "")
-        if not isinstance(number, int) or not isinstance(do, str):
-            return  # nothing can be answered
-        if do in ("stop", "input"):
+        """Execute a request: in this thread if it is quick, otherwise in its own."""
+        number, method = record.pop("id", 0), record.pop("do", "")
+        if not isinstance(number, int) or not isinstance(method, str):
+            return  # no answer can be sent
+        if method in ("stop", "input"):
             if call := self._calls.get(number):
-                call.stop() if do == "stop" else call.add_input(raw)
+                call.stop() if method == "stop" else call.add_input(raw)
             return
         call = FarCall(self.send, number)
-        if do == "hello":
+        if method == "hello":
             self._answer(call, self._greet, record, raw)
-        elif do not in self._handlers:
-            call.send("failed", text=f"The place does not know the request {do!r}.")
-        elif do in self._inline:
-            self._answer(call, self._handlers[do], record, raw)
+        elif method not in self._handlers:
+            call.send("failed", text=f"The place does not know the request {method!r}.")
+        elif method in self._inline:
+            self._answer(call, self._handlers[method], record, raw)
         elif len(self._calls) >= _MAX_CALLS:
             call.send("failed", text=f"More than {_MAX_CALLS} calls run at a time.")
         else:
             self._calls[number] = call
-            arguments = (call, self._handlers[do], record, raw)
+            arguments = (call, self._handlers[method], record, raw)
             threading.Thread(target=self._answer, args=arguments, daemon=True).start()
 
     def _answer(
@@ -88,17 +91,19 @@ class PlaceServer:
         record: dict[str, Any],
         raw: bytes,
     ) -> None:
+        """Call `handler`, which sends the answer. Send the reason if it fails."""
         try:
             handler(call, raw, **record)
         except ToolFailed as error:
             call.send("failed", text=str(error))
-        # A bug here must not end the other calls; the other side reports it.
+        # A bug must not stop the other calls; the other side reports it.
         except Exception as error:
             call.send("failed", text=f"The place failed: {type(error).__name__}: {error}.")
         finally:
             self._calls.pop(call.number, None)
 
     def _greet(self, call: FarCall, _raw: bytes, version: int, **settings: Any) -> None:
+        """Open the workspace that the first request describes, and send its description."""
         from refold.place.far.workspace import FarWorkspace
 
         if version != PROTOCOL_VERSION:
@@ -114,6 +119,7 @@ class PlaceServer:
         call.send("end", version=PROTOCOL_VERSION, **workspace.describe())
 
     def _wait_for_calls(self) -> None:
+        """Wait for the threads of requests, but only a few seconds for each."""
         me = threading.current_thread()
         for thread in threading.enumerate():
             if thread is not me and thread.name.startswith("Thread-"):
@@ -121,12 +127,13 @@ class PlaceServer:
 
 
 def main(mark: bytes = b"") -> None:
-    """Serve standard input and output. With `mark`, announce that with these bytes."""
+    """Serve stdin and stdout, then exit. First write `mark`, if it is not empty."""
     reading, writing = os.dup(0), os.dup(1)
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)  # what a module prints must not come between frames
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal of the other side sends it
+    os.dup2(2, 1)  # output of an imported module must not get between frames
+    # a terminal of the other side sends this signal
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
     def end(_number: int, _frame: object) -> None:
         _end(reading)
@@ -137,11 +144,11 @@ def main(mark: bytes = b"") -> None:
         write_all(writing, mark)
     PlaceServer(reading, writing).serve()
     sys.stdout = sys.stderr
-    os._exit(0)  # threads of ended commands need not be waited for
+    os._exit(0)  # do not wait for threads of stopped commands
 
 
 def serve_installed() -> None:
-    """What `refold place --stdio` does: skip the script for places without refold, and serve."""
+    """Run `refold place --stdio`: skip the script that starts Python, then serve."""
     from refold.place.far.frames import END_OF_SCRIPT
 
     line = b""
@@ -154,7 +161,7 @@ def serve_installed() -> None:
 
 
 def _end(reading: int) -> None:
-    """End as at the end of the pipe: commands are stopped first."""
+    """Make `reading` end, so that the server stops its commands and exits."""
     with suppress(OSError):
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, reading)

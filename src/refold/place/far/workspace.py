@@ -1,7 +1,7 @@
-"""The requests to a place: its files, commands, snapshots and searches.
+"""Executes the requests to a place: for files, commands, snapshots and ports.
 
-They call the same modules as a workspace on this machine. Rules, masks and questions stay on the
-other side of the pipe: nothing here knows them.
+They call the same modules as a workspace on this machine. Permission rules, masks and questions
+to the user stay on the other side of the pipe.
 """
 
 import os
@@ -33,19 +33,20 @@ from refold.place.snapshot_exchange import lacking_trees, open_incoming, pack_pi
 from refold.place.snapshot_repository import ScanProgress
 from refold.safe_open import create_complete_file
 
-MAX_CONTENT_AT_ONCE_BYTES = 256 * 1024  # sent with the first look at a file
-_MAX_PATHS = 200_000  # of one walk
+MAX_CONTENT_AT_ONCE_BYTES = 256 * 1024  # sent with the first information about a file
+_MAX_PATHS = 200_000  # the length of one listing
 _MAX_IDENTITY_CHARS = 64
 _PROGRESS_SECONDS = 1.0
-_WATCH_SECONDS = 2.0  # between two looks at what can change without a request
+_WATCH_SECONDS = 2.0  # between two checks for changes that happen without a request
 _USUAL_PROGRAMS = ("rg", "git")
 _INSTRUCTION_FILES = ("AGENTS.md", "CLAUDE.md")
 
 
 class FarWorkspace:
-    """`root` is the directory, which may begin with `~`.
+    """The workspace in the directory `root`, which may begin with `~`.
 
-    Requests that have an effect name the sessions that the other side has open, with their epochs.
+    Requests that write files, run commands or take or restore snapshots have `claims`: the
+    sessions of the other side, with their epochs.
     """
 
     inline = frozenset(("note_change", "forget"))
@@ -72,6 +73,7 @@ class FarWorkspace:
 
     @property
     def handlers(self) -> Mapping[str, Callable[..., None]]:
+        """Return the method for each request."""
         return {
             "look": self._look,
             "items": self._items,
@@ -102,7 +104,7 @@ class FarWorkspace:
         }
 
     def describe(self) -> dict[str, Any]:
-        """Describe the place, for judging calls and for the model."""
+        """Return the description of the place, for permission decisions and for the model."""
         sandbox = self._sandbox
         return {
             "root": self.root,
@@ -121,7 +123,7 @@ class FarWorkspace:
         }
 
     def _describe_now(self) -> dict[str, Any]:
-        """The part of the description that changes without a request."""
+        """Return the parts of the description that can change at any time."""
         scope = self._files.tree.scope(Real(self.root))
         return {
             "head": self._text(".git/HEAD").strip(),
@@ -133,7 +135,7 @@ class FarWorkspace:
         }
 
     def _text(self, name: str) -> str:
-        """A file of the root as text; "" if there is none that can be read."""
+        """Return the text of the file `name` below the root; "" if it cannot be read."""
         try:
             path = self._files.only(()).real(name)
             data = self._files.read(path, MAX_CONTENT_AT_ONCE_BYTES)
@@ -167,6 +169,7 @@ class FarWorkspace:
         )
 
     def _look(self, call: FarCall, _raw: bytes, path: str, content: bool = False) -> None:
+        """Send facts about a path. With `content`, also send the content of a small file."""
         real = self._files.real(path)
         kind = self._files.kind(real)
         data, size = b"", -1
@@ -176,7 +179,7 @@ class FarWorkspace:
                 data = self._files.read(real, MAX_CONTENT_AT_ONCE_BYTES)
                 size = len(data)
             except ToolFailed:
-                pass  # too large or not readable: the next request says so
+                pass  # too large or not readable: the next request reports that
         call.send(
             "end",
             data,
@@ -196,6 +199,7 @@ class FarWorkspace:
         call.send("end", path=bare_repository_part(paths))
 
     def _items(self, call: FarCall, _raw: bytes, real: str) -> None:
+        """Send the entries of a directory, each with whether git ignores it."""
         rules = self._files.tree.rules(Real(real))
         items = [
             (
@@ -215,6 +219,7 @@ class FarWorkspace:
     def _put_all(
         self, call: FarCall, raw: bytes, puts: list[dict[str, Any]], claims: Claims
     ) -> None:
+        """Make all changes or none. `raw` has the new contents, one after the other."""
         self._epochs.check(claims)
         writes, start = list[FileWrite](), 0
         for file_write in puts:
@@ -231,7 +236,7 @@ class FarWorkspace:
 
         def check() -> None:
             if stopped.is_set():
-                raise ToolFailed("It was stopped.")
+                raise ToolFailed("The request was stopped.")
 
         walked = self._files.tree.walk(Real(real), check)
         if len(walked.paths) > _MAX_PATHS:
@@ -247,17 +252,21 @@ class FarWorkspace:
         call.send("end", paths=[*islice(paths, at_most)])
 
     def _paths(self, call: FarCall, _raw: bytes, folder: str, at_most: int) -> None:
-        """All paths below a folder, for rules that forbid reading some."""
+        """Send up to `at_most` paths below `folder`, ignored ones included."""
         call.send("end", paths=[*islice(paths_below(folder), at_most)])
 
     def _has(self, call: FarCall, _raw: bytes, program: str) -> None:
         call.send("end", has=self.starter.has(program))
 
     def _watch(self, call: FarCall, _raw: bytes) -> None:
-        """Send the changing part of the description when it changes, until it is stopped."""
+        """Send the changeable parts of the description, now and after each change.
+
+        This continues until the request is stopped.
+        """
         stopped, before = Event(), dict[str, Any]()
         call.when_stopped(stopped.set)
-        self._is_named_by_git(self.root)  # it reads the settings of git, for the first look
+        # the first call is slow, because it reads the settings of git
+        self._is_named_by_git(self.root)
         while not stopped.wait(_WATCH_SECONDS if before else 0):
             if (now := self._describe_now()) != before:
                 call.send("news", **now)
@@ -281,11 +290,12 @@ class FarWorkspace:
         call.send("end")
 
     def _take(self, call: FarCall, _raw: bytes, claims: Claims, since: Any = None) -> None:
+        """Send a snapshot of the present files, and the changes since `since`."""
         self._epochs.check(claims)
         with self._snapshot_lock:
             task = self._checkpoints.start_taking()
         self._wait(call, task)
-        taken = self._checkpoints.taken(task)
+        taken = self._checkpoints.snapshot_of_scan(task)
         call.send(
             "end",
             trees=taken.trees,
@@ -297,8 +307,10 @@ class FarWorkspace:
         )
 
     def _changes_since(self, since: Any, trees: Trees) -> "list[tuple[Any, ...]] | None":
-        """The changes since earlier trees, which the other side would ask for next; None if
-        unknown here.
+        """Return the changes from the snapshot `since` to the snapshot `trees`.
+
+        The other side usually needs them next. Return None if the snapshots are equal or cannot
+        be compared.
         """
         if not since or _trees(since) == trees:
             return None
@@ -337,7 +349,7 @@ class FarWorkspace:
         call.send("end", ports=listening_ports())
 
     def _connect(self, call: FarCall, _raw: bytes, port: int) -> None:
-        """Pass the bytes of one connection on, until both directions have ended."""
+        """Transfer one connection to a port, until both directions have ended."""
         try:
             connection = connect_to_port(port)
         except OSError as error:
@@ -351,7 +363,7 @@ class FarWorkspace:
         call.send("end")
 
     def _head_commit(self) -> str:
-        """The commit that is checked out; "" if it is not known."""
+        """Return the hash of the checked-out commit; "" if it is not found."""
         head = self._text(".git/HEAD").strip()
         name = head[len("ref: ") :] if head.startswith("ref: ") else ""
         if not name:
@@ -398,15 +410,17 @@ class FarWorkspace:
     def _pack(
         self, call: FarCall, _raw: bytes, wanted: list[str], known: list[str]
     ) -> None:
+        """Send the trees in `wanted`, without what is also in `known`."""
         stopped = Event()
         call.when_stopped(stopped.set)
         for piece in pack_pieces(self._checkpoints.repository, wanted, known):
             if stopped.is_set():
-                raise ToolFailed("It was stopped.")
+                raise ToolFailed("The request was stopped.")
             call.send("data", piece)
         call.send("end")
 
     def _unpack(self, call: FarCall, _raw: bytes) -> None:
+        """Store a pack. The input b"" is its end; None means that it was stopped."""
         call.when_stopped(lambda: call.inputs.put(None))
         with open_incoming(self._checkpoints.repository) as pack:
             call.send("ready")
@@ -414,7 +428,7 @@ class FarWorkspace:
                 pack.put(piece)
                 call.send("ready")
             if piece is None:
-                raise ToolFailed("It was stopped.")
+                raise ToolFailed("The request was stopped.")
             pack.finish()
         call.send("end")
 
@@ -428,6 +442,7 @@ def _change(change: FileChange) -> tuple[Any, ...]:
 
 
 def _data_directory(home: str) -> str:
+    """Return the directory of the place in which refold stores its own files."""
     data = os.environ.get("XDG_DATA_HOME", "")
     return os.path.join(
         data if os.path.isabs(data) else os.path.join(home, ".local/share"), "refold-place"
@@ -435,8 +450,10 @@ def _data_directory(home: str) -> str:
 
 
 def _identity(directory: str) -> str:
-    """An identity that stays the same while the place keeps its files. A new container gets
-    another one.
+    """Return a random text that stays the same while the place keeps its files.
+
+    It is stored in `directory`; a new container gets another one. Return "" if it cannot be
+    read.
     """
     path = Path(directory, "identity")
     with suppress(OSError):
@@ -448,7 +465,7 @@ def _identity(directory: str) -> str:
 
 
 def _has_network() -> bool:
-    """Whether a route leads to other machines; True if the system does not say."""
+    """Whether this machine has a route to others; True if the routes cannot be read."""
     try:
         with open("/proc/net/route") as file:
             devices = [line.split()[0] for line in file.read().splitlines()[1:]]
@@ -462,11 +479,12 @@ def _has_network() -> bool:
 def _user_name() -> str:
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:  # in a container, any number may be the user
+    except KeyError:  # in a container, the user's number may be unknown
         return str(os.geteuid())
 
 
 def _pass_on(call: FarCall, tunnel: PortTunnel) -> None:
+    """Pass input on to the tunnel until there is a None, which means the end."""
     while True:
         raw = call.inputs.get()
         if raw is None:

@@ -1,10 +1,9 @@
-"""A command line as a provider: each response is one run of its program.
+"""Runs a program as a provider: each response is one run of it.
 
-It keeps the promises of `port.Provider`. Requests arrive without tools, which the text
-protocol has put into the messages; images are replaced by descriptions. A program runs in
-an empty directory, so that it finds no project and no settings of one. Files for it are in
-a directory of this run, removed afterwards. It gets the user's environment without the keys
-of other programs.
+It implements `port.Provider`. Requests arrive without tools, which the text protocol has put
+into the messages; images are replaced by descriptions. A program runs in an empty directory,
+without a project or its settings. Its input files are in a directory of this run, which is
+deleted afterwards. It gets the user's environment without the keys of other programs.
 """
 
 import os
@@ -37,7 +36,7 @@ from refold.provider.command.spec import (
 )
 from refold.provider.port import Delta, Request, RequestSent, ResponseBytes
 
-# Linux takes no longer argument, whatever the limit on all of them.
+# Linux accepts no longer argument, whatever the limit on all arguments together.
 _MAX_ARGUMENT_BYTES = 128 * 1024 - 1
 _UNATTENDED_VARIABLES = {
     "TERM": "dumb",
@@ -49,12 +48,15 @@ _UNATTENDED_VARIABLES = {
 _OWN_VARIABLES = ("OLDPWD", "COLUMNS", "LINES", "FORCE_COLOR")
 _SLOT_PATTERN = re.compile("|".join(rf"\{{{name}\}}" for name in sorted(SLOT_NAMES)))
 
-# Not every program takes an empty file.
+# Some programs do not accept an empty file.
 _DEFAULT_SYSTEM = "Answer the last message of the conversation."
 
 
 class ProgramPrompt(Struct, frozen=True):
-    """The prompt of a program. `system` is separate only if a placeholder takes it."""
+    """The values for the placeholders of a command line.
+
+    `prompt` includes the system text if no placeholder is for `system`.
+    """
 
     prompt: str
     system: str = ""
@@ -63,11 +65,10 @@ class ProgramPrompt(Struct, frozen=True):
 
 
 class PreparedRun(Struct, frozen=True):
-    """A run that is ready to start. `line` and `texts` are for the request log: they
-    contain nothing specific to this run.
+    """A run that is ready to start. `line` and `texts` are for the request log.
 
-    `line` is the command line; where text is passed in an argument or a file, it has the
-    placeholder. `texts` are these, by placeholder.
+    `line` is the command line with a placeholder for each text; `texts` are the texts, each
+    with its placeholder. Equal runs have equal values.
     """
 
     directory: Path
@@ -83,52 +84,51 @@ class PreparedRun(Struct, frozen=True):
 
 
 class Program:
-    """A started program. The caller must `stop` it, even if it has ended."""
+    """A running or exited program. Call `stop` in any case, even after its exit."""
 
     def __init__(self, process: subprocess.Popen[bytes], stdout: int, stderr: int) -> None:
         self._process = process
-        self._out: int | None = stdout
+        self._out: int | None = stdout  # None: closed, as for the other two descriptors
         self._err: int | None = stderr
-        self._last = b""
+        self._stderr_end = b""
         for pipe in (stdout, stderr):
             os.set_blocking(pipe, False)
         try:
             self._watch: int | None = os.pidfd_open(process.pid)
-        except (AttributeError, OSError):  # no Linux, or no number left
+        except (AttributeError, OSError):  # not Linux, or no descriptor left
             self._watch = None
 
     @property
     def stderr_tail(self) -> str:
-        """The end of what it printed on standard error."""
-        return self._last.decode("utf-8", "replace")
+        """The end of the program's output on standard error."""
+        return self._stderr_end.decode("utf-8", "replace")
 
     async def read(self, idle: float) -> bytes:
-        """The next piece of its output; empty at its end.
-
-        Raises `TimeoutError` when it has printed nothing for `idle` seconds.
-        """
+        """Read the next piece of output, or b"" at its end. `idle` is the time limit."""
         await anyio.lowlevel.checkpoint()
         while True:
-            over = self._has_ended()
-            self._listen()
+            has_ended = self._has_ended()  # before the last output is read
+            self._drain_stderr()
             if piece := self._read_output():
                 return piece
-            if over or self._out is None:
+            if has_ended or self._out is None:
                 return b""
             with anyio.fail_after(idle):
                 await self._wait_for_input()
 
     async def wait_for_end(self, within: float) -> bool:
-        """Return True if it ends by itself within `within` seconds."""
+        """Wait up to `within` seconds for the program's exit. Return whether it has exited."""
         with anyio.move_on_after(within):
             while not self._has_ended():  # noqa: ASYNC110
                 await anyio.sleep(_POLL_SECONDS)
-        self._listen()
+        self._drain_stderr()
         return self._has_ended()
 
     async def stop(self, grace: float) -> int:
-        """Ask the process group to end, and kill it after `grace` seconds. Return the exit code,
-        or the negative number of the signal that ended it."""
+        """Ask the process group to exit, and kill it after `grace` seconds.
+
+        Return the exit code, or the negative number of the signal that killed the program.
+        """
         try:
             await self._end_group(grace)
         finally:
@@ -136,10 +136,11 @@ class Program:
                 if pipe is not None:
                     os.close(pipe)
             self._out = self._err = self._watch = None
-        code = self._process.poll()  # even now it may hang in the kernel
+        code = self._process.poll()  # even now the process may be stuck in the kernel
         return -signal.SIGKILL if code is None else code
 
     def _read_output(self) -> bytes:
+        """Return the standard output that has arrived, or b"" if there is none."""
         if self._out is None:
             return b""
         try:
@@ -151,28 +152,29 @@ class Program:
             self._out = None
         return piece
 
-    def _listen(self) -> None:
-        """Read standard error, so that it does not fill up and block the program."""
+    def _drain_stderr(self) -> None:
+        """Read standard error, and keep its end. A full pipe would block the program."""
         while self._err is not None:
             try:
                 piece = os.read(self._err, _PIECE_BYTES)
             except BlockingIOError:
                 return
-            self._last = (self._last + piece)[-_LAST_WORDS_BYTES:]
+            self._stderr_end = (self._stderr_end + piece)[-_LAST_WORDS_BYTES:]
             if not piece:
                 os.close(self._err)
                 self._err = None
 
     def _has_ended(self) -> bool:
         if self._watch is None or self._process.returncode is not None:
-            return self._process.poll() is not None
-        # Not by reaping it: its number must stay its own until its group has ended.
+            return self._process.poll() is not None  # None: it runs
+        # Wait without reaping the process: its number must not be reused before its group
+        # has exited.
         poller = select.poll()
         poller.register(self._watch, select.POLLIN)
-        return bool(poller.poll(0))
+        return bool(poller.poll(0))  # readable once it has exited
 
     async def _wait_for_input(self) -> None:
-        """Wait until there is something to read, or the program has exited."""
+        """Wait until the program has printed something or has exited."""
         pipes = [p for p in (self._out, self._err, self._watch) if p is not None]
 
         async def wait_for_pipe(pipe: int) -> None:
@@ -184,10 +186,11 @@ class Program:
                 group.start_soon(wait_for_pipe, pipe)
 
     async def _end_group(self, grace: float) -> None:
-        # Until the leader is reaped, and while another process is in the group, its number
-        # cannot be reused for another group.
-        for order in (signal.SIGTERM, signal.SIGKILL):
-            if not signal_group(self._process.pid, order):
+        """Ask the process group to exit, then kill it. Wait up to `grace` seconds each time."""
+        # The number cannot be reused for another group until the leader is reaped and the
+        # group is empty.
+        for signal_number in (signal.SIGTERM, signal.SIGKILL):
+            if not signal_group(self._process.pid, signal_number):
                 self._process.poll()
                 return
             # A stopped process must receive the signal.
@@ -198,13 +201,15 @@ class Program:
                 return
 
     def _is_gone(self) -> bool:
+        """Whether the program and all processes of its group have exited."""
         if self._process.poll() is None:
             return False
-        return not (signal_group(self._process.pid, 0) and is_alive(self._process.pid))
+        has_group = signal_group(self._process.pid, 0)
+        return not has_group or not is_alive(self._process.pid)
 
 
 class CommandLine:
-    """One program and model. `program` is its path, `environ` what it gets to see."""
+    """A provider that runs `program`, a path, with one model and the variables `environ`."""
 
     def __init__(
         self,
@@ -221,6 +226,7 @@ class CommandLine:
         self._prompts = Prompts(conversation)
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Run the program, and yield its output as a response. Raises `ProviderError`."""
         run = await self._prepare_in_thread(request)
         try:
             if request.trace:
@@ -231,7 +237,7 @@ class CommandLine:
             reader, code = ProgramOutputReader(self._spec.output), 0
             try:
                 while not (reader.over or reader.trouble):
-                    piece = await self._piece(program)
+                    piece = await self._read_piece(program)
                     if not piece:
                         break
                     if request.trace:
@@ -254,7 +260,7 @@ class CommandLine:
                 await anyio.to_thread.run_sync(run.clear)
 
     async def aclose(self) -> None:
-        """Do nothing: nothing is open between two responses."""
+        """Do nothing, because nothing is open between two responses."""
 
     async def _prepare_in_thread(self, request: Request) -> PreparedRun:
         try:  # the thread is awaited even on cancellation, so no files are left behind
@@ -265,10 +271,12 @@ class CommandLine:
             ) from error
 
     def _prepare(self, request: Request) -> PreparedRun:
+        """Prepare a run. Without a placeholder for it, the system text begins the prompt."""
         spec = self._spec
         system = sanitize.text(request.system).strip() or _DEFAULT_SYSTEM
-        alone = "{system}" in spec.slots or "{system_file}" in spec.slots
-        prompt = self._prompts.prompt(request.messages, "" if alone else request.system)
+        has_system_slot = "{system}" in spec.slots or "{system_file}" in spec.slots
+        system_at_top = "" if has_system_slot else request.system
+        prompt = self._prompts.prompt(request.messages, system_at_top)
         words = ProgramPrompt(prompt, system, self._model, _effort(request, self._spec))
         return prepare_run(spec, self._program, words, self._environ)
 
@@ -285,7 +293,7 @@ class CommandLine:
                 f"{self._program!r} cannot be started: {error.strerror or error}"
             ) from error
 
-    async def _piece(self, program: Program) -> bytes:
+    async def _read_piece(self, program: Program) -> bytes:
         try:
             return await program.read(self._timeouts.idle)
         except TimeoutError as error:
@@ -295,6 +303,10 @@ class CommandLine:
     def _failure(
         self, reader: ProgramOutputReader, program: Program, code: int, in_time: bool
     ) -> ProviderError | None:
+        """Return the error of a run, or None if it printed a complete response.
+
+        If not `in_time`, the program had to be killed, so its exit `code` says nothing.
+        """
         spec, words = self._spec, program.stderr_tail
         ending = errors.describe_end(code) if in_time else ""
         if reader.trouble:
@@ -314,7 +326,10 @@ class CommandLine:
 def prepare_run(
     spec: CommandSpec, program: str, prompt: ProgramPrompt, environ: Mapping[str, str]
 ) -> PreparedRun:
-    """Make directory and files. Raises `TooLong`, and `OSError`."""
+    """Create the directory and the files of a run, and fill in its command line.
+
+    Raises `TooLong` if an argument is too long, and `OSError`.
+    """
     directory = Path(tempfile.mkdtemp(prefix="refold-"))
     try:
         own = directory / "tmp"
@@ -329,8 +344,8 @@ def prepare_run(
             "files": str(directory),
         }
         arguments = _arguments(spec, prompt)
-        argv = (program, *(_fill(spec, part, slots) for part in arguments))
-        files = _files(spec, slots)
+        argv = (program, *(_fill_argument(spec, part, slots) for part in arguments))
+        files = _files_of_run(spec, slots)
         for name, content in files:
             (directory / name).write_bytes(content)
         cwd = empty_directory(environ) or _make_directory(directory / "empty")
@@ -346,7 +361,7 @@ def prepare_run(
         stdin = prompt.prompt.encode() if spec.stdin else None
         texts = [(f"file {name}", content) for name, content in files]
         texts += _inline_texts(spec, arguments, slots)
-        line = _line(program, arguments, slots)
+        line = _logged_line(program, arguments, slots)
         return PreparedRun(directory, cwd, argv, variables, stdin, line, tuple(texts))
     except BaseException:
         shutil.rmtree(directory, ignore_errors=True)
@@ -356,9 +371,11 @@ def prepare_run(
 def without_keys(
     environ: Mapping[str, str], keys: Collection[str], allowed_names: Collection[str]
 ) -> dict[str, str]:
-    """The environment without the variables in `keys`, except those in `allowed_names`."""
-    foreign = set(keys) - set(allowed_names)
-    return {name: value for name, value in environ.items() if name not in foreign}
+    """Return the environment without the variables in `keys`, except those in
+    `allowed_names`.
+    """
+    removed = set(keys) - set(allowed_names)
+    return {name: value for name, value in environ.items() if name not in removed}
 
 
 def _arguments(spec: CommandSpec, prompt: ProgramPrompt) -> tuple[str, ...]:
@@ -367,13 +384,12 @@ def _arguments(spec: CommandSpec, prompt: ProgramPrompt) -> tuple[str, ...]:
     return (*spec.argv[1:], *model, *effort)
 
 
-def _files(spec: CommandSpec, slots: Mapping[str, str]) -> list[tuple[str, bytes]]:
-    used = spec.slots
-    files = [
-        (f"{name}.md", slots[name])
-        for name in ("prompt", "system")
-        if f"{{{name}_file}}" in used
-    ]
+def _files_of_run(spec: CommandSpec, slots: Mapping[str, str]) -> list[tuple[str, bytes]]:
+    """Return the name and content of each input file of a run."""
+    files = list[tuple[str, str]]()
+    for name in ("prompt", "system"):
+        if f"{{{name}_file}}" in spec.slots:
+            files.append((f"{name}.md", slots[name]))
     files += [(name, _substitute(content, slots)) for name, content in spec.files.items()]
     return [(name, content.encode()) for name, content in files]
 
@@ -381,22 +397,24 @@ def _files(spec: CommandSpec, slots: Mapping[str, str]) -> list[tuple[str, bytes
 def _inline_texts(
     spec: CommandSpec, arguments: Iterable[str], slots: Mapping[str, str]
 ) -> list[tuple[str, bytes]]:
-    """The text that an argument or a variable itself contains, by its placeholder."""
-    used = "\n".join((*arguments, *spec.environ.values()))
+    """Return (placeholder, text) for each text inside an argument or a variable."""
+    templates = "\n".join((*arguments, *spec.environ.values()))
     return [
         (f"slot {name}", slots[name].encode())
         for name in ("prompt", "system")
-        if f"{{{name}}}" in used
+        if f"{{{name}}}" in templates
     ]
 
 
-def _line(program: str, arguments: Iterable[str], slots: Mapping[str, str]) -> str:
+def _logged_line(program: str, arguments: Iterable[str], slots: Mapping[str, str]) -> str:
+    """Return the command line for the log. Only the model and the effort are filled in."""
     shown = {name: f"{{{name}}}" for name in slots}
     shown |= {name: slots[name] for name in ("model", "effort")}
     return shlex.join((program, *(_substitute(part, shown) for part in arguments)))
 
 
-def _fill(spec: CommandSpec, part: str, slots: Mapping[str, str]) -> str:
+def _fill_argument(spec: CommandSpec, part: str, slots: Mapping[str, str]) -> str:
+    """Fill the placeholders of an argument. Raises `TooLong` if it is longer than allowed."""
     filled = _substitute(part, slots).replace("\0", "\N{REPLACEMENT CHARACTER}")
     if (size := len(filled.encode())) > _MAX_ARGUMENT_BYTES:
         raise TooLong(
@@ -408,20 +426,21 @@ def _fill(spec: CommandSpec, part: str, slots: Mapping[str, str]) -> str:
 
 
 def _effort(request: Request, spec: CommandSpec) -> str:
-    """The effort to pass on; "" for "off", unless the program can switch thinking off."""
-    known = request.effort != "off" or "off" in spec.efforts
-    return request.effort if known else ""
+    """Return the requested effort, or "" if it is "off" but the program always thinks."""
+    if request.effort == "off" and "off" not in spec.efforts:
+        return ""
+    return request.effort
 
 
 def _substitute(template: str, slots: Mapping[str, str]) -> str:
-    """Fill in all slots in one pass: their values may contain braces, too."""
+    """Fill in all placeholders in one pass, because a value may contain a placeholder."""
     return _SLOT_PATTERN.sub(lambda found: slots[found[0][1:-1]], template)
 
 
 def empty_directory(environ: Mapping[str, str]) -> str:
-    """A constant empty directory, because some programs remember each one they ran in.
+    """Return the path of the empty directory in which programs run, or "" if it is unusable.
 
-    "" if there is none that is empty.
+    It is always the same one, because some programs remember each directory.
     """
     if own := environ.get("REFOLD_HOME", ""):
         directory = Path(os.path.abspath(os.path.expanduser(own)), "empty")
@@ -443,34 +462,35 @@ def _make_directory(directory: Path) -> str:
     return str(directory)
 
 
-_POLL_SECONDS = 0.005  # the end of other processes than our children is not reported
+_POLL_SECONDS = 0.005  # the end of processes other than our children is not reported
 _PIECE_BYTES = 65536
-_LAST_WORDS_BYTES = 8192  # of standard error that are kept
+_LAST_WORDS_BYTES = 8192  # the part of standard error that is kept
 
 
 def start(
     argv: Sequence[str], *, cwd: str, environ: Mapping[str, str], stdin: bytes | None
 ) -> Program:
-    """Start a program that reads `stdin`, or nothing. Raises `OSError`."""
-    pipes = [*os.pipe(), *os.pipe()]
+    """Start a program with `stdin` as its input; None means no input. Raises `OSError`."""
+    stdout_end, program_stdout = os.pipe()
+    stderr_end, program_stderr = os.pipe()
     try:
-        with tempfile.TemporaryFile() as fed:
-            fed.write(stdin or b"")
-            fed.seek(0)
+        with tempfile.TemporaryFile() as stdin_file:
+            stdin_file.write(stdin or b"")
+            stdin_file.seek(0)
             process = programs.start(
                 tuple(argv),
                 cwd=cwd,
                 env=dict(environ),
-                stdin=subprocess.DEVNULL if stdin is None else fed,
-                stdout=pipes[1],
-                stderr=pipes[3],
+                stdin=subprocess.DEVNULL if stdin is None else stdin_file,
+                stdout=program_stdout,
+                stderr=program_stderr,
                 start_new_session=True,
             )
     except (OSError, ValueError) as error:
-        os.close(pipes[0])
-        os.close(pipes[2])
+        os.close(stdout_end)
+        os.close(stderr_end)
         raise error if isinstance(error, OSError) else OSError(str(error)) from error
     finally:
-        os.close(pipes[1])
-        os.close(pipes[3])
-    return Program(process, pipes[0], pipes[2])
+        os.close(program_stdout)
+        os.close(program_stderr)
+    return Program(process, stdout_end, stderr_end)

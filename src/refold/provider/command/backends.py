@@ -1,8 +1,7 @@
-"""The command lines that refold knows, and providers made of them by name.
+"""The programs that refold knows, and functions that get one of them, by name, as a provider.
 
-The arguments that switch off a program's own tools are next to those that start it; tests
-run the real programs to prove that they work. `spec` reads the user's own command lines.
-The caller names the other variables that hold secrets.
+The arguments that switch off a program's own tools are next to those that start it; tests run
+the real programs to prove that they work. `spec` reads the programs in the user's settings.
 """
 
 import os
@@ -15,6 +14,7 @@ from refold.programs import Programs
 from refold.provider.catalog import providers
 from refold.provider.command import errors
 from refold.provider.command.backend import CommandLine, without_keys
+from refold.provider.command.json_path import json_paths
 from refold.provider.command.spec import (
     OWN_PREFIX,
     CommandSpec,
@@ -22,7 +22,6 @@ from refold.provider.command.spec import (
     Counts,
     ProgramOutput,
     ProgramTimeouts,
-    json_paths,
 )
 from refold.provider.settings import CLAUDE_KEYS, CODEX_KEYS, GEMINI_KEYS, key_names
 from refold.provider.spec import find_by_name
@@ -30,7 +29,7 @@ from refold.values.similar_names import similar
 
 
 def find(name: str, specs: Sequence[CommandSpec] = ()) -> CommandSpec:
-    """The program of that name. Raises `BadInput` with the nearest ones."""
+    """Return the program with this name or alias. Raises `BadInput`."""
     specs = specs or builtin_specs()
     if (spec := find_by_name(name.lower(), specs)) is not None:
         return spec
@@ -45,7 +44,10 @@ def find(name: str, specs: Sequence[CommandSpec] = ()) -> CommandSpec:
 
 
 def full_name(backend: str) -> str:
-    """The name of a built-in provider or command line, of one that may be an alias."""
+    """Return the name of a built-in provider or program, which `backend` may abbreviate.
+
+    An unknown name is returned unchanged.
+    """
     spec = find_by_name(backend, (*providers(), *builtin_specs()))
     return spec.name if spec is not None else backend
 
@@ -53,10 +55,10 @@ def full_name(backend: str) -> str:
 def parse_name(
     text: str, specs: Sequence[CommandSpec] = ()
 ) -> tuple[CommandSpec, str] | None:
-    """The program and model of a name like codex-cli/MODEL or command/NAME/MODEL.
+    """Split a name like codex-cli/MODEL or command/NAME/MODEL into the program and the model.
 
-    None if the name is not that of a command line. Raises `BadInput` if it is, but there is
-    no such program, or the model is missing.
+    Return None if the name is not that of a program. Raises `BadInput` if the user has no
+    program NAME, or if the model is invalid or missing.
     """
     first, _, rest = text.partition("/")
     if first.lower() == OWN_PREFIX:
@@ -80,10 +82,10 @@ def parse_name(
 
 
 def own_server(name: str, host: str, port: int) -> Mapping[str, str] | None:
-    """The variables that direct a program to the user's own server.
+    """Return the environment variables that make a program use the server at this address.
 
-    None if `name` is not that of a command line. Raises `BadInput` if the program accepts
-    no such address.
+    Return None if `name` is not that of a program. Raises `BadInput` if the program has no
+    variable for the address of its server.
     """
     first = name.partition("/")[0].lower()
     if first == OWN_PREFIX:
@@ -112,11 +114,11 @@ def connect(
     conversation: ConversationFormat | None = None,
     timeouts: ProgramTimeouts | None = None,
 ) -> CommandLine:
-    """The program as a provider. `conversation` overrides the format in `spec`.
+    """Return a provider that runs the program. `conversation` overrides the format in `spec`.
 
-    The program does not see the variables with keys of built-in providers, nor those in
-    `secrets`, except its own `keys`. Raises `BadInput` if the program is not installed, or
-    if it runs tools that cannot be switched off.
+    The program sees neither the keys of built-in providers nor the variables in `secrets`,
+    except those in `spec.keys`. Raises `BadInput` if it is not installed, or if its own tools
+    cannot be switched off.
     """
     if spec.tools == "on":
         raise BadInput(
@@ -124,11 +126,11 @@ def connect(
             "of yours would hold: it runs only in the read-only sandbox of a session"
         )
     program = os.path.expanduser(spec.argv[0])
-    known = Programs(environ)
-    path = known.find(program)
+    programs = Programs(environ)
+    path = programs.find(program)
     if not path:
-        if known.skipped_programs(program):
-            known.require(program)
+        if programs.skipped_programs(program):
+            programs.require(program)  # its error says why the program was skipped
         raise BadInput(errors.missing_program_text(spec, spec.argv[0]))
     timeouts = timeouts or ProgramTimeouts()
     if spec.idle:
@@ -148,12 +150,12 @@ def connect(
 
 
 def builtin_specs() -> tuple[CommandSpec, ...]:
-    """The command lines that refold knows."""
+    """Return the programs that refold knows."""
     return (_claude_code(), _codex(), _gemini(), _ollama(), _coro())
 
 
 def _claude_code() -> CommandSpec:
-    event = "type=stream_event parent_tool_use_id=null"
+    event = "type=stream_event parent_tool_use_id=null"  # not of a subagent
     return CommandSpec(
         name="claude-code",
         aliases=("claude_code",),
@@ -213,7 +215,7 @@ def _claude_code() -> CommandSpec:
         login="run `claude` once and log in, or set ANTHROPIC_API_KEY",
         keys=CLAUDE_KEYS,
         environ={
-            # It would read every file that is named as @name in the conversation.
+            # Otherwise it would read every file that the conversation mentions as @name.
             "CLAUDE_CODE_DISABLE_ATTACHMENTS": "1",
             "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
             "CLAUDE_CODE_DISABLE_CLAUDE_MDS": "1",
@@ -226,7 +228,7 @@ def _claude_code() -> CommandSpec:
     )
 
 
-# The tools of Codex, by the features that bring them; names it does not know it ignores.
+# The tools of Codex, by the features that enable them; Codex ignores unknown names.
 _CODEX_TOOLS = (
     "shell_tool", "unified_exec", "code_mode_host", "multi_agent", "multi_agent_v2", "goals",
     "hooks", "plugins", "remote_plugin", "apps", "browser_use", "browser_use_external",
@@ -291,7 +293,7 @@ def _codex() -> CommandSpec:
         install="npm install -g @openai/codex",
         login="run `codex login`, or set CODEX_API_KEY",
         keys=CODEX_KEYS,
-        idle=900.0,  # it prints nothing while it thinks, then the whole response
+        idle=900.0,  # it prints nothing while it thinks, and then the whole response
     )
 
 
@@ -363,7 +365,7 @@ def _coro() -> CommandSpec:
         label="coro",
         argv=("coro", "--verbose", "{prompt}"),
         output=ProgramOutput(
-            # It ends with: Tokens: 7779 input + 344 output = 8123 total
+            # Its output ends with: Tokens: 7779 input + 344 output = 8123 total
             printed=(
                 ("fresh", rf"{_CORO_TOKENS}([\d,]+) input"),
                 ("output", rf"{_CORO_TOKENS}[\d,]+ input \+ ([\d,]+) output"),

@@ -1,7 +1,8 @@
-"""Why a program failed: which `ProviderError`, in one sentence.
+"""Explains why a program failed, as a `ProviderError` with one sentence.
 
-Pure. Programs report problems in words, not codes, so the words are searched for known
-phrases. Of a log only the last error counts: the program recovered from earlier ones.
+The functions are pure. Programs report problems in words instead of codes, so their output is
+searched for known phrases. Only the last error in a log counts, because the program recovered
+from earlier ones.
 """
 
 import re
@@ -14,7 +15,8 @@ from refold.provider.error_mapping import mask_secrets
 from refold.values.printable_names import shorten
 from refold.values.text import clean
 
-# A number is a status only where it stands as one: it may be a line, a size or a time.
+# A number counts as a status only in these contexts: elsewhere it may be a line, a size or
+# a time.
 _STATUS_PATTERN = (
     r"(?:(?:http|http/[\d.]+|status|code|error|got|received|returned|responded with)\W{{1,4}}"
     r"(?:{0})\b|[(\[](?:{0})[)\]]|^\W{{0,3}}(?:{0})\b)"
@@ -43,18 +45,20 @@ _NO_CONNECTION_PATTERN = (
     r"|unable to connect|could not connect|fetch failed|stream disconnected|lookup address"
     r"|network (error|is unreachable)|timed? ?out|socket hang up|error sending request"
 )
-# A line that reports an error, and one that says that the program recovered.
+# Matches a line that reports an error. The second pattern matches one that reports a
+# recovery.
 _ERROR_PATTERN = r"error|fail|fatal|exception|cannot|could not|unable to"
 _RECOVERED_PATTERN = r"retrying|will retry|reconnecting"
 _STACK_PATTERN = re.compile(r"^\s+at .*$", re.MULTILINE)
-_MAX_CAUSE_LINES = 20  # from the last
+_MAX_CAUSE_LINES = 20  # the number of lines, counted from the end
 _MAX_TAIL_CHARS = 300
 
 
 def failure(spec: CommandSpec, model: str, output: str, ending: str = "") -> ProviderError:
-    """The error for a failure that a program reported.
+    """Return the error for a failed run. `output` is the text in which the program reports it.
 
-    `ending`: how it ended, if `output` is the log that it had printed until then.
+    If the program has only exited, without reporting an error, `output` is the end of its log,
+    and `ending` says how it exited.
     """
     end = f" ({ending})" if ending else ""
     words = f"{end}: {tail(output)}" if output.strip() else end
@@ -82,7 +86,10 @@ def failure(spec: CommandSpec, model: str, output: str, ending: str = "") -> Pro
 
 
 def empty_output_error(spec: CommandSpec, strange: str, stderr_tail: str) -> ProviderError:
-    """The error for a program that exited with 0 but printed no response."""
+    """Return the error for a program that exited with 0 but printed no response.
+
+    `strange` is a line that is not JSON, although it should be; "" if there is none.
+    """
     if strange.strip():
         return Refused(
             f"{spec.label} printed no answer that can be read, it begins {head(strange)!r}: "
@@ -111,7 +118,10 @@ def missing_program_text(spec: CommandSpec, program: str) -> str:
 
 
 def describe_end(code: int | None) -> str:
-    """How a program exited, as a sentence."""
+    """Describe the exit of a program, such as "exit code 1"; "" for the exit code 0.
+
+    The code is negative for a signal; None means that the program still runs.
+    """
     if code is None:
         return "it did not end"
     if code >= 0:
@@ -123,20 +133,20 @@ def describe_end(code: int | None) -> str:
 
 
 def tail(text: str) -> str:
-    """The end of `text` on one line, for use in a sentence, without its stack."""
-    line = _line(_STACK_PATTERN.sub("", text[-4000:]))
+    """Return the end of `text` as one line without a stack trace, for use in a sentence."""
+    line = _one_line(_STACK_PATTERN.sub("", text[-4000:]))
     return (
         line if len(line) <= _MAX_TAIL_CHARS else "…" + line[1 - _MAX_TAIL_CHARS :].lstrip()
     )
 
 
 def _cause(log: str) -> str:
-    """The last error of a log, and what follows it; or else its last lines."""
+    """Return the last error of a log and the lines after it, or else the last lines."""
     lines = [line for line in _STACK_PATTERN.sub("", log).splitlines() if line.strip()]
-    over = [
+    not_recovered = [
         line for line in lines if not re.search(_RECOVERED_PATTERN, line, re.IGNORECASE)
     ]
-    lines = (over or lines)[-_MAX_CAUSE_LINES:]
+    lines = (not_recovered or lines)[-_MAX_CAUSE_LINES:]
     errors = [
         n for n, line in enumerate(lines) if re.search(_ERROR_PATTERN, line, re.IGNORECASE)
     ]
@@ -144,10 +154,10 @@ def _cause(log: str) -> str:
 
 
 def head(text: str) -> str:
-    return shorten(_line(text[:400]), 80)
+    return shorten(_one_line(text[:400]), 80)
 
 
-def _line(text: str) -> str:
+def _one_line(text: str) -> str:
     printable = (c if c.isprintable() else " " for c in mask_secrets(clean(text), ""))
     return " ".join("".join(printable).split())
 

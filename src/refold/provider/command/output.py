@@ -1,6 +1,6 @@
-"""Parses what a program prints into deltas: plain text, or JSON lines.
+"""Parses the output of a program, which is plain text or JSON lines, into deltas.
 
-It never raises: a problem is reported in `trouble`, and `errors` explains it.
+It raises no errors: a problem is stored in `trouble`, and `errors` explains it.
 """
 
 import codecs
@@ -12,65 +12,74 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from refold.provider.command.spec import Counts, JsonPath, ProgramOutput
+from refold.provider.command.json_path import JsonPath
+from refold.provider.command.spec import Counts, ProgramOutput
 from refold.provider.port import Delta, Done, Stop, TextDelta, ThinkingDelta
 from refold.provider.sse import Lines
 from refold.values.text import clean
 from refold.values.usage import Usage
 
-MAX_ANSWER_CHARS = 2 * 1024 * 1024  # of an answer, or bytes of a line
+MAX_ANSWER_CHARS = 2 * 1024 * 1024  # characters of an answer, or bytes of a line
 TOO_MUCH_OUTPUT = "it printed more than a response may have"
 
 _ESCAPE_PATTERN = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and moves of the cursor
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # colours and cursor movements
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # titles and links
     r"|\x1b[@-Z\\^_=>78()][AB0]?"
     r"|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]"
 )
 _MAX_ESCAPE_CHARS = 256
-_MAX_DIGITS = 18  # of a number; more are no count
+_MAX_DIGITS = 18  # a number with more digits is not a count
 
 
 class ProgramOutputReader:
-    """Parses what is printed. `over`: the program has marked its output as complete."""
+    """Parses a program's output. `over` says that the program has marked the end of it."""
 
     def __init__(self, output: ProgramOutput) -> None:
         self._output = output
-        self._lines, self._plain = Lines(), _Plain()
-        self._text_chars = self._unended = 0
+        self._lines, self._plain = Lines(), _PlainText()
+        self._text_chars = self._line_bytes = 0
         self._whole = ""
         self._usage, self._cost, self._model = Usage(), None, ""
         self._stop: Stop = "end"
         self.over = False
         self.trouble = ""  # the failure, as the program or this reader describes it
-        self.strange = ""  # the first line that is not JSON, though all should be
+        self.strange = ""  # the first line that is not JSON, although all should be
 
     @property
     def has_text(self) -> bool:
         return self._text_chars > 0 or bool(self._whole)
 
     def feed(self, piece: bytes) -> list[Delta]:
+        """Add a piece of the output. Return the deltas that are now known."""
         if self._output.kind == "text":
-            return self._text([TextDelta(self._plain.feed(piece))])
-        self._unended = self._unended + len(piece) if b"\n" not in piece else 0
-        if self._unended > MAX_ANSWER_CHARS:
+            return self._nonempty_deltas([TextDelta(self._plain.feed(piece))])
+        self._line_bytes = self._line_bytes + len(piece) if b"\n" not in piece else 0
+        if self._line_bytes > MAX_ANSWER_CHARS:
             self.trouble = TOO_MUCH_OUTPUT
             return []
         lines = self._lines.feed(piece)
-        return self._text(delta for line in lines for delta in self._line(line))
+        return self._nonempty_deltas(
+            delta for line in lines for delta in self._parse_line(line)
+        )
 
     def end(self) -> list[Delta]:
-        """The remaining deltas, which are certain only at the end of the output."""
+        """Return the deltas that are only certain at the end of the output."""
         if self._output.kind == "text":
-            return self._text([TextDelta(self._plain.end())])
-        last_deltas = [delta for line in self._lines.end() for delta in self._line(line)]
-        deltas = self._text(last_deltas)
+            return self._nonempty_deltas([TextDelta(self._plain.end())])
+        last_deltas = [
+            delta for line in self._lines.end() for delta in self._parse_line(line)
+        ]
+        deltas = self._nonempty_deltas(last_deltas)
         if not self._text_chars and self._whole:
-            deltas += self._text([TextDelta(self._whole)])
+            deltas += self._nonempty_deltas([TextDelta(self._whole)])
         return deltas
 
     def to_done(self, stderr_tail: str = "") -> Done:
-        """`stderr_tail`: the end of what was printed on standard error."""
+        """Return the `Done` of the response.
+
+        `stderr_tail` is the end of the program's standard error.
+        """
         stderr_tail = _ESCAPE_PATTERN.sub("", stderr_tail)
         counts = {
             field: int(numbers[-1].replace(",", "")[:_MAX_DIGITS])
@@ -80,8 +89,8 @@ class ProgramOutputReader:
         usage = replace(self._usage, **counts)
         return Done(usage, self._stop, self._model, cost=self._cost, by_agent=True)
 
-    def _text(self, deltas: Iterable[Delta]) -> list[Delta]:
-        """The deltas that are not empty, with the separator between two texts."""
+    def _nonempty_deltas(self, deltas: Iterable[Delta]) -> list[Delta]:
+        """Return the deltas that are not empty, with a separator between two texts."""
         pieces: list[Delta] = []
         for delta in deltas:
             match delta:
@@ -97,7 +106,8 @@ class ProgramOutputReader:
             self.trouble = TOO_MUCH_OUTPUT
         return pieces
 
-    def _line(self, raw: bytes) -> Iterable[Delta]:
+    def _parse_line(self, raw: bytes) -> Iterable[Delta]:
+        """Yield the deltas of a line. One that is not a JSON object is stored in `strange`."""
         if not raw.strip():
             return
         line = _decode(raw)
@@ -109,10 +119,10 @@ class ProgramOutputReader:
             yield ThinkingDelta(thought)
         if text := _string(line, output.text):
             yield TextDelta(text)
-        self._note(line)
+        self._note_values(line)
 
-    def _note(self, line: Any) -> None:
-        """Store what a line reports besides text."""
+    def _note_values(self, line: Any) -> None:
+        """Store the values of a line that are not pieces of text, such as token counts."""
         output = self._output
         self._whole = _string(line, output.whole) or self._whole
         self.trouble = _string(line, output.error, any_kind=True) or self.trouble
@@ -131,7 +141,7 @@ class ProgramOutputReader:
 
 
 def without_lines(text: str, about_run: str) -> tuple[str, str]:
-    """The response, and the lines about the run that a program printed among it."""
+    """Split a text into the response, and the lines about the run, which match `about_run`."""
     lines = text.splitlines(keepends=True)
     about = [line for line in lines if re.match(about_run, line)]
     response = "".join(line for line in lines if line not in about)
@@ -139,7 +149,7 @@ def without_lines(text: str, about_run: str) -> tuple[str, str]:
 
 
 def token_usage(line: Any, counts: Counts) -> Usage | None:
-    """The token counts of a line; None if it has none."""
+    """Return the token usage that a JSON line reports, or None if it reports none."""
     read, written = _count(line, counts.input), _count(line, counts.output)
     if read is None and written is None:
         return None
@@ -155,23 +165,24 @@ def token_usage(line: Any, counts: Counts) -> Usage | None:
     return Usage(fresh, cached, cache_write, output, reasoning)
 
 
-class _Plain:
+class _PlainText:
     """Decodes bytes to text, without the escape sequences of a terminal.
 
-    Blank space at the beginning and the end is left out: programs put their
-    answer on lines of its own.
+    White space at the beginning and the end is left out, because many programs print blank lines
+    around their answer.
     """
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._begun = False
-        self._rest = ""  # the start of an escape
-        self._blank = ""  # blank space that may be the end
+        self._rest = ""  # the start of an escape sequence
+        self._blank = ""  # white space that may be at the end
 
     def feed(self, piece: bytes, *, last: bool = False) -> str:
+        """Return the text of a piece of output, and of what an earlier piece has left over."""
         text = _ESCAPE_PATTERN.sub("", self._rest + self._decoder.decode(piece, last))
         index, self._rest = text.find("\x1b"), ""
-        if not last and 0 <= len(text) - index <= _MAX_ESCAPE_CHARS and index >= 0:
+        if index >= 0 and not last and len(text) - index <= _MAX_ESCAPE_CHARS:
             text, self._rest = text[:index], text[index:]
         text = text.replace("\x1b", "")
         if not self._begun:
@@ -187,23 +198,28 @@ class _Plain:
 
 
 def _decode(raw: bytes) -> Any:
+    """Decode a value of JSON. Return None if it is not valid."""
     try:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
-    try:  # half a character is valid JSON to everybody but msgspec
+    try:  # unlike other parsers, msgspec rejects half a surrogate pair
         return json.loads(raw)
     except (ValueError, RecursionError):
         return None
 
 
-def _first_value(line: Any, places: tuple[JsonPath, ...]) -> Any:
-    values = (place.find(line) for place in places)
+def _first_value(line: Any, paths: tuple[JsonPath, ...]) -> Any:
+    values = (path.find(line) for path in paths)
     return next((value for value in values if value is not None), None)
 
 
-def _string(line: Any, places: tuple[JsonPath, ...], *, any_kind: bool = False) -> str:
-    match _first_value(line, places):
+def _string(line: Any, paths: tuple[JsonPath, ...], *, any_kind: bool = False) -> str:
+    """Return the first value at these paths if it is a text, otherwise "".
+
+    If `any_kind`, any other value is returned as JSON.
+    """
+    match _first_value(line, paths):
         case str(text):
             return clean(text)
         case None:
@@ -214,8 +230,9 @@ def _string(line: Any, places: tuple[JsonPath, ...], *, any_kind: bool = False) 
             return ""
 
 
-def _count(line: Any, places: tuple[JsonPath, ...]) -> int | None:
-    match _first_value(line, places):
+def _count(line: Any, paths: tuple[JsonPath, ...]) -> int | None:
+    """Return the first value at these paths if it is a token count, otherwise None."""
+    match _first_value(line, paths):
         case bool():
             return None
         case int(count) if count >= 0:

@@ -1,11 +1,10 @@
-"""The prompt of a program: the conversation as plain text, Markdown, JSON or XML.
+"""Renders the conversation as the prompt of a program: plain text, Markdown, JSON or XML.
 
-In the mode `continue` the whole conversation is written at every step, so the text of
-each message is cached by object identity, as wires do. The other modes (`sliding`,
-`summarize`) change from step to step and are written again. Safe to use from threads.
+In the mode `continue` each prompt contains the whole conversation, so the text of each message
+is cached by object identity, as in wires. In the modes `sliding` and `summarize` earlier parts
+of the prompt change at each step, so nothing is cached. The functions are thread-safe.
 
-`ContextLimiter` is the same for providers that take messages: it sends only the messages of the mode,
-or all of them as one text.
+`ContextLimiter` selects messages in the same way for providers that take messages.
 """
 
 import re
@@ -35,8 +34,8 @@ from refold.values.messages import (
 )
 from refold.values.printable_names import shorten
 
-_DEFAULT_WINDOW = 20  # messages
-# Otherwise a model may imitate how calls are described.
+_DEFAULT_WINDOW = 20  # the number of messages
+# Without this note a model may imitate how calls are described.
 _CALLS_NOTE = (
     "Calls and results are described in brackets. Make a call with the tools that you are "
     "given, never as text."
@@ -44,36 +43,38 @@ _CALLS_NOTE = (
 
 
 class Prompts:
-    """Renders prompts. Dropping it loses only cached text."""
+    """Renders prompts. Only cached texts are lost if it is discarded."""
 
     def __init__(self, format_: ConversationFormat) -> None:
         self._context: Context = format_.context or "continue"
         self._format: Format = format_.format or "plain"
         self._window = format_.window
         self._form = transcript_form(self._format)
-        self._known: list[StoredMessage] = []
-        self._written: list[str] = []  # of each of them, with what stands before it
+        self._messages: list[StoredMessage] = []
+        # the text of each message, with the separator before it
+        self._texts: list[str] = []
         self._lock = Lock()
 
     def prompt(self, messages: Sequence[StoredMessage], system: str = "") -> str:
-        """The whole prompt of a program; `system` is at its top, if any."""
+        """Return the prompt of a program: the guide with `system`, then the conversation."""
         if self._context != "continue":
             lines = transcript(messages, self._context, self._window, system)
             return format_transcript(lines, self._format)
         top = self._form.before + self._form.format_line(guide(system))
         with self._lock:
-            self._write(messages)
-            return "".join((top, *self._written, self._form.after))
+            self._extend_texts(messages)
+            return "".join((top, *self._texts, self._form.after))
 
-    def _write(self, messages: Sequence[StoredMessage]) -> None:
-        known = self._known
+    def _extend_texts(self, messages: Sequence[StoredMessage]) -> None:
+        """Update the cached texts: drop texts of other messages, and add missing ones."""
+        known = self._messages
         while known and not begins_with(messages, len(known), known[0], known[-1]):
             known.pop()
-            self._written.pop()
-        for spoken in messages[len(self._known) :]:
-            pieces = map(self._form.format_line, message_lines(spoken.message))
-            self._written.append("".join(self._form.between + piece for piece in pieces))
-            self._known.append(spoken)
+            self._texts.pop()
+        for stored in messages[len(self._messages) :]:
+            pieces = map(self._form.format_line, message_lines(stored.message))
+            self._texts.append("".join(self._form.between + piece for piece in pieces))
+            self._messages.append(stored)
 
 
 _SPEAKER_NAMES = {
@@ -83,14 +84,14 @@ _SPEAKER_NAMES = {
     "tool": "Tool",
     "note": "Note",
 }
-# Every character that some reader takes for the end of a line.
+# All characters that some program treats as the end of a line.
 _LINE_BREAKS = "\n\r\v\f\x1c-\x1e\x85\u2028\u2029"
 _SPEAKER_PATTERN = re.compile(
     rf"(?:\A|(?<=[{_LINE_BREAKS}]))([^\S{_LINE_BREAKS}]*)(\\*(?:{'|'.join(_SPEAKER_NAMES.values())})\s*[::])",
     re.IGNORECASE,
 )
 _FENCE_PATTERN = re.compile(r"`{3,}")
-# What XML 1.0 cannot say in any way.
+# Characters that XML 1.0 cannot represent, not even escaped.
 _NOT_XML_PATTERN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -103,7 +104,7 @@ class TranscriptLine(Struct, frozen=True):
 
 
 class TranscriptForm(Struct, frozen=True):
-    """How one message is written, and the text between, before and after messages."""
+    """How a message is written in a transcript, and the text around and between messages."""
 
     format_line: Callable[[TranscriptLine], str]
     between: str = "\n\n"
@@ -118,29 +119,31 @@ def transcript_form(name: Format) -> TranscriptForm:
         case "markdown":
             return TranscriptForm(_markdown)
         case "json":
-            return TranscriptForm(_json, ",\n", "[\n", "\n]")
+            return TranscriptForm(_json, ",\n", "[\n", "\n]")  # between, before, after
         case "xml":
             return TranscriptForm(_xml, "\n", "<conversation>\n", "\n</conversation>")
 
 
 def format_transcript(lines: Sequence[TranscriptLine], name: Format) -> str:
-    layout = transcript_form(name)
-    return (
-        layout.before + layout.between.join(map(layout.format_line, lines)) + layout.after
-    )
+    form = transcript_form(name)
+    text = form.between.join(map(form.format_line, lines))
+    return f"{form.before}{text}{form.after}"
 
 
 def _escape_speaker(line: TranscriptLine) -> str:
-    """A line that begins like a speaker's gets a backslash before the name."""
-    return f"{_SPEAKER_NAMES[line.speaker]}: " + _SPEAKER_PATTERN.sub(
-        r"\1\\\2", _lines(line.text)
-    )
+    """Return a message as text that begins with its speaker's name.
+
+    A line of the message that begins like a speaker's name gets a backslash first.
+    """
+    text = _SPEAKER_PATTERN.sub(r"\1\\\2", _normalize_line_ends(line.text))
+    return f"{_SPEAKER_NAMES[line.speaker]}: {text}"
 
 
 def _markdown(line: TranscriptLine) -> str:
-    """The fence around a message is longer than any in it."""
-    text = _lines(line.text)
-    fence = "`" * max((len(run) + 1 for run in _FENCE_PATTERN.findall(text)), default=3)
+    """Return a message in a Markdown fence that is longer than any fence inside it."""
+    text = _normalize_line_ends(line.text)
+    longest = max(map(len, _FENCE_PATTERN.findall(text)), default=2)
+    fence = "`" * (longest + 1)
     return f"## {_SPEAKER_NAMES[line.speaker]}\n\n{fence}text\n{text}\n{fence}"
 
 
@@ -149,13 +152,15 @@ def _json(line: TranscriptLine) -> str:
 
 
 def _xml(line: TranscriptLine) -> str:
-    """In CDATA sections text stays as it is: code, and calls in tags, too."""
-    text = _NOT_XML_PATTERN.sub("\N{REPLACEMENT CHARACTER}", _lines(line.text))
-    text = text.replace("]]>", "]]]]><![CDATA[>")
+    """Return a message in CDATA sections, so that code and tags in its text need no escapes."""
+    text = _NOT_XML_PATTERN.sub(
+        "\N{REPLACEMENT CHARACTER}", _normalize_line_ends(line.text)
+    )
+    text = text.replace("]]>", "]]]]><![CDATA[>")  # a section cannot contain its own end
     return f'<message role="{line.speaker}"><![CDATA[{text}]]></message>'
 
 
-def _lines(text: str) -> str:
+def _normalize_line_ends(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -163,16 +168,19 @@ GUIDE_TEXT = (
     "Below is a conversation up to now. Write the assistant's next message, "
     "and nothing else: no name or heading before it."
 )
-_DIGEST_CHARS = 120  # of a message in a summary
-# Results that came back as a person's words begin so.
+_DIGEST_CHARS = 120  # the length of each message in a summary
+# Results that were sent as a user's message begin with these.
 _RESULT_OPENERS = ("<tool_result", "<tool_response")
 
 
 def transcript(
     messages: Sequence[StoredMessage], context: Context, window: int, system: str = ""
 ) -> tuple[TranscriptLine, ...]:
-    """The messages in their order. They begin with the guide, and `system` if any."""
-    conversation = [spoken.message for spoken in messages]
+    """Return the lines of a conversation, after a first line that is its `guide` with `system`.
+
+    `context` and `window` select the messages that are included in full.
+    """
+    conversation = [stored.message for stored in messages]
     whole = full_message_indices(conversation, context, max(window, 1))
     lines = [guide(system)]
     gap: list[Message] = []
@@ -187,27 +195,31 @@ def transcript(
 
 
 def guide(system: str = "") -> TranscriptLine:
-    """The first line of a transcript, which explains it to the model."""
+    """Return the first line of a transcript: an explanation for the model, and `system` if any."""
     addition = f"\n\n{sanitize.text(system)}" if system.strip() else ""
     return TranscriptLine("system", f"{GUIDE_TEXT}{addition}")
 
 
 def message_lines(message: Message) -> list[TranscriptLine]:
-    """The text of a message; nothing for a response without any."""
+    """Return the lines of a transcript for one message; [] for a response without text.
+
+    A message of the user or a tool without text has the text "(no words)".
+    """
     words = "\n\n".join(filter(None, map(_part_text, message.parts)))
-    if not words.strip():
-        return (
-            []
-            if message.role == "assistant"
-            else [TranscriptLine(message.role, "(no words)")]
-        )
-    return [TranscriptLine(message.role, words)]
+    if words.strip():
+        return [TranscriptLine(message.role, words)]
+    if message.role == "assistant":
+        return []
+    return [TranscriptLine(message.role, "(no words)")]
 
 
 def full_message_indices(
     conversation: Sequence[Message], context: Context, window: int
 ) -> set[int]:
-    """The indices of the messages that are passed in full."""
+    """Return the indices of the messages that the mode `context` includes in full.
+
+    `window` is the number of newest messages that the modes `sliding` and `summarize` include.
+    """
     first, after = _newest_range(conversation)
     match context:
         case "continue":
@@ -216,13 +228,14 @@ def full_message_indices(
             return set(range(first, len(conversation)))
         case "sliding" | "summarize":
             start = max(len(conversation) - window, 0)
+            # Results are passed together with the response that has their calls.
             while start > 0 and _is_result(conversation[start]):
                 start -= 1
             return {*range(first, after), *range(start, len(conversation))}
 
 
 def _newest_range(conversation: Sequence[Message]) -> tuple[int, int]:
-    """Where the newest message of the user begins and ends."""
+    """Return the range of indices of the user's newest messages, as (first, last + 1)."""
     after = len(conversation)
     while after > 0 and not _is_user_message(conversation[after - 1]):
         after -= 1
@@ -237,16 +250,16 @@ def _is_user_message(message: Message) -> bool:
 
 
 def _is_result(message: Message) -> bool:
-    return message.role == "tool" or (
-        message.role == "user"
-        and (
-            message.text.lstrip().startswith(_RESULT_OPENERS)
-            or any(isinstance(part, ToolResult) for part in message.parts)
-        )
-    )
+    """Whether a message contains results of calls, even if its role is that of the user."""
+    if message.role != "user":
+        return message.role == "tool"
+    if any(isinstance(part, ToolResult) for part in message.parts):
+        return True
+    return message.text.lstrip().startswith(_RESULT_OPENERS)
 
 
 def _part_text(part: Part) -> str:
+    """Return the text of a part of a message; "" for thinking, which is not passed on."""
     match part:
         case Text(text):
             return sanitize.text(text) if text.strip() else ""
@@ -269,7 +282,10 @@ def _image_text(image: Image) -> str:
 
 
 def replacement_lines(gap: Sequence[Message], context: Context) -> list[TranscriptLine]:
-    """What replaces messages that are not included in full."""
+    """Return the lines that replace the messages in `gap`, which are not included in full.
+
+    Depending on `context`, that is the number of messages, a summary, or nothing.
+    """
     if not gap or context == "fresh":
         return []
     if context == "sliding":
@@ -288,7 +304,7 @@ def _digest(line: TranscriptLine) -> str:
 
 
 class ContextLimiter:
-    """Wraps a provider: it gets the messages that the format `wanted` selects."""
+    """Wraps a provider, and sends it only the messages that `format_` selects."""
 
     def __init__(self, inner: Provider, format_: ConversationFormat) -> None:
         self.inner, self._wanted = inner, format_
@@ -306,19 +322,22 @@ class ContextLimiter:
 def select_messages(
     conversation: Sequence[StoredMessage], format_: ConversationFormat, *, tools: bool
 ) -> Log[StoredMessage]:
-    """The messages that are sent. A single message is sent as it is, in every format."""
+    """Return the messages that `format_` selects, or one message that renders all of them.
+
+    A single message is returned unchanged. `tools` says whether the model can call tools.
+    """
     context, window = format_.context or "continue", format_.window or _DEFAULT_WINDOW
-    messages = [spoken.message for spoken in conversation]
-    places = full_message_indices(messages, context, window)
+    messages = [stored.message for stored in conversation]
+    full = full_message_indices(messages, context, window)
     chosen, gap = list[StoredMessage](), list[StoredMessage]()
-    for place, spoken in enumerate(conversation):
-        if place not in places:
-            gap.append(spoken)
+    for index, stored in enumerate(conversation):
+        if index not in full:
+            gap.append(stored)
             continue
-        for note in replacement_lines([stored.message for stored in gap], context):
+        for note in replacement_lines([omitted.message for omitted in gap], context):
             chosen.append(StoredMessage(gap[-1].seq, Message("user", (Text(note.text),))))
         gap = []
-        chosen.append(spoken)
+        chosen.append(stored)
     if not format_.format or len(chosen) < 2:
         return Log(chosen)
     lines = transcript(conversation, context, window, _CALLS_NOTE if tools else "")

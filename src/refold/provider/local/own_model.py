@@ -1,6 +1,6 @@
-"""A GGUF file of the user's own, or of the hub, as a model: its name, and what the file says.
+"""Describes a GGUF file as a model, by its name and its content.
 
-`hub` chooses a file of a repository, `download` fetches it, `models` remembers it.
+`hub` chooses a file of a repository, `download` fetches it, and `models` stores it.
 """
 
 import os
@@ -23,15 +23,17 @@ from refold.provider.local.models import (
     memory_of,
 )
 
-_SIZE_TIMEOUT_SECONDS = 30.0  # that a server has to say how large the file is
-# Smaller models call tools better in the form of `embedded` than in that of their template.
+_SIZE_TIMEOUT_SECONDS = 30.0  # for a server to report how large the file is
+# Smaller models call tools better in the format of `embedded` than in that of their
+# template.
 _MIN_TOOL_PARAMETERS = 2_500_000_000
 
 
 def own_model(place: str, name: str = "") -> LocalModel:
-    """The model at a path or address, not installed yet. `name`: the built-in model it is.
+    """Describe the model at a path or URL, before its installation.
 
-    Raises `BadInput` if there is none, and `Unreachable` if its size is not reported.
+    `name` is the name of a built-in model of which `place` is a copy, or "". Raises `BadInput`
+    if there is no model, and `Unreachable` if its size is not reported.
     """
     source = parse_source(place)
     if isinstance(source, FromFile):
@@ -40,10 +42,10 @@ def own_model(place: str, name: str = "") -> LocalModel:
     else:
         size = _size_at(place)
     file = unquote(urlsplit(place).path) if isinstance(source, FromUrl) else source.name
-    ours, name = bool(name), name or _name(file)
+    is_builtin, name = bool(name), name or _name_of_file(file)
     if not name:
         raise BadInput(f"{place!r} has no name for a model: give the file one")
-    if not ours and any(
+    if not is_builtin and any(
         name in (m.name, m.file.removesuffix(".gguf")) for m in KNOWN_MODELS
     ):
         raise BadInput(
@@ -54,14 +56,17 @@ def own_model(place: str, name: str = "") -> LocalModel:
 
 
 def hub_model(repository: str, file: HubFile) -> LocalModel:
-    """The model in a file of the hub, not installed yet; a built-in one if it matches."""
+    """Describe a model file of the hub, before its installation.
+
+    Return the built-in model if the file is the same.
+    """
     for known in EMBEDDED_MODELS:
         if file.sha256 == known.sha256:
             return known
     listed = (
         m.name for m in HUB_MODELS if (m.repository, m.quant) == (repository, file.quant)
     )
-    name = next(listed, "") or _name(file.path)
+    name = next(listed, "") or _name_of_file(file.path)
     return LocalModel(
         name,
         f"{name}.gguf",
@@ -77,9 +82,9 @@ def hub_model(repository: str, file: HubFile) -> LocalModel:
 def add_to_directory(
     model: LocalModel, origin: ModelSource, models: ModelDirectory
 ) -> LocalModel:
-    """Record `model`, which was fetched, and return it with the figures of its file.
+    """Record a fetched model, and return it with the values in its file's header.
 
-    Deletes a file that is not a model, and raises `BadInput`.
+    If the file is not a model, delete it and raise `BadInput`.
     """
     try:
         header = read_header(models.path_of(model))
@@ -97,12 +102,13 @@ def add_to_directory(
     return described
 
 
-def _name(file: str) -> str:
+def _name_of_file(file: str) -> str:
     name = re.sub(r"[^a-z0-9._-]+", "-", file.rpartition("/")[2].lower())
     return name.removesuffix(".gguf").strip("-._")
 
 
 def _size_at(url: str) -> int:
+    """Return the size in bytes of the file at a URL. Raises `Unreachable` if unknown."""
     from refold.provider.blocking_http import open_url
 
     try:

@@ -1,13 +1,13 @@
-"""The process that serves an embedded model: it loads, serves, and ends by itself.
+"""The process that serves an embedded model, and exits when it is no longer needed.
 
-`server` starts it in a session of its own, so that it outlives its starter, and sends an
-`ServeRequest` on stdin. It writes a record of where it serves. Requests go to llama.cpp, not
-through this module.
+`server` starts the process in a new process session, so that it outlives its starter, and sends
+a `ServeRequest` on stdin. The process loads the model and writes a record with its address.
+Requests go directly to llama.cpp, not through this module.
 
-It ends when it has not been used for a while, when its record is gone (that is how it is asked
-to end), when the user has logged out, and, if it is idle, when the machine runs short of
-memory. A request in progress holds a shared lock on `ServeRequest.use`, which the kernel releases
-if that process is killed.
+It exits when it has not been used for a while, when its record is deleted (which is how others
+ask it to exit), when the user has logged out, and, while idle, when the machine runs short of
+memory. A process that makes a request holds a shared lock on `ServeRequest.use`, which the
+kernel releases if that process is killed.
 """
 
 import fcntl
@@ -27,18 +27,21 @@ from msgspec import Struct
 
 from refold.safe_open import create_file, open_checked
 
-MIN_FREE_SHARE = 0.05  # of the machine's memory: with less available, an idle server ends
-_WATCH_SECONDS = 1.0  # between two checks
+MIN_FREE_SHARE = 0.05  # of the machine's memory: if less is available, an idle server exits
+_WATCH_SECONDS = 1.0  # the time between two checks
 _PREFILL_TIMEOUT_SECONDS = 600.0
 
 
 class ServeRequest(Struct, frozen=True, kw_only=True):
-    """What to serve, and for how long. Requests must have `key`: loopback is not private."""
+    """What the process should serve, how, and for how long.
+
+    Each HTTP request must have `key`, because every user of the machine can reach the port.
+    """
 
     model: str  # path of the GGUF file
     key: str
-    record: str  # path: a `ServerRecord`, written when it serves
-    use: str  # path: a lock that users share; its mtime is the last use
+    record: str  # path of a `ServerRecord`, written when it serves
+    use: str  # path of a lock that users share; its mtime is the last use
     starting: int  # descriptor of the lock that its starter holds until it serves
     keep: float  # seconds after the last use
     context: int  # tokens of one request
@@ -46,14 +49,14 @@ class ServeRequest(Struct, frozen=True, kw_only=True):
     threads: int
     template: str = ""  # the chat template; "": the model's own
     prefix: str = ""  # the system text with which most requests begin
-    saved: str = ""  # path: the state of the model after `prefix`; read, or written once
+    saved: str = ""  # path of the saved state after `prefix`; read, or written once
     login: str = ""  # directory that exists while the user is logged in; "": not known
 
 
 class ServerRecord(Struct, frozen=True, kw_only=True):
-    """A running server.
+    """The record with which other processes find a running server.
 
-    `began` distinguishes its process from a later one with the same number.
+    `began` is the start time of the process, because `pid` may be reused by a later process.
     """
 
     url: str
@@ -66,17 +69,20 @@ class ServerRecord(Struct, frozen=True, kw_only=True):
 
 
 class ServerFacts(Struct, frozen=True):
-    """The facts that decide whether a server keeps running."""
+    """The facts from which a server decides whether to exit."""
 
-    recorded: bool = True  # its record is there and names it
+    recorded: bool = True  # its record exists and names it
     logged_in: bool = True
     in_use: bool = False
     idle: float = 0.0  # seconds since the last use
-    memory: float = 1.0  # share of the machine's memory that is available
+    memory: float = 1.0  # available share of the machine's memory
 
 
 def reason_to_end(facts: ServerFacts, keep: float) -> str:
-    """Why the server should end now, or ""."""
+    """Return the reason why the server should exit now, or "" if it should not.
+
+    `keep` is the time in seconds that it runs without being used.
+    """
     if not facts.recorded:
         return "its record is gone"
     if not facts.logged_in:
@@ -89,9 +95,9 @@ def reason_to_end(facts: ServerFacts, keep: float) -> str:
 
 
 def process_start(pid: int) -> str:
-    """When a process began, in the kernel's own count; "" if it does not run.
+    """Return the start time of a process, in the kernel's own unit; "" if it does not run.
 
-    Without /proc it is "?" for each process that runs.
+    Without /proc the result is "?" for each running process.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
@@ -103,14 +109,15 @@ def process_start(pid: int) -> str:
         except OSError:
             return ""
         return "?"
-    return "" if fields[0] in b"ZX" else fields[19].decode()
+    has_ended = fields[0] in b"ZX"  # it is not reaped yet
+    return "" if has_ended else fields[19].decode()
 
 
 def serve(load: Callable[[ServeRequest], tuple[str, object]]) -> NoReturn:
-    """Carry out the `ServeRequest` on stdin.
+    """Serve the model that the `ServeRequest` on stdin names, until there is a reason to exit.
 
-    `load` starts serving; it returns the address, and an object that must stay referenced
-    to keep serving.
+    `load` starts llama.cpp. It returns the URL, and an object that must stay referenced while
+    serving.
     """
     serve_request = msgspec.json.decode(sys.stdin.buffer.readline(), type=ServeRequest)
     os.umask(0o077)
@@ -124,6 +131,7 @@ def serve(load: Callable[[ServeRequest], tuple[str, object]]) -> NoReturn:
 
 
 def _write_record(serve_request: ServeRequest, url: str) -> None:
+    """Write the record by which sessions find this server. It replaces an earlier one."""
     record = ServerRecord(
         url=url,
         key=serve_request.key,
@@ -140,10 +148,11 @@ def _write_record(serve_request: ServeRequest, url: str) -> None:
 
 
 def _report_ready(url: str) -> None:
+    """Print the address for the starter. Then open /dev/null as standard input and output."""
     try:
         sys.stdout.write(f"{url}\n")
         sys.stdout.flush()
-    except BrokenPipeError:  # its starter was killed; others may use it
+    except BrokenPipeError:  # its starter was killed; others may use the server
         pass
     nowhere = os.open(os.devnull, os.O_RDWR)
     os.dup2(nowhere, 0)
@@ -152,10 +161,11 @@ def _report_ready(url: str) -> None:
 
 
 def _read_prefix(serve_request: ServeRequest, url: str) -> None:
-    """Let each slot begin with the state after the prefix.
+    """Put the model's state after reading `prefix`, a system text, into each slot.
 
-    Reading it takes seconds, restoring the state that llama.cpp saved takes milliseconds.
-    A failure costs only time: the first request then reads the prefix itself.
+    A slot of the server computes one request at a time. Reading the prefix takes seconds, but
+    restoring a state that llama.cpp has saved takes milliseconds. A failure costs only time,
+    because the first request then reads the prefix itself.
     """
     name = os.path.basename(serve_request.saved)
     try:
@@ -173,6 +183,7 @@ def _read_prefix(serve_request: ServeRequest, url: str) -> None:
 
 
 def _post(serve_request: ServeRequest, url: str, path: str, body: dict[str, Any]) -> None:
+    """Send a request to this process's own server, never through a proxy. Raises `OSError`."""
     headers = {
         "Authorization": f"Bearer {serve_request.key}",
         "Content-Type": "application/json",
@@ -184,7 +195,10 @@ def _post(serve_request: ServeRequest, url: str, path: str, body: dict[str, Any]
 
 
 def _watch(serve_request: ServeRequest) -> NoReturn:
-    """Wait until there is a reason to end; then end with the lock on `use`."""
+    """Wait until there is a reason to exit, and exit.
+
+    An idle server exits with the exclusive lock on `use`, so that no session uses it meanwhile.
+    """
     use = open_checked(serve_request.use, os.O_RDWR | os.O_CREAT)
     os.utime(use)
 
@@ -202,6 +216,7 @@ def _watch(serve_request: ServeRequest) -> NoReturn:
 
 
 def _observe(serve_request: ServeRequest, use: int, alone: bool) -> ServerFacts:
+    """Return the present facts. `alone` says that no session has locked the open file `use`."""
     return ServerFacts(
         recorded=_is_our_record(serve_request.record),
         logged_in=not serve_request.login or os.path.isdir(serve_request.login),
@@ -218,6 +233,7 @@ def _exit(serve_request: ServeRequest) -> NoReturn:
 
 
 def _try_lock(file: int) -> bool:
+    """Take the exclusive lock of an open file. Return False if another process has a lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -226,6 +242,7 @@ def _try_lock(file: int) -> bool:
 
 
 def _is_our_record(record: str) -> bool:
+    """Whether the record names this process. False if it is missing or invalid."""
     try:
         return (
             msgspec.json.decode(Path(record).read_bytes(), type=ServerRecord).pid
@@ -236,7 +253,7 @@ def _is_our_record(record: str) -> bool:
 
 
 def available_memory() -> float:
-    """The share of the machine's memory that is available to programs; 1 if unknown."""
+    """Return the available share of the machine's memory, from 0 to 1; 1 if unknown."""
     try:
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -249,27 +266,27 @@ def available_memory() -> float:
 
 
 def load_llama(serve_request: ServeRequest) -> tuple[str, object]:
-    """Load the model with llama.cpp; it serves as long as the second value is referenced."""
-    xllamacpp: Any = importlib.import_module("xllamacpp")  # it has no types
+    """Load the model with llama.cpp. Return its URL, and an object to keep while it serves."""
+    # the package has no type annotations
+    xllamacpp: Any = importlib.import_module("xllamacpp")
 
     params = xllamacpp.CommonParams()
     params.model.path = serve_request.model
     params.hostnames = ["127.0.0.1"]
-    params.port = 0  # the system chooses a free one
+    params.port = 0  # the system chooses a free port
     params.api_keys = [serve_request.key]
     params.cors_origins = ""  # no web page may call it
-    params.n_ctx = serve_request.context * min(
-        serve_request.slots, 2
-    )  # shared: few requests are long
+    # Requests share the context, because few are long.
+    params.n_ctx = serve_request.context * min(serve_request.slots, 2)
     params.kv_unified = True
     params.n_parallel = serve_request.slots
-    params.cache_ram_mib = 512  # states of conversations that have lost their slot
-    # Idle slots keep the prefix, for sessions that begin together: else all of them are emptied
-    # when one begins, and one saved copy of the prefix is left.
+    params.cache_ram_mib = 512  # for states of conversations that have lost their slot
+    # Idle slots keep the prefix for sessions that begin at the same time. Otherwise all of
+    # them are cleared when one begins, and only one saved copy of the prefix is left.
     params.cache_idle_slots = False
     params.cpuparams.n_threads = serve_request.threads
     params.cpuparams_batch.n_threads = serve_request.threads
-    params.warmup = False  # the prefix does the same
+    params.warmup = False  # reading the prefix warms up, too
     params.use_jinja = True
     if serve_request.template:
         params.chat_template = serve_request.template

@@ -1,13 +1,12 @@
-"""The server of an embedded model, shared by all sessions of a user.
+"""Finds or starts the server of an embedded model, which all sessions of a user share.
 
-The first session that needs it starts it. `serve` is the process that then runs; it ends by
-itself some time after the last use. A running server is found by its record, a file that
-only the user can read: it has the address, and the key that each request must have.
-`embedded` sends the requests.
+The first session that needs the server starts it. `serve` is its process, which exits some time
+after the last use. A running server is found by its record, a file that only the user can read;
+it has the address, and the key that each request must have. `embedded` sends the requests.
 
-One server serves all: of the 34 seconds of a small task, 18 went into loading the model and
-reading the same instructions. Sessions hold a shared lock and the server ends when it gets
-the lock alone, because a lock survives `kill -9`, and a count of sessions does not.
+Sharing saves time: of the 34 seconds of a small task, 18 were spent on loading the model and
+reading the same instructions. Sessions hold a shared lock, and the server exits when it gets
+the exclusive lock. Unlike a count of sessions, a lock is correct even after `kill -9`.
 """
 
 import fcntl
@@ -37,17 +36,17 @@ from refold.safe_open import open_checked
 if TYPE_CHECKING:
     from refold.provider.local.models import LocalModel
 
-# -P: whatever lies in the directory we were started in is not imported.
+# -P: modules in the directory in which refold was started are not imported.
 SERVE_COMMAND = (sys.executable, "-P", "-m", "refold.provider.local.serve")
-DEFAULT_CONTEXT_TOKENS = 8192  # each takes 28 kB of memory with the bigger model
+DEFAULT_CONTEXT_TOKENS = 8192  # each token takes 28 kB of memory with the larger model
 MAX_CONTEXT_TOKENS = 32_768  # reading more takes minutes without a GPU
-_MEMORY_SHARE = 0.6  # of the machine, for a model and its conversations
-_MAX_LONG_REQUESTS = 2  # at once; `serve` reserves room for them
+_MEMORY_SHARE = 0.6  # the share of the machine's memory for a model and its conversations
+_MAX_LONG_REQUESTS = 2  # at the same time; `serve` reserves room for them
 _MAX_SLOTS = 4
-_SLOTS_MEMORY_BYTES = 5_500_000_000  # of the machine; with less there is one slot
-_MAX_SAVED_PREFIXES = 6  # of about 10 MB each
+_SLOTS_MEMORY_BYTES = 5_500_000_000  # a machine with less memory gets one slot
+_MAX_SAVED_PREFIXES = 6  # each of about 10 MB
 _LOAD_TIMEOUT_SECONDS = 600.0  # a cold disk is slow
-_END_TIMEOUT_SECONDS = 5.0  # for a server to end by itself
+_END_TIMEOUT_SECONDS = 5.0  # for a server to exit by itself
 _POLL_SECONDS = 0.02
 _PASSED_VARIABLES = (
     "HOME", "LANG", "PATH", "TMPDIR", "LD_LIBRARY_PATH",
@@ -63,7 +62,10 @@ class Address(Struct, frozen=True):
 
 
 class Server(Protocol):
-    """Serves one model. While a `lease` is held, the server does not end by itself."""
+    """The server of one model. It does not exit by itself while a session holds a `lease`.
+
+    `lease` starts it if necessary, and yields its address. A new server first reads `prefix`.
+    """
 
     @property
     def running(self) -> bool: ...
@@ -71,7 +73,7 @@ class Server(Protocol):
 
 
 class Serving(Struct, frozen=True, kw_only=True):
-    """Options for serving a model."""
+    """Options with which a model is served."""
 
     keep: float = 600.0  # seconds after the last use
     context: int = DEFAULT_CONTEXT_TOKENS
@@ -79,7 +81,7 @@ class Serving(Struct, frozen=True, kw_only=True):
 
 
 class SharedServer:
-    """One server for each model file and set of options; its files are in `directory`."""
+    """The server of a model file with certain options. Its record is in `directory`."""
 
     def __init__(
         self,
@@ -90,11 +92,8 @@ class SharedServer:
         command: Sequence[str] = SERVE_COMMAND,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
-        self._model, self._directory, self._serving_options = (
-            model,
-            directory,
-            options or Serving(),
-        )
+        self._model, self._directory = model, directory
+        self._serving_options = options or Serving()
         self._command, self._environ = tuple(command), environ
         name = f"{model.stem[:60]}-{self._fingerprint()}"
         self._record, self._use = directory / f"{name}.json", directory / f"{name}.use"
@@ -106,10 +105,10 @@ class SharedServer:
 
     @asynccontextmanager
     async def lease(self, prefix: str = "") -> AsyncGenerator[Address, None]:
-        """The address of a server that has loaded the model; it is started if necessary.
+        """Yield the address of a server that has loaded the model, starting it if necessary.
 
-        A new server has read `prefix` before it serves. Raises `Refused` with the server's
-        last output if it does not start.
+        A new server first reads the system text `prefix`. Raises `Refused` if it does not
+        start, with the end of its log.
         """
         try:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -117,7 +116,8 @@ class SharedServer:
         except OSError as error:
             raise Refused(f"the embedded model cannot be started: {error}") from error
         try:
-            await _lock(use, fcntl.LOCK_SH)  # exclusive: a server that is about to end
+            # A server that is about to exit has the exclusive lock.
+            await _acquire_lock(use, fcntl.LOCK_SH)
             record = _running_record(self._record) or await self._start_or_find(prefix)
             yield Address(record.url, record.key)
         finally:
@@ -125,10 +125,14 @@ class SharedServer:
             os.close(use)
 
     async def _start_or_find(self, prefix: str) -> ServerRecord:
+        """Return the record of the server, and start it unless another session does so first.
+
+        Raises `Refused`.
+        """
         starting = open_checked(self._record.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
         try:
-            await _lock(starting, fcntl.LOCK_EX)
-            if record := _running_record(self._record):  # another session was faster
+            await _acquire_lock(starting, fcntl.LOCK_EX)
+            if record := _running_record(self._record):  # another session started it first
                 return record
             self._record.unlink(missing_ok=True)
             await self._start(prefix, starting)
@@ -144,7 +148,11 @@ class SharedServer:
         return record
 
     async def _start(self, prefix: str, starting: int) -> None:
-        order = ServeRequest(
+        """Start a server and wait until it is ready.
+
+        `starting` is the descriptor of the lock that prevents a second start.
+        """
+        serve_request = ServeRequest(
             model=str(self._model),
             key=secrets.token_urlsafe(24),
             record=str(self._record),
@@ -157,7 +165,7 @@ class SharedServer:
             template=self._serving_options.template,
             prefix=prefix,
             saved=self._saved_prefix_path(prefix),
-            login=_login(self._environ),
+            login=_login_directory(self._environ),
         )
         with os.fdopen(open_checked(self.log, _TRUNCATE_FLAGS), "wb") as log:
             process = programs.start(
@@ -167,33 +175,34 @@ class SharedServer:
                 stderr=log,
                 cwd=self._model.parent,
                 env=server_environment(self._environ),
-                start_new_session=True,  # Ctrl+C is for us, not for it; it outlives us
+                # Ctrl+C must not reach the server, which outlives us
+                start_new_session=True,
                 pass_fds=(starting,),
             )
         try:
             with anyio.fail_after(_LOAD_TIMEOUT_SECONDS):
-                await self._await_ready(process, order)
+                await self._await_ready(process, serve_request)
         except TimeoutError as error:
             process.kill()
             raise Refused(
                 f"the embedded model has not loaded within {_LOAD_TIMEOUT_SECONDS:g} s; see {self.log}"
             ) from error
-        except BaseException:  # a cancelled start leaves nothing behind
+        except BaseException:  # a cancelled start leaves no process behind
             process.kill()
             raise
         finally:
-            # So that it leaves no zombie if it ends before us.
+            # This avoids a zombie if the server exits before us.
             threading.Thread(target=process.wait, daemon=True).start()
 
     async def _await_ready(
-        self, process: "subprocess.Popen[bytes]", order: ServeRequest
+        self, process: "subprocess.Popen[bytes]", serve_request: ServeRequest
     ) -> None:
-        """Send the `ServeRequest`, and wait for the line that reports readiness."""
+        """Send the `ServeRequest` to a new process, and wait until it reports readiness."""
         assert process.stdin is not None
         assert process.stdout is not None
         with process.stdin, suppress(BrokenPipeError):
-            # Less than a pipe holds.
-            process.stdin.write(msgspec.json.encode(order) + b"\n")
+            # The message is smaller than the buffer of a pipe.
+            process.stdin.write(msgspec.json.encode(serve_request) + b"\n")
         line = b""
         with process.stdout as stdout:
             while not line.endswith(b"\n"):
@@ -207,10 +216,10 @@ class SharedServer:
                 line += piece
 
     def _fingerprint(self) -> str:
-        """Identify the model file, its options and the runtime: one server has one of each."""
+        """Return an id for the model file, the options and the runtime of a server."""
         try:
-            about = self._model.stat()
-            file = f"{about.st_size} {about.st_mtime_ns}"
+            status = self._model.stat()
+            file = f"{status.st_size} {status.st_mtime_ns}"
         except OSError:
             file = ""
         options = (
@@ -219,23 +228,28 @@ class SharedServer:
             _runtime(),
             _slots(),
         )
-        return hashlib.sha256(repr((str(self._model), file, options)).encode()).hexdigest()[
-            :12
-        ]
+        text = repr((str(self._model), file, options))
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
     def _saved_prefix_path(self, prefix: str) -> str:
+        """Return the path for the model's state after reading `prefix`, or "" without a prefix.
+
+        The oldest saved states are deleted if there are too many.
+        """
         if not prefix:
             return ""
         states = self._directory / "prefixes"
         states.mkdir(mode=0o700, exist_ok=True)
         prefix_id = hashlib.sha256(prefix.encode()).hexdigest()[:12]
         saved = states / f"{self._record.stem}-{prefix_id}.bin"
-        others = sorted(states.glob("*.bin"), key=lambda path: -path.stat().st_mtime)
-        for old in [path for path in others if path != saved][_MAX_SAVED_PREFIXES - 1 :]:
-            old.unlink(missing_ok=True)
+        other_states = [path for path in states.glob("*.bin") if path != saved]
+        other_states.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        for old_state in other_states[_MAX_SAVED_PREFIXES - 1 :]:
+            old_state.unlink(missing_ok=True)
         return str(saved)
 
     def _log_tail(self) -> str:
+        """Return the last lines of the server's log, for an error message."""
         try:
             lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError:
@@ -245,7 +259,10 @@ class SharedServer:
 
 
 class ServerStatus(Struct, frozen=True):
-    """A server that runs. `memory` is in bytes, 0 if unknown; `idle` in seconds."""
+    """A running server, its use and its memory in bytes (0 if unknown).
+
+    `idle` is the time in seconds since the last use.
+    """
 
     record: ServerRecord
     path: Path
@@ -255,16 +272,18 @@ class ServerStatus(Struct, frozen=True):
 
 
 def running_servers(directory: Path, now: float) -> Iterator[ServerStatus]:
-    """The user's servers, whatever models they serve."""
+    """Yield the running servers whose records are in `directory`, for all models."""
     for path in sorted(directory.glob("*.json")):
         if record := _running_record(path):
             use = path.with_suffix(".use")
             idle = max(0.0, now - use.stat().st_mtime) if use.exists() else 0.0
-            yield ServerStatus(record, path, _is_in_use(use), idle, _memory(record.pid))
+            yield ServerStatus(
+                record, path, _is_in_use(use), idle, _memory_bytes(record.pid)
+            )
 
 
 def stop(server: ServerStatus) -> None:
-    """End a server, and a response that it is computing; returns when its memory is free."""
+    """Stop a server, even during a response. Return when its memory is free."""
     _kill(server.record.pid, signal.SIGTERM)
     if not _wait_for_end(server.record, _END_TIMEOUT_SECONDS):
         _kill(server.record.pid)
@@ -273,29 +292,33 @@ def stop(server: ServerStatus) -> None:
 
 
 def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the server: paths, and none of our keys."""
+    """Return the environment for the server: variables with paths, and no keys."""
     passed = {
-        n: v for n, v in environ.items() if n in _PASSED_VARIABLES or n.startswith("LC_")
+        name: value
+        for name, value in environ.items()
+        if name in _PASSED_VARIABLES or name.startswith("LC_")
     }
-    # Threads that spin while they wait take the cores from those that compute.
+    # Threads that spin while they wait would take cores from threads that compute.
     return passed | {"OMP_WAIT_POLICY": "passive"}
 
 
 def context_tokens(model: "LocalModel", memory: int) -> int:
-    """The tokens of one request to a model, on a machine with `memory` bytes.
+    """Return how many tokens one request may have, on a machine with `memory` bytes.
 
-    More than `DEFAULT_CONTEXT_TOKENS` if the model and the memory allow it.
+    It is at most the limit of the model, and exceeds `DEFAULT_CONTEXT_TOKENS` only if the
+    memory allows that.
     """
-    known = model.context or DEFAULT_CONTEXT_TOKENS
-    if not model.token_bytes:
-        return min(DEFAULT_CONTEXT_TOKENS, known)
+    model_limit = model.context or DEFAULT_CONTEXT_TOKENS
+    if not model.token_bytes:  # how much memory a token takes is not known
+        return min(DEFAULT_CONTEXT_TOKENS, model_limit)
     free_bytes = int(memory * _MEMORY_SHARE) - model.size
-    tokens = free_bytes // (_MAX_LONG_REQUESTS * model.token_bytes) // 1024 * 1024
-    return min(known, MAX_CONTEXT_TOKENS, max(DEFAULT_CONTEXT_TOKENS, tokens))
+    tokens = free_bytes // (_MAX_LONG_REQUESTS * model.token_bytes)
+    tokens = tokens // 1024 * 1024  # a round number
+    return min(model_limit, MAX_CONTEXT_TOKENS, max(DEFAULT_CONTEXT_TOKENS, tokens))
 
 
 def machine_memory() -> int:
-    """The memory of this machine in bytes; 0 if unknown."""
+    """Return the memory of this machine in bytes, or 0 if unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (OSError, ValueError):
@@ -303,46 +326,49 @@ def machine_memory() -> int:
 
 
 def cores() -> int:
-    """The number of usable cores: llama.cpp is much slower with more threads."""
+    """Return the number of usable cores. With more threads, llama.cpp is much slower."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
     usable = usable or os.cpu_count() or 1
-    try:
+    try:  # a container may have the time of fewer cores
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
         usable = min(usable, max(1, int(quota) // int(period)))
-    except (OSError, ValueError):  # no such limit
-        pass
+    except (OSError, ValueError):
+        pass  # there is no limit
     return min(usable, 16)
 
 
 def _slots() -> int:
+    """Return the number of requests that a server computes at the same time on this machine."""
     return _MAX_SLOTS if machine_memory() >= _SLOTS_MEMORY_BYTES else 1
 
 
 def _runtime() -> str:
+    """Return the version of the installed package of llama.cpp, or "" without one."""
     try:
         return version("xllamacpp")
     except PackageNotFoundError:
         return ""
 
 
-def _login(environ: Mapping[str, str]) -> str:
-    """The directory that the system removes at the user's last logout."""
+def _login_directory(environ: Mapping[str, str]) -> str:
+    """Return the directory that the system deletes at the user's last logout, or ""."""
     directory = environ.get("XDG_RUNTIME_DIR", "")
-    return (
-        directory if directory.startswith("/run/user/") and os.path.isdir(directory) else ""
-    )
+    is_login_directory = directory.startswith("/run/user/") and os.path.isdir(directory)
+    return directory if is_login_directory else ""
 
 
 def _running_record(record: Path) -> ServerRecord | None:
+    """Read a record. Return None if there is none or if its server no longer runs."""
     try:
         running = msgspec.json.decode(record.read_bytes(), type=ServerRecord)
     except (OSError, msgspec.MsgspecError):
         return None
+    # Another process may have the number of one that has exited.
     return running if process_start(running.pid) == running.began else None
 
 
-async def _lock(file: int, operation: int) -> None:
-    """Poll for the lock: a thread that waits for one cannot be cancelled."""
+async def _acquire_lock(file: int, operation: int) -> None:
+    """Poll for a lock, because a thread that waits for a lock cannot be cancelled."""
     while True:
         with suppress(BlockingIOError):
             fcntl.flock(file, operation | fcntl.LOCK_NB)
@@ -351,6 +377,7 @@ async def _lock(file: int, operation: int) -> None:
 
 
 def _is_in_use(use: Path) -> bool:
+    """Whether a session uses the server, and so holds the shared lock on this file."""
     try:
         file = open_checked(use, os.O_RDWR)
     except OSError:
@@ -364,10 +391,11 @@ def _is_in_use(use: Path) -> bool:
     return False
 
 
-def _memory(pid: int) -> int:
+def _memory_bytes(pid: int) -> int:
+    """Return the memory in bytes that a process uses, or 0 if unknown."""
     try:
-        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
-    except (OSError, IndexError):
+        _, pages, *_ = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
         return 0
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
@@ -379,6 +407,7 @@ def _kill(pid: int, signal_number: int = signal.SIGKILL) -> None:
 
 
 def _wait_for_end(record: ServerRecord, seconds: float) -> bool:
+    """Wait until the server has exited. Return False if it still runs after `seconds`."""
     until = time.monotonic() + seconds
     while process_start(record.pid) == record.began:
         if time.monotonic() > until:

@@ -1,4 +1,7 @@
-"""How fast an embedded model reads and writes on this machine, as llama.cpp measures it."""
+"""Measures how fast an embedded model reads and writes tokens on this machine.
+
+llama.cpp reports the numbers.
+"""
 
 import msgspec
 from msgspec import Struct
@@ -16,16 +19,16 @@ _PROMPT_TEXT = "Explain in a few sentences how a bicycle stays upright while it 
 
 
 class Speed(Struct, frozen=True):
-    """Tokens per second."""
+    """The speed of a model in tokens per second."""
 
     reading: float
     writing: float
 
 
 async def measure_speed(server: Server) -> Speed:
-    """Let the model read a short text and write a few words.
+    """Measure the speed with a short text to read and a few words to write.
 
-    Raises `Refused` if its server does not start, and `Unreachable` if it does not answer.
+    Raises `Refused` if the server does not start, and `Unreachable` if it does not answer.
     """
     async with server.lease() as address:
         return await _ask(address)
@@ -41,16 +44,15 @@ class _Answer(Struct, frozen=True):
 
 
 async def _ask(address: Address) -> Speed:
+    """Measure the speed of the server at this address. Raises `Unreachable`."""
     body = {
         "messages": [{"role": "user", "content": _PROMPT_TEXT}],
         "max_tokens": _MEASURED_TOKENS,
         "temperature": 0,
         "cache_prompt": False,
     }
-    peer, headers = (
-        Peer("llama.cpp", address.url),
-        {"Authorization": f"Bearer {address.key}"},
-    )
+    peer = Peer("llama.cpp", address.url)
+    headers = {"Authorization": f"Bearer {address.key}"}
     http = Http(
         peer, headers, secret=address.key, bounds=Bounds(idle=_MEASURE_TIMEOUT_SECONDS)
     )

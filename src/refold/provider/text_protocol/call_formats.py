@@ -1,14 +1,15 @@
-"""Which JSON is a tool call: the shapes that models write, and no others.
+"""Recognizes JSON that is a tool call, in the forms that models write.
 
-Inside a call tag anything with a name is a call; if it is wrong, its result tells the
-model. Without a tag it must be a call of an offered tool and nothing else, because the
-user may have asked for JSON. Only in the format that the prompt asks for may the tool be
-unknown: running such a call does nothing, and its result lists the tools.
+Inside a tag for calls, any JSON with a name is a call; if it is invalid, its result reports
+that to the model. Without a tag it must be a call of an offered tool and nothing else, because
+the user may have asked for JSON. Its tool may be unknown only if it has the exact form that the
+prompt asks for: such a call does nothing, and its result lists the tools.
 """
 
 import json
 import re
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, Literal, NoReturn, TypeAlias, cast
 
 import msgspec
@@ -19,9 +20,10 @@ from refold.values.tools import ToolSpec
 
 
 class ParsedCall(Struct, frozen=True):
-    """A call from text. `arguments` are JSON, or the raw text if the model wrote none.
-    `unknown_tool`: without a tag, and of a tool that was not offered. `why`: the reason why
-    it is not made; then its arguments are never an object.
+    """A call in a text. `arguments` is JSON, or the raw text if the model wrote no JSON.
+
+    `unknown_tool` says that the call has no tag and its tool was not offered. `why` is the
+    reason for not making the call, or ""; with a reason, `arguments` is never an object.
     """
 
     name: str
@@ -30,7 +32,7 @@ class ParsedCall(Struct, frozen=True):
     why: str = ""
 
 
-TEXT_WIRE = "text"  # the wire whose data is the reason why a call is not made
+TEXT_WIRE = "text"  # the wire under which the reason why a call is not made is stored
 # No tool has this name, so a model that repeats the example makes no call.
 EXAMPLE_CALL = ParsedCall("TOOL", '{"ARGUMENT": "VALUE"}')
 
@@ -42,12 +44,12 @@ _NAME_KEYS = ("name", "tool", "tool_name", "function", "function_name", "action"
 _ARGUMENT_KEYS = (
     "arguments", "parameters", "input", "args", "params", "tool_input", "action_input",
 )  # fmt: skip
-# The call is inside.
+# The call is inside of one of these.
 _WRAPPER_KEYS = ("function", "function_call", "tool_call", "tool_calls")
 _EXTRA_KEYS = frozenset({"id", "type", "call_id", "tool_call_id", "index"})
 CALL_KEYS = frozenset({*_NAME_KEYS, *_ARGUMENT_KEYS, *_WRAPPER_KEYS, *_EXTRA_KEYS})
 
-# The beginning of JSON, as far as it tells a call from other JSON.
+# The beginning of JSON that may distinguish a call from other JSON.
 _OPENING_PATTERN = re.compile(r"[\[{\s]*")
 _KEY_PATTERN = re.compile(r'\s*"([^"\\]*)"')
 _TEXT_VALUE_PATTERN = re.compile(r'\s*:\s*"((?:[^"\\]|\\.)*)"', re.DOTALL)
@@ -61,15 +63,18 @@ _ARGUMENTS_PATTERN = re.compile(rf"""["'](?:{"|".join(_ARGUMENT_KEYS)})["']\s*:\
 
 
 def calls_in(text: str, tools: Tools, *, tagged: bool) -> tuple[ParsedCall, ...]:
-    """The calls in a JSON value; none if one of them is not a call."""
+    """Return the calls in a JSON text, or () if it contains anything that is not a call.
+
+    `tagged` says that the text is inside a tag for calls.
+    """
     try:
-        return _calls(parse_json(text), tools, tagged)
+        return _to_calls(parse_json(text), tools, tagged)
     except (ValueError, RecursionError):
         return ()
 
 
 def arguments_in(text: str) -> str:
-    """The arguments, as JSON if they parse."""
+    """Return arguments as strict JSON, or unchanged if they cannot be parsed."""
     try:
         return _to_json(parse_json(text))
     except (ValueError, RecursionError):
@@ -77,7 +82,10 @@ def arguments_in(text: str) -> str:
 
 
 def broken_call(text: str) -> ParsedCall | None:
-    """A call whose JSON is broken: it cannot be run, but its result can tell the model."""
+    """Return a call for broken JSON, or None if the text names no tool.
+
+    The call cannot be run, but its result tells the model that.
+    """
     name_match = _NAME_PATTERN.search(text)
     if name_match is None:
         return None
@@ -91,25 +99,27 @@ def to_unmade_call(call: ParsedCall, reason: str) -> ParsedCall:
 
 
 def _never_valid(arguments: str) -> str:
-    """Encode arguments so that they are never valid, even if `values.json_repair` decodes
-    the string once.
-    """
+    """Encode arguments so that no reader, not even `values.json_repair`, gets an object."""
     return msgspec.json.encode(msgspec.json.encode(clean(arguments)).decode()).decode()
 
 
 def call_with(name: str, values: Mapping[str, str], tools: Tools) -> ParsedCall:
-    """A call from arguments as texts, each converted to the type in the tool's schema."""
+    """Return a call with arguments that are given as texts.
+
+    Each text is converted to the type in the tool's schema.
+    """
     tool = tools.get(name)
     schema: Any = msgspec.json.decode(tool.parameters) if tool else {}
-    wanted: Object = schema.get("properties", {})
-    read = {
-        k: v if _is_text(wanted.get(k)) else _json_or_text(v) for k, v in values.items()
-    }
-    return ParsedCall(name, _to_json(read))
+    properties: Object = schema.get("properties", {})
+    arguments = Object()
+    for key, text in values.items():
+        is_text = _is_text(properties.get(key))
+        arguments[key] = text if is_text else _json_or_text(text)
+    return ParsedCall(name, _to_json(arguments))
 
 
 def fits_a_tool(call: ParsedCall, tools: Tools) -> bool:
-    """Whether it calls an offered tool with all required and no unknown arguments."""
+    """Whether a call is of an offered tool, with all required and no unknown arguments."""
     tool = tools.get(call.name)
     try:
         arguments: Any = parse_json(call.arguments)
@@ -120,8 +130,10 @@ def fits_a_tool(call: ParsedCall, tools: Tools) -> bool:
 
 
 def may_be_call(head: str, tools: Tools, *, unknown_tools: bool) -> bool:
-    """Return False once JSON without a tag that begins like this cannot be a call.
-    `unknown_tools`: it may be of a tool that was not offered. Once False, it stays False.
+    """Whether JSON without a tag can be a call if it begins with `head`.
+
+    `unknown_tools` says whether it may be a call of a tool that was not offered. If the result
+    is False, it stays False for every longer `head`.
     """
     opening = _OPENING_PATTERN.match(head)
     offset = begin = opening.end() if opening else 0
@@ -132,9 +144,13 @@ def may_be_call(head: str, tools: Tools, *, unknown_tools: bool) -> bool:
         if name_match and name_match[1].strip() in tools:
             return True
         if name_match and "\\" not in name_match[1]:
-            may = unknown_tools and offset == begin and key[1] == "name"
-            may = may and bool(_PLAIN_NAME_PATTERN.fullmatch(name_match[1].strip()))
-            return may and _may_become(head[name_match.end() :], ',"arguments"')
+            # A call of an unknown tool must have exactly the form that the prompt asks for.
+            is_first_key = offset == begin
+            if not unknown_tools or not is_first_key or key[1] != "name":
+                return False
+            if not _PLAIN_NAME_PATTERN.fullmatch(name_match[1].strip()):
+                return False
+            return _may_become(head[name_match.end() :], ',"arguments"')
         if key[1] not in CALL_KEYS:
             return False
         value = _SCALAR_PATTERN.match(head, key.end())
@@ -149,13 +165,13 @@ def is_example(call: ParsedCall) -> bool:
 
 
 def _may_become(text: str, name: str) -> bool:
-    """Return True if one begins with the other, apart from white space."""
+    """Whether `text` begins with `name` or `name` with `text`, ignoring white space."""
     written = "".join(text.split())
     return written.startswith(name) or name.startswith(written)
 
 
 def _fits_schema(arguments: Any, schema: Any) -> bool:
-    """Return True for an object with all required properties and no unknown ones."""
+    """Whether the arguments are an object with all required properties and no unknown ones."""
     match arguments, schema:
         case {}, {}:
             known: Object = schema.get("properties", {})
@@ -164,18 +180,19 @@ def _fits_schema(arguments: Any, schema: Any) -> bool:
             return False
 
 
-def _calls(value: Any, tools: Tools, tagged: bool) -> tuple[ParsedCall, ...]:
+def _to_calls(value: Any, tools: Tools, tagged: bool) -> tuple[ParsedCall, ...]:
+    """Return the calls in a list, in a wrapper or in an object; () if it has anything else."""
     match value:
         case [*items]:
-            lists = [_calls(item, tools, tagged) for item in items]
-            return tuple(c for calls in lists for c in calls) if all(lists) else ()
+            lists = [_to_calls(item, tools, tagged) for item in items]
+            return tuple(chain.from_iterable(lists)) if all(lists) else ()
         case {**fields}:
             for name in _WRAPPER_KEYS:
                 inner = fields.get(name)
                 if isinstance(inner, dict | list) and not _has_unknown_fields(
                     fields, {name}, tagged
                 ):
-                    return _calls(inner, tools, tagged)
+                    return _to_calls(inner, tools, tagged)
             call = _to_call(cast("Object", fields), tools, tagged)
             return (call,) if call else ()
         case _:
@@ -183,6 +200,11 @@ def _calls(value: Any, tools: Tools, tagged: bool) -> tuple[ParsedCall, ...]:
 
 
 def _to_call(fields: Object, tools: Tools, tagged: bool) -> ParsedCall | None:
+    """Return the call that a JSON object describes, or None if it describes none.
+
+    Without a tag, the object must have no other fields and, for an unknown tool, the exact
+    form.
+    """
     name_key = next((k for k in _NAME_KEYS if isinstance(fields.get(k), str)), "")
     arguments_key = next((k for k in _ARGUMENT_KEYS if k in fields), "")
     name = fields.get(name_key, "").strip()
@@ -195,30 +217,28 @@ def _to_call(fields: Object, tools: Tools, tagged: bool) -> ParsedCall | None:
         arguments = _unpack(arguments)
     unknown_tool = not tagged and name not in tools
     if not tagged:
-        foreign = arguments_key and _has_unknown_fields(
-            fields, {name_key, arguments_key}, tagged
-        )
-        if foreign or not isinstance(arguments, dict):
+        if not isinstance(arguments, dict):
             return None
-    if unknown_tool and not (
-        list(fields) == ["name", "arguments"] and _PLAIN_NAME_PATTERN.fullmatch(name)
-    ):
-        return None
+        call_keys = {name_key, arguments_key}
+        if arguments_key and _has_unknown_fields(fields, call_keys, tagged):
+            return None
+    if unknown_tool:
+        has_exact_keys = list(fields) == ["name", "arguments"]
+        if not has_exact_keys or not _PLAIN_NAME_PATTERN.fullmatch(name):
+            return None
     return ParsedCall(
         clean(name), _to_json({} if arguments is None else arguments), unknown_tool
     )
 
 
 def _sibling_arguments(fields: Object, name_key: str, tool: ToolSpec) -> Object | None:
-    """Arguments next to the name instead of in their own object."""
+    """Return the fields beside the name if they match the tool's schema, otherwise None.
+
+    Some models write arguments there, instead of in an object.
+    """
     arguments = {k: v for k, v in fields.items() if k != name_key}
     schema: Any = msgspec.json.decode(tool.parameters)
-    fit = (
-        set(schema.get("required", ()))
-        <= arguments.keys()
-        <= set(schema.get("properties", ()))
-    )
-    return arguments if fit and arguments else None
+    return arguments if arguments and _fits_schema(arguments, schema) else None
 
 
 def _has_unknown_fields(fields: Mapping[str, Any], names: set[str], tagged: bool) -> bool:
@@ -226,6 +246,7 @@ def _has_unknown_fields(fields: Mapping[str, Any], names: set[str], tagged: bool
 
 
 def _is_text(schema: Any) -> bool:
+    """Whether the schema of a property says that it is text, or names no single type."""
     match schema:
         case {"type": str(kind)}:
             return kind == "string"
@@ -234,6 +255,7 @@ def _is_text(schema: Any) -> bool:
 
 
 def _json_or_text(text: str) -> Any:
+    """Return the value if the text is JSON, and otherwise the text unchanged."""
     try:
         return parse_json(text.strip())
     except (ValueError, RecursionError):
@@ -241,7 +263,7 @@ def _json_or_text(text: str) -> Any:
 
 
 def _unpack(text: str) -> Any:
-    """Arguments that came as a JSON string."""
+    """Decode an object that was sent as a string of JSON. Return any other text unchanged."""
     try:
         value = parse_json(text)
     except (ValueError, RecursionError):
@@ -253,11 +275,11 @@ def _to_json(value: Any) -> str:
     return clean(json.dumps(value, ensure_ascii=False))
 
 
-# With what numbers and words have.
+# Also matches the characters of numbers and of words such as true.
 _STRUCTURE_PATTERN = re.compile(r"[\s,:\d.+\-eEtrufalsnTFNo]*")
 _STRING_PATTERN = re.compile(r'[^"\\]*')
 _CLOSING_BRACKETS = {"{": "}", "[": "]"}
-# An unfinished string is skipped, too, or each of its quotes would be tried.
+# An unfinished string is skipped, too, or the search would try each of its quotes.
 _MENDABLE_PATTERN = re.compile(
     r'("(?:[^"\\]|\\.)*(?:"|\\?\Z))|,(?=\s*[}\]])|\b(?:True|False|None)\b', re.DOTALL
 )
@@ -265,7 +287,10 @@ _JSON_WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
 class Scan:
-    """`state` is "open" until the value is "whole" or something is "wrong"."""
+    """Finds the end of a JSON value that arrives in pieces.
+
+    `state` is "open" until the value is complete ("whole") or has an error ("wrong").
+    """
 
     def __init__(self) -> None:
         self.state: Literal["open", "whole", "wrong"] = "open"
@@ -273,16 +298,17 @@ class Scan:
         self._in_string = self._escaped = False
 
     def feed(self, text: str, offset: int) -> int:
-        """Continue at `offset`; return the position reached, at most that of an error."""
+        """Continue at `offset`. Return the offset of an error, or after the last character."""
         while offset < len(text) and self.state == "open":
             offset = (
-                self._string(text, offset)
+                self._scan_string(text, offset)
                 if self._in_string
-                else self._structure(text, offset)
+                else self._scan_structure(text, offset)
             )
         return offset
 
-    def _string(self, text: str, offset: int) -> int:
+    def _scan_string(self, text: str, offset: int) -> int:
+        """Continue inside a string. Return the offset after its end or after a backslash."""
         if self._escaped:
             self._escaped = False
             return offset + 1
@@ -293,7 +319,8 @@ class Scan:
             offset += 1
         return offset
 
-    def _structure(self, text: str, offset: int) -> int:
+    def _scan_structure(self, text: str, offset: int) -> int:
+        """Continue outside of strings. Return the offset after the next quote or bracket."""
         offset = _end_of_match(_STRUCTURE_PATTERN, text, offset)
         if offset == len(text):
             return offset
@@ -313,10 +340,10 @@ class Scan:
 
 
 def parse_json(text: str) -> Any:
-    """The value. Raises `ValueError` if it is not JSON.
+    """Parse JSON that may have small errors. Raises `ValueError` if it is not JSON.
 
-    Line breaks in strings, trailing commas and Python's True, False and None are
-    accepted, because they can mean only one thing.
+    Line breaks in strings, trailing commas and Python's True, False and None are accepted,
+    because they can mean only one thing.
     """
     try:
         return _loads(text)
@@ -325,6 +352,7 @@ def parse_json(text: str) -> Any:
 
 
 def _loads(text: str) -> Any:
+    """Decode JSON that may have line breaks in strings. Raises `ValueError`, also for NaN."""
     try:
         return json.loads(text, strict=False, parse_constant=_refuse_constant)
     except RecursionError as error:
@@ -332,6 +360,7 @@ def _loads(text: str) -> Any:
 
 
 def _repair_match(match: re.Match[str]) -> str:
+    """Return the correct JSON for a match: a string, a word of Python, or a trailing comma."""
     return match[1] or _JSON_WORDS.get(match[0], "")
 
 

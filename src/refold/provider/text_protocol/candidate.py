@@ -1,8 +1,8 @@
-"""One stretch of a response that may be a tool call, from its opening to its end.
+"""Parses a part of a response that may be a tool call, from its opening to its end.
 
-It consumes text until it is clearly one or several calls, or plain text. It keeps
-everything that it has consumed, so that plain text loses nothing. `parse` finds the
-opening and decides what happens to the result.
+A candidate consumes text until it is clear whether the text is one or several calls, or plain
+text. It stores everything that it has consumed, so that plain text loses nothing. `parse` finds
+the opening and handles the result.
 """
 
 import re
@@ -22,58 +22,64 @@ from refold.provider.text_protocol.call_formats import (
 )
 from refold.provider.text_protocol.delimiters import Opening
 
-# Parses from a position on; returns how far it came and whether it needs more text.
+# Parses from a position on. Returns the position reached, and whether more text is needed.
 Step: TypeAlias = Callable[[str, int], tuple[int, bool]]
 _Find: TypeAlias = Callable[[str, int], Opening | None]
-_Part: TypeAlias = Callable[[str, int], bool]
+_MayBeginAt: TypeAlias = Callable[[str, int], bool]
 
 _BLANK_PATTERN = re.compile(r"\s*")
 _SEPARATOR_PATTERN = re.compile(r"[\s,;]*")
-_TAGGED_SEPARATOR_PATTERN = re.compile(r"[\s,;}\]]*")  # a bracket too many is a common slip
+# an extra bracket is a common mistake
+_TAGGED_SEPARATOR_PATTERN = re.compile(r"[\s,;}\]]*")
 _PARAMETER_PATTERN = re.compile(
     r"\s*<parameter=[\"']?([\w.-]+)[\"']?>\n?(.*?)\n?</parameter>", re.DOTALL
 )
-_MAX_HEAD_CHARS = 120  # of JSON that are looked at
-_MAX_TAIL_PIECES = 64  # pieces that are searched for the end of an argument
+_MAX_HEAD_CHARS = 120  # the beginning of JSON that is examined
+_MAX_TAIL_PIECES = 64  # the number of pieces that are searched for the end of an argument
 
 
 class Candidate:
-    """`sure`: its tag or fence says that it is a call. `calls` may have broken arguments.
+    """A part of a response that may be a call. `sure` says that a tag or fence marks it.
 
-    `unknown_tools`: it may be of a tool that was not offered. The state is "half" if it was
-    sure to be a call and the response ended inside.
+    `unknown_tools` says whether a tool that was not offered may be called. `calls` may have
+    broken arguments. The state is "half" if it was certainly a call but the response ended
+    inside it. Methods that parse return the next offset, and whether they need more text.
     """
 
     def __init__(self, tools: Tools, *, unknown_tools: bool) -> None:
         self.state: Literal["open", "call", "half", "text"] = "open"
         self.sure = self.tagged = False
         self.first: Opening | None = None  # the outermost delimiter
-        self.fence: Opening | None = None  # the fence around it or in it
+        self.fence: Opening | None = None  # the fence around it or inside it
         self.calls: tuple[ParsedCall, ...] = ()
         self.scan = Scan()
-        self.open_json = False  # it is text, and the JSON in `scan` has not ended
+        self.open_json = False  # it is plain text, and the JSON in `scan` has not ended
         self.rest = ""  # text after a broken call, consumed with it
         self._tools = tools
         self._open: list[Opening] = []
         self._taken: list[str] = []
-        self._body: list[str] = []  # of the part that is being parsed
+        self._body: list[str] = []  # pieces of the part that is being parsed
         self._head = _Head(tools, unknown_tools)
-        self._step: Step = self._json
+        self._step: Step = self._scan_json
 
     @property
     def text(self) -> str:
-        """All that was consumed, unchanged."""
+        """The text that was consumed so far, unchanged."""
         return "".join(self._taken + self._body)
 
     @property
     def whole(self) -> bool:
-        """Whether a call is complete. Many models do not close its delimiter."""
+        """Whether a call is complete, even if its tag or fence is not closed."""
         return self._step == self._scan_after_call
 
     def feed(self, text: str, offset: int) -> tuple[int, bool]:
         return self._step(text, offset)
 
     def open(self, opening: Opening, offset: int) -> tuple[int, bool]:
+        """Begin a tag or fence in which a call may follow.
+
+        Return the offset after it, and False: no more text is needed.
+        """
         self.sure = self.sure or (opening.says_call and not self._open)
         self.first = self.first or opening
         self.tagged = self.tagged or not opening.fence
@@ -84,20 +90,25 @@ class Candidate:
         return offset + len(opening.text), False
 
     def end(self) -> None:
-        """End the candidate with the response, which was not cut off."""
-        if self._step == self._json and self.sure:
-            self._fail()
-        broken_off = "half" if self.sure else "text"
-        self.state = "call" if self.whole else broken_off
+        """Set the final state, because the response ends here and was not cut off."""
+        if self._step == self._scan_json and self.sure:
+            self._handle_broken_json()
+        if self.whole:
+            self.state = "call"
+        else:
+            self.state = "half" if self.sure else "text"
 
     def unfinished_call(self) -> ParsedCall:
-        """The unfinished call, as far as it is known."""
+        """Return the unfinished call with the parts that have arrived."""
         return broken_call(self.text) or ParsedCall(
             _tool_name(self._open) or "unnamed", self.text
         )
 
     def _scan_opening(self, text: str, offset: int) -> tuple[int, bool]:
-        """Scan the text between an opening and the JSON."""
+        """Parse the text between an opening and the JSON.
+
+        Return the next offset, and whether more text is needed.
+        """
         start = _end_of_match(_BLANK_PATTERN, text, offset)
         self._taken.append(text[offset:start])
         if start == len(text):
@@ -105,47 +116,58 @@ class Candidate:
         within = self._open[-1]
         match text[start]:
             case "{" | "[":
-                self._step = self._json
+                self._step = self._scan_json
                 return start, False
             case "`" if not self.fence:
                 return self._open_with(
                     delimiters.fence_at, delimiters.may_be_fence, text, start
                 )
             case "<" if within.name:
-                self._step = self._parameters
+                self._step = self._parse_parameters
                 return start, False
             case "<":
                 return self._open_with(
                     delimiters.tag_at, delimiters.may_be_tag, text, start
                 )
             case _ if within.text == delimiters.MISTRAL_OPENER:
-                return self._name(text, start)
+                return self._parse_bare_name(text, start)
             case _:
                 self.state = "text"
         return start, False
 
     def _open_with(
-        self, find: _Find, part: _Part, text: str, offset: int
+        self, find: _Find, may_begin: _MayBeginAt, text: str, offset: int
     ) -> tuple[int, bool]:
+        """Begin the tag or fence at the offset. If there is none, this is not a call.
+
+        Return the next offset, and whether more text is needed.
+        """
         if opening := find(text, offset):
             return self.open(opening, offset)
-        if part(text, offset):
+        if may_begin(text, offset):
             return offset, True
         self.state = "text"
         return offset, False
 
-    def _name(self, text: str, offset: int) -> tuple[int, bool]:
-        """Parse Mistral's format: a name directly followed by its arguments."""
-        if named := delimiters.bare_name_at(text, offset):
-            self._open[-1] = Opening(delimiters.MISTRAL_OPENER, name=named[1])
-            self._taken.append(named[0])
-            return named.end(), False
+    def _parse_bare_name(self, text: str, offset: int) -> tuple[int, bool]:
+        """Parse Mistral's format: a tool's name directly followed by its arguments.
+
+        Return the next offset, and whether more text is needed.
+        """
+        if match := delimiters.bare_name_at(text, offset):
+            self._open[-1] = Opening(delimiters.MISTRAL_OPENER, name=match[1])
+            self._taken.append(match[0])
+            return match.end(), False
         if delimiters.may_be_bare_name(text, offset):
             return offset, True
         self.state = "text"
         return offset, False
 
-    def _json(self, text: str, offset: int) -> tuple[int, bool]:
+    def _scan_json(self, text: str, offset: int) -> tuple[int, bool]:
+        """Consume JSON up to its end, or until it is clear that it is not a call.
+
+        Return the next offset, and whether more text is needed.
+        """
         end = self.scan.feed(text, offset)
         self._body.append(text[offset:end])
         if not (self.sure or self._head.may_be_call(text[offset:end])):
@@ -154,16 +176,22 @@ class Candidate:
             name, body = _tool_name(self._open), "".join(self._body)
             self._finish(*_calls(body, name, self._tools, self.sure))
         elif self.scan.state == "wrong":
-            self._fail()
-        return end, self.state == self.scan.state == "open"
+            self._handle_broken_json()
+        needs_more = self.state == "open" and self.scan.state == "open"
+        return end, needs_more
 
-    def _fail(self) -> None:
-        body, closer = "".join(self._body), _closer(self._open) if self.sure else ""
-        inner, closed, rest = body.partition(closer or "\0")
-        if not (closer and closed):  # its end may still come
+    def _handle_broken_json(self) -> None:
+        """Convert broken JSON to a call, whose result reports that; or treat it as plain text.
+
+        If the closing delimiter has not arrived, wait for it.
+        """
+        body = "".join(self._body)
+        closer = _closer(self._open) if self.sure else ""
+        if not closer or closer not in body:
             self._step = self._scan_broken_tag
             self.state = "open" if closer and self.scan.state == "wrong" else "text"
             return
+        inner, _, rest = body.partition(closer)
         broken = broken_call(inner)
         self._finish(broken)
         if broken:
@@ -171,19 +199,25 @@ class Candidate:
             self.state = "call"
 
     def _scan_broken_tag(self, text: str, offset: int) -> tuple[int, bool]:
-        """Scan a tag with broken JSON: once it is closed, the model can be sent the reason."""
+        """Consume a tag with broken JSON, up to its closing tag.
+
+        Return the next offset, and whether more text is needed.
+        """
         end, closed = self._up_to_closer(text, offset)
         if closed:
             self._finish(broken_call("".join(self._body)))
         return end, not closed
 
-    def _parameters(self, text: str, offset: int) -> tuple[int, bool]:
-        """Parse Qwen Coder's format: a tag for each argument, with its text unchanged."""
+    def _parse_parameters(self, text: str, offset: int) -> tuple[int, bool]:
+        """Parse Qwen Coder's format: a tag for each argument, with its text unchanged.
+
+        Return the next offset, and whether more text is needed.
+        """
         end, closed = self._up_to_closer(text, offset)
         if not closed:
             return end, True
         if not "".join(self._body[-_MAX_TAIL_PIECES:]).rstrip().endswith("</parameter>"):
-            closer = _closer(self._open)  # it was part of an argument
+            closer = _closer(self._open)  # the delimiter was part of an argument
             self._body.append(closer)
             return end + len(closer), False
         body = "".join(self._body)
@@ -191,13 +225,15 @@ class Candidate:
         return end, False
 
     def _up_to_closer(self, text: str, offset: int) -> tuple[int, bool]:
+        """Consume text up to the closing tag. Return its end, and whether the tag follows."""
         end = delimiters.find_or_begin(text, offset, _closer(self._open))
         if end > offset:
             self._body.append(text[offset:end])
         return end, text.startswith(_closer(self._open), end)
 
-    def _finish(self, *candidates: ParsedCall | None) -> None:
-        calls = tuple(call for call in candidates if call)
+    def _finish(self, *parsed: ParsedCall | None) -> None:
+        """Add the calls that were parsed. If there are none, the candidate is plain text."""
+        calls = tuple(call for call in parsed if call)
         if not calls:
             self.state = "text"
             return
@@ -207,7 +243,10 @@ class Candidate:
         self._step = self._scan_after_call
 
     def _scan_after_call(self, text: str, offset: int) -> tuple[int, bool]:
-        """Scan the text after a complete call: its closing delimiter, or another call."""
+        """Parse the text after a complete call: its closing delimiter, or another call.
+
+        Return the next offset, and whether more text is needed.
+        """
         tagged = bool(self._open) and not self._open[-1].fence
         start = _end_of_match(
             _TAGGED_SEPARATOR_PATTERN if tagged else _SEPARATOR_PATTERN, text, offset
@@ -223,7 +262,7 @@ class Candidate:
         if not self._open:
             self.state = "call"
         elif text[start] == "{":
-            self.scan, self._step = Scan(), self._json
+            self.scan, self._step = Scan(), self._scan_json
         elif self._open[-1].fence:
             return self._scan_fence_end(text, start)
         else:
@@ -231,14 +270,19 @@ class Candidate:
         return start, False
 
     def _close(self, mark: str, offset: int) -> tuple[int, bool]:
+        """Consume the closing delimiter `mark`. Return the offset after it, and False."""
         if self._open and not self._open[-1].fence:
             self._open.pop()
         elif not self._open and mark in delimiters.CALL_CLOSERS:
-            self.sure = True  # the server removed its opening token
+            self.sure = True  # the server removed the opening token
         self._taken.append(mark)
         return offset + len(mark), False
 
     def _scan_fence_end(self, text: str, offset: int) -> tuple[int, bool]:
+        """Parse the text after a call in a fence: the end of the fence, or another tag.
+
+        Return the next offset, and whether more text is needed.
+        """
         closer = self._open[-1].closer
         if text.startswith(closer, offset):
             self._open.pop()
@@ -250,22 +294,25 @@ class Candidate:
 
 
 def _tool_name(openings: list[Opening]) -> str:
+    """Return the tool that the innermost tag or fence names, or ""."""
     return openings[-1].name if openings else ""
 
 
 def _closer(openings: list[Opening]) -> str:
-    return next((o.closer for o in reversed(openings) if not o.fence), "")
+    """Return the text that closes the innermost tag, or "" if there is none."""
+    closers = (opening.closer for opening in reversed(openings) if not opening.fence)
+    return next(closers, "")
 
 
 class _Head:
-    """The beginning of JSON, which may show that it is not a call and need not be held
-    back."""
+    """The beginning of a JSON text, which may show that the text is not a call."""
 
     def __init__(self, tools: Tools, unknown_tools: bool) -> None:
         self._tools, self._unknown_tools = tools, unknown_tools
         self._text = ""
 
     def may_be_call(self, piece: str) -> bool:
+        """Add a piece of the JSON. Return False if it cannot be a call any more."""
         if len(self._text) >= _MAX_HEAD_CHARS:
             return True
         self._text += piece[: _MAX_HEAD_CHARS - len(self._text)]
@@ -273,6 +320,11 @@ class _Head:
 
 
 def _calls(body: str, name: str, tools: Tools, sure: bool) -> tuple[ParsedCall, ...]:
+    """Return the calls in a JSON text, or () if there are none.
+
+    If `name`, the tool in the delimiter, is not "", the text has only its arguments. If `sure`,
+    broken JSON becomes a call, too.
+    """
     if name:
         return (ParsedCall(name, arguments_in(body)),)
     if calls := calls_in(body, tools, tagged=sure):
@@ -282,6 +334,7 @@ def _calls(body: str, name: str, tools: Tools, sure: bool) -> tuple[ParsedCall, 
 
 
 def _with_parameters(body: str, name: str, tools: Tools) -> ParsedCall | None:
+    """Return a call with `<parameter=…>` tags as arguments, or None for other text."""
     arguments, end = dict[str, str](), 0
     while parameter := _PARAMETER_PATTERN.match(body, end):
         arguments[parameter[1]], end = parameter[2], parameter.end()

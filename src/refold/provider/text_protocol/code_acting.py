@@ -1,12 +1,11 @@
 """A provider for models that act by writing Python instead of calling tools.
 
-The request presents the tool `python` as the way to act, and all other tools as
-functions that the code can call. The fenced code blocks of a response stay in its text
-and are, together, one call of `python`; in later requests that call is the text again.
-`text_protocol.render` writes the tools as text.
+A request presents the tool `python` as the way to act, and all other tools as functions that
+the code can call. The fenced code blocks of a response stay in its text and are, together, one
+call of `python`. Later requests contain that text, and not the call. `text_protocol.render`
+writes the tools as text.
 """
 
-import ast
 import re
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing
@@ -28,10 +27,11 @@ from refold.provider.port import (
 )
 from refold.provider.text_protocol.render import RequestRenderer, tool_lines
 from refold.values.messages import ToolCall, ToolResult
+from refold.values.python_syntax import parse_module
 from refold.values.tools import ToolSpec
 
 _FENCE_END = "\n```\n"  # the end of a block
-CODE_WIRE = "code"  # a call whose code stands in the words of its answer
+CODE_WIRE = "code"  # marks a call whose code is in the text of its response
 PYTHON_TOOL = "python"
 _CODE_INSTRUCTIONS = """\
 # How you act
@@ -67,10 +67,10 @@ _NO_CALLS = "<reminder>Answer in words now: code is not run.</reminder>"
 
 
 class CodeActing:
-    """`inner`, for agents that act by writing code.
+    """Wraps `inner` for an agent that acts by writing code.
 
-    A `small` model gets shorter instructions, and its response ends with its first code
-    block: what it would write after that is what it expects the block to print.
+    A `small` model gets shorter instructions, and its response ends after its first code block,
+    because anything after that is only its guess of what the block prints.
     """
 
     def __init__(self, inner: Provider, *, small: bool = False) -> None:
@@ -78,6 +78,7 @@ class CodeActing:
         self._renderer = RequestRenderer(FenceFormat(small=small))
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yield the response. Code becomes calls if Python is offered and they are allowed."""
         acts = any(tool.name == PYTHON_TOOL for tool in request.tools)
         answer = self.inner.stream(self._plain(request, acts))
         if acts and request.tool_choice != "none":
@@ -87,11 +88,12 @@ class CodeActing:
                 yield delta
 
     def _plain(self, request: Request, acts: bool) -> Request:
+        """Return the request as plain text. `acts` says that the model can act by code."""
         if acts:
             plain = self._renderer.plain(request)
-            code = self._small and request.tool_choice != "none"
-            return replace(plain, stops=(_FENCE_END,)) if code else plain
-        # A request outside of the conversation must not evict what is cached of it.
+            ends_after_block = self._small and request.tool_choice != "none"
+            return replace(plain, stops=(_FENCE_END,)) if ends_after_block else plain
+        # A request outside of the conversation must not evict the conversation's cache.
         called = any(s.message.calls or s.message.role == "tool" for s in request.messages)
         return RequestRenderer(FenceFormat()).plain(request) if called else request
 
@@ -101,6 +103,10 @@ class CodeActing:
 
 
 async def _read_calls(answer: AsyncGenerator[Delta, None]) -> AsyncGenerator[Delta, None]:
+    """Yield a response, and before its end a call of `python` with all its code blocks.
+
+    A response that was cut off gets no call.
+    """
     words: list[str] = []
     async with aclosing(answer) as deltas:
         async for delta in deltas:
@@ -108,7 +114,7 @@ async def _read_calls(answer: AsyncGenerator[Delta, None]) -> AsyncGenerator[Del
                 case TextDelta(text):
                     words.append(text)
                     yield delta
-                # A server may parse calls from the text; here none counts.
+                # A server may parse calls from the text, but these do not count.
                 case CallDelta():
                     pass
                 case Done(stop="end" | "calls"):
@@ -126,7 +132,10 @@ async def _read_calls(answer: AsyncGenerator[Delta, None]) -> AsyncGenerator[Del
 async def _first_block(
     answer: AsyncGenerator[Delta, None],
 ) -> AsyncGenerator[Delta, None]:
-    """End the response with its first block; add the end that a stop text has cut off."""
+    """Yield a response without the text after its first code block.
+
+    If a stop text has cut off the end of the block, yield that end, too.
+    """
     text = end = ""
     async with aclosing(answer) as deltas:
         async for delta in deltas:
@@ -134,8 +143,8 @@ async def _first_block(
                 case TextDelta(more) if not end:
                     text += more
                     end = cut_after_first_block(text)
-                    over = len(text) - len(end) if end else 0
-                    yield TextDelta(more[: max(0, len(more) - over)])
+                    excess = len(text) - len(end) if end else 0
+                    yield TextDelta(more[: max(0, len(more) - excess)])
                 case TextDelta():
                     pass
                 case Done(stop="end") if not end and _is_open(text):
@@ -146,11 +155,12 @@ async def _first_block(
 
 
 def _is_open(answer: str) -> bool:
+    """Whether the response ends inside its first code block."""
     return bool(blocks(answer)) and not cut_after_first_block(f"{answer}\n")
 
 
 class FenceFormat:
-    """How a conversation is rendered for a model that acts by code."""
+    """Renders a conversation for a model that acts by writing code."""
 
     no_calls = _NO_CALLS
 
@@ -158,16 +168,14 @@ class FenceFormat:
         self._small = small
 
     def system(self, request: Request) -> str:
+        """Return the system text and, if tools are offered, the instructions for them."""
         if not request.tools:
             return request.system
-        instructions, wanted = (
-            _short_instructions if self._small else _instructions,
-            sanitize.has_schema(request),
-        )
-        shape = (
-            f"\n\n{_SCHEMA_INSTRUCTION}{bytes(request.schema).decode()}" if wanted else ""
-        )
-        return f"{request.system}\n\n{instructions(request.tools)}{shape}".lstrip()
+        write = _short_instructions if self._small else _instructions
+        text = f"{request.system}\n\n{write(request.tools)}"
+        if sanitize.has_schema(request):
+            text += f"\n\n{_SCHEMA_INSTRUCTION}{bytes(request.schema).decode()}"
+        return text.lstrip()
 
     def ending(self, tools: Iterable[ToolSpec]) -> str:
         return ""
@@ -178,7 +186,8 @@ class FenceFormat:
         return "\n\n".join(f"```python\n{code}\n```" for code in _as_code(call))
 
     def result(self, result: ToolResult, call: ToolCall | None) -> str:
-        # The content of a file must not end it and then pose as the user.
+        """Return the output in tags; for a `small` model, advice on the next step follows."""
+        # The content of a file must not end the output block and then pose as the user.
         text = result.text.replace("</output", "<\\/output").strip("\n")
         output = f"<output>\n{text}\n</output>"
         if not self._small:
@@ -190,16 +199,19 @@ class FenceFormat:
 
 
 def _instructions(tools: Iterable[ToolSpec]) -> str:
-    about = next((tool.description for tool in tools if tool.name == PYTHON_TOOL), "")
-    lines = [
-        line for tool in tools if tool.name != PYTHON_TOOL for line in tool_lines(tool)
-    ]
+    """Return the text that describes Python and lists the other tools as functions."""
+    about, lines = "", list[str]()
+    for tool in tools:
+        if tool.name == PYTHON_TOOL:
+            about = tool.description
+        else:
+            lines += tool_lines(tool)
     functions = _FUNCTION_LIST.format(functions="\n".join(lines)) if lines else ""
     return _CODE_INSTRUCTIONS.format(about=about) + functions
 
 
 def _short_instructions(tools: Iterable[ToolSpec]) -> str:
-    """Instructions with the functions and their required arguments."""
+    """Return instructions that list the functions with their required arguments."""
     own = (_signature(tool) for tool in tools if tool.name != PYTHON_TOOL)
     return _SHORT_INSTRUCTIONS.format(functions=", ".join((*_PRIMITIVE_FUNCTIONS, *own)))
 
@@ -210,7 +222,7 @@ def _signature(tool: ToolSpec) -> str:
 
 
 def _as_code(call: ToolCall) -> Iterator[str]:
-    """A call of another protocol, as code."""
+    """Yield code that does the same as a native tool call."""
     arguments: Any = msgspec.json.decode(sanitize.arguments(call.arguments))
     match arguments:
         case {"code": str(code)} if call.name == PYTHON_TOOL:
@@ -230,18 +242,21 @@ _OPEN_STRING_ERROR = "unterminated triple-quoted"
 
 
 def blocks(answer: str, *, whole: bool = True) -> tuple[str, ...]:
-    """The code blocks of a response. `whole`: it is complete, so it ends an open block."""
+    """Return the code in each Python block of a response, without empty ones.
+
+    If `whole`, a block that is still open ends with the response; otherwise it is left out.
+    """
     return tuple(code for code in _find_blocks(answer.splitlines(), whole) if code.strip())
 
 
 def cut_after_first_block(answer: str) -> str:
-    """The answer up to the line that closes its first block; "" if none does, yet.
+    """Return the response up to the end of its first block, or "" if no block is closed yet.
 
-    A line without its end may still change.
+    A last line without a line end may still change, so it does not count.
     """
     lines = answer.splitlines(keepends=True)
-    over = len(lines) if answer.endswith("\n") else len(lines) - 1
-    for end in range(1, over + 1):
+    complete = len(lines) if answer.endswith("\n") else len(lines) - 1
+    for end in range(1, complete + 1):
         before = "".join(lines[:end])
         if blocks(before, whole=False):
             return before.rstrip("\r\n")
@@ -249,6 +264,7 @@ def cut_after_first_block(answer: str) -> str:
 
 
 def _find_blocks(lines: list[str], whole: bool) -> Iterator[str]:
+    """Yield the code in each Python block. If `whole`, the last line ends an open block."""
     index = 0
     while index < len(lines):
         opened = _FENCE_PATTERN.match(lines[index])
@@ -256,38 +272,41 @@ def _find_blocks(lines: list[str], whole: bool) -> Iterator[str]:
         if opened is None:
             continue
         indent, fence, language = opened.groups()
-        python = language.lower() in _PYTHON_LANGUAGES
-        end = _fence_end(lines, index, fence, len(indent), python)
-        closed = end < len(lines)
-        if python and (closed or whole):
+        is_python = language.lower() in _PYTHON_LANGUAGES
+        end = _fence_end(lines, index, fence, len(indent), is_python)
+        is_closed = end < len(lines)
+        if is_python and (is_closed or whole):
             yield _code(lines[index:end], len(indent))
         index = end + 1
 
 
-def _fence_end(lines: list[str], first: int, fence: str, indent: int, python: bool) -> int:
-    """The line that closes a fence; or the one after the last.
+def _fence_end(
+    lines: list[str], first: int, fence: str, indent: int, is_python: bool
+) -> int:
+    """Return the index of the line that closes a block, or the number of lines.
 
-    Fences inside a Python string close nothing: code writes Markdown, too.
+    A fence inside a Python string does not close the block, because code writes Markdown, too.
     """
     closes = re.compile(rf"^[ \t]*{re.escape(fence[0])}{{{len(fence)},}}[ \t]*$")
     ends = [n for n in range(first, len(lines)) if closes.match(lines[n])]
     for end in ends:
-        if not (python and _ends_in_string(_code(lines[first:end], indent))):
+        if not is_python or not _ends_in_string(_code(lines[first:end], indent)):
             return end
     return ends[0] if ends else len(lines)
 
 
 def _code(lines: list[str], indent: int) -> str:
+    """Join the lines of a block without the indentation of its fence."""
     code_lines = (line[indent:] if not line[:indent].strip() else line for line in lines)
     return "\n".join(code_lines)
 
 
 def _ends_in_string(code: str) -> bool:
-    """Whether the code ends inside a string that spans lines."""
+    """Whether the code ends inside a string of several lines."""
     if '"""' not in code and "'''" not in code:
         return False
     try:
-        ast.parse(code)
+        parse_module(code)
     except SyntaxError as error:
         return error.msg.startswith(_OPEN_STRING_ERROR)
     except (ValueError, RecursionError, MemoryError):

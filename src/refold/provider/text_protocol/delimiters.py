@@ -1,6 +1,6 @@
-"""What models put around calls: tags, fences, brackets.
+"""Recognizes the tags, fences and brackets that models put around calls.
 
-Each is matched at a position. The functions named `may_be_…` return whether the text may end
+Each function matches at one position. Those named `may_be_…` return whether the text may end
 within a delimiter, so that more text is needed to decide.
 """
 
@@ -8,8 +8,8 @@ import re
 
 from msgspec import Struct
 
-# <tool_call> is Hermes' and Qwen's and what we ask for; <function=…> Llama's and
-# Qwen Coder's; <|python_tag|> Llama's, [TOOL_CALLS] Mistral's, <|tool_call|> Granite's.
+# <tool_call> is used by Hermes and Qwen, and refold asks for it; <function=…> by Llama and
+# Qwen Coder; <|python_tag|> by Llama, [TOOL_CALLS] by Mistral, <|tool_call|> by Granite.
 _CALL_TAGS = (
     "tool_call", "tool_calls", "function_call", "function_calls", "tool_use", "tool_code",
 )  # fmt: skip
@@ -44,11 +44,11 @@ _BARE_NAME_PART = re.compile(r"[\w.-]{1,64}(?:\[(?:A(?:R(?:G(?:S\]?)?)?)?)?)?\Z"
 _FENCE_END = re.compile(r"(?<=\n) {0,3}(`{3,}|~{3,})[ \t]*(?=\n)")
 _FENCE_END_PART = re.compile(r"(?<=\n) {0,3}(?:`*|~*)[ \t]*\Z")
 _MAX_DELIMITER_CHARS = 32  # longer than any delimiter
-LOOKBACK_CHARS = 2  # before a delimiter that its pattern looks at
+LOOKBACK_CHARS = 2  # the text before a delimiter that its pattern examines
 
 
 class Opening(Struct, frozen=True):
-    """An opening delimiter and how it is closed. `name`: of the tool, if it has one."""
+    """An opening tag or fence. `name` is the name of a tool, if it contains one."""
 
     text: str
     closer: str = ""  # "": unknown
@@ -59,16 +59,18 @@ class Opening(Struct, frozen=True):
 
 
 def tag_at(text: str, offset: int) -> Opening | None:
-    """The tag at this position, if there is one."""
+    """Return the tag at this offset, or None if there is none."""
     if match := _OPENER_PATTERN.match(text, offset):
         tag = match[0]
-        return Opening(tag, f"</{tag[1:]}" if tag[1] not in "|T" else "")
+        # How `<|…|>` and `[TOOL_CALLS]` are closed is not known.
+        return Opening(tag, "" if tag[1] in "|T" else f"</{tag[1:]}")
     if match := _NAMED_FUNCTION_PATTERN.match(text, offset):
         return Opening(match[0], "</function>", name=match[1])
     return None
 
 
 def may_be_tag(text: str, offset: int) -> bool:
+    """Whether the text from `offset` on may be a tag whose end has not arrived yet."""
     if not _UNFINISHED_PATTERN.match(text, offset):
         return False
     starts = (*_CALL_OPENERS, _FUNCTION_OPENER, *_RESULT_OPENERS, THINK_OPENER)
@@ -78,7 +80,7 @@ def may_be_tag(text: str, offset: int) -> bool:
 
 
 def fence_at(text: str, offset: int) -> Opening | None:
-    """The fence with its language at this position."""
+    """Return the fence with its language at this offset, or None if there is none."""
     if match := _FENCE_PATTERN.match(text, offset):
         language = match[2].lower()
         says_call = language in _CALL_FENCES
@@ -92,7 +94,7 @@ def may_be_fence(text: str, offset: int) -> bool:
 
 
 def bare_name_at(text: str, offset: int) -> re.Match[str] | None:
-    """Mistral: a name directly followed by its arguments."""
+    """Match a tool's name that its arguments follow (Mistral's format), or return None."""
     return _BARE_NAME.match(text, offset)
 
 
@@ -100,7 +102,7 @@ def may_be_bare_name(text: str, offset: int) -> bool:
     return bool(_BARE_NAME_PART.match(text, offset))
 
 
-def result_at(text: str, offset: int) -> bool:
+def is_result_at(text: str, offset: int) -> bool:
     return bool(_RESULT_PATTERN.match(text, offset))
 
 
@@ -113,7 +115,7 @@ def may_be_closer(text: str, offset: int) -> bool:
 
 
 def fence_end(text: str, offset: int, closer: str) -> int:
-    """The end of the line that closes a fence; -1 if there is none yet."""
+    """Return the offset after the line that closes a fence, or -1 if there is none yet."""
     for match in _FENCE_END.finditer(text, offset):
         if match[1].startswith(closer):
             return match.end()
@@ -121,13 +123,19 @@ def fence_end(text: str, offset: int, closer: str) -> int:
 
 
 def may_be_fence_end(text: str, offset: int) -> int:
-    """The start of an unfinished last line that may close a fence, else the end."""
+    """Return the offset of an incomplete last line that may become the end of a fence.
+
+    If there is none, return the length of the text.
+    """
     part = _FENCE_END_PART.search(text, max(offset, text.rfind("\n") + 1))
     return part.start() if part else len(text)
 
 
 def find_or_begin(text: str, offset: int, mark: str) -> int:
-    """The position of `mark` from `offset` on, or of its possible start at the very end."""
+    """Return the offset of `mark`, or of its beginning at the end of the text.
+
+    If there is neither, return the length of the text.
+    """
     position = text.find(mark, offset)
     if position >= 0:
         return position
@@ -137,5 +145,5 @@ def find_or_begin(text: str, offset: int, mark: str) -> int:
     return len(text)
 
 
-def _is_start(text: str, of: tuple[str, ...]) -> bool:
-    return any(mark.startswith(text) for mark in of)
+def _is_start(text: str, marks: tuple[str, ...]) -> bool:
+    return any(mark.startswith(text) for mark in marks)

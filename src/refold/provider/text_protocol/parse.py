@@ -1,11 +1,11 @@
-"""Parses a response with calls written as text, while it streams.
+"""Parses a response with tool calls that are written as text, while it streams.
 
-Text is passed on at once; where a call may begin, it is held back until that is clear.
-Calls are passed on when the response is complete, whole and in order, and never from a
-response that was cut off.
+Text is passed on at once. At a possible beginning of a call it is held back until it is clear
+whether there is a call. Calls are passed on at the end of the response, in order; those in a
+response that was cut off are not.
 
-Pure: text in, deltas out. `candidate` recognizes one call, `quoting` what is quoted;
-here it is decided which calls are made (`CallClassifier`).
+Pure: text goes in, and deltas come out. `candidate` recognizes one call, `quoting` recognizes
+quotes, and `CallClassifier` decides which calls are made.
 """
 
 import re
@@ -42,10 +42,11 @@ _BEGINNING_PATTERN = re.compile(f"[{re.escape(CALL_BEGINNINGS)}]")
 
 
 class StreamParser:
-    """Parses one response.
+    """Parses one response, piece by piece.
 
-    `native`: the model was offered native tools; then a call of an unknown tool counts as
-    text. `schema`: what the response has to match, if anything.
+    `native` says that the model was offered native tools, so a call of an unknown tool counts
+    as text. `schema` is the schema that the response must match, or b"". Methods that parse
+    return the next offset, and whether they need more text.
     """
 
     def __init__(
@@ -55,11 +56,11 @@ class StreamParser:
         self._native = native
         self._schema = Raw(schema or b"null")
         self._response: list[str] = []
-        # The text to parse, after the last parsed characters: delimiters look back.
-        self._text, self._at = "\n", 1
+        # The text to parse, after the last parsed characters, because delimiters look back.
+        self._text, self._offset = "\n", 1
         self._step: Step = self._scan_text
         self._candidate = Candidate(self._tools, unknown_tools=not native)
-        self._begins_line = True  # whether the candidate does
+        self._begins_line = True  # whether the candidate begins a line
         self._json_scan, self._after_json = Scan(), self._step
         self._fence = "```"
         self._classifier = CallClassifier()
@@ -67,27 +68,27 @@ class StreamParser:
 
     @property
     def calls(self) -> tuple[ParsedCall, ...]:
-        """The calls of a closed parser: all are made, or none is and each has a reason."""
+        """The calls of a closed parser. Either all are made, or each has a reason why not."""
         return self._classifier.calls
 
     @property
     def has_text(self) -> bool:
-        """Whether there is anything but calls, white space and thinking."""
+        """Whether the response has anything besides calls, white space and thinking."""
         return self._classifier.has_text
 
     def feed(self, text: str) -> Iterator[Delta]:
-        """The text that can be passed on."""
+        """Parse more text, and yield the text that need not be held back."""
         self._response.append(text)
         self._text += text
         needs_more = False
-        while self._at < len(self._text) and not needs_more:
-            self._at, needs_more = self._step(self._text, self._at)
-        keep = max(0, self._at - delimiters.LOOKBACK_CHARS)
-        self._text, self._at = self._text[keep:], self._at - keep
+        while self._offset < len(self._text) and not needs_more:
+            self._offset, needs_more = self._step(self._text, self._offset)
+        keep = max(0, self._offset - delimiters.LOOKBACK_CHARS)
+        self._text, self._offset = self._text[keep:], self._offset - keep
         return self._classifier.take_text()
 
     def close(self) -> None:
-        """Decide which calls are made: the response is complete."""
+        """Decide which calls are made. Call this at the end of a complete response."""
         if self._step == self._scan_candidate:
             self._candidate.end()
             self._end_candidate()
@@ -98,9 +99,9 @@ class StreamParser:
             self._classifier.close()
 
     def end(self, *, calls: bool = True, first: int = 0) -> Iterator[Delta]:
-        """The deltas that are still held back; calls are numbered from `first` on.
+        """Yield the deltas that are still held back. Calls are numbered from `first` on.
 
-        Without `calls`, they are passed on as text.
+        If not `calls`, yield them as text.
         """
         if not calls:
             self._classifier.drop_calls()
@@ -110,8 +111,7 @@ class StreamParser:
             yield from self._classifier.call_deltas(first)
 
     def _matches_schema(self) -> bool:
-        """Return True if the response matches the requested schema: then it is not a
-        call."""
+        """Whether the response matches the requested schema, and so is not a call."""
         if bytes(self._schema) == b"null":
             return False
         try:
@@ -120,16 +120,19 @@ class StreamParser:
             return False
 
     def _add_rest(self) -> None:
-        rest, self._text = self._text[self._at :], self._text[: self._at]
+        """Add the text that was not parsed yet, except results that the model made up."""
+        rest, self._text = self._text[self._offset :], self._text[: self._offset]
         if self._step == self._scan_candidate:
             self._classifier.add_text(self._candidate.text)
             self._step = self._scan_text
         if self._step != self._scan_made_up_result:
             self._classifier.add_text(rest)
 
-    # Each step parses from `at` on, and returns how far it came and whether it needs more.
+    # Each step parses from an offset on. It returns the offset reached, and whether more text
+    # is needed. A step that may return None returns it if it does not apply at the offset.
 
     def _scan_text(self, text: str, offset: int) -> tuple[int, bool]:
+        """Add the text before the next possible beginning of a call, and scan from there."""
         match = _BEGINNING_PATTERN.search(text, offset)
         end = match.start() if match else len(text)
         if end > offset:
@@ -137,37 +140,51 @@ class StreamParser:
         return self._scan_beginning(text, end) if match else (end, False)
 
     def _scan_beginning(self, text: str, offset: int) -> tuple[int, bool]:
-        progress = None
-        if self._quoting.at_line_start and text[offset] in "`~":
+        """Parse the text at a character that may begin a fence, a tag or JSON.
+
+        Return the next offset, and whether more text is needed.
+        """
+        char, quoting, progress = text[offset], self._quoting, None
+        may_be_called = not quoting.quoted
+        is_in_backticks = text.endswith("`", 0, offset)
+        if quoting.at_line_start and char in "`~":
             progress = self._scan_fence(text, offset)
-        elif self._quoting.quoted:
-            pass
-        elif text[offset] in "<[" and not text.endswith("`", 0, offset):
+        elif char in "<[" and may_be_called and not is_in_backticks:
             progress = self._scan_tag(text, offset)
-        if not progress and text[offset] in "{[" and self._quoting.at_line_start:
-            progress = None if self._quoting.quoted else self._try_candidate(None, offset)
-        if not progress:
-            self._classifier.add_text(text[offset])
-        return progress or (offset + 1, False)
+        begins_json = char in "{[" and quoting.at_line_start and may_be_called
+        if progress is None and begins_json:
+            progress = self._try_candidate(None, offset)
+        if progress:
+            return progress
+        self._classifier.add_text(char)
+        return offset + 1, False
 
     def _scan_tag(self, text: str, offset: int) -> tuple[int, bool] | None:
+        """Parse a tag of a call, a made-up result or thinking. Return None for other text.
+
+        Otherwise return the next offset, and whether more text is needed.
+        """
         if opening := delimiters.tag_at(text, offset):
             return self._skip_indented(opening, offset) or self._try_candidate(
                 opening, offset
             )
-        # After its calls, a model that writes a result itself is making it up.
+        # If a model writes a result itself after its calls, it is making the result up.
         after_calls = self._classifier.has_calls and not (self._native or self.has_text)
-        if after_calls and delimiters.result_at(text, offset):
+        if after_calls and delimiters.is_result_at(text, offset):
             self._step = self._scan_made_up_result
             return offset, False
-        begins = not (self.has_text or self._classifier.has_calls)
-        if begins and text.startswith(delimiters.THINK_OPENER, offset):
+        is_at_start = not (self.has_text or self._classifier.has_calls)
+        if is_at_start and text.startswith(delimiters.THINK_OPENER, offset):
             self._step = self._scan_thinking
             return offset, False
         return (offset, True) if delimiters.may_be_tag(text, offset) else None
 
     def _skip_indented(self, opening: Opening, offset: int) -> tuple[int, bool] | None:
-        """A tag in an indented code block: the rest belongs to the block, indented or not."""
+        """Skip a tag that begins an indented code block. Return None if it is not indented.
+
+        Otherwise return the next offset and False. The lines up to the next blank line then
+        count as quoted, even if they are not indented.
+        """
         if not self._quoting.is_indented:
             return None
         self._classifier.add_text(opening.text)
@@ -175,6 +192,10 @@ class StreamParser:
         return offset + len(opening.text), False
 
     def _scan_fence(self, text: str, offset: int) -> tuple[int, bool] | None:
+        """Parse the start of a fence, which may contain a call. Return None for other text.
+
+        Otherwise return the next offset, and whether more text is needed.
+        """
         opening = delimiters.fence_at(text, offset)
         if opening is None:
             return (offset, True) if delimiters.may_be_fence(text, offset) else None
@@ -185,7 +206,10 @@ class StreamParser:
         return offset + len(opening.text), False
 
     def _scan_in_fence(self, text: str, offset: int) -> tuple[int, bool]:
-        """Skip an example, up to the end of its fence."""
+        """Skip an example, up to the end of its fence.
+
+        Return the next offset, and whether more text is needed.
+        """
         end = delimiters.fence_end(text, offset, self._fence)
         closed = end >= 0
         stop_offset = end if closed else delimiters.may_be_fence_end(text, offset)
@@ -195,7 +219,10 @@ class StreamParser:
         return stop_offset, not closed
 
     def _scan_thinking(self, text: str, offset: int) -> tuple[int, bool]:
-        """Skip thinking, which some servers leave in the text. It contains no calls."""
+        """Skip thinking, which some servers leave in the text. It contains no calls.
+
+        Return the next offset, and whether more text is needed.
+        """
         end = delimiters.find_or_begin(text, offset, delimiters.THINK_CLOSER)
         closed = text.startswith(delimiters.THINK_CLOSER, end)
         if closed:
@@ -205,25 +232,36 @@ class StreamParser:
         return end, not closed
 
     def _scan_made_up_result(self, text: str, offset: int) -> tuple[int, bool]:
+        """Hold back all text after a result that the model made up.
+
+        Return the next offset, and whether more text is needed.
+        """
         self._classifier.hold(text[offset:])
         return len(text), True
 
     def _try_candidate(self, opening: Opening | None, offset: int) -> tuple[int, bool]:
+        """Begin a candidate: text after the tag or fence `opening`, or bare JSON if that is
+        None.
+
+        Return the next offset, and whether more text is needed.
+        """
         self._candidate = Candidate(self._tools, unknown_tools=not self._native)
         self._step, self._begins_line = self._scan_candidate, self._quoting.at_line_start
         return self._candidate.open(opening, offset) if opening else (offset, False)
 
     def _scan_candidate(self, text: str, offset: int) -> tuple[int, bool]:
+        """Continue the candidate. When it ends, pass it to the classifier."""
         offset, needs_more = self._candidate.feed(text, offset)
         if self._candidate.state == "open":
             return offset, needs_more
-        bare = self._candidate.state == "call" and not self._candidate.sure
+        was_bare_call = self._candidate.state == "call" and not self._candidate.sure
         self._end_candidate()
-        if bare and text.startswith("{", offset):  # another one on the same line
+        if was_bare_call and text.startswith("{", offset):  # another call on the same line
             return self._try_candidate(None, offset)
         return offset, False
 
     def _end_candidate(self) -> None:
+        """Pass the candidate to the classifier, and choose how the text after it is parsed."""
         candidate = self._candidate
         self._step = self._scan_text
         self._classifier.add(candidate, begins_line=self._begins_line)
@@ -234,7 +272,10 @@ class StreamParser:
             self._step = self._scan_json
 
     def _scan_json(self, text: str, offset: int) -> tuple[int, bool]:
-        """Skip JSON that is not a call: it contains no calls either."""
+        """Skip JSON that is not a call, because it contains no calls either.
+
+        Return the next offset, and whether more text is needed.
+        """
         end = self._json_scan.feed(text, offset)
         self._classifier.add_text(text[offset:end])
         if self._json_scan.state != "open":
@@ -243,25 +284,27 @@ class StreamParser:
 
 
 class _HeldCall(Struct):
-    """A call that is held back, with the text that it becomes if it is not made."""
+    """A call that is held back, with its text, which is passed on if the call is not made."""
 
     text: list[str]
     calls: tuple[ParsedCall, ...]
-    in_place: bool  # made, if no text follows
-    meant: bool  # reported to the model, if text follows
+    in_place: bool  # the call is made, if no text follows
+    is_reported: bool  # the reason is reported to the model, if text follows
 
 
 class CallClassifier:
-    """Decides which calls of a response are made: all of them, or none.
+    """Decides whether the calls of a response are made: either all of them, or none.
 
-    A call is made if it begins its line, only calls and white space follow, and it is in
-    a tag; or bare, of an offered tool and in the exact shape of a call; or in another
-    fence (```json), if the response begins with that. A call in a tag may be of an unknown
-    tool or have broken arguments: its result tells the model.
+    A call is made if it begins its line, only calls and white space follow it, and it is
 
-    All other calls are text. The model gets the reason (`QUOTED_REASON`,
-    `BROKEN_OFF_REASON`) unless the response clearly shows an example: a quote, code, a bare
-    call between sentences. What is quoted never gets here, nor does JSON inside other JSON.
+    - in a tag or a fence for calls. It may then be of an unknown tool or have broken arguments,
+      which its result reports;
+    - or bare: JSON of an offered tool, in the exact form of a call;
+    - or in another fence (```json), with which the response begins.
+
+    All other calls are text. The model gets the reason (`QUOTED_REASON`, `BROKEN_OFF_REASON`)
+    unless the response clearly shows an example: a quote, code, a bare call between sentences.
+    Quoted text is never passed to this class, nor is JSON inside other JSON.
     """
 
     def __init__(self) -> None:
@@ -277,12 +320,14 @@ class CallClassifier:
 
     @property
     def calls(self) -> tuple[ParsedCall, ...]:
+        """The calls that are certainly not made, and then those that are held back."""
         return (
             *self._unmade,
             *(call for held_call in self._held for call in held_call.calls),
         )
 
     def add_text(self, text: str) -> None:
+        """Add text that is not a call. Unless it is blank, held-back calls become text."""
         self.quoting.feed(text)
         if not text.strip():
             if self._held:
@@ -290,7 +335,9 @@ class CallClassifier:
             elif text:
                 self._out.append(text)
             return
-        self._release(report=[held_call for held_call in self._held if held_call.meant])
+        self._release(
+            report=[held_call for held_call in self._held if held_call.is_reported]
+        )
         self.has_text = True
         self._out.append(text)
 
@@ -298,22 +345,20 @@ class CallClassifier:
         self._out.append(text)
 
     def hold(self, text: str) -> None:
-        """Hold back text that follows a call; it is released with that call."""
+        """Hold back text that follows a call. It is passed on together with that call."""
         self._held[-1].text.append(text)
 
     def add(self, candidate: Candidate, *, begins_line: bool) -> None:
-        """Add a complete candidate: hold back its calls, or pass it on as text."""
-        # After text, a fence that does not say that it holds a call shows an example.
+        """Add a finished candidate: hold back its calls, or pass it on as text."""
+        # After text, a fence that is not marked as a call shows an example.
         first = candidate.first
-        in_fence = bool(self.has_text and first and first.fence and not first.says_call)
+        is_in_plain_fence = first is not None and first.fence and not first.says_call
+        in_fence = self.has_text and is_in_plain_fence
         in_place = begins_line and not in_fence
         if candidate.state == "call" and not self._is_example(candidate, in_fence):
-            is_call = in_place and (
-                candidate.sure or not (self.has_text or _unknown(candidate))
-            )
-            self._held.append(
-                _HeldCall([candidate.text], candidate.calls, in_place, is_call)
-            )
+            may_be_bare = not self.has_text and not _is_unknown(candidate)
+            meant = in_place and (candidate.sure or may_be_bare)
+            self._held.append(_HeldCall([candidate.text], candidate.calls, in_place, meant))
             self.add_text(candidate.rest)
             return
         self.add_text(candidate.text)
@@ -323,7 +368,7 @@ class CallClassifier:
             )
 
     def close(self) -> None:
-        """Decide at the end of the response: all its calls are made, or none."""
+        """Decide, at the end of the response, whether all its calls are made or none."""
         if self._unmade or not all(held_call.in_place for held_call in self._held):
             self._release(report=self._held)
 
@@ -332,12 +377,13 @@ class CallClassifier:
         self._release(report=())
 
     def take_text(self) -> Iterator[Delta]:
-        """The text that is not held back."""
+        """Yield the text that is not held back."""
         text, self._out = "".join(self._out), []
         if text:
             yield TextDelta(text)
 
     def call_deltas(self, first: int) -> Iterator[Delta]:
+        """Yield the calls, numbered from `first` on. A call that is not made has a reason."""
         for index, call in enumerate(self.calls, first):
             if call.why:
                 why = Raw(msgspec.json.encode(call.why))
@@ -347,8 +393,7 @@ class CallClassifier:
             yield CallDelta(index, call.arguments)
 
     def _release(self, report: Sequence[_HeldCall]) -> None:
-        """Pass on as text what is held back; the calls to `report` are reported to the
-        model."""
+        """Pass on all held-back calls as text. Those in `report` are reported to the model."""
         self._unmade += [
             to_unmade_call(call, QUOTED_REASON)
             for held_call in report
@@ -359,13 +404,17 @@ class CallClassifier:
         self._held.clear()
 
     def _is_example(self, candidate: Candidate, in_fence: bool) -> bool:
-        """Whether the candidate is our own example, or has an unknown tool or a fenced tag
-        after text.
+        """Whether a candidate is only an example.
+
+        It is if it is the example of our prompt, or if it follows text and its tool is unknown
+        or its tag is in a fence.
         """
-        shown = self.has_text and (_unknown(candidate) or (candidate.tagged and in_fence))
-        return shown or any(map(is_example, candidate.calls))
+        if any(map(is_example, candidate.calls)):
+            return True
+        is_tagged_in_fence = candidate.tagged and in_fence
+        return self.has_text and (is_tagged_in_fence or _is_unknown(candidate))
 
 
-def _unknown(candidate: Candidate) -> bool:
-    """Whether the candidate has a call of an unknown tool without a tag."""
+def _is_unknown(candidate: Candidate) -> bool:
+    """Whether a candidate has a call without a tag whose tool is unknown."""
     return any(call.unknown_tool for call in candidate.calls)

@@ -1,8 +1,8 @@
-"""A request as plain text: tools in the system prompt, calls as text in the messages.
+"""Renders a request as plain text: the tools in the system prompt, the calls in the messages.
 
-It only ever grows at its end, and each message is rendered once, because wires cache by
-object identity. Speakers alternate, as the chat templates of many models require:
-neighbouring messages of one speaker are merged.
+The text only grows at its end, and each message is rendered once, because wires cache by object
+identity. Speakers alternate, as the chat templates of many models require: neighbouring
+messages of one speaker are merged.
 """
 
 import re
@@ -47,10 +47,10 @@ _SCHEMA_INSTRUCTION = "The words of your last answer are JSON that matches this 
 
 
 class CallFormat(Protocol):
-    """How tools, calls and their results are written.
+    """Renders tools, calls and results as text.
 
-    `ending` is the part of the tools that the text of a conversation depends on. `call`
-    gives "" for a call that is already in the text of its response.
+    `call` returns "" for a call that is already in the text of its response. `ending` returns
+    instructions for tools, or "", which `after_results` makes a text to add after results.
     """
 
     no_calls: str  # the instruction if no call is allowed now
@@ -63,7 +63,7 @@ class CallFormat(Protocol):
 
 
 class TagFormat:
-    """Calls are JSON in a tag, and so are results."""
+    """Renders calls and results as JSON in a tag."""
 
     no_calls = NO_CALLS
 
@@ -77,8 +77,9 @@ class TagFormat:
         return "" if call.wire == TEXT_WIRE else call_text(call)
 
     def result(self, result: ToolResult, call: ToolCall | None) -> str:
+        """Return the result in a tag. `call` is None if the conversation lacks it."""
         if call and call.wire == TEXT_WIRE:
-            # Only part of the text: the result is the reason why it was not made as a call.
+            # This call was not made. Its text stays in the response, and the result says why.
             result = replace(result, text=msgspec.json.decode(call.data, type=str))
         return result_text(result, call.name if call else "")
 
@@ -87,7 +88,7 @@ class TagFormat:
 
 
 class RequestRenderer:
-    """Renders requests. Caches the rendered conversation and tools."""
+    """Renders requests as text, and caches the rendered conversation and tools."""
 
     def __init__(self, call_format: CallFormat | None = None) -> None:
         self._format = call_format or TagFormat()
@@ -96,17 +97,17 @@ class RequestRenderer:
         self._system = self._end = ""
 
     def plain(self, request: Request) -> Request:
-        """The same request for a model without tools, only text."""
+        """Return the request as plain text, for a model without tools."""
         last = self._last_request
-        same = last.system == request.system and last.schema == request.schema
-        if not (same and last.tools == request.tools):
+        before = last.system, last.schema, last.tools
+        if before != (request.system, request.schema, request.tools):
             self._system = self._format.system(request)
             end = self._format.ending(request.tools)
             if end != self._end:
                 self._end = end
                 self._groups.clear()
         self._last_request = request
-        messages = self._messages(request.messages)
+        messages = self._render_messages(request.messages)
         if request.tools and request.tool_choice == "none":
             messages = _with_note(messages, self._format.no_calls)
         may_call = request.tools and request.tool_choice == "auto"
@@ -120,36 +121,49 @@ class RequestRenderer:
             schema=Raw(b"null") if may_call else request.schema,
         )
 
-    def _messages(self, conversation: Log[StoredMessage]) -> Log[StoredMessage]:
+    def _render_messages(self, conversation: Log[StoredMessage]) -> Log[StoredMessage]:
+        """Return the rendered conversation, with the adjacent messages of a speaker merged.
+
+        Only messages after those in the cached groups are rendered.
+        """
         groups = self._groups
         while groups and not groups[-1].is_in(conversation):
             groups.pop()
-        if groups and groups[0].spoken[0] is not conversation[0]:
+        if groups and groups[0].stored[0] is not conversation[0]:
             groups.clear()
         end = groups[-1].upto if groups else 0
-        new = conversation[end:]
-        if groups and new and _speaker_role(new[0].message) in ("", groups[-1].side):
-            new = (*groups.pop().spoken, *new)
-            end = groups[-1].upto if groups else 0
-        for side, spoken in _group_by_speaker(new):
+        new_messages = conversation[end:]
+        if groups and new_messages:
+            side = _speaker_role(new_messages[0].message)
+            if side in ("", groups[-1].side):  # the last group continues
+                new_messages = (*groups.pop().stored, *new_messages)
+                end = groups[-1].upto if groups else 0
+        for side, stored in _group_by_speaker(new_messages):
             rendered = groups[-1].rendered if groups else Log[StoredMessage]()
-            end += len(spoken)
-            # Results come directly after the answer that called. Ids are not kept for
-            # longer: another conversation may have the same.
-            calls = (
-                c for s in (groups[-1].spoken if groups else ()) for c in s.message.calls
-            )
-            before = {call.id: call for call in calls}
-            parts = tuple(part for s in spoken for part in self._parts(s.message, before))
+            end += len(stored)
+            # Results follow directly after the response with their calls. Only its calls are
+            # looked up, because an earlier response may have used the same ids.
+            calls_by_id = dict[str, ToolCall]()
+            for item in groups[-1].stored if groups else ():
+                calls_by_id.update((call.id, call) for call in item.message.calls)
+            parts = list[Part]()
+            for item in stored:
+                parts += self._render_parts(item.message, calls_by_id)
             if parts:
                 role = "assistant" if side == "assistant" else "user"
                 rendered = rendered.plus(
-                    StoredMessage(spoken[-1].seq, Message(role, _join_texts(parts)))
+                    StoredMessage(stored[-1].seq, Message(role, _join_texts(parts)))
                 )
-            groups.append(_Group(side, spoken, end, rendered))
+            groups.append(_Group(side, stored, end, rendered))
         return groups[-1].rendered if groups else Log()
 
-    def _parts(self, message: Message, before: Mapping[str, ToolCall]) -> Iterator[Part]:
+    def _render_parts(
+        self, message: Message, calls_by_id: Mapping[str, ToolCall]
+    ) -> Iterator[Part]:
+        """Yield the rendered parts of a message: texts, then images.
+
+        Thinking is left out. `calls_by_id` has the calls to which its results may belong.
+        """
         for part in message.parts:
             match part:
                 case Text(text) if text.strip():
@@ -157,38 +171,35 @@ class RequestRenderer:
                 case ToolCall() if words := self._format.call(part):
                     yield Text(words)
                 case ToolResult(call_id):
-                    yield Text(self._format.result(part, before.get(call_id)))
+                    yield Text(self._format.result(part, calls_by_id.get(call_id)))
                 case _:
                     pass
-        next_ = self._format.after_results(self._end)
-        if message.role == "tool" and next_:
-            yield Text(next_)
+        advice = self._format.after_results(self._end)
+        if message.role == "tool" and advice:
+            yield Text(advice)
         elif message.role == "user" and not (message.text.strip() or message.images):
-            yield Text("(no words)")  # or two answers would follow each other
+            yield Text("(no words)")  # otherwise two responses would follow each other
         yield from message.images
 
 
 class _Group(Struct, frozen=True):
-    """Adjacent messages of one speaker, and everything rendered up to them."""
+    """Adjacent messages of one speaker, and the rendered conversation up to their end."""
 
     side: str
-    spoken: tuple[StoredMessage, ...]
-    upto: int  # messages of the conversation
+    stored: tuple[StoredMessage, ...]
+    upto: int  # the number of the conversation's messages up to the end of the group
     rendered: Log[StoredMessage]
 
     def is_in(self, conversation: Log[StoredMessage]) -> bool:
-        return self.upto <= len(conversation) and all(
-            mine is theirs
-            for mine, theirs in zip(
-                self.spoken,
-                conversation[self.upto - len(self.spoken) : self.upto],
-                strict=True,
-            )
-        )
+        """Whether the conversation has the same message objects at this group's position."""
+        if self.upto > len(conversation):
+            return False
+        present = conversation[self.upto - len(self.stored) : self.upto]
+        return all(old is new for old, new in zip(self.stored, present, strict=True))
 
 
 def system_text(request: Request) -> str:
-    """The system text, with the tools and how to call them."""
+    """Return the system text, with the tools and instructions for calling them."""
     if not request.tools:
         return request.system
     instructions = _TOOL_INSTRUCTIONS.format(
@@ -196,18 +207,25 @@ def system_text(request: Request) -> str:
         example=f'{{"name": "{EXAMPLE_CALL.name}", "arguments": {EXAMPLE_CALL.arguments}}}',
         end=_closing_instructions(request.tools),
     )
-    wanted = sanitize.has_schema(request)
-    shape = f"\n\n{_SCHEMA_INSTRUCTION}{bytes(request.schema).decode()}" if wanted else ""
-    return f"{request.system}\n\n{instructions}{shape}".lstrip()
+    text = f"{request.system}\n\n{instructions}"
+    if sanitize.has_schema(request):
+        text += f"\n\n{_SCHEMA_INSTRUCTION}{bytes(request.schema).decode()}"
+    return text.lstrip()
 
 
 def _closing_instructions(tools: Iterable[ToolSpec]) -> str:
-    finish = any(tool.name == "finish" for tool in tools)
-    return "call finish with the answer" if finish else "answer in words, without a call"
+    """Return the instruction for how a model with these tools ends its task."""
+    has_finish = any(tool.name == "finish" for tool in tools)
+    return (
+        "call finish with the answer" if has_finish else "answer in words, without a call"
+    )
 
 
 def call_text(call: ToolCall) -> str:
-    """A call as the model should write it, or as it wrote it if that is not JSON."""
+    """Return a call in the form that the model should write, in a tag.
+
+    Arguments that are not valid JSON stay as the model wrote them.
+    """
     call = sanitize.original_call(call)
     try:
         arguments = msgspec.json.decode(call.arguments, type=str)
@@ -218,24 +236,26 @@ def call_text(call: ToolCall) -> str:
 
 
 def result_text(result: ToolResult, name: str) -> str:
+    """Return a result in a tag, which has the name of its tool unless `name` is ""."""
     # The content of a file must not end the result and then pose as the user.
     text = with_spaced_numbers(result.text, name).replace(
         "</tool_result", "<\\/tool_result"
     )
     text = text.strip("\n")
-    of = f' name="{sanitize.name(name)}"' if name else ""
-    return (
-        f"<tool_result{of}>\n{FAILED_PREFIX if result.failed else ''}{text}\n</tool_result>"
-    )
+    name_attribute = f' name="{sanitize.name(name)}"' if name else ""
+    return f"<tool_result{name_attribute}>\n{FAILED_PREFIX if result.failed else ''}{text}\n</tool_result>"
 
 
 def with_spaced_numbers(text: str, tool: str) -> str:
-    """A result for small models, which read "1<tab>4217" as 14217."""
+    """Return a result with ": " after line numbers, if it is that of `read_file`.
+
+    Small models misread "1<tab>4217" as 14217.
+    """
     return _LINE_NUMBER_PATTERN.sub(r"\1: ", text) if tool == "read_file" else text
 
 
 def _speaker_role(message: Message) -> str:
-    """The role of the speaker; "" for an empty message."""
+    """Return "user" or "assistant", or "" for a response that has neither calls nor text."""
     if message.role != "assistant":
         return "user"
     return "assistant" if message.calls or message.text.strip() else ""
@@ -244,44 +264,55 @@ def _speaker_role(message: Message) -> str:
 def _group_by_speaker(
     conversation: Iterable[StoredMessage],
 ) -> Iterator[tuple[str, tuple[StoredMessage, ...]]]:
+    """Yield the role of each speaker in turn, with the adjacent messages of that speaker.
+
+    A message without content belongs to the speaker before it.
+    """
     side, group = "", list[StoredMessage]()
-    for spoken in conversation:
-        next_side = _speaker_role(spoken.message)
+    for stored in conversation:
+        next_side = _speaker_role(stored.message)
         if next_side and side and next_side != side:
             yield side, tuple(group)
             group.clear()
         side = next_side or side
-        group.append(spoken)
+        group.append(stored)
     if group:
         yield side, tuple(group)
 
 
 def _join_texts(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Join the texts: some chat templates join several without a blank."""
+    """Return the parts with all texts joined into one, which comes first.
+
+    They are joined here, because some chat templates would join them without a blank.
+    """
     texts = [part.text for part in parts if isinstance(part, Text)]
-    others = tuple(part for part in parts if not isinstance(part, Text))
-    return (*((Text("\n\n".join(texts)),) if texts else ()), *others)
+    other_parts = tuple(part for part in parts if not isinstance(part, Text))
+    if not texts:
+        return other_parts
+    return (Text("\n\n".join(texts)), *other_parts)
 
 
 def _with_note(messages: Log[StoredMessage], text: str) -> Log[StoredMessage]:
+    """Return the messages with `text` added at the end, as a text of the user."""
     note = Text(text)
     if messages and messages[-1].message.role == "user":
         last = messages[-1]
         parts = _join_texts((*last.message.parts, note))
-        spoken = (*messages[:-1], StoredMessage(last.seq, Message("user", parts)))
-        return Log(spoken)
+        stored = (*messages[:-1], StoredMessage(last.seq, Message("user", parts)))
+        return Log(stored)
     return messages.plus(StoredMessage(0, Message("user", (note,))))
 
 
 def tool_lines(tool: ToolSpec) -> Iterator[str]:
-    """The description of a tool: a line, and one for each argument."""
+    """Yield the lines that describe a tool, and then a line for each argument."""
     schema: dict[str, Any] = msgspec.json.decode(tool.parameters)
     properties: dict[str, Any] = schema.get("properties", {})
     needed = schema.get("required", [])
-    parameter_text = ", ".join(
-        f"{name}{'' if name in needed else '?'}: {_kind(about)}"
-        for name, about in properties.items()
-    )
+    parameters = list[str]()
+    for name, property_ in properties.items():
+        optional_mark = "" if name in needed else "?"
+        parameters.append(f"{name}{optional_mark}: {_kind(property_)}")
+    parameter_text = ", ".join(parameters)
     yield f"- {tool.name}({parameter_text}): {_to_one_line(tool.description)}"
     for name, about in properties.items():
         match about:
@@ -292,6 +323,7 @@ def tool_lines(tool: ToolSpec) -> Iterator[str]:
 
 
 def _kind(schema: Any) -> str:
+    """Return the type that a JSON Schema describes, in a short form for the model."""
     match schema:
         case {"enum": [*values]}:
             return "|".join(msgspec.json.encode(value).decode() for value in values)

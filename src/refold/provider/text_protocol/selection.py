@@ -1,10 +1,10 @@
 """Decides how a model calls tools: natively, or as text.
 
-A few models are known to need text. Ollama reports whether a model supports tools, and
-its wire then refuses without a request. `CallProtocolSelector` switches for any other model when a
-refusal or a response shows the need. Most responses show with their first word that they
-contain no call; the parser, with all its patterns, is loaded only for the others. The
-results are stored across sessions.
+A few models are known to need text. Ollama reports whether a model supports tools; if it does
+not, Ollama's wire raises the refusal without a request. For any other model
+`CallProtocolSelector` changes to text when a refusal or a response shows the need. Most
+responses show with their first word that they contain no call; the parser, with all its
+patterns, is loaded only for the others. The results are stored across sessions.
 """
 
 import hashlib
@@ -42,27 +42,27 @@ if TYPE_CHECKING:
 Tools: TypeAlias = Literal["native", "text", "auto"]
 
 _REMEMBER_SECONDS = 30 * 24 * 3600.0
-_MAX_NAME_CHARS = 100  # of a name in the name of a file
-_GEMINI_TEXT_MODELS = ("gemma-2", "gemma-3")  # Google serves them without function calling
+_MAX_NAME_CHARS = 100  # the part of a model's name used in a file name
+_GEMINI_TEXT_MODELS = ("gemma-2", "gemma-3")  # Google serves these without function calling
 # The servers of these wires never send a call as text.
 _NEVER_IN_WORDS: frozenset[Wire] = frozenset({"anthropic", "openai-responses", "gemini"})
 
 
 def choose_protocol(model: str, tools: Tools, in_text: Iterable[str]) -> Tools:
-    """The setting for `model`; `tools` is the choice for its provider.
+    """Return "text" if a pattern in `in_text` matches the name of `model`, else `tools`.
 
-    `in_text`: patterns of the names of models that call tools as text. A pattern may leave
-    out the part before a slash, as in `google/gemma-2-9b-it`; case does not matter.
+    The result says how the model calls tools. A pattern need not contain the part of the name
+    before the last slash. Case does not matter.
     """
     name = model.lower()
     names = {name, name.rpartition("/")[2]}
     patterns = [pattern.lower() for pattern in in_text]
-    fit = any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
-    return "text" if fit else tools
+    is_listed = any(fnmatchcase(name, pattern) for name in names for pattern in patterns)
+    return "text" if is_listed else tools
 
 
 def needs_text(provider: str, model: str) -> bool:
-    """Return True if the provider is known to refuse tools for this model."""
+    """Whether the provider is known to refuse native tool calls of this model."""
     return provider == "gemini" and model.removeprefix("models/").startswith(
         _GEMINI_TEXT_MODELS
     )
@@ -76,14 +76,15 @@ def with_call_protocol(
     tools: Tools = "auto",
     text_call_models: "TextCallModels | None" = None,
 ) -> Provider:
-    """`provider`, with `model` calling tools in the chosen way, or in the way that works.
-    `text_call_models` stores which way works. The result belongs inside `retry`: some
-    servers that know no tools report a temporary failure.
+    """Wrap a provider so that `model` calls tools natively or as text, as `tools` says.
+
+    With "auto", the way that works is found, and stored in `text_call_models`. `retry` must
+    wrap the result, because some servers without tool support report a temporary failure.
     """
-    if tools == "auto" and (
-        needs_text(name, model) or (text_call_models and model in text_call_models)
-    ):
-        tools = "text"
+    if tools == "auto":
+        was_found = text_call_models is not None and model in text_call_models
+        if was_found or needs_text(name, model):
+            tools = "text"
     match tools:
         case "native":
             return provider
@@ -99,8 +100,8 @@ def with_call_protocol(
 
 
 _TOOL_WORDS = r"(?:tools?|functions?)(?:[ _-]?(?:use|calls?|calling))?"
-# Ollama, Bedrock, LiteLLM · OpenAI, Groq, Google, DashScope · OpenRouter · vLLM ·
-# llama.cpp · its older relatives · templates without a role for results
+# Each line matches messages of: Ollama, Bedrock and LiteLLM; OpenAI, Groq, Google and DashScope;
+# OpenRouter; vLLM; llama.cpp; older programs with llama.cpp; templates without a role for results.
 _NO_TOOLS_PATTERN = (
     rf"does(?:n['’]t| not) support {_TOOL_WORDS}\b"
     rf"|\b{_TOOL_WORDS}[`'\"]? (?:is|are) (?:not (?:supported|enabled|available)|unsupported)"
@@ -113,10 +114,10 @@ _NO_TOOLS_PATTERN = (
 
 
 class CallProtocolSelector:
-    """`inner`, with native calls or calls as text, as each of its models needs.
+    """Wraps a provider, and lets each of its models call tools natively or, if needed, as text.
 
-    `from_responses`: a response may show the need, too, not only a refusal.
-    `text_call_models` stores the models that have shown it.
+    `from_responses` says that not only a refusal but also a response may show the need.
+    `text_call_models` stores the models that need text.
     """
 
     def __init__(
@@ -128,11 +129,15 @@ class CallProtocolSelector:
     ) -> None:
         self.inner, self._text_call_models = inner, text_call_models
         self._from_responses = from_responses
-        self._needs_text: set[str] = set()  # models
+        self._needs_text: set[str] = set()  # models that need calls as text
         self._native: set[str] = set()  # models that have called natively
         self._in_text: Provider | None = None
 
     async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
+        """Yield a response with native calls, or with calls as text if the model needs them.
+
+        If the model refuses tools, the request is repeated with calls as text.
+        """
         model = request.model
         if model not in self._needs_text:
             has_begun, detector = False, self._detector(request)
@@ -148,11 +153,12 @@ class CallProtocolSelector:
                     self._learn(model)
                 return
             except ProviderError as error:
-                if has_begun or not (request.tools and takes_no_tools(error)):
+                is_about_tools = request.tools and takes_no_tools(error)
+                if has_begun or not is_about_tools:
                     raise
             self._learn(model)
             yield Retrying(0.0, notice(model, "takes no tools"))
-        async with aclosing(self._text().stream(request)) as deltas:
+        async with aclosing(self._text_protocol().stream(request)) as deltas:
             async for delta in deltas:
                 yield delta
 
@@ -161,6 +167,10 @@ class CallProtocolSelector:
             await self.inner.aclose()
 
     def _detector(self, request: Request) -> "CallDetector | None":
+        """Return a detector of calls in the text of a response.
+
+        Return None if only a refusal counts, or if the model has already called natively.
+        """
         if not self._from_responses or request.model in self._native:
             return None
 
@@ -171,7 +181,8 @@ class CallProtocolSelector:
         if self._text_call_models is not None:
             self._text_call_models.add(model)
 
-    def _text(self) -> Provider:
+    def _text_protocol(self) -> Provider:
+        """Return the wrapper that reads calls from text. The first call makes it."""
         # Most models never need it, and compiling its patterns takes time.
         if self._in_text is None:
             from refold.provider.text_protocol.protocol import TextProtocol
@@ -181,11 +192,11 @@ class CallProtocolSelector:
 
 
 class TextCallModels:
-    """Models of one provider at one address that were found to call tools as text.
+    """Stores which models of one provider, at one address, need to call tools as text.
 
-    They are stored across sessions, each as an empty file in the state directory; a failure
-    to store one is ignored. After a month a model is forgotten, because
-    servers and models get better.
+    Each model is an empty file in the state directory, so that later sessions know it; a
+    failure to store it is ignored. After a month it is forgotten, because servers and models
+    improve.
     """
 
     def __init__(self, state: Path, provider: str, address: str) -> None:
@@ -207,19 +218,21 @@ class TextCallModels:
             os.close(file)
 
     def _file(self, model: str) -> Path:
+        """Return the path of a model's file: a readable name with a hash to make it unique."""
         name = re.sub(r"[^\w.-]", "_", f"{self._provider}-{model}"[:_MAX_NAME_CHARS])
         key = f"{self._provider} {model} {self._address}".encode()
         return self._directory / f"{name}-{hashlib.sha256(key).hexdigest()[:12]}"
 
 
 def takes_no_tools(error: ProviderError) -> bool:
-    """Return True if the error says that the model or its server takes no tools."""
+    """Whether an error says that the model or its server does not support tools."""
     return not isinstance(error, TooLong | ToolRefused) and bool(
         re.search(_NO_TOOLS_PATTERN, str(error), re.IGNORECASE)
     )
 
 
 def notice(model: str, reason: str) -> str:
+    """Return the notice for the user. `reason` is the rest of a sentence about `model`."""
     return (
         f"{model} {reason}; refold reads its calls from its text from now on "
         "(the setting text_tools does so from the start)"
@@ -227,9 +240,10 @@ def notice(model: str, reason: str) -> str:
 
 
 class CallDetector:
-    """Passes a response on, and holds back only what may be a call written as text.
+    """Passes the deltas of a response on, but holds back text that may be a call.
 
-    If the response consists of such calls, `has_calls` is true, and `notice` is yielded.
+    If the text of the response is nothing but calls of offered tools, they are passed on as
+    calls at its end, after `notice`; `has_calls` is then true.
     """
 
     def __init__(self, request: Request, notice: str) -> None:
@@ -239,13 +253,14 @@ class CallDetector:
         self.has_calls = False
 
     def feed(self, delta: Delta) -> Iterator[Delta]:
+        """Yield a delta of the response, unless its text is held back."""
         if self._passes:
             yield delta
             return
         match delta:
             case TextDelta(text):
-                yield from self._text(text)
-            case CallDelta():  # it has native tools
+                yield from self._feed_text(text)
+            case CallDelta():  # the model has native tools
                 yield from self._release()
                 yield delta
             case Done() if self._parser is not None:
@@ -253,10 +268,11 @@ class CallDetector:
             case _:
                 yield delta
 
-    def _text(self, text: str) -> Iterator[Delta]:
-        first = text.lstrip()[:1]
-        if self._parser is None and first and first not in CALL_BEGINNINGS:
-            self._passes = True
+    def _feed_text(self, text: str) -> Iterator[Delta]:
+        """Yield the text that cannot be a call, and hold back the rest."""
+        first_char = text.lstrip()[:1]
+        if self._parser is None and first_char and first_char not in CALL_BEGINNINGS:
+            self._passes = True  # a response that begins with words has no calls
             yield TextDelta(text)
             return
         self._parser = parser = self._parser or self._new_parser()
@@ -265,12 +281,13 @@ class CallDetector:
             yield from self._release()
 
     def _release(self) -> Iterator[Delta]:
-        """Release the held text, and hold nothing back from now on."""
+        """Yield the text that was held back, and hold back nothing more."""
         self._passes = True
         if self._parser is not None:
             yield from self._parser.end(calls=False)
 
     def _end(self, done: Done, parser: "StreamParser") -> Iterator[Delta]:
+        """Yield what was held back, as calls or as text, and the end of the response."""
         from refold.provider.text_protocol.call_formats import fits_a_tool
 
         tools = {tool.name: tool for tool in self._request.tools}

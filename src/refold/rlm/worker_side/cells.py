@@ -1,9 +1,9 @@
-"""Run a cell as a notebook does: the value of its last line is shown.
+"""Runs a cell as a notebook does: the value of its last line is shown.
 
-The observation is one text that fits a limit: what the cell printed, its value or error, what
-subprocesses printed, and notes. Output through `print` is reported while the cell runs; what
-subprocesses and C code write to the descriptors 1 and 2 is read from a pipe and added at the
-end. Of long output the start and the end are kept.
+The observation is one text of limited length: the output of the cell, its value or error, the
+output of subprocesses, and notes. Output through `print` is reported while the cell runs.
+Output of subprocesses and C code to the descriptors 1 and 2 is read from a pipe and added at
+the end. Of long output, the start and the end are kept.
 """
 
 import ast
@@ -24,17 +24,20 @@ from refold.rlm.worker_side.values import preview, without_surrogates
 
 _OWN_FOLDER = __file__.rpartition("/")[0]
 _MAX_TRACEBACK_LINES = 24
-_MAX_LINE_CHARS = 200  # of a traceback
-_MAX_ERROR_CHARS = 2_000  # of an error's message
+_MAX_LINE_CHARS = 200  # one line of a traceback
+_MAX_ERROR_CHARS = 2_000  # an error's message
 _REPORT_SECONDS = 0.05  # between reports to the host
 _MAX_REPORT_CHARS = 4_000
 _READ_BYTES = 65536
-_MAX_END_COPIES = 8  # times the limit, after which the end is cut
-_MAX_PIECES = 64  # more than a pipe holds
+_MAX_STORED_ENDS = 8  # the stored end is shortened when it has this many times its limit
+_MAX_PIECES = 64  # more than a pipe can hold
 
 
 class Cells:
-    """`on_output` gets printed text while the cell runs."""
+    """Runs cells. `on_output` gets the printed text while a cell runs.
+
+    `output` is the maximum number of characters of an observation.
+    """
 
     def __init__(
         self,
@@ -43,21 +46,21 @@ class Cells:
         output: int,
         on_output: Callable[[str], None],
     ) -> None:
-        self._namespace, self._interrupter, self._most = namespace, interrupter, output
+        self._namespace, self._interrupter, self._max_chars = namespace, interrupter, output
         self._sources = dict[str, list[str]]()
-        self._kept, self._descriptors = BoundedText(output), Descriptors(output)
+        self._output, self._descriptors = BoundedText(output), Descriptors(output)
         self._streams = tuple(
-            OutputStream(self._kept, number, on_output) for number in (1, 2)
+            OutputStream(self._output, number, on_output) for number in (1, 2)
         )
         self._name = self._value = ""
 
     def run(self, source: str) -> tuple[str, bool]:
-        """Run a cell. Returns the observation, and whether the cell failed."""
-        # Named by hash: equal code fails with equal messages, and names stay unique when
-        # functions are restored in another process.
+        """Run a cell. Return the observation, and whether the cell failed."""
+        # Named by hash, so that equal code fails with equal messages, and names stay unique
+        # when functions are restored in another process.
         name = f"<cell {sha256(source.encode(errors='replace')).hexdigest()[:16]}>"
         self._name, self._sources[name] = name, source.splitlines()
-        self._kept.clear()
+        self._output.clear()
         self._value, error = "", ""
         self._namespace.restore_reserved()
         sys.stdin = open("/dev/null", encoding="utf-8")  # noqa: SIM115 - for code to read
@@ -67,7 +70,7 @@ class Cells:
         except Stopped as stopped:
             error = self._stop_text(stopped)
         except BaseException as raised:  # errors of the code are reported to its author
-            error = self._error(raised)
+            error = self._error_report(raised)
         finally:
             sys.settrace(None)
         text = self._observation(error)
@@ -75,41 +78,45 @@ class Cells:
         return text, bool(error)
 
     def output_so_far(self) -> str:
-        return without_surrogates(self._kept.text(self._most))
+        return without_surrogates(self._output.text(self._max_chars))
 
     def discard_output(self) -> None:
-        """Discard what the code of variables printed while they were pickled or unpickled."""
-        self._kept.clear()
+        """Discard the output of code that ran while variables were pickled or unpickled."""
+        self._output.clear()
         self._descriptors.text(1)
 
-    def pass_on(self) -> None:
+    def send_report(self) -> None:
         for stream in self._streams:
-            stream.pass_on()
+            stream.send_report()
 
     def _execute(self, source: str, name: str) -> None:
+        """Run a cell. Store its last expression's value as text, unless the value is None."""
         body, last = _compile(source, name)
         exec(body, self._namespace.names)
         if last and (value := eval(last, self._namespace.names)) is not None:
-            self._value = preview(value, self._most // 2)
+            self._value = preview(value, self._max_chars // 2)
 
     def _observation(self, error: str) -> str:
-        lost = self._namespace.restore_reserved()
-        notes = f"(reserved and put back: {', '.join(lost)})" if lost else ""
-        programs = self._descriptors.text(self._most // 4)
-        if programs.strip():
-            programs = f"[printed by programs]\n{programs.rstrip()}"
-        ends = [part for part in (self._value, error, programs, notes) if part]
-        chars_left = self._most - sum(len(part) + 1 for part in ends)
-        printed = self._kept.text(max(200, chars_left)).rstrip("\n")
+        """Return what the cell printed, its value or `error`, output of programs, and notes."""
+        rebound = self._namespace.restore_reserved()
+        notes = f"(reserved and put back: {', '.join(rebound)})" if rebound else ""
+        program_output = self._descriptors.text(self._max_chars // 4)
+        if program_output.strip():
+            program_output = f"[printed by programs]\n{program_output.rstrip()}"
+        ends = [part for part in (self._value, error, program_output, notes) if part]
+        chars_left = self._max_chars - sum(len(part) + 1 for part in ends)
+        printed = self._output.text(max(200, chars_left)).rstrip("\n")
         return without_surrogates("\n".join([part for part in (printed, *ends) if part]))
 
     def _stop_text(self, stopped: Stopped) -> str:
+        """Return where and why code was stopped, or "" if FINAL stopped it."""
         if self._interrupter.why.startswith("FINAL"):
             return ""
         lines = self._traceback_lines(stopped.__traceback__)
         return "\n".join([*lines, f"Stopped: {self._interrupter.why or stopped}."])
 
-    def _error(self, error: BaseException) -> str:
+    def _error_report(self, error: BaseException) -> str:
+        """Return the text of an error for the model, with the lines of cells that led to it."""
         try:
             if isinstance(error, SyntaxError) and not _cell_frame_count(
                 error.__traceback__
@@ -123,25 +130,26 @@ class Cells:
                     *lines[-_MAX_TRACEBACK_LINES // 2 :],
                 ]
             return "\n".join([*lines, _error_text(error)])
-        except BaseException as another:  # code wrote this error, too
+        except BaseException as another:  # the code itself defines this error
             return (
                 f"{type(error).__name__}, which raises {type(another).__name__} when shown."
             )
 
     def _cause_lines(self, error: BaseException) -> list[str]:
-        first = error.__cause__ or (
-            None if error.__suppress_context__ else error.__context__
-        )
-        if first is None:
+        """Return the lines about the error that led to this one, or [] if there was none."""
+        cause = error.__cause__
+        if cause is None and not error.__suppress_context__:
+            cause = error.__context__
+        if cause is None:
             return []
         return [
-            *self._traceback_lines(first.__traceback__)[-4:],
-            _error_text(first)[:500],
+            *self._traceback_lines(cause.__traceback__)[-4:],
+            _error_text(cause)[:500],
             "which led to:",
         ]
 
     def _traceback_lines(self, traceback: TracebackType | None) -> list[str]:
-        """The lines of cells in the traceback, and the innermost line outside."""
+        """Return the lines of cells in a traceback, and its last line if that is elsewhere."""
         lines, outside = list[str](), ""
         while traceback:
             code, line = traceback.tb_frame.f_code, traceback.tb_lineno
@@ -154,6 +162,7 @@ class Cells:
         return _without_repeats([*lines, *([outside] if outside else [])])
 
     def _source_line(self, code: CodeType, line: int) -> str:
+        """Return the line of a traceback for a line of a cell, with its source if known."""
         lines = self._sources.get(code.co_filename, [])
         text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
         within = "" if code.co_name == "<module>" else f", in {code.co_name}"
@@ -164,6 +173,10 @@ class Cells:
 
 
 def _compile(source: str, name: str) -> tuple[CodeType, CodeType | None]:
+    """Compile a cell. Return the code of its statements and that of its last expression.
+
+    The second is None if its last statement is not an expression.
+    """
     tree = ast.parse(source, name)
     last = tree.body[-1] if tree.body else None
     if not isinstance(last, ast.Expr):
@@ -177,6 +190,7 @@ def _compile(source: str, name: str) -> tuple[CodeType, CodeType | None]:
 
 
 def _syntax_error_text(error: SyntaxError) -> str:
+    """Return the line with a mark under the error, unless it is too long, and the message."""
     line = (error.text or "").rstrip("\n")[:_MAX_LINE_CHARS]
     mark = " " * max(0, (error.offset or 1) - 1) + "^"
     shown = f"    {line}\n    {mark}\n" if line and len(mark) <= _MAX_LINE_CHARS else ""
@@ -184,20 +198,19 @@ def _syntax_error_text(error: SyntaxError) -> str:
 
 
 def _error_text(error: BaseException) -> str:
+    """Return the name of the error's type and its message, which may be cut."""
     words = str(error)
     if len(words) > _MAX_ERROR_CHARS:
         words = f"{words[:_MAX_ERROR_CHARS]}… ({len(words):,} characters)"
     kind = type(error)
-    home = (
-        ""
-        if kind.__module__ in ("builtins", "__main__", "refold_worker")
-        else f"{kind.__module__}."
-    )
-    return f"{home}{kind.__qualname__}: {words}" if words else f"{home}{kind.__qualname__}"
+    name = kind.__qualname__
+    if kind.__module__ not in ("builtins", "__main__", "refold_worker"):
+        name = f"{kind.__module__}.{name}"
+    return f"{name}: {words}" if words else name
 
 
 def _cell_frame_count(traceback: TracebackType | None) -> int:
-    """Count the frames of cells in a traceback."""
+    """Return how many frames in a traceback are those of cells."""
     count = 0
     while traceback:
         count += traceback.tb_frame.f_code.co_filename.startswith("<cell ")
@@ -206,6 +219,7 @@ def _cell_frame_count(traceback: TracebackType | None) -> int:
 
 
 def _without_repeats(lines: list[str]) -> list[str]:
+    """Return the lines, with a count instead of the third and later equal lines in a row."""
     result = list[str]()
     repeats = 0
     for n, line in enumerate(lines):
@@ -220,7 +234,7 @@ def _without_repeats(lines: list[str]) -> list[str]:
 
 
 class BoundedText:
-    """Keeps the start and the end of a text, about `max_chars` characters in all."""
+    """Stores the start and the end of a text, about `max_chars` characters in all."""
 
     def __init__(self, max_chars: int) -> None:
         self._half = max(1, max_chars // 2)
@@ -228,45 +242,49 @@ class BoundedText:
         self.clear()
 
     def clear(self) -> None:
-        self._start, self._all = "", 0
-        self._end, self._in_end = list[str](), 0
+        self._start, self._total_chars = "", 0
+        self._end, self._end_chars = list[str](), 0
 
     def add(self, text: str) -> None:
+        """Append text to the stored text, whose middle is dropped if it is too long."""
         with self._lock:
-            self._all += len(text)
+            self._total_chars += len(text)
             if space := self._half - len(self._start):
                 self._start += text[:space]
                 text = text[space:]
             if text:
                 self._end.append(text[-self._half :])
-                self._in_end += len(self._end[-1])
-                if self._in_end > _MAX_END_COPIES * self._half:
-                    self._cut()
+                self._end_chars += len(self._end[-1])
+                if self._end_chars > _MAX_STORED_ENDS * self._half:
+                    self._shorten_end()
 
     def text(self, max_chars: int) -> str:
-        """At most `max_chars` characters, and a line with the number of omitted ones."""
+        """Return the text, or its start and end with a line about the omitted characters.
+
+        The start and the end together have at most `max_chars` characters.
+        """
         half = max(1, min(self._half, max_chars // 2))
         with self._lock:
-            self._cut()
+            self._shorten_end()
             whole = self._start + "".join(self._end)
-        if self._all <= 2 * half:
+        if self._total_chars <= 2 * half:
             return whole
-        gap = f"[{self._all - 2 * half:,} characters were left out here]"
+        gap = f"[{self._total_chars - 2 * half:,} characters were left out here]"
         return f"{whole[:half]}\n{gap}\n{whole[-half:]}"
 
-    def _cut(self) -> None:
+    def _shorten_end(self) -> None:
         self._end = ["".join(self._end)[-self._half :]]
-        self._in_end = len(self._end[0])
+        self._end_chars = len(self._end[0])
 
 
 class OutputStream(io.TextIOBase):
-    """`sys.stdout` and `sys.stderr` while a cell runs."""
+    """The object in `sys.stdout` or `sys.stderr` while a cell runs."""
 
     def __init__(
         self, sink: BoundedText, number: int, on_output: Callable[[str], None]
     ) -> None:
-        self._kept, self._number, self._on_output = sink, number, on_output
-        self._waiting, self._next = list[str](), 0.0
+        self._output, self._number, self._on_output = sink, number, on_output
+        self._unreported, self._next = list[str](), 0.0
         self.buffer = _Bytes(self)
 
     encoding = "utf-8"
@@ -278,21 +296,22 @@ class OutputStream(io.TextIOBase):
     def write(self, text: str, /) -> int:
         if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - code may give anything
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        self._kept.add(text)
-        self._waiting.append(text[-_MAX_REPORT_CHARS:])
+        self._output.add(text)
+        self._unreported.append(text[-_MAX_REPORT_CHARS:])
         if time.monotonic() >= self._next:
-            self.pass_on()
+            self.send_report()
         return len(text)
 
-    def pass_on(self) -> None:
-        text, self._waiting = "".join(self._waiting)[-_MAX_REPORT_CHARS:], []
+    def send_report(self) -> None:
+        """Report to the host what was written since the last report."""
+        text, self._unreported = "".join(self._unreported)[-_MAX_REPORT_CHARS:], []
         self._next = time.monotonic() + _REPORT_SECONDS
         if text:
             self._on_output(text)
 
     def flush(self) -> None:
         if time.monotonic() >= self._next:
-            self.pass_on()
+            self.send_report()
 
     def fileno(self) -> int:
         return self._number
@@ -302,6 +321,8 @@ class OutputStream(io.TextIOBase):
 
 
 class _Bytes(io.RawIOBase):
+    """The stream for bytes below an `OutputStream`."""
+
     def __init__(self, stream: OutputStream) -> None:
         self._stream = stream
 
@@ -315,12 +336,12 @@ class _Bytes(io.RawIOBase):
 
 
 class Descriptors:
-    """Reads what is written to the descriptors 1 and 2, by subprocesses for instance."""
+    """Reads what is written to the descriptors 1 and 2, for example by subprocesses."""
 
     def __init__(self, max_chars: int) -> None:
-        self._kept, self._lock = BoundedText(max_chars), Lock()
-        self._reading, writing = os.pipe()
-        os.set_blocking(self._reading, False)
+        self._output, self._lock = BoundedText(max_chars), Lock()
+        self._pipe, writing = os.pipe()
+        os.set_blocking(self._pipe, False)
         for number in (1, 2):
             os.dup2(writing, number)
         os.close(writing)
@@ -328,27 +349,29 @@ class Descriptors:
         Thread(target=self._drain, daemon=True).start()
 
     def text(self, max_chars: int) -> str:
-        """What was written since the last call."""
+        """Return the output since the last call, shortened to about `max_chars` characters."""
         for _ in range(_MAX_PIECES):
-            if not self._redirect():
+            if not self._read_piece():
                 break
-        text = self._kept.text(max_chars)
-        self._kept.clear()
+        text = self._output.text(max_chars)
+        self._output.clear()
         return text
 
     def _drain(self) -> None:
+        """Read the pipe without end, in a thread, so that it never blocks a program."""
         ready = select.poll()
-        ready.register(self._reading, select.POLLIN)
+        ready.register(self._pipe, select.POLLIN)
         while True:
             ready.poll()
-            if not self._redirect():
-                time.sleep(_REPORT_SECONDS)  # code may have closed it
+            if not self._read_piece():
+                time.sleep(_REPORT_SECONDS)  # code may have closed the descriptor
 
-    def _redirect(self) -> bool:
+    def _read_piece(self) -> bool:
+        """Read from the pipe without waiting. Return False if it is empty or closed."""
         with self._lock:
             try:
-                piece = self._read(self._reading, _READ_BYTES)
+                piece = self._read(self._pipe, _READ_BYTES)
             except OSError:
                 return False
-        self._kept.add(piece.decode(errors="replace"))
+        self._output.add(piece.decode(errors="replace"))
         return bool(piece)

@@ -1,6 +1,6 @@
-"""Interrupts the code of a cell: with an exception that is repeated until the code ends.
+"""Interrupts the code of a cell with an exception that is repeated until the code ends.
 
-If the code still does not end, the host ends the process.
+If the code still does not end, the host kills the process.
 """
 
 import signal
@@ -11,15 +11,15 @@ from collections.abc import Callable
 from types import FrameType
 
 _FIRST_SECONDS, _INTERVAL_SECONDS, _MAX_LEAVE_SECONDS = 0.1, 0.005, 1.0  # seconds
-_MAX_PENDING = 10  # more interrupts than can be pending
+_MAX_PENDING = 10  # more than the number of interrupts that can be pending
 
 
 class Stopped(SystemExit):
-    """Raised to end the cell. Not an error."""
+    """Raised to end the cell. It does not mean that the cell failed."""
 
 
 class Interrupter:
-    """`run` is called in the main thread, where the exceptions are raised."""
+    """Interrupts the code in the main thread by raising exceptions in it."""
 
     def __init__(self) -> None:
         self.why = ""
@@ -34,7 +34,10 @@ class Interrupter:
         return self._running
 
     def run(self, function: Callable[[], None]) -> None:
-        """Run `function` until it ends or is interrupted. Its exceptions are passed on."""
+        """Run a function in the main thread. Raises `Stopped` if it is interrupted.
+
+        Any exception of the function is passed on.
+        """
         signal.signal(signal.SIGINT, self._on_signal)
         with self._lock:
             self.why, self._running, self._leaving = "", True, False
@@ -45,7 +48,10 @@ class Interrupter:
             self._end()
 
     def stop(self, reason: str, *, interval: float = 0.25) -> None:
-        """Interrupt the cell, from any thread. The first reason counts."""
+        """Interrupt the running cell, from any thread, unless it is being interrupted.
+
+        `interval` is the time in seconds between two exceptions.
+        """
         with self._lock:
             if not self._running or self.why:
                 return
@@ -55,22 +61,24 @@ class Interrupter:
         ).start()
 
     def announce_leave(self, reason: str) -> None:
-        """The calling thread will call `leave`. Until then no exception is raised in it.
+        """Prevent exceptions in the main thread from now until it calls `leave`.
 
-        Code that catches one before the trace function is set could continue.
+        Otherwise code could catch an exception before the trace function is set, and continue.
+        A call from any other thread does nothing.
         """
         if threading.get_ident() == self._main:
             self._leaving = True
             _raise_at_next_line(sys._getframe(1), reason)  # pyright: ignore[reportPrivateUsage] - no other way
 
     def leave(self, reason: str) -> None:
-        """End the calling thread now, and the cell soon."""
+        """Raise `Stopped` in the calling thread, and interrupt the cell."""
         self.stop(reason, interval=_INTERVAL_SECONDS)
         if threading.get_ident() == self._main:
             self._leaving = False
         raise Stopped(reason)
 
     def check(self) -> None:
+        """Raise `Stopped` if the cell is being interrupted."""
         if self._running and self.why:
             raise Stopped(self.why)
 
@@ -79,26 +87,27 @@ class Interrupter:
             self.check()
 
     def _interrupt_until_over(self, cell: int, interval: float) -> None:
+        """Raise exceptions in the main thread until this cell has ended."""
         import ctypes
 
         raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
-        turn = 0
+        round_number = 0
         while True:
             self._wait_for_leaver()
             with self._lock:
                 if not self._running or cell != self._cell:
                     return
-                # Only a signal interrupts a system call; but code may have replaced the
+                # Only a signal interrupts a system call. But code may have replaced the
                 # handler, so the exception is raised, too.
-                if turn % 2 == 0:
+                if round_number % 2 == 0:
                     signal.pthread_kill(self._main, signal.SIGINT)
                 else:
                     raise_in(ctypes.c_ulong(self._main), ctypes.py_object(Stopped))
-            turn += 1
+            round_number += 1
             time.sleep(interval)
 
     def _wait_for_leaver(self) -> None:
-        """Wait a moment for a thread that is about to stop by itself."""
+        """Wait briefly for the main thread if it has announced that it will stop by itself."""
         if not self._leaving:
             return
         until = time.monotonic() + _MAX_LEAVE_SECONDS
@@ -108,9 +117,10 @@ class Interrupter:
         time.sleep(_FIRST_SECONDS)
 
     def _end(self) -> None:
+        """End the cell, and let pending interrupts be raised here instead of later."""
         sys.settrace(None)
         # A pending interrupt is raised in this loop. Clearing it instead would leave a flag
-        # of Python set for good, with which tracing never ends.
+        # of Python set permanently, with which tracing never ends.
         for _ in range(_MAX_PENDING):
             try:
                 with self._lock:
@@ -122,15 +132,13 @@ class Interrupter:
 
 
 def _ignore_system_exit(ended: threading.ExceptHookArgs) -> None:
-    """Ignore `SystemExit` and its subclasses in a thread; Python itself ignores only
-    `SystemExit`.
-    """
+    """Handle an exception in a thread as usual, but ignore `SystemExit` and its subclasses."""
     if not issubclass(ended.exc_type, SystemExit):
         threading.__excepthook__(ended)
 
 
 def _raise_at_next_line(frame: FrameType | None, reason: str) -> None:
-    """Raise at the next line of each cell frame, so that code cannot catch it and continue."""
+    """Let each frame of a cell raise at its next line, so that no handler can continue."""
 
     def trace(frame: FrameType, event: str, argument: object) -> object:
         if event == "line":
@@ -145,4 +153,4 @@ def _raise_at_next_line(frame: FrameType | None, reason: str) -> None:
 
 
 def _no_trace(frame: FrameType, event: str, argument: object) -> None:
-    """Applies to frames entered from now on; frames that are already running need tracing on."""
+    """Do nothing. It is set as the trace function only to turn tracing on for all frames."""

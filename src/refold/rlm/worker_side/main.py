@@ -1,7 +1,7 @@
-"""The main loop of a worker process: read a request, execute it, respond.
+"""The main loop of a worker process: reads a request, executes it, responds.
 
-The main thread runs the code; other threads serve the socket. Descriptor 0 is the socket at
-the start, and /dev/null afterwards.
+The main thread runs the code; other threads serve the socket. Descriptor 0 is the socket at the
+start, and /dev/null afterwards.
 """
 
 import gc
@@ -25,13 +25,15 @@ from refold.rlm.worker_side.snapshots import Parts, Snapshot, persist, put, rest
 from refold.rlm.worker_side.socket_link import Link, Message
 from refold.rlm.worker_side.values import Values
 
-_MIN_SOCKET_NUMBER = 200  # beyond the descriptors that code uses
+_MIN_SOCKET_NUMBER = 200  # higher than the descriptors that code uses
 _LOST_CODE = 70
 _NICE_LEVEL = 15
-_ADDRESS_FACTOR = 4  # times the memory: threads reserve addresses that they never use
+# multiple of the memory limit, because threads reserve addresses that they never use
+_ADDRESS_FACTOR = 4
 
 
 def main() -> None:
+    """Serve the host over descriptor 0, a socket. Code gets /dev/null there instead."""
     import fcntl
 
     number = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, _MIN_SOCKET_NUMBER)
@@ -46,6 +48,8 @@ def main() -> None:
 
 
 class Worker:
+    """Answers the requests of the host, one after the other."""
+
     def __init__(self, link: Link) -> None:
         self._link = link
         self._inbox = SimpleQueue[tuple[Message, bytearray]]()
@@ -69,11 +73,13 @@ class Worker:
             self._namespace.names, begin["functions"], self._call, self._final
         )
         sys.path[:] = list(dict.fromkeys([*sys.path[1:], *begin["paths"], os.getcwd()]))
-        for name in [name for name in sys.modules if name.partition(".")[0] == "refold"]:
-            del sys.modules[name]  # so that code can import a `refold` in the workspace
+        for name in list(sys.modules):
+            if name.partition(".")[0] == "refold":
+                del sys.modules[name]  # so that code can import a `refold` in the workspace
         os.register_at_fork(after_in_child=self._detach_fork)
 
     def serve(self) -> None:
+        """Answer requests without end. A process that the code has forked exits here."""
         self._link.send({"t": "ready"})
         while True:
             try:
@@ -88,6 +94,7 @@ class Worker:
             del content
 
     def _answer(self, message: Message, blob: bytearray) -> tuple[Message, bytes]:
+        """Execute a request. Return the fields of the response, and its blob."""
         match message["t"]:
             case "run":
                 self._final.clear()
@@ -110,6 +117,7 @@ class Worker:
                 return {"kept": self._namespace.names_and_types()}, b""
 
     def _persist(self, stored_names: frozenset[str]) -> tuple[Message, bytes]:
+        """Take a snapshot. Return the fields of the response, and the index."""
         snapshot = Snapshot(b"", [], [], [])
 
         def work() -> None:
@@ -128,6 +136,7 @@ class Worker:
         self._link.send({"t": "part", "name": name}, part)
 
     def _restore(self, index: bytearray) -> tuple[Message, bytes]:
+        """Restore all variables. Return the fields of the response, and an empty blob."""
         snapshot = Snapshot(b"", [], [], [])
 
         def work() -> None:
@@ -137,29 +146,32 @@ class Worker:
         return self._run_work(work) or _report(snapshot), b""
 
     def _run_work(self, function: Callable[[], None]) -> Message:
+        """Run a function. Return the fields that report its failure, or {} if it succeeds."""
         self._namespace.restore_reserved()
         try:
             self._interrupter.run(function)
-        except BaseException as error:  # raised by code
+        except BaseException as error:  # raised by the code
             return {"failed": True, "text": f"{error}"[:500] or type(error).__name__}
         finally:
             self._cells.discard_output()
         return {}
 
     def _on_message(self, message: Message, blob: bytearray) -> None:
+        """Queue a message for `serve`. An interrupt takes effect at once."""
         if message["t"] == "interrupt":
             self._interrupter.stop(message["why"])
         else:
             self._inbox.put((message, blob))
 
     def _call(self, name: str, arguments: dict[str, object]) -> object:
+        """Call a function of the host for code. Raises `HostError`."""
         if self._forked:
             raise HostError(
                 f"{name} works in the worker itself, not in a process beside it."
             )
         self._interrupter.check()
         encoded = self._values.to_json(arguments, name)
-        self._cells.pass_on()
+        self._cells.send_report()
         reply = self._link.call(name, encoded)
         self._interrupter.check()
         if (why := reply.get("error")) is not None:
@@ -171,12 +183,14 @@ class Worker:
             self._link.send({"t": "printed", "text": text})
 
     def _detach_fork(self) -> None:
+        """Cut off a forked process from the host: it can compute, but not call the host."""
         self._forked = True
-        # Many forked processes would leave no CPU time for ending them.
+        # Otherwise many forked processes would leave no CPU time for stopping them.
         os.nice(_NICE_LEVEL)
         self._link.close()
 
     def _limit_resources(self, memory: int) -> None:
+        """Limit the memory to `memory` bytes. Code gets no core dumps and no SIGPIPE."""
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         for kind, limit in (
             (resource.RLIMIT_DATA, memory),

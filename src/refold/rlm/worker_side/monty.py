@@ -1,9 +1,9 @@
-"""The main loop of a worker process whose code is run by Monty, an interpreter of its own.
+"""The main loop of a worker process that runs code with Monty, an implementation of Python.
 
-It answers the same requests as `main` does with CPython. Code runs in a process of Monty below
-this one, within the same sandbox: it reaches the functions of the host and reads files of the
-workspace, and nothing else. That process is killed to stop code, and a new one gets the last
-saved variables. `pydantic_monty` is imported only here, in `monty_state` and in `monty_text`.
+It answers the same requests as `main` does with CPython. Code runs in a child process of Monty,
+within the same sandbox: it can only call the functions of the host and read files of the
+workspace. To stop code, the child process is killed, and a new one gets the last saved
+variables. `pydantic_monty` is imported only here, in `monty_state` and in `monty_text`.
 """
 
 import fcntl
@@ -44,11 +44,12 @@ from refold.rlm.worker_side.values import (
 _MIN_SOCKET_NUMBER = 200
 _LOST_CODE = 70
 _FINAL_REASON = "FINAL was called"
-_FINAL_SECONDS = 1.0  # for code to end after FINAL, before it is killed
+_FINAL_SECONDS = 1.0  # for code to end after FINAL, before its process is killed
 _SESSION_LOST = "Stopped: {why}. The variables are as before this call."
 
 
 def main() -> None:
+    """Serve the host over descriptor 0, a socket, which is replaced by /dev/null."""
     number = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, _MIN_SOCKET_NUMBER)
     nothing = os.open("/dev/null", os.O_RDWR)
     os.dup2(nothing, 0)
@@ -64,15 +65,15 @@ class MontyWorker:
         self._inbox = SimpleQueue[tuple[Message, bytearray]]()
         self._link.begin(self._on_message)
         begin, _ = self._inbox.get()
-        self._most = int(begin["output"])
-        self._kept = BoundedText(self._most)
+        self._max_chars = int(begin["output"])
+        self._output = BoundedText(self._max_chars)
         self._streams = {
-            name: OutputStream(self._kept, number, self._send_printed)
+            name: OutputStream(self._output, number, self._send_printed)
             for name, number in (("stdout", 1), ("stderr", 2))
         }
         self._lock, self._request, self._why, self._final = Lock(), 0, "", False
-        self._killed = 0  # the process that was killed last
-        self._parts = dict[str, bytes]()  # for a restore
+        self._killed_process = 0  # the process id of the last process that was killed
+        self._parts = dict[str, bytes]()  # parts for a restore
         self._listing = ""
         self._state = MontyState(
             begin["memory"], os.getcwd(), self._functions(begin["functions"]), self._print
@@ -87,11 +88,13 @@ class MontyWorker:
             answer, content = self._answer(message, blob)
             with self._lock:
                 self._request = 0
-            if self._killed == self._state.process:  # just when the code had ended
+            # the process was killed just when the code had ended
+            if self._killed_process == self._state.process:
                 answer, content = self._replace_process(), b""
             self._link.send({"t": "done", "id": message["id"], **answer}, content)
 
     def _answer(self, message: Message, blob: bytearray) -> tuple[Message, bytes]:
+        """Execute a request. Return the fields of the response, and its blob."""
         match message["t"]:
             case "run":
                 text, failed = self._run(message["cell"])
@@ -103,6 +106,7 @@ class MontyWorker:
                 return self._run_work(message, bytes(blob))
 
     def _run_work(self, message: Message, blob: bytes) -> tuple[Message, bytes]:
+        """Execute a request about variables. Return the response's fields, and its blob."""
         try:
             match message["t"]:
                 case "put":
@@ -112,23 +116,24 @@ class MontyWorker:
                 case "restore":
                     parts, self._parts = self._parts, {}
                     lost = self._state.restore(unpack_state(blob), parts)
-                    return {"kept": self._state.kept(), "lost": lost}, b""
+                    return {"kept": self._state.saved_types(), "lost": lost}, b""
                 case _:
-                    return {"kept": self._state.kept()}, b""
-        except Exception as error:  # reported to the host, which ends the worker
+                    return {"kept": self._state.saved_types()}, b""
+        except Exception as error:  # reported to the host, which stops the worker
             return {"failed": True, "text": without_surrogates(str(error))[:500]}, b""
         return {}, b""
 
-    def _persist(self, known: frozenset[str]) -> tuple[Message, bytes]:
+    def _persist(self, stored_names: frozenset[str]) -> tuple[Message, bytes]:
+        """Send the parts that the host has not stored. Return the response, and its blob."""
         saved = self._state.save()
         for name, part in saved.parts.items():
-            if name not in known:
+            if name not in stored_names:
                 self._link.send({"t": "part", "name": name}, part)
-        report = {"kept": self._state.kept(), "lost": [], "parts": list(saved.parts)}
+        report = {"kept": self._state.saved_types(), "lost": [], "parts": list(saved.parts)}
         return report, pack_state(saved)
 
     def _run(self, source: str) -> tuple[str, bool]:
-        """Run a cell. Returns the observation, and whether the cell failed."""
+        """Run a cell. Return the observation, and whether the cell failed."""
         try:
             return self._run_cell(source)
         except pydantic_monty.MontyCrashedError as crashed:
@@ -136,13 +141,17 @@ class MontyWorker:
             return self._replace_process()["text"], True
 
     def _replace_process(self) -> Message:
-        """Begin again with the variables that were saved last. Returns the answer of a cell."""
+        """Start a new process with the last saved variables.
+
+        Return the response to the cell that ended the old process.
+        """
         self._state.begin_again()
-        text = f"{self._kept.text(self._most // 2)}{_SESSION_LOST.format(why=self._why)}"
+        text = f"{self._output.text(self._max_chars // 2)}{_SESSION_LOST.format(why=self._why)}"
         return {"text": without_surrogates(text), "failed": True}
 
     def _run_cell(self, source: str) -> tuple[str, bool]:
-        self._kept.clear()
+        """Run a cell in Monty. Return the observation, and whether the cell failed."""
+        self._output.clear()
         self._final = False
         self._listing = self._state.listing()
         value, error = "", ""
@@ -151,7 +160,7 @@ class MontyWorker:
             if isinstance(result, str) and result == self._listing:
                 result = Listing(result)
             if result is not None:
-                value = preview(to_host_value(result), self._most // 2)
+                value = preview(to_host_value(result), self._max_chars // 2)
         except pydantic_monty.MontyCrashedError:
             raise
         except pydantic_monty.MontyError as raised:
@@ -160,8 +169,8 @@ class MontyWorker:
                 error = f"{error}\n{LACKS_NOTE}"
         notes = self._state.note_names(top_level_names(source))
         ends = [part for part in (value, error, notes) if part]
-        chars_left = max(200, self._most - sum(len(part) + 1 for part in ends))
-        printed = self._kept.text(chars_left).rstrip("\n")
+        chars_left = max(200, self._max_chars - sum(len(part) + 1 for part in ends))
+        printed = self._output.text(chars_left).rstrip("\n")
         text = "\n".join([part for part in (printed, *ends) if part])
         return without_surrogates(text), bool(error)
 
@@ -174,7 +183,7 @@ class MontyWorker:
     def _functions(
         self, tools: Mapping[str, list[str]]
     ) -> Mapping[str, Callable[..., object]]:
-        """The functions that code can call, by name."""
+        """Return the functions that code can call, by name."""
         own = {name: Signature(tuple(names), 0) for name, names in tools.items()}
         functions: dict[str, Callable[..., object]] = {
             name: make_function(name, needed, parameters, self._call)
@@ -183,17 +192,18 @@ class MontyWorker:
         return {**functions, "FINAL": self._end_with, "SHOW_VARS": self._show_variables}
 
     def _call(self, name: str, arguments: dict[str, object]) -> object:
+        """Call a function of the host for code, and return its value. Raises `RuntimeError`."""
         plain = {key: to_host_value(value) for key, value in arguments.items()}
         encoded = self._values.to_json(plain, name)
         for stream in self._streams.values():
-            stream.pass_on()
+            stream.send_report()
         reply = self._link.call(name, encoded)
         if (why := reply.get("error")) is not None:
-            raise RuntimeError(why)  # HostError in the code
+            raise RuntimeError(why)  # the code sees it as HostError
         return self._without_failed(name, reply.get("value"))
 
     def _without_failed(self, name: str, value: object) -> object:
-        """Replace failed slots of a list by None, and print the reasons."""
+        """Decode a reply. In a list, replace failed items by None and print the reasons."""
         slots = self._values.from_json(value)
         if not isinstance(slots, list):
             return slots
@@ -204,10 +214,13 @@ class MontyWorker:
         return [None if isinstance(slot, Failed) else slot for slot in slots]
 
     def _end_with(self, value: object) -> None:
-        """FINAL: the first value counts. The code gets an exception that few handlers catch."""
+        """End the cell with the value of FINAL, which is sent at the first call only.
+
+        It raises an exception that few handlers catch.
+        """
         encoded = self._values.to_json(to_host_value(value))
         if not self._final:
-            text = without_surrogates(self._kept.text(self._most))
+            text = without_surrogates(self._output.text(self._max_chars))
             self._link.send_now({"t": "final", "value": encoded, "text": text})
         self._final = True
         raise SystemExit(_FINAL_REASON)
@@ -216,6 +229,7 @@ class MontyWorker:
         return self._listing or "There are no variables."
 
     def _on_message(self, message: Message, blob: bytearray) -> None:
+        """Queue a message. An interrupt kills Monty's process, after FINAL a moment later."""
         if message["t"] != "interrupt":
             self._inbox.put((message, blob))
             return
@@ -229,7 +243,7 @@ class MontyWorker:
         """Kill the process that runs the code, if it still works on this request."""
         with self._lock:
             if request and request == self._request:
-                self._request = 0  # a new process is not killed for the same reason
-                self._killed = self._state.process
+                self._request = 0  # the new process must not be killed for the same request
+                self._killed_process = self._state.process
                 with suppress(ProcessLookupError):
                     os.kill(self._state.process, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""The variables of code in Monty: its process, and its state as bytes.
+"""The variables of code in Monty: the process that holds them, and their state as bytes.
 
-A state is Monty's own dump. Values that the host has set and that the code has not rebound are
-left out of it: they are parts of their own, so that large material is stored once.
+A state is Monty's own dump. It does not contain values that the host has set, unless the code
+has rebound or changed them: they are separate parts, so that large material is stored once.
 """
 
 import json
@@ -14,20 +14,23 @@ import pydantic_monty
 from refold.rlm.worker_side.snapshots import MONTY_MAGIC
 
 _LENGTH_HEADER = struct.Struct("!I")
-_MAX_SUSPENSIONS = 1_000_000  # calls of a session; the host has limits of its own
+_MAX_SUSPENSIONS = 1_000_000  # calls of a session; the host has its own limits
 _MAX_STATE_BYTES = 256 * 1024 * 1024
-# `HostError` and `Failed` of the contract. Monty has no inheritance, so the first is what the
-# functions of the host raise; its instances are all true, so a failed slot is None.
+# `HostError` and `Failed` of the contract. Monty has no inheritance, so functions of the
+# host raise RuntimeError itself; instances are always true in Monty, so a failed slot is
+# None.
 _PRELUDE_CODE = "HostError = RuntimeError\nFailed = type(None)"
-_OF_PRELUDE = ("HostError", "Failed")
+_PRELUDE_NAMES = ("HostError", "Failed")
 
 
 _SIZE_UNITS = {"str": "characters", "bytes": "bytes"}
 
 
 class SavedState(NamedTuple):
-    """The saved variables of a Monty process. `given` maps variables that the host has set
-    to their parts; `names` are all names that the code may have bound.
+    """The saved variables of a Monty process.
+
+    `names` are all names that the code may have bound. `given` maps variables that the host has
+    set to the names of their parts.
     """
 
     dump: bytes
@@ -44,9 +47,7 @@ def pack_state(state: SavedState) -> bytes:
 
 
 def unpack_state(data: bytes) -> SavedState:
-    """Unpack the saved variables. Raises `ValueError` if the bytes are not a state of
-    Monty.
-    """
+    """Unpack the saved variables. Raises `ValueError` if the bytes are not a state of Monty."""
     if not data.startswith(MONTY_MAGIC):
         raise ValueError('they were saved by CPython: set python.engine = "cpython"')
     start = len(MONTY_MAGIC) + _LENGTH_HEADER.size
@@ -57,7 +58,7 @@ def unpack_state(data: bytes) -> SavedState:
 
 
 class MontyState:
-    """A session of Monty, which is replaced when its process ends."""
+    """Holds the variables in a session of Monty, which is replaced when its process ends."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class MontyState:
         on_print: Callable[[str, str], None],
     ) -> None:
         self._functions = {f"_host_{n}": f for n, f in functions.items()} | dict(functions)
-        self._reserved = (*functions, *_OF_PRELUDE)
+        self._reserved = (*functions, *_PRELUDE_NAMES)
         self._on_print, self._directory = on_print, directory
         self._limits: pydantic_monty.ResourceLimits = {
             "max_memory": memory,
@@ -78,12 +79,12 @@ class MontyState:
         )
         self._pool = pydantic_monty.Monty(min_processes=1, max_processes=1).__enter__()
         self._names = list[str]()
-        self._given = dict[str, str]()  # names of parts by variable
+        self._given = dict[str, str]()  # part names, by variable
         self._parts = dict[str, bytes]()
         self._saved: SavedState | None = None
         self._session: pydantic_monty.MontySession | None = None
         self.process = 0
-        self._check_out(None)
+        self._open_session(None)
 
     def feed(self, source: str, inputs: dict[str, object] | None = None) -> Any:
         """Run code, and return the value of its last line. Raises `MontyError`."""
@@ -95,12 +96,15 @@ class MontyState:
         )  # fmt: skip
 
     def put(self, name: str, part: str, value: bytes) -> None:
-        """Set a variable to a value in JSON, and save the state with it."""
+        """Set a variable to a JSON value, stored by the host as `part`, and save everything."""
         self._set_given(name, part, value)
         self.save()
 
     def save(self) -> SavedState:
-        """Return the state as bytes. A new process starts from it if this one ends."""
+        """Save and return all variables. If the process ends, a new one begins with them.
+
+        Raises `ValueError` if they are too large.
+        """
         self._forget_rebound()
         for name in self._given:
             self.feed(f"{name} = _given_{name} = None")
@@ -118,7 +122,7 @@ class MontyState:
     def restore(
         self, state: SavedState, parts: Mapping[str, bytes]
     ) -> list[tuple[str, str]]:
-        """Replace all variables. Returns those that are lost, with the reason."""
+        """Replace all variables. Return the names of the lost variables, with reasons."""
         lost = [
             (name, "its value is missing")
             for name, part in state.given.items()
@@ -131,17 +135,17 @@ class MontyState:
         return lost
 
     def begin_again(self) -> None:
-        """Replace the process. The variables are as they were last saved."""
-        self._check_out(self._saved)
+        """Replace the process by a new one with the variables that were saved last."""
+        self._open_session(self._saved)
 
-    def kept(self) -> list[tuple[str, str]]:
-        """The saved variables with their types."""
-        return [(name, type_) for name, type_, _ in self._probe()]
+    def saved_types(self) -> list[tuple[str, str]]:
+        """Return the names of the variables with their types."""
+        return [(name, type_) for name, type_, _ in self._names_types_and_sizes()]
 
     def listing(self) -> str:
-        """A line for each variable: type and size."""
+        """Return a text with the type and size of each variable, one on each line."""
         lines = list[str]()
-        for name, type_, size in self._probe():
+        for name, type_, size in self._names_types_and_sizes():
             unit = _SIZE_UNITS.get(type_, "items")
             lines.append(
                 f"{name}: {type_}" + (f", {size:,} {unit}" if size is not None else "")
@@ -149,16 +153,20 @@ class MontyState:
         return "\n".join(lines)
 
     def note_names(self, names: list[str]) -> str:
-        """Record the names that a cell has bound; restore reserved names, and return those."""
-        bound = [name for name in names if name in self._reserved]
+        """Record the names that a cell has bound. Restore the reserved names among them.
+
+        Return a note about the restored names, or "".
+        """
+        rebound = [name for name in names if name in self._reserved]
         self._names += [n for n in names if n not in (*self._names, *self._reserved)]
-        if not bound:
+        if not rebound:
             return ""
         self._reset_reserved()
-        return f"(reserved and put back: {', '.join(bound)})"
+        return f"(reserved and put back: {', '.join(rebound)})"
 
     def _set_given(self, name: str, part: str, value: bytes) -> None:
-        # Two names of one object: if the code rebinds its own, they differ.
+        """Set a variable to a JSON value of the host, which the host stores as `part`."""
+        # Both names refer to one object. If the code rebinds `name`, the objects differ.
         self.feed(
             f"{name} = _given_{name} = _value_", inputs={"_value_": json.loads(value)}
         )
@@ -168,23 +176,28 @@ class MontyState:
             self._names.append(name)
 
     def _forget_rebound(self) -> None:
-        """Treat variables that the code has rebound or changed like all others."""
+        """Forget which variables the host has set, if the code has rebound or changed them.
+
+        They are then saved with the variables of the code.
+        """
         for name, part in list(self._given.items()):
             value = json.loads(self._parts[part])
-            same = f"{name} is _given_{name}"
+            is_unchanged = f"{name} is _given_{name}"
             if not isinstance(value, str):  # it can be changed in place
-                same = f"{same} and {name} == _value_"
-            if not self.feed(same, inputs={"_value_": value}):
+                is_unchanged += f" and {name} == _value_"
+            if not self.feed(is_unchanged, inputs={"_value_": value}):
                 del self._given[name]
             self.feed("_value_ = None")
         self._parts = {part: self._parts[part] for part in self._given.values()}
 
     def _reset_reserved(self) -> None:
+        """Bind the reserved names again to the host's functions and to the prelude."""
         restored = [n for n in self._functions if f"_host_{n}" in self._functions]
         lines = [f"{name} = _host_{name}" for name in restored]
         self.feed("\n".join([*lines, _PRELUDE_CODE]))
 
-    def _probe(self) -> list[tuple[str, str, int | None]]:
+    def _names_types_and_sizes(self) -> list[tuple[str, str, int | None]]:
+        """Return name, type and size of each variable. The size of a number is None."""
         lines = ["_vars_ = []"]
         for name in self._names:
             lines += [
@@ -196,7 +209,8 @@ class MontyState:
             "list[tuple[str, str, int | None]]", self.feed("\n".join([*lines, "_vars_"]))
         )
 
-    def _check_out(self, state: SavedState | None) -> None:
+    def _open_session(self, state: SavedState | None) -> None:
+        """Start a new process of Monty with the variables in `state`; None means none."""
         if self._session is not None:
             self._session.__exit__(None, None, None)
         session = self._pool.checkout(limits=self._limits)

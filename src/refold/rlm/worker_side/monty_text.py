@@ -1,4 +1,4 @@
-"""What code in Monty gives and gets, as values and texts of this process. Pure."""
+"""Converts values from Monty's code to this process, and formats that code's errors. Pure."""
 
 import ast
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ _MAX_ERROR_CHARS = 2_000
 
 
 class Instance:
-    """An instance of a class of the code, as it is shown."""
+    """Shows an instance of a class that the code has defined."""
 
     def __init__(self, name: str, fields: dict[str, object]) -> None:
         self._name, self._fields = name, fields
@@ -26,7 +26,10 @@ class Instance:
 
 
 def to_host_value(value: Any) -> Any:
-    """The value with dataclasses as dicts, and other instances as they are shown."""
+    """Convert a value of Monty, with the values inside it, to a value of this process.
+
+    An instance of a dataclass becomes a dict, any other instance an `Instance` for display.
+    """
     if isinstance(value, pydantic_monty.MontyClassProxy):
         fields = {key: to_host_value(item) for key, item in value.attributes.items()}
         return fields if value.is_dataclass else Instance(value.name, fields)
@@ -40,28 +43,26 @@ def to_host_value(value: Any) -> Any:
 
 
 def is_lacking(error: pydantic_monty.MontyError) -> bool:
-    """Whether an error says that the code used a feature that Monty does not have."""
+    """Whether an error says that Monty does not have a feature that the code uses."""
     return isinstance(error.exception(), NotImplementedError | ModuleNotFoundError)
 
 
 def error_text(error: pydantic_monty.MontyError) -> str:
-    """The lines of cells that led to an error, and the error."""
+    """Return the lines of cells that led to an error, and the error itself."""
     if not isinstance(
         error, pydantic_monty.MontyRuntimeError | pydantic_monty.MontySyntaxError
     ):
         return str(error)[:_MAX_ERROR_CHARS]
     frames = error.traceback()
-    lines = [
-        f"  {'' if frame.filename == frames[0].filename else 'an earlier cell, '}"
-        f"line {frame.line}"
-        + (
-            f", in {frame.function_name}"
-            if frame.function_name not in (None, "<module>")
-            else ""
-        )
-        + (f": {frame.source_line.strip()[:_MAX_LINE_CHARS]}" if frame.source_line else "")
-        for frame in frames
-    ]
+    lines = list[str]()
+    for frame in frames:
+        is_earlier = frame.filename != frames[0].filename
+        text = f"  {'an earlier cell, ' if is_earlier else ''}line {frame.line}"
+        if frame.function_name not in (None, "<module>"):
+            text += f", in {frame.function_name}"
+        if frame.source_line:
+            text += f": {frame.source_line.strip()[:_MAX_LINE_CHARS]}"
+        lines.append(text)
     words = error.display("type-msg")
     if len(words) > _MAX_ERROR_CHARS:
         words = f"{words[:_MAX_ERROR_CHARS]}… ({len(words):,} characters)"
@@ -69,7 +70,7 @@ def error_text(error: pydantic_monty.MontyError) -> str:
 
 
 def top_level_names(source: str) -> list[str]:
-    """The names that a cell may bind, outside of its functions and classes."""
+    """Return the names that a cell may bind outside of its functions and classes."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError):
@@ -78,6 +79,7 @@ def top_level_names(source: str) -> list[str]:
 
 
 def _names_in(node: ast.AST) -> Iterator[str]:
+    """Yield the names that the code inside `node` binds in the same scope."""
     for child in ast.iter_child_nodes(node):
         match child:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):

@@ -1,8 +1,8 @@
-"""The namespace that all cells share: variables of the code, and the names that we reserve.
+"""The namespace that all cells share: variables of the code, and reserved names.
 
-Reserved are FINAL, SHOW_VARS and the functions of the host. They live in a module of their
-own, so that variables which refer to one of them can be pickled. Before each cell, reserved
-names, built-in functions and `__main__` are restored.
+The reserved names are FINAL, SHOW_VARS and the functions of the host. Their objects are in a
+separate module, so that variables which refer to one of them can be pickled. Before each cell,
+reserved names, built-in functions and `__main__` are restored.
 """
 
 import builtins
@@ -28,7 +28,7 @@ _FINAL_REASON = "FINAL was called"
 
 
 class Namespace:
-    """The namespace of the cells, as the module `__main__`."""
+    """The namespace of the cells, which is the namespace of the module `__main__`."""
 
     def __init__(self) -> None:
         module = types.ModuleType("__main__")
@@ -40,7 +40,7 @@ class Namespace:
         self.reserved: Mapping[str, object] = {}
 
     def restore_reserved(self) -> list[str]:
-        """Restore reserved names; returns the names that code had rebound."""
+        """Restore the reserved names. Return the names that code had bound to other objects."""
         builtins.__dict__.update(self._builtins)
         self.names["__builtins__"] = builtins
         self.names["__name__"] = "__main__"
@@ -71,11 +71,11 @@ def type_of(value: object) -> str:
 
 
 class HostError(Exception):
-    """A function of the host failed."""
+    """Raised in the code if a function of the host failed."""
 
 
 class Final:
-    """The argument of FINAL, which ends the turn. The first call counts."""
+    """Implements FINAL, which ends the turn. Only a cell's first call is sent to the host."""
 
     def __init__(
         self,
@@ -96,13 +96,14 @@ class Final:
         self.given = False
 
     def set(self, value: object) -> None:
+        """Send the value to the host, and end the cell."""
         encoded = self._values.to_json(value)
         with self._lock:
-            first, self.given = not self.given, True
+            is_first, self.given = not self.given, True
         # The host interrupts the cell as soon as it gets the message.
         self._interrupter.announce_leave(_FINAL_REASON)
-        if first:
-            # Sent before any handler in the code can run.
+        if is_first:
+            # Sent before any exception handler in the code can run.
             self._link.send_now({"t": "final", "value": encoded, "text": self._printed()})
         self._interrupter.leave(_FINAL_REASON)
 
@@ -113,7 +114,10 @@ def make_reserved_names(
     call: Callable[[str, dict[str, object]], object],
     final: Final,
 ) -> dict[str, object]:
-    """The reserved names with their objects, put into a module that pickles can refer to."""
+    """Return the reserved names with their objects, which pickles find in a separate module.
+
+    `functions` maps the host's functions to their parameters, and `call` calls one of them.
+    """
 
     def FINAL(value: object) -> None:
         """End the task with this value. The code after it does not run."""
@@ -140,6 +144,7 @@ def make_reserved_names(
 
 
 def _with_module(value: Any, name: str) -> object:
+    """Return the value, changed so that pickles find it by this name in the separate module."""
     value.__module__, value.__qualname__ = MODULE_NAME, name
     return value
 
@@ -150,6 +155,10 @@ def make_function(
     parameters: tuple[str, ...],
     call: Callable[[str, dict[str, object]], object],
 ) -> Callable[..., object]:
+    """Return a function that checks its arguments and passes them to `call` by name.
+
+    The first `required_count` parameters are required.
+    """
     words = ", ".join(
         parameter if n < required_count else f"{parameter}=None"
         for n, parameter in enumerate(parameters)
@@ -181,17 +190,18 @@ def make_function(
 def _variable_lines(
     namespace: Mapping[str, object], reserved_names: Mapping[str, object]
 ) -> list[str]:
-    return [
-        f"{name}: {type(value).__name__}"
-        + (f", {size}" if (size := size_of(value)) else "")
-        for name, value in code_variables(namespace, reserved_names)
-    ]
+    """Return a line for each variable: its name, its type and, if it has one, its size."""
+    lines = list[str]()
+    for name, value in code_variables(namespace, reserved_names):
+        line, size = f"{name}: {type(value).__name__}", size_of(value)
+        lines.append(f"{line}, {size}" if size else line)
+    return lines
 
 
 def code_variables(
     namespace: Mapping[str, object], reserved_names: Mapping[str, object]
 ) -> list[tuple[str, object]]:
-    """The variables of the code, without names of Python and reserved ones."""
+    """Return the variables that the code has set, without Python's own and reserved names."""
     return [
         (name, value)
         for name, value in list(namespace.items())

@@ -1,9 +1,10 @@
-"""Variables as bytes, each by itself: if one cannot be pickled, only that one is lost.
+"""Stores each variable as bytes separately: if one cannot be pickled, only that one is lost.
 
-Small variables are stored in an index; it names the parts that hold large ones, and only new
-parts are sent. A large text that has not changed is recognized by the hash that Python caches,
-and is not pickled again. Functions refer to the namespace of the cells, not to a copy of it.
-Loading such bytes runs code, so it is done in a worker only.
+Small variables are stored in an index. Large ones are separate parts, which the index names;
+only parts that the host does not have are sent. A large text that has not changed is recognized
+by the hash that Python caches, and is not pickled again. A restored function refers to the
+namespace of the cells, not to a copy of it. Loading such bytes runs code, so only a worker may
+load them.
 """
 
 import io
@@ -29,7 +30,7 @@ MAX_VARIABLE_BYTES, MAX_TOTAL_BYTES = 64 * 1024 * 1024, 256 * 1024 * 1024  # byt
 _LENGTH_HEADER = struct.Struct("!I")
 _MAKER_NAME = "function_of_the_cells"
 
-MONTY_MAGIC = b"monty1\n"  # with which variables of the other engine begin
+MONTY_MAGIC = b"monty1\n"  # the beginning of variables that the other engine has stored
 
 Pairs = list[tuple[str, str]]
 
@@ -37,26 +38,27 @@ Pairs = list[tuple[str, str]]
 class Part(NamedTuple):
     name: str  # the sha256 of its bytes
     form: Form
-    size: int  # that counts for the limits; 0 if the host passed it
+    size: int  # its size for the limits; 0 if the host has set it
 
 
 class Parts:
-    """The known parts, by a fingerprint of their value, and the parts that a restore may load."""
+    """Remembers which part has which value; `given` has the parts that a restore may load."""
 
     def __init__(self) -> None:
         self._by_fingerprint: dict[Fingerprint, Part] = {}
-        self.given: dict[str, Bytes] = {}  # for a restore
+        self.given: dict[str, Bytes] = {}  # parts for a restore
 
     def remember(self, value: object, part: Part) -> None:
         if fingerprint := _fingerprint(value):
             self._by_fingerprint[fingerprint] = part
 
     def find(self, value: object) -> Part | None:
-        """The part that contains this value, if its fingerprint is known."""
+        """Return the part that contains this value, or None if no known part does."""
         fingerprint = _fingerprint(value)
         return self._by_fingerprint.get(fingerprint) if fingerprint else None
 
     def forget_except(self, names: frozenset[str]) -> None:
+        """Forget which values are in parts, except in those with these names."""
         known = {
             fingerprint: part
             for fingerprint, part in self._by_fingerprint.items()
@@ -66,9 +68,9 @@ class Parts:
 
 
 def _fingerprint(value: object) -> Fingerprint:
-    """A fingerprint of a value that consists of texts; () for any other value.
+    """Return a fingerprint of a large text or collection of texts, or () for any other value.
 
-    It holds no reference to the value, which otherwise could not be freed.
+    It does not refer to the value, because otherwise the value could not be freed.
     """
     kind = type(value)
     if kind is str or kind is bytes:
@@ -81,14 +83,15 @@ def _fingerprint(value: object) -> Fingerprint:
         if kind is dict:
             names = tuple(cast("dict[Any, Any]", value))
             digest = _texts_fingerprint(cast("dict[Any, Any]", value).values())
-            texts = {str}.issuperset(map(type, names))
-            return (kind, hash(names), *digest) if digest and texts else ()
-    except RuntimeError:  # a thread of the code is changing it
+            has_text_keys = all(type(name) is str for name in names)
+            return (kind, hash(names), *digest) if digest and has_text_keys else ()
+    except RuntimeError:  # a thread of the code is changing the value
         pass
     return ()
 
 
 def _texts_fingerprint(texts: Any) -> Fingerprint:
+    """Return a fingerprint of texts, or () if they are short or not all of one type."""
     items = tuple(texts)
     kinds = set(map(type, items))
     if kinds not in ({str}, {bytes}) or sum(map(len, items)) < _MIN_PART_CHARS:
@@ -97,15 +100,17 @@ def _texts_fingerprint(texts: Any) -> Fingerprint:
 
 
 class TooLarge(Exception):
-    pass
+    """Raised if a value, or all of them together, exceeds the size limit of a snapshot."""
 
 
 class Snapshot(NamedTuple):
-    """The result of `persist` or `restore`: variables that were `kept`, with their types, variables
-    that were `lost`, with the reasons, and the names of the `parts`.
+    """The result of `persist` or `restore`.
+
+    `kept` has variables, each with its type; `lost` has variables, each with a reason. `parts`
+    are the names of the parts.
     """
 
-    blob: bytes  # the index, with what is small
+    blob: bytes  # the index with the small variables
     kept: Pairs
     lost: Pairs
     parts: list[str]
@@ -116,36 +121,42 @@ def persist(
     interrupter: Interrupter,
     parts: Parts,
     stored_names: frozenset[str],
-    give: Callable[[str, bytes], None],
+    send_part: Callable[[str, bytes], None],
 ) -> Snapshot:
-    """Take a snapshot; parts that are not in `stored_names` are passed to `give`."""
+    """Return a snapshot of all variables.
+
+    `send_part` gets the name and the bytes of each part that is not in `stored_names`.
+    """
     _register_function_maker(namespace)
-    persisting = _Persisting(namespace, parts, stored_names, give)
+    builder = _SnapshotBuilder(namespace, parts, stored_names, send_part)
     lost = Pairs()
     for name, value in namespace.variables():
         if why := interrupter.why or _live_type_reason(value):
             lost.append((without_surrogates(name), why))
             continue
         try:
-            persisting.add(name, value)
+            builder.add(name, value)
         except TooLarge:
-            whole = persisting.left >= MAX_VARIABLE_BYTES
-            mb = (MAX_VARIABLE_BYTES if whole else MAX_TOTAL_BYTES) // 1024**2
-            subject = "one variable" if whole else "all of them together"
-            lost.append(
-                (without_surrogates(name), f"too large: {subject} may have {mb} MB")
-            )
+            if builder.bytes_left >= MAX_VARIABLE_BYTES:
+                subject, max_bytes = "one variable", MAX_VARIABLE_BYTES
+            else:
+                subject, max_bytes = "all of them together", MAX_TOTAL_BYTES
+            why = f"too large: {subject} may have {max_bytes // 1024**2} MB"
+            lost.append((without_surrogates(name), why))
         except Stopped:
             lost.append((without_surrogates(name), interrupter.why))
-        except BaseException as error:  # objects of the code may raise anything
-            lost.append((without_surrogates(name), _reason(error, value)))
-    named = list(persisting.named)
-    parts.forget_except(stored_names.union(named))
-    return Snapshot(persisting.index, persisting.kept, lost, named)
+        except BaseException as error:  # objects of the code may raise any exception
+            lost.append((without_surrogates(name), _pickling_reason(error, value)))
+    part_names = list(builder.part_names)
+    parts.forget_except(stored_names.union(part_names))
+    return Snapshot(builder.index, builder.kept, lost, part_names)
 
 
 def restore(namespace: Namespace, index: Bytes, parts: Parts) -> Snapshot:
-    """Replace all variables. Raises `ValueError` if `index` is not a snapshot."""
+    """Replace all variables by those of a snapshot, whose parts must be in `parts.given`.
+
+    Raises `ValueError` if `index` is not that of a snapshot.
+    """
     if index.startswith(MONTY_MAGIC):
         raise ValueError('they were saved by Monty: set python.engine = "monty"')
     _register_function_maker(namespace)
@@ -162,14 +173,15 @@ def restore(namespace: Namespace, index: Bytes, parts: Parts) -> Snapshot:
             else:
                 namespace.names[name] = _unpickle(piece)
             restored.append((without_surrogates(name), without_surrogates(kind)))
-        except BaseException as error:  # unpickling runs code
+        # unpickling runs code, which may raise any exception
+        except BaseException as error:
             lost.append((without_surrogates(name), _error_text(error)))
     parts.given.clear()
     return Snapshot(b"", restored, lost, [])
 
 
 def put(namespace: Namespace, name: str, part: str, value: Bytes, parts: Parts) -> None:
-    """Set a variable to a JSON value that the host has stored as a part already."""
+    """Set a variable to a JSON value, which the host has already stored as `part`."""
     parts.given[part] = value
     try:
         namespace.names[name] = _load_part(Part(part, "json", 0), parts, is_last=True)
@@ -177,21 +189,21 @@ def put(namespace: Namespace, name: str, part: str, value: Bytes, parts: Parts) 
         parts.given.clear()
 
 
-class _Persisting:
-    """A snapshot that is being taken."""
+class _SnapshotBuilder:
+    """Builds a snapshot, variable by variable."""
 
     def __init__(
         self,
         namespace: Namespace,
         parts: Parts,
         stored_names: frozenset[str],
-        give: Callable[[str, bytes], None],
+        send_part: Callable[[str, bytes], None],
     ) -> None:
-        self._namespace, self._parts, self._give = namespace, parts, give
-        self._there = set(stored_names)
+        self._namespace, self._parts, self._send_part = namespace, parts, send_part
+        self._stored_names = set(stored_names)
         self.table, self._pieces = list[list[object]](), list[bytes]()
-        self.kept, self.named = Pairs(), dict[str, None]()
-        self.left = MAX_TOTAL_BYTES
+        self.kept, self.part_names = Pairs(), dict[str, None]()
+        self.bytes_left = MAX_TOTAL_BYTES
 
     @property
     def index(self) -> bytes:
@@ -203,27 +215,37 @@ class _Persisting:
         self.kept.append((without_surrogates(name), type_of(value)))
 
     def _store_value(self, value: object) -> tuple[object, ...]:
-        """Store a value; return its size in the index, or the name and the format of its part."""
+        """Store a value in the index or as a part.
+
+        Return its size in the index, or the name and the format of its part.
+        """
         part = self._parts.find(value)
-        if part is None or part.name not in self._there or part.size > self.left:
-            piece = _pickle(value, self._namespace, min(MAX_VARIABLE_BYTES, self.left))
+        if (
+            part is None
+            or part.name not in self._stored_names
+            or part.size > self.bytes_left
+        ):
+            piece = _pickle(
+                value, self._namespace, min(MAX_VARIABLE_BYTES, self.bytes_left)
+            )
             if len(piece) <= LARGE_BYTES:
                 self._pieces.append(piece)
-                self.left -= len(piece)
+                self.bytes_left -= len(piece)
                 return (len(piece),)
             part = self._store_part(piece)
             self._parts.remember(value, part)
-        self.named[part.name] = None
-        self.left -= part.size
+        self.part_names[part.name] = None
+        self.bytes_left -= part.size
         return part.name, part.form
 
     def _store_part(self, piece: bytes) -> Part:
+        """Return the part for this pickle. Send it to the host unless the host has it."""
         from hashlib import sha256
 
         name = sha256(piece).hexdigest()
-        if name not in self._there:
-            self._give(name, piece)
-            self._there.add(name)
+        if name not in self._stored_names:
+            self._send_part(name, piece)
+            self._stored_names.add(name)
         return Part(name, "pickle", len(piece))
 
 
@@ -231,6 +253,10 @@ _Row = tuple[str, str, bytes | Part]
 
 
 def _parse_index(index: Bytes) -> list[_Row]:
+    """Return for each variable its name, its type, and its pickle or part.
+
+    Raises `ValueError` if `index` is not valid.
+    """
     try:
         (long,) = _LENGTH_HEADER.unpack_from(index)
         offset = _LENGTH_HEADER.size + long
@@ -245,16 +271,17 @@ def _parse_index(index: Bytes) -> list[_Row]:
                 rows.append((str(name), str(kind), bytes(index[offset : offset + place])))
                 offset += place
         return rows
-    except Exception as error:  # whatever is wrong with it
+    except Exception as error:  # any error means that the value is lost
         raise ValueError(
             f"the snapshot could not be read ({_error_text(error)})"
         ) from error
 
 
 def _load_part(part: Part, parts: Parts, *, is_last: bool) -> object:
-    """Load a part. Two variables with the same part become two objects.
+    """Return the value in a part. Two variables with the same part get two objects.
 
-    The bytes are freed with the last use, before their text is parsed: they may be large.
+    If `is_last`, no other variable needs the part, so its bytes, which may be many, are freed
+    before the value is parsed. Raises `LookupError` if the bytes are missing.
     """
     piece = parts.given.get(part.name)
     if piece is None:
@@ -272,14 +299,21 @@ def _load_part(part: Part, parts: Parts, *, is_last: bool) -> object:
 
 
 def _pickle(value: object, namespace: Namespace, max_bytes: int) -> bytes:
+    """Pickle a value. Raises `TooLarge` if the result has more than `max_bytes`.
+
+    A function of the cells is pickled without its global variables. When it is unpickled, it
+    gets those of the namespace.
+    """
     import cloudpickle  # pyright: ignore[reportMissingTypeStubs] - it has none
 
     class Pickler(cloudpickle.Pickler):
         def _dynamic_function_reduce(self, func: Any) -> Any:
-            above: Any = super()
-            reduced: Any = above._dynamic_function_reduce(func)
+            """Reduce a function of the cells to a call of the function maker."""
+            base: Any = super()
+            reduced: Any = base._dynamic_function_reduce(func)
             if func.__globals__ is not namespace.names:
                 return reduced
+            # cloudpickle's maker, its arguments (the second: global variables), the state
             _, (code, _, name, defaults, closure), (state, slots), *rest = reduced
             make = getattr(sys.modules[MODULE_NAME], _MAKER_NAME)
             slots = slots | {"__globals__": {}}
@@ -298,7 +332,7 @@ def _unpickle(piece: Bytes) -> object:
 
 
 def _register_function_maker(namespace: Namespace) -> None:
-    """Register the function that rebuilds functions of cells with the namespace of the cells."""
+    """Register the function with which pickles rebuild functions of cells in the namespace."""
 
     def function_of_the_cells(code: Any, name: Any, defaults: Any, closure: Any) -> object:
         return types.FunctionType(code, namespace.names, name, defaults, closure)
@@ -313,6 +347,8 @@ def _register_function_maker(namespace: Namespace) -> None:
 
 
 class _BoundedBuffer(io.BytesIO):
+    """A buffer that raises `TooLarge` instead of growing beyond its limit."""
+
     def __init__(self, max_bytes: int) -> None:
         super().__init__()
         self._left = max_bytes
@@ -325,7 +361,7 @@ class _BoundedBuffer(io.BytesIO):
         return super().write(data)
 
 
-# By module and name, so that no module is imported only for the check.
+# By module and name, so that the check imports no module.
 _LIVE_TYPES = {
     "builtins.generator": "a generator cannot be kept: keep a list",
     "builtins.coroutine": "a coroutine cannot be kept",
@@ -353,13 +389,15 @@ _LIVE_TYPES = {
 
 
 def _live_type_reason(value: object) -> str:
+    """Return why a value cannot be stored, such as an open file, or "" if it may be pickled."""
     for kind in type(value).__mro__:
         if why := _LIVE_TYPES.get(f"{kind.__module__}.{kind.__qualname__}"):
             return why
     return ""
 
 
-def _reason(error: BaseException, value: object) -> str:
+def _pickling_reason(error: BaseException, value: object) -> str:
+    """Return the reason why a value is not kept, for the model."""
     inside = _error_text(error)
     if isinstance(error, MemoryError):
         return "too large: there was not enough memory to keep it"
@@ -367,9 +405,10 @@ def _reason(error: BaseException, value: object) -> str:
 
 
 def _error_text(error: BaseException) -> str:
+    """Return the type and the message of an error, at most 300 characters."""
     to_text: Callable[[object], str] = str
     try:
         words = to_text(error)
-    except BaseException:  # code wrote this error
+    except BaseException:  # the code itself defines this error
         words = ""
     return without_surrogates(f"{type(error).__name__}: {words}"[:300])

@@ -1,6 +1,6 @@
-"""The worker's end of the socket: one thread writes frames, another reads them.
+"""The worker's end of the socket: one thread writes frames, and another reads them.
 
-A frame is two lengths, a JSON object and bytes. Code is interrupted by asynchronous
+A frame consists of two lengths, a JSON object and bytes. Code is interrupted by asynchronous
 exceptions, so the thread that runs it never writes to the socket itself.
 """
 
@@ -24,14 +24,14 @@ _Piece: TypeAlias = tuple[bytes, Callable[[], None] | None]
 
 
 class Link:
-    """The socket. `on_message` gets each message but replies, in the reading thread."""
+    """The connection to the host. `on_message` gets each message that is not a reply."""
 
     def __init__(self, number: int) -> None:
         self._number = number
-        self._out = SimpleQueue[_Piece]()
-        self._waiting = dict[int, SimpleQueue[Message]]()
+        self._outgoing = SimpleQueue[_Piece]()
+        self._reply_queues = dict[int, SimpleQueue[Message]]()
         self._ids, self._lock = count(1), Lock()
-        # Saved now, because code may change these modules later.
+        # Saved at the start, because code may change these modules later.
         self._encode = JSONEncoder(
             allow_nan=False, check_circular=False, ensure_ascii=False
         ).encode
@@ -43,31 +43,31 @@ class Link:
         Thread(target=self._receive_all, args=(on_message,), daemon=True).start()
 
     def send(self, message: Mapping[str, object], blob: bytes = b"") -> None:
-        self._out.put((self._frame(message, blob), None))
+        self._outgoing.put((self._frame(message, blob), None))
 
     def send_now(self, message: Mapping[str, object]) -> None:
-        """Send a message. Returns when the kernel has it, or after a second."""
+        """Send a message. Return when the kernel has it, or after a second."""
         lock = Lock()
         lock.acquire()
-        self._out.put((self._frame(message, b""), lock.release))
+        self._outgoing.put((self._frame(message, b""), lock.release))
         lock.acquire(timeout=1)
 
     def call(self, name: str, arguments: str) -> Message:
-        """Call the host. `arguments` are JSON. Returns the reply as it is."""
-        box = SimpleQueue[Message]()
+        """Call a function of the host with JSON arguments, and return the reply."""
+        replies = SimpleQueue[Message]()
         with self._lock:
             number = next(self._ids)
-            self._waiting[number] = box
+            self._reply_queues[number] = replies
         head = self._encode({"t": "call", "call": number, "name": name})
         body = f'{head[:-1]},"arguments":{arguments}}}'.encode()
         try:
-            self._out.put((FRAME_HEADER.pack(len(body), 0) + body, None))
-            return box.get()
+            self._outgoing.put((FRAME_HEADER.pack(len(body), 0) + body, None))
+            return replies.get()
         finally:
-            self._waiting.pop(number, None)
+            self._reply_queues.pop(number, None)
 
     def close(self) -> None:
-        """Close it in a forked process, which must not write to the host."""
+        """Close the socket in a forked process, which must not write to the host."""
         os.close(self._number)
 
     def _frame(self, message: Mapping[str, object], blob: bytes) -> bytes:
@@ -76,35 +76,38 @@ class Link:
         return FRAME_HEADER.pack(len(body), len(blob)) + body + blob
 
     def _send_all(self) -> None:
+        """Write queued pieces without end. The callback of a piece is called after it."""
         try:
             while True:
-                piece, callback = self._out.get()
+                piece, callback = self._outgoing.get()
                 left = memoryview(piece)
                 while left:
                     left = left[self._write(self._number, left[:_CHUNK_BYTES]) :]
                 if callback:
                     callback()
-        except BaseException:  # it cannot be reported
+        except BaseException:  # the error cannot be reported
             self._exit(_BROKEN_CODE)
 
     def _receive_all(self, on_message: Callable[[Message, bytearray], None]) -> None:
+        """Read without end. Replies go to the calls that wait for them."""
         try:
             while True:
                 body, blob = (self._read_exactly(n) for n in self._lengths())
                 message = cast("Message", self._decode(body.decode()))
                 if message["t"] == "reply":
-                    if box := self._waiting.get(message["call"]):
-                        box.put(message)
+                    if replies := self._reply_queues.get(message["call"]):
+                        replies.put(message)
                 else:
                     on_message(message, blob)
-                del body, blob  # the next one may arrive much later
-        except BaseException:  # the host is gone, or code has closed the socket
+                del body, blob  # the next message may arrive much later
+        except BaseException:  # the host has exited, or code has closed the socket
             self._exit(_BROKEN_CODE)
 
     def _lengths(self) -> tuple[int, ...]:
         return FRAME_HEADER.unpack(self._read_exactly(FRAME_HEADER.size))
 
     def _read_exactly(self, count: int) -> bytearray:
+        """Return the next `count` bytes. Raises `EOFError` if the socket is closed."""
         data = bytearray()
         while len(data) < count:
             ready = select.poll()

@@ -1,7 +1,7 @@
-"""Values of the code as JSON and back, and as a short preview for the model.
+"""Converts values of the code to JSON and back, and to a short preview for the model.
 
-A value that JSON cannot express is refused, with its place. A preview is bounded in time as
-well as in length: no more of a value is read than is shown.
+A value that JSON cannot express is refused, with its position. No more of a value is read than
+its preview shows, because a preview must not take long.
 """
 
 import math
@@ -11,14 +11,14 @@ from json import JSONEncoder
 from typing import Any, cast
 
 _MAX_DEPTH = 100
-_MAX_WHOLE_CHARS = 2_000  # characters that are shown whole
+_MAX_WHOLE_CHARS = 2_000  # the length up to which text is shown completely
 _MAX_ITEMS = 20
-_HEAD_CHARS = 600  # characters of a text that is not shown whole
+_HEAD_CHARS = 600  # the part of a longer text that is shown
 _MAX_SHOWN_DEPTH = 4
 
 
 class Failed:
-    """Stands in a list of results for a call that failed. It is false in a condition."""
+    """Stands for the result of a failed call in a list. It is false in a condition."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -31,25 +31,31 @@ class Failed:
 
 
 class Values:
+    """Converts values to JSON and back."""
+
     def __init__(self) -> None:
-        # Code may change what the module holds later on.
+        # Code may later change what the module contains.
         self._encode = JSONEncoder(
             allow_nan=False, check_circular=False, ensure_ascii=False
         ).encode
 
     def to_json(self, value: object, place: str = "value") -> str:
-        """Convert a value to JSON. Raises `TypeError` with the place of a value that JSON
-        cannot express.
+        """Convert a value to JSON.
+
+        Raises `TypeError` with the position of an item that JSON cannot express.
         """
         return self._encode(to_plain(value, place))
 
     def from_json(self, value: object) -> object:
-        """Decode a JSON value, with `Failed` for each failed slot."""
+        """Decode a JSON value, with a `Failed` object for each failed result."""
         return _with_failed(value)
 
 
 def to_plain(value: Any, place: str = "value", depth: int = 0) -> object:
-    """The value in JSON types: sets and tuples become lists, dates become text."""
+    """Convert a value to JSON types: sets and tuples become lists, dates become text.
+
+    `place` names the position of the value. Raises `TypeError` if it cannot be converted.
+    """
     match value:
         case None | bool():
             return value
@@ -70,6 +76,7 @@ def to_plain(value: Any, place: str = "value", depth: int = 0) -> object:
 
 
 def _collection_to_plain(value: Any, place: str, depth: int) -> object:
+    """Convert a collection, or a value of a known type, to JSON types."""
     match value:
         case dict():
             fields = cast("dict[object, object]", value)
@@ -89,7 +96,7 @@ def _collection_to_plain(value: Any, place: str, depth: int) -> object:
 
 
 def without_surrogates(text: str) -> str:
-    """Replace lone surrogates, which cannot be encoded."""
+    """Replace lone surrogates in a text, because they cannot be encoded."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -98,30 +105,33 @@ def without_surrogates(text: str) -> str:
 
 
 def _known_type_to_plain(value: Any, place: str) -> object:
-    """Convert well-known types of the standard library and of packages to JSON types."""
+    """Convert a value of a well-known type of the standard library or of a package.
+
+    Raises `TypeError` for a value of any other type.
+    """
     kind = cast("Any", type(value))
-    home = str(kind.__module__).partition(".")[0]
-    ways: tuple[tuple[bool, Callable[[], object]], ...] = (
-        (home == "datetime" and hasattr(kind, "isoformat"), lambda: value.isoformat()),
-        (home in _AS_TEXT, lambda: str(value)),
+    module = str(kind.__module__).partition(".")[0]
+    conversions: tuple[tuple[bool, Callable[[], object]], ...] = (
+        (module == "datetime" and hasattr(kind, "isoformat"), lambda: value.isoformat()),
+        (module in _TEXT_TYPE_MODULES, lambda: str(value)),
         (hasattr(kind, "__members__"), lambda: value.value),
         (hasattr(kind, "__dataclass_fields__"), lambda: _fields(value)),
         (isinstance(value, Mapping), lambda: dict(value)),
         (hasattr(kind, "tolist"), lambda: value.tolist()),
         (hasattr(kind, "to_dict"), lambda: value.to_dict()),
         (hasattr(kind, "model_dump"), lambda: value.model_dump(mode="json")),
-        (kind.__name__ in _LIST_TYPES or home == "collections", lambda: list(value)),
+        (kind.__name__ in _LIST_TYPES or module == "collections", lambda: list(value)),
     )
-    for fits, way in ways:
-        if fits:
-            return way()
+    for applies, convert in conversions:
+        if applies:
+            return convert()
     raise TypeError(
         f"{place} is of type {kind.__name__}, which JSON has no word for. "
         "Use text, numbers, True, False, None, lists and dicts."
     )
 
 
-_AS_TEXT = frozenset({"decimal", "pathlib", "uuid", "fractions"})
+_TEXT_TYPE_MODULES = frozenset({"decimal", "pathlib", "uuid", "fractions"})
 _LIST_TYPES = frozenset({"dict_keys", "dict_values", "dict_items", "range"})
 
 
@@ -131,6 +141,7 @@ def _fields(value: Any) -> dict[str, object]:
 
 
 def _key_text(key: object, place: str) -> str:
+    """Return the key of a dictionary as text. Raises `TypeError` if that is impossible."""
     match key:
         case str():
             return without_surrogates(key)
@@ -147,6 +158,7 @@ def _key_text(key: object, place: str) -> str:
 
 
 def _sort_items(items: Any) -> list[object]:
+    """Return the items sorted, or unsorted if they cannot be compared."""
     try:
         return sorted(items)
     except TypeError:
@@ -154,12 +166,14 @@ def _sort_items(items: Any) -> list[object]:
 
 
 def _restore_failed(fields: dict[str, Any]) -> object:
+    """Return a `Failed` if `fields` describe a failed result, otherwise `fields` unchanged."""
     if fields.keys() == {"__failed__"}:
         return Failed(str(fields["__failed__"]))
     return fields
 
 
 def _with_failed(value: Any) -> object:
+    """Return a value of JSON with `Failed` for each failed result, at any depth."""
     if isinstance(value, list):
         return [_with_failed(item) for item in cast("list[Any]", value)]
     if isinstance(value, dict):
@@ -169,7 +183,7 @@ def _with_failed(value: Any) -> object:
 
 
 class Listing(str):
-    """Text that is shown unchanged."""
+    """A text that is shown as it is, without quotes."""
 
     __slots__ = ()
 
@@ -178,7 +192,10 @@ class Listing(str):
 
 
 def preview(value: object, max_chars: int) -> str:
-    """A preview of about `max_chars` characters."""
+    """Return the value as text, or its type, its size and its beginning if that is too long.
+
+    The text has at most `max_chars` characters.
+    """
     if isinstance(value, Listing):
         return value[:max_chars]
     whole = show_value(value, min(_MAX_WHOLE_CHARS, max_chars))
@@ -190,13 +207,17 @@ def preview(value: object, max_chars: int) -> str:
 
 
 def describe(value: object) -> str:
-    """The type of a value, and its size if it has one."""
+    """Return the type of a value, and its size if it has one, as text."""
     kind = type(value).__name__
     size = size_of(value)
     return f"{kind}, {size}" if size else kind
 
 
 def size_of(value: Any) -> str:
+    """Return the size of a value as text, or "" if a value of its type has no size.
+
+    An array has a size like "2×3".
+    """
     shape = getattr(value, "shape", None) if not isinstance(value, type) else None
     if isinstance(shape, tuple) and all(
         isinstance(n, int) for n in cast("tuple[object]", shape)
@@ -212,19 +233,22 @@ def size_of(value: Any) -> str:
 
 
 def show_value(value: object, max_chars: int) -> str:
-    return _Shower(max_chars).show(value, 0)
+    return _ValueFormatter(max_chars).show(value, 0)
 
 
-class _Shower:
+class _ValueFormatter:
+    """Shows one value in at most `max_chars` characters."""
+
     def __init__(self, max_chars: int) -> None:
         self._left = max_chars
 
     def show(self, value: Any, depth: int) -> str:
+        """Return a value as text. `depth` is the number of collections around it."""
         kind = cast("Any", type(value))
         if kind in (str, bytes, bytearray):
             return self._text(value)
         begin, end = _brackets(value)
-        # Of kinds that are built on these the whole is shown as they want it, if it is small.
+        # Small values of types derived from list, dict and so on are shown with their `repr`.
         if not begin or (kind not in _BRACKETS_BY_TYPE and len(value) <= _MAX_ITEMS):
             return self._cut(_repr_of(value))
         if not value and kind in _BRACKETS_BY_TYPE:
@@ -234,10 +258,11 @@ class _Shower:
         parts = self._parts(value, depth + 1)
         if len(parts) < len(value):
             parts.append("…")
-        last = "," if kind is tuple and len(value) == 1 else ""
-        return begin + ", ".join(parts) + last + end
+        comma = "," if kind is tuple and len(value) == 1 else ""
+        return begin + ", ".join(parts) + comma + end
 
     def _text(self, value: Any) -> str:
+        """Return the `repr` of a text or bytes; if it is long, of its beginning and end."""
         chars_left = max(40, self._left)
         if len(value) <= chars_left:
             return self._cut(repr(value))
@@ -246,9 +271,10 @@ class _Shower:
         return f"{value[: chars_left * 3 // 4]!r}…{value[-chars_left // 4 :]!r}"
 
     def _parts(self, value: Any, depth: int) -> list[str]:
+        """Return the first items of a collection as texts, as many as fit."""
         parts, pairs = list[str](), isinstance(value, dict)
-        begins: list[Any] = list(islice(value.items() if pairs else value, _MAX_ITEMS))
-        for item in begins:
+        first_items: list[Any] = list(islice(value.items() if pairs else value, _MAX_ITEMS))
+        for item in first_items:
             if parts and self._left <= 0:
                 break
             shown = [self.show(part, depth) for part in (item if pairs else (item,))]
@@ -268,6 +294,7 @@ _BRACKETS_BY_TYPE: Mapping[type, str] = {
 
 
 def _brackets(value: object) -> tuple[str, str]:
+    """Return the opening and the closing bracket of a collection; ("", "") for other values."""
     for kind, (begin, end) in _BRACKETS_BY_TYPE.items():
         if isinstance(value, kind):
             return begin, end
@@ -275,7 +302,8 @@ def _brackets(value: object) -> tuple[str, str]:
 
 
 def _repr_of(value: object) -> str:
-    # Code wrote this: it may do anything, and give anything.
+    """Return the `repr` of a value, or a text that says why it has none."""
+    # The code may define this function, so it may do and return anything.
     to_repr: Callable[[object], object] = repr
     try:
         return str(to_repr(value))

@@ -1,7 +1,7 @@
-"""Decides who may use a web node with people: those with a login or a token in its database.
+"""Decides who may use a web node: people with a login or a token in its database.
 
-It asks the database for each request, so whatever was revoked ends at once. `guard` checks requests,
-`login` begins logins.
+Each request is checked against the database, so a revoked login or token is refused at
+once. `guard` checks requests with it, and `login` begins logins.
 """
 
 import hashlib
@@ -13,18 +13,18 @@ from refold.server.page_files import PAGE_FILES
 
 LOGIN_PATH = "/auth/login"
 CALLBACK_PATH = "/auth/callback"
-TOKEN_PREFIX = "refold_"  # so that scanners of repositories know a token
+TOKEN_PREFIX = "refold_"  # lets scanners of repositories recognize a token
 LOGIN_SECONDS = 12 * 3600.0
 _IDENTITY_KEY, _SECRET_KEY = "refold.identity", "refold.secret"  # in the scope of a request
 
 
 class PeopleAccess:
-    """Implements `guard.CallerAccess`."""
+    """Implements `guard.CallerAccess` for the people in a database."""
 
     def __init__(self, people: People, public_url: str) -> None:
         self.people = people
         self.is_secure = public_url.startswith("https:")
-        # Cookies are not bound to a port.
+        # A cookie is not bound to a port, so each address has a cookie name of its own.
         name = f"refold-{hashlib.sha256(public_url.encode()).hexdigest()[:12]}"
         self.cookie_name = f"__Host-{name}" if self.is_secure else name
 
@@ -35,14 +35,14 @@ class PeopleAccess:
     async def admit_program(self, token: str, scope: Scope) -> str | None:
         if not token.startswith(TOKEN_PREFIX):
             return None
-        return _keep(scope, token, await self.identify_program(token))
+        return _store_identity(scope, token, await self.identify_program(token))
 
     async def admit_page(self, cookie: str, scope: Scope) -> str | None:
-        return _keep(scope, cookie, await self.identify_page(cookie))
+        return _store_identity(scope, cookie, await self.identify_page(cookie))
 
     async def is_same(self, identity: Identity, scope: Scope) -> bool:
-        """Return whether the person of an earlier request may still use the server, in the
-        same role.
+        """Whether the person of an earlier request may still use the server, in an
+        unchanged role.
         """
         secret: str = scope[_SECRET_KEY]
         is_program = secret.startswith(TOKEN_PREFIX)
@@ -61,7 +61,11 @@ def identity_of(scope: Scope) -> Identity:
     return scope[_IDENTITY_KEY]
 
 
-def _keep(scope: Scope, secret: str, identity: Identity | None) -> str | None:
+def _store_identity(scope: Scope, secret: str, identity: Identity | None) -> str | None:
+    """Store who sends the request in its scope, and return the person's subject.
+
+    If `identity` is None, store nothing and return None: the request is refused.
+    """
     if identity is None:
         return None
     scope[_IDENTITY_KEY], scope[_SECRET_KEY] = identity, secret

@@ -1,4 +1,6 @@
-"""REST of people: who one is, one's tokens; for administrators people, and for auditors the audit."""
+"""Serves people over REST: one's identity and tokens; people for administrators; the
+audit for auditors.
+"""
 
 from typing import Annotated
 
@@ -38,24 +40,29 @@ class NewToken(Struct, frozen=True):
 
 
 class PersonChanges(Struct, frozen=True, forbid_unknown_fields=True):
-    """Fields that are left out stay unchanged. Who is locked out is logged out, too."""
+    """Changes.
+
+    Fields that are left out stay unchanged. A person who is locked out is logged out, too.
+    """
 
     role: Role | None = None
     locked: bool | None = None
 
 
 # pyright: reportUnusedFunction=false
-# Each function below is a route: it is called by FastAPI.
+# FastAPI calls each function below as a route.
 def add_people(api: Api, people: People) -> None:
     @api.route("GET", "/api/me", Me)
     async def me(request: Request) -> Response:
-        """The person who is logged in."""
+        """Return the person who is logged in."""
         who = identity_of(request.scope)
         return json_response(Me(who.tenant, who.subject, who.name, who.role))
 
     @api.route("GET", "/api/tokens", list[ApiToken])
     async def tokens(request: Request, everyone: bool = False) -> Response:
-        """One's own tokens; for an administrator, `everyone` lists those of the tenant."""
+        """List one's own tokens; for an administrator, `everyone` lists those of the
+        tenant.
+        """
         who = identity_of(request.scope)
         if everyone:
             _require(who, ("admin",), _ADMIN_ONLY)
@@ -64,7 +71,7 @@ def add_people(api: Api, people: People) -> None:
 
     @api.route("POST", "/api/tokens", NewToken, status=201, body=WantedToken)
     async def new_token(request: Request) -> Response:
-        """A token for a program, which acts as the person who made it."""
+        """Make a token for a program, which acts as the person who made it."""
         who, wanted = identity_of(request.scope), await read_body(request, WantedToken)
         seconds = wanted.days * _DAY_SECONDS
         secret = await people.new_secret(
@@ -74,16 +81,16 @@ def add_people(api: Api, people: People) -> None:
 
     @api.route("DELETE", "/api/tokens/{token}", None, status=204)
     async def revoke(request: Request, token: str) -> Response:
-        """Revoke a token of one's own; an administrator, any of the tenant."""
+        """Revoke a token of one's own; an administrator can revoke any of the tenant."""
         who = identity_of(request.scope)
-        of = "" if who.role == "admin" else who.subject
-        if not await people.revoke(who.tenant, who.subject, token, of):
+        owner = "" if who.role == "admin" else who.subject  # "": all people of the tenant
+        if not await people.revoke(who.tenant, who.subject, token, owner):
             raise NotThere(f"there is no token {token!r}")
         return Response(status_code=204)
 
     @api.route("GET", "/api/people", list[Person])
     async def list_people(request: Request) -> Response:
-        """The people of the tenant who have logged in."""
+        """List the people of the tenant who have logged in."""
         who = identity_of(request.scope)
         _require(who, ("admin", "auditor"), _AUDIT_ONLY)
         return json_response(await people.people(who.tenant))
@@ -104,7 +111,9 @@ def add_people(api: Api, people: People) -> None:
         after: Annotated[int, Query(ge=0, le=2**62)] = 0,
         limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
     ) -> Response:
-        """What people did, oldest first, as JSON lines: those after the line with this number."""
+        """Return the actions of people as JSON lines, oldest first, after the line with
+        this number.
+        """
         who = identity_of(request.scope)
         _require(who, ("admin", "auditor"), _AUDIT_ONLY)
         entries = await people.audit(who.tenant, after, limit)
@@ -112,5 +121,6 @@ def add_people(api: Api, people: People) -> None:
 
 
 def _require(who: Identity, roles: tuple[Role, ...], reason: str) -> None:
+    """Raise `Rejected` with this reason unless the person has one of the roles."""
     if who.role not in roles:
         raise Rejected(403, reason)

@@ -1,7 +1,8 @@
-"""A web node with people: each request goes to the conversations of its person's tenant, and to no others.
+"""A web node with people: each request reaches only the conversations of its person's tenant.
 
-A tenant has a `Host` and routes of its own, made when its first person comes and closed once it
-was unused for a while. So no route chooses between tenants. Auditors read and order nothing.
+Each tenant has a `Host` and routes of its own. They are made at the first request of its
+people, and closed after some time without requests. So no route chooses between tenants.
+Auditors can read, but send no orders.
 """
 
 from collections.abc import Callable
@@ -34,7 +35,7 @@ from refold.server.websocket import add_websocket
 
 OpenHost = Callable[[str], AbstractAsyncContextManager[Host]]
 IDLE_SECONDS = 600.0  # without a request, after which a tenant's host is closed
-CHECK_SECONDS = 5.0  # between two checks whether the person of a WebSocket still may use it
+CHECK_SECONDS = 5.0  # between two checks whether the person of a WebSocket may still use it
 _SAFE_METHODS = ("GET", "HEAD")
 _READS_ONLY = "an auditor reads conversations, and orders nothing"
 _LOGIN_ENDED = "your login has ended: log in again"
@@ -45,7 +46,9 @@ class Healthy(msgspec.Struct, frozen=True):
 
 
 class TenantHosts:
-    """The routes of each tenant that has people connected. Use it in a task group."""
+    """Answers requests with the routes of their tenant. Set `group` before the first
+    request.
+    """
 
     def __init__(self, open_host: OpenHost, idle_seconds: float = IDLE_SECONDS) -> None:
         self._open_host, self._idle_seconds = open_host, idle_seconds
@@ -54,9 +57,10 @@ class TenantHosts:
         self.group: TaskGroup | None = None
 
     async def serve(self, tenant: str, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request with the routes of the tenant, which are made if necessary."""
         async with self._lock:
             if (tenant_app := self._apps.get(tenant)) is None:
-                assert self.group is not None, "it is used while the node runs"
+                assert self.group is not None, "requests arrive while the node runs"
                 tenant_app = self._apps[tenant] = await self.group.start(self._run, tenant)
             tenant_app.requests += 1
         try:
@@ -66,7 +70,8 @@ class TenantHosts:
             tenant_app.used = anyio.current_time()
 
     async def _run(self, tenant: str, *, task_status: TaskStatus["_TenantApp"]) -> None:
-        act_as_owner()  # a request of one person began this task
+        """Keep the host of a tenant open until no request has used it for some time."""
+        act_as_owner()  # a request of one person has started this task
         async with self._open_host(tenant) as host, host.run():
             tenant_app = _TenantApp(_routes_of(host))
             task_status.started(tenant_app)
@@ -80,12 +85,16 @@ class TenantHosts:
 
 
 class _TenantApp:
+    """The routes of a tenant, their open requests, and the time of their last use."""
+
     def __init__(self, app: App) -> None:
         self.app, self.requests, self.used = app, 0, anyio.current_time()
 
 
 class PeopleServer:
-    """The ASGI application behind the guard."""
+    """The ASGI application behind the guard: checks rights, and calls the routes of the
+    tenant.
+    """
 
     def __init__(
         self, access: PeopleAccess, client: OidcClient, tenants: TenantHosts
@@ -111,6 +120,9 @@ class PeopleServer:
         await self._tenants.serve(identity.tenant, scope, receive, send)
 
     async def _check_rights(self, identity: Identity, scope: Scope) -> None:
+        """Raise `Rejected` unless the person may send this request, which would change
+        something.
+        """
         if not identity.may_act:
             raise Rejected(403, _READS_ONLY)
         id_ = _conversation_to_delete(scope)
@@ -129,13 +141,14 @@ class PeopleServer:
     ) -> None:
         """Serve a WebSocket until its person leaves, is logged out or gets another role."""
         if not identity.may_act:
-            receive = _reading(receive, send)
+            receive = _without_orders(receive, send)
         async with anyio.create_task_group() as group:
 
             async def watch() -> None:
+                """Close the WebSocket once its person has lost the login or the role."""
                 while await self._is_same(identity, scope):  # noqa: ASYNC110 - the database sends no news
                     await anyio.sleep(CHECK_SECONDS)
-                with suppress(RuntimeError):  # it was closed meanwhile
+                with suppress(RuntimeError):  # it was closed in the meantime
                     await send(
                         {"type": "websocket.close", "code": 1008, "reason": _LOGIN_ENDED}
                     )
@@ -146,20 +159,23 @@ class PeopleServer:
             group.cancel_scope.cancel()
 
     async def _is_same(self, identity: Identity, scope: Scope) -> bool:
+        """Whether the person of an open WebSocket may still use the server, in an unchanged
+        role.
+        """
         try:
             return await self._access.is_same(identity, scope)
-        except JournalError:  # the database cannot be asked now
+        except JournalError:  # the database is unavailable at the moment
             return True
 
 
 def _routes_of(host: Host) -> App:
-    """Return the routes for the people of a tenant, which change nothing of the node."""
+    """Return the routes for the people of one tenant. No route changes the node itself."""
     app = FastAPI(title="refold", version=__version__, docs_url=None, redoc_url=None)
     api = Api(app)
 
     @api.route("GET", "/api/health", Healthy)
     async def health() -> Response:  # pyright: ignore[reportUnusedFunction] - a route
-        """The version of the node."""
+        """Return the version of the node."""
         return json_response(Healthy(__version__))
 
     add_rest(api, host)
@@ -175,23 +191,23 @@ def _conversation_to_delete(scope: Scope) -> str:
     return id_ if scope["method"] == "DELETE" and not before else ""
 
 
-def _reading(receive: Receive, send: Send) -> Receive:
-    """Pass on the messages of an auditor's client, but refuse its orders."""
+def _without_orders(receive: Receive, send: Send) -> Receive:
+    """Return a `receive` for a person who may only read.
+
+    It passes on messages that only read. It refuses orders, with an error by `send`.
+    """
 
     async def receive_reads() -> Message:
         while True:
             message = await receive()
             if message["type"] != "websocket.receive":
                 return message
-            key, reads = "", False
+            key = ""  # of a message that is not an order
             with suppress(RefoldError):
                 order = parse_order((message.get("text") or "").encode(errors="replace"))
-                key, reads = (
-                    order.client_key,
-                    isinstance(order, ReportStatus | ReportSnapshot),
-                )
-            if reads:
-                return message
+                if isinstance(order, ReportStatus | ReportSnapshot):
+                    return message
+                key = order.client_key
             refusal = msgspec.json.encode(problem(BadInput(_READS_ONLY), key))
             await send({"type": "websocket.send", "text": refusal.decode()})
 
@@ -201,7 +217,7 @@ def _reading(receive: Receive, send: Send) -> Receive:
 def people_application(
     people: People, client: OidcClient, tenants: TenantHosts, names: Names
 ) -> App:
-    """Return the application of a web node with people, without a socket."""
+    """Return the ASGI application of a web node whose users log in. It opens no socket."""
     access = PeopleAccess(people, client.settings.public_url)
     public = (*PAGE_FILES, *PUBLIC_FILES, *PUBLIC_PATHS)
     return Guard(PeopleServer(access, client, tenants), access, names, public)
@@ -214,12 +230,15 @@ async def serve_people(
     setup: ListenOptions,
     ready: Callable[[str], None],
 ) -> None:
-    """Serve until SIGINT or SIGTERM. `ready` is called with the public address."""
+    """Serve a web node with people until SIGINT or SIGTERM.
+
+    `ready` is called with the public address once the node listens.
+    """
     public_url = client.settings.public_url.rstrip("/")
     with closing(listen(setup)) as listener:
         own_names = names_of(setup, listener)
-        host = public_url.partition("://")[2].lower()
-        names = Names(own_names.hosts | {host}, frozenset({public_url}))
+        _, _, host = public_url.partition("://")
+        names = Names(own_names.hosts | {host.lower()}, frozenset({public_url}))
         tenants = TenantHosts(open_host)
         async with anyio.create_task_group() as tenants.group:
             app = people_application(people, client, tenants, names)

@@ -1,8 +1,7 @@
-"""Reads whole lines, from a dumb terminal, a screen reader or a pipe.
+"""Reads whole lines: from a terminal without cursor control, a screen reader or a pipe.
 
-It writes only the prompt and assumes nothing of the terminal, which echoes and edits the line
-itself. A backslash at the end of a line continues it on the next one; Esc alone on a line is that
-key.
+`LineReader` writes only the prompt; the terminal itself echoes and edits the line. A line that
+ends with a backslash is continued on the next line. A line that is only Esc counts as the key.
 """
 
 import codecs
@@ -16,7 +15,7 @@ from anyio import to_thread
 from msgspec.structs import replace
 
 from refold.console.editor import edit_text
-from refold.console.keys import (
+from refold.console.keyboard_modes import (
     canonical_mode,
     cbreak_mode,
     disable_echo,
@@ -44,7 +43,7 @@ _ANSWER_WORDS = {"yes": "y", "no": "n"}
 
 
 class LineReader:
-    """Reads from the file descriptor `source`."""
+    """Reads lines from the file descriptor `source`."""
 
     has_line_editor = can_edit_text = False
 
@@ -57,13 +56,18 @@ class LineReader:
         self._printer, self._source, self._clock = printer, source, clock
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.reads_input = os.isatty(source)
-        self._read = ""
-        self._over = False
-        self._asking: anyio.CancelScope | None = None
+        self._buffered = ""
+        self._input_ended = False
+        self._prompt_scope: anyio.CancelScope | None = None
         self._prompt: Line = ()
-        self._set_aside = False
+        self._prompt_closed = False
 
     async def read_message(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
+        """Read a message. A backslash at the end of a line continues it on the next line.
+
+        Return a key if it ended the prompt. `text` is ignored, because the terminal edits the
+        line.
+        """
         lines = list[str]()
         while True:
             line = await self._read_prompted_line((("plain", "  "),) if lines else prompt())
@@ -74,6 +78,7 @@ class LineReader:
             lines.append(line[:-1])
 
     async def read_line(self, prompt: Line, text: str = "") -> str | Key:
+        """Read one line and return `text` followed by it. Return a key if it ended the prompt."""
         line = await self._read_prompted_line(
             (*prompt, ("plain", text)) if text else prompt
         )
@@ -87,9 +92,16 @@ class LineReader:
         return await self.read_line(prompt(), text)
 
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
-        if self.reads_input and (line := await self._line_before_question()) is not None:
-            return DraftMessage(line)
-        shown_at, menu = self._clock(), replace(menu, amends=False)  # Tab is text here
+        """Read the answer to a question. Return the id of a choice, a text, or a key.
+
+        A line that was sent before the question is returned as a message.
+        """
+        if self.reads_input:
+            line = await self._line_before_question()
+            if line is not None:
+                return DraftMessage(line)
+        shown_at = self._clock()
+        menu = replace(menu, amends=False)  # Tab is text here
         while True:
             answer = await self._read_prompted_line(
                 prompt
@@ -111,9 +123,13 @@ class LineReader:
                     self._printer.print_text(f"Type {ids} and Enter.", "dim")
 
     async def read_choice(self, prompt: Line, keys: str) -> str | Key:
+        """Read a line, and return it if it is one of `keys`, or "" for any other text.
+
+        The words "yes" and "no" mean `y` and `n`.
+        """
         if self.reads_input:  # a line that was typed before the question does not answer it
             discard_input(self._source)
-            self._read = ""
+            self._buffered = ""
         line = await self.read_line(prompt)
         if isinstance(line, Key):
             return line
@@ -124,6 +140,7 @@ class LineReader:
     async def read_secret(
         self, prompt: Line, shows: Callable[[str], bool] = lambda _: False
     ) -> str | Key:
+        """Read a line without echo. `shows` is ignored, because the terminal draws the line."""
         line = await self._read_prompted_line(prompt, disable_echo)
         if self.reads_input:
             self._printer.print_text("")
@@ -137,6 +154,7 @@ class LineReader:
 
     @contextmanager
     def suppress_echo(self) -> Generator[None]:
+        """Within the block, do not echo keys. Unread keys are kept for the next prompt."""
         with (
             cbreak_mode(self._source) if self._printer.capabilities.moves else nullcontext()
         ):
@@ -146,78 +164,90 @@ class LineReader:
                 self._read_unread_keys()
 
     async def read_input(self) -> str:
-        if (
-            not self.reads_input
-        ):  # a script's lines are answers, and wait for their questions
+        """Return a key, or a line with its end; "" at the end of the input.
+
+        If input is not read, this method never returns.
+        """
+        if not self.reads_input:
+            # the lines of a script are answers, which wait for their questions
             await anyio.sleep_forever()
         if self._printer.capabilities.moves:
-            taken, self._read = self._read, ""
+            taken, self._buffered = self._buffered, ""
             return taken or await read_key(self._source)
         await self._read_whole_line()
-        line, end, self._read = self._read.partition("\n")
+        line, end, self._buffered = self._buffered.partition("\n")
         return _ESC_KEY if line.strip(" ") == _ESC_KEY else line + end
 
     def interrupt(self) -> bool:
-        if self._asking is None or self._has_line():
+        """Cancel the open prompt. Return False if none is open, or if a complete line is
+        waiting.
+        """
+        if self._prompt_scope is None or self._has_line():
             return False
-        self._asking.cancel()
+        self._prompt_scope.cancel()
         return True
 
     def switch_draft(self, old_session: str, new_session: str) -> None:
-        """Do nothing: the terminal keeps a half-typed line."""
+        """Do nothing: a half-typed line stays in the terminal."""
 
     def restore_draft(self, text: str) -> None:
-        """Do nothing: the terminal edits the line."""
+        """Do nothing: a program cannot put text into the line that the terminal edits."""
 
     def close_prompt(self) -> bool:
-        if self._asking is None:
+        """Close the open prompt. A half-typed line stays in the terminal. Return False if none
+        is open.
+        """
+        if self._prompt_scope is None:
             return False
-        self._set_aside = True  # a half-typed line stays in the terminal
-        self._asking.cancel()
+        self._prompt_closed = True  # a half-typed line stays in the terminal
+        self._prompt_scope.cancel()
         return True
 
     def redraw(self) -> None:
-        """Print the question once more: printed text cannot be changed."""
-        if self._asking is not None:
+        """Print the prompt again, because printed text cannot be changed."""
+        if self._prompt_scope is not None:
             self._print_prompt()
 
     def use_vi_keys(self, enabled: bool | None = None) -> None:
-        """The terminal edits the line."""
+        """Do nothing: the terminal edits the line."""
 
     async def _read_prompted_line(
         self,
         prompt: Line,
         mode: Callable[[int], AbstractContextManager[None]] = canonical_mode,
     ) -> str | Key:
+        """Print the prompt and read a line. Return a key if it ended the prompt."""
         self._prompt = prompt
         self._read_unread_keys()
-        self._asking = scope = anyio.CancelScope()
+        self._prompt_scope = scope = anyio.CancelScope()
         with mode(self._source), scope:
-            self._print_prompt()  # in this mode: what is typed once the prompt is seen is echoed
+            # in this mode, so that what is typed once the prompt is visible is echoed
+            self._print_prompt()
             try:
                 await self._read_whole_line()
             except anyio.get_cancelled_exc_class():
                 self._printer.start_line()
                 raise
             finally:
-                self._asking = None
+                self._prompt_scope = None
         interrupted = scope.cancelled_caught
-        aside, self._set_aside = self._set_aside, False
-        if interrupted and aside:
+        prompt_closed, self._prompt_closed = self._prompt_closed, False
+        if interrupted and prompt_closed:
             self._printer.start_line()
             return Key.PROMPT_CLOSED
         if interrupted:
-            if self.reads_input:  # discard the half line before Ctrl+C
+            if self.reads_input:  # discard the incomplete line before Ctrl+C
                 discard_input(self._source)
-                self._read = ""
+                self._buffered = ""
             return Key.CTRL_C
-        if self.reads_input and "\n" in self._read:  # Ctrl+D leaves the cursor in the line
+        # Enter moves the cursor to the next line, Ctrl+D leaves it in the line.
+        if self.reads_input and "\n" in self._buffered:
             self._printer.note_typed_line()
         else:
             self._printer.start_line()
-        if not self._read:
+        if not self._buffered:
             return Key.CTRL_D
-        line, _, self._read = self._read.partition("\n")
+        line, _, self._buffered = self._buffered.partition("\n")
         return line.removesuffix("\r")
 
     def _print_prompt(self) -> None:
@@ -228,43 +258,46 @@ class LineReader:
         )
 
     async def _line_before_question(self) -> str | None:
-        """Return a line sent before the question; None once none has come for a while."""
+        """Return a line that the user sent before the question, or None if there is none.
+
+        This method waits for `CALM_SECONDS`, because the line may still be arriving.
+        """
         self._read_unread_keys()
         with canonical_mode(self._source), anyio.move_on_after(CALM_SECONDS):
             await self._read_whole_line()
-        if "\n" not in self._read:
+        if "\n" not in self._buffered:
             return None
-        line, _, self._read = self._read.partition("\n")
+        line, _, self._buffered = self._buffered.partition("\n")
         return line.removesuffix("\r")
 
     def _has_line(self) -> bool:
-        """Whether a line was entered, and is about to be read."""
-        return "\n" in self._read or (self.reads_input and is_readable(self._source))
+        """Return whether a complete line is waiting to be read."""
+        return "\n" in self._buffered or (self.reads_input and is_readable(self._source))
 
     def _read_unread_keys(self) -> None:
-        self._read += self._decoder.decode(unread_input(self._source))
+        self._buffered += self._decoder.decode(unread_input(self._source))
 
     async def _read_whole_line(self) -> None:
-        while "\n" not in self._read and not self._over:
+        while "\n" not in self._buffered and not self._input_ended:
             await self._read_more()
 
     async def _read_more(self) -> None:
+        """Add input to the buffer. A closed terminal counts as the end of the input."""
         try:
             await wait_readable(self._source)
             data = os.read(self._source, 65_536)
-        except PermissionError:  # a file is always readable, and cannot be waited for
+        except PermissionError:  # a file is always readable, and cannot be polled
             data = await to_thread.run_sync(os.read, self._source, 65_536)
-        except OSError:  # the terminal is gone
+        except OSError:  # the terminal was closed
             data = b""
-        self._over = not data
-        self._read += self._decoder.decode(data, final=not data)
+        self._input_ended = not data
+        self._buffered += self._decoder.decode(data, final=not data)
 
 
 def interpret_line(menu: Menu, line: str, *, calm: bool) -> Pressed:
-    """Return what a line typed at the question does: its text, then Enter.
+    """Return the effect of a line that is typed at a question: of its text, followed by Enter.
 
-    `calm` says that the question has been shown for a while. Otherwise an empty line is
-    ignored.
+    Without `calm`, the question has just been shown, and an empty line is ignored.
     """
     text = line.strip()
     if not text:

@@ -1,7 +1,7 @@
-"""Prints text and thinking of the model while they arrive.
+"""Prints the text and thinking of a model's response while they arrive.
 
-Printed text stays. Thinking is shown in the status line and stays as one line when it ends. This
-module knows only what was printed of the present response; `transcript` prints the rest of a turn.
+Printed text is never erased. Thinking is shown in the status line, and is printed as one line
+when it ends. `transcript` prints the rest of a turn.
 """
 
 from collections.abc import Iterator
@@ -22,13 +22,15 @@ if TYPE_CHECKING:
     from refold.views.markdown.renderer import MarkdownRenderer
 
 _THINKING_HINT = " /expand thinking"
-_MAX_PART_CHARS = 8_000  # laid out and printed at once: at most about 50 ms
+# laid out and printed at the same time, which takes at most about 50 ms
+_MAX_PART_CHARS = 8_000
 
 
 def split_text(frame: Frame) -> Iterator[Frame]:
-    """Yield the frame, or the parts of a text that came as a whole.
+    """Yield the frame, or, if its text is very long, several frames with a part of the text
+    each.
 
-    The printed text is the same: its layout does not depend on how it was cut.
+    The result on the screen is the same.
     """
     item = frame.item
     if not isinstance(item, TextCame) or len(item.text) <= _MAX_PART_CHARS:
@@ -40,55 +42,59 @@ def split_text(frame: Frame) -> Iterator[Frame]:
 
 
 class StreamedText:
-    def __init__(self, printer: Printer, doing: StatusLine) -> None:
-        self._printer, self._doing = printer, doing
-        self._said = list[str]()  # of the current response, in pieces as they arrived
-        self._thought = list[str]()
-        self._thinking = list[str]()  # of the thinking that is not printed yet
+    """The text and thinking of the current response, of which a part is already printed."""
+
+    def __init__(self, printer: Printer, status_line: StatusLine) -> None:
+        self._printer, self._status_line = printer, status_line
+        # The pieces of the current response, as they arrived.
+        self._text_pieces, self._thinking_pieces = list[str](), list[str]()
+        self._pending_thinking = list[str]()  # the thinking that is not printed yet
         self._prose: MarkdownRenderer | None = None
         self._visible = Visible()
-        self._parted = False  # whether something else was printed within this text
+        self._is_interrupted = False  # whether something else was printed within this text
 
     def begin_response(self) -> None:
-        """Begin another response, of which nothing is printed yet."""
-        self._said.clear()
-        self._thought.clear()
+        """Begin a new response."""
+        self._text_pieces.clear()
+        self._thinking_pieces.clear()
 
     def add_text(self, text: str) -> bool:
-        """Add a piece of the current response. Return True if it begins a text."""
-        self._said.append(text)
+        """Add and print a piece of the response's text. Return True if it is the first printed
+        one.
+        """
+        self._text_pieces.append(text)
         return self.print_text(text)
 
     def add_thinking(self, text: str) -> None:
-        self._thought.append(text)
+        self._thinking_pieces.append(text)
         self.show_thinking(text)
 
     def show_thinking(self, text: str) -> None:
-        self._thinking.append(text)
-        last = "".join(self._thinking[-50:])[-300:]
-        self._doing.set_output("thinking", " ".join(last.split())[-60:])
+        self._pending_thinking.append(text)
+        last = "".join(self._pending_thinking[-50:])[-300:]  # it has 60 characters to show
+        self._status_line.set_output("thinking", " ".join(last.split())[-60:])
 
     def print_text(self, text: str) -> bool:
-        """Print text of the response. Return True if it begins a text."""
+        """Print a piece of the response's text. Return True if it is the first that is printed."""
         begins = self._prose is None
         if self._prose is None:
             if not text.strip():
                 return False
             self._close_thinking()
             self._printer.ensure_blank_line()
-            self._doing.set_activity("")
+            self._status_line.set_activity("")
             self._prose = renderer_for(self._printer)
             text = text.lstrip("\n")
         self._print_pieces(self._prose.add(self._visible.add(text)))
-        self._doing.set_unprinted_text(self._prose.pending_text)
+        self._status_line.set_unprinted_text(self._prose.pending_text)
         return begins
 
     def unprinted_text(self, text: str) -> str:
-        """Return the part of the complete response text that was not printed yet."""
-        return _unprinted_part(self._said, text)
+        """Return the part of the response text `text` that is not printed yet."""
+        return _unprinted_part(self._text_pieces, text)
 
     def unprinted_thinking(self, text: str) -> str:
-        return _unprinted_part(self._thought, text)
+        return _unprinted_part(self._thinking_pieces, text)
 
     def close(self) -> bool:
         """End the current text and thinking. Return True if thinking was printed."""
@@ -97,36 +103,41 @@ class StreamedText:
         return thought
 
     def prepare_for_other_output(self) -> bool:
-        """Prepare for other output; text printed in whole rows continues below it.
+        """Prepare for output that interrupts the response. Return True if thinking was printed.
 
-        Ending it here would cut a word in two, and the rest of a code block would not be
-        code.
+        Text of which only whole rows were printed continues below that output. If it ended
+        here, a word could be cut, and the rest of a code block would not be code.
         """
         if self._prose is None or not self._prose.whole_rows:
             return self.close()
-        self._parted = True
+        self._is_interrupted = True
         return self._close_thinking()
 
     def close_text(self) -> None:
+        """Print the rest of the text that was held back, and end the text and its line."""
         if self._prose is not None:
             rest = self._prose.add(self._visible.end()) + self._prose.end()
             self._print_pieces(rest)
             self._printer.start_line()
-            self._prose, self._parted = None, False
-            self._doing.set_unprinted_text("")
+            self._prose, self._is_interrupted = None, False
+            self._status_line.set_unprinted_text("")
 
     def _print_pieces(self, pieces: list[Piece]) -> None:
+        """Print pieces, after an empty line if something else was printed before them."""
         text = "".join(text for _, text in pieces)
-        if text and self._parted:
-            self._parted = False
+        if text and self._is_interrupted:
+            self._is_interrupted = False
             if not text.startswith("\n"):
                 self._printer.ensure_blank_line()
         self._printer.print_pieces(pieces)
 
     def _close_thinking(self) -> bool:
-        words = " ".join(visible("".join(self._thinking)).split())
-        self._thinking.clear()
-        self._doing.forget_output("thinking")
+        """Print the thinking that is not printed yet, as one line. Return False if there is
+        none.
+        """
+        words = " ".join(visible("".join(self._pending_thinking)).split())
+        self._pending_thinking.clear()
+        self._status_line.forget_output("thinking")
         if words:
             sign = self._printer.capabilities.sign("thought")
             self._printer.ensure_blank_line()
@@ -138,10 +149,10 @@ class StreamedText:
 
 
 def _unprinted_part(pieces: list[str], text: str) -> str:
-    """Return the part of `text` that was not printed with these pieces.
+    """Return the part of `text` that is not among the printed `pieces`.
 
-    Pieces beyond `text` stay in the list, for the next text. Nothing is returned if the
-    printed text differs, as it does after secrets were masked.
+    Printed text after `text` stays in `pieces`, for the next call. Return "" if the printed
+    text differs from `text`, for example because secrets were masked afterwards.
     """
     before, text = "".join(pieces).lstrip(), text.lstrip()
     pieces.clear()

@@ -1,9 +1,9 @@
-"""Prints what is new in the screen value, each thing once.
+"""Prints the session's transcript: each finished item once.
 
-It gets every document of the session, in order. `views.screen` decides what there is to show; this
-module remembers only what was printed. The line of a single call is printed before its result;
-calls that run in parallel are named in the status and printed with their results. `work` asks the
-questions.
+`TranscriptPrinter` gets all events and live news of the session, in order. `views.screen`
+decides what is shown; this module remembers what was printed. A single call is printed before
+its result; calls that run in parallel are named in the status and printed with their results.
+`work` asks the questions.
 """
 
 from collections.abc import Callable, Container, Sequence
@@ -61,19 +61,20 @@ from refold.views.wrap import cut
 
 FindTool: TypeAlias = Callable[[str], Tool | None]
 
-WINDOW_TOKENS = 32_000  # tokens
-_MAX_MADE_CALLS = 10  # printed calls made by the code of one call
+WINDOW_TOKENS = 32_000
+_MAX_MADE_CALLS = 10  # printed calls that the code of one call makes
 _RESULT_FOLD = ResultFold("; /expand shows all")
 _MESSAGE_HINT = "; /expand message shows all"
 _MAX_NAMED_CALLS = 3  # names of calls that run in parallel
-_NAME_CELLS = 24  # cells of such a name
-_TAIL_CHARS = 60  # characters of what a subagent writes
+_NAME_CELLS = 24  # the width of such a name
+_TAIL_CHARS = 60  # the part of a subagent's text
 
 
 class TranscriptPrinter:
-    """Prints the transcript. `own` are the client keys of messages typed here.
+    """Prints the transcript of a session.
 
-    `tool` finds a tool by its name. `window` is in tokens, for models of unknown window.
+    `own` are the client keys of messages typed at this terminal. `tool` returns the tool with a
+    given name. `window` is the assumed size of the context window, in tokens, if it is unknown.
     """
 
     def __init__(
@@ -83,29 +84,31 @@ class TranscriptPrinter:
         tool: FindTool = lambda _: None,
         window: int = WINDOW_TOKENS,
     ) -> None:
-        self.own, self.usage = set[str](), True  # usage: print what a turn used
-        self._printed_early = set[int]()  # messages that the model had not got by then
+        self.own, self.usage = set[str](), True  # usage: whether to print what a turn used
+        self._printed_early = set[int]()  # messages that the model had not received then
         self.own_mode: Mode | None = None  # a mode chosen in an answer here
         self.hint = True  # whether the status names the keys
         self._printer, self._tool, self._window = printer, tool, window
-        self._now = Screen(window=window)
-        self._last = ""  # the call whose line was printed last, with nothing after it
-        self._put: set[str] = set()  # calls whose question was put here, until they run
-        self._dense = False  # the last block was short: no gap follows
-        self._retried = ""  # why the model is called again, as printed last
-        self._made: dict[str, int] = {}  # by the code of each call that runs
-        self._at_work = _SubagentActivity(clock)
-        self._doing = StatusLine(clock, printer.capabilities.sign("wheel"))
-        self._speech = StreamedText(printer, self._doing)
+        self._screen = Screen(window=window)
+        self._last_call = ""  # the call whose line was printed last, with nothing after it
+        self._asked_calls = set[str]()  # calls whose question was printed, until they run
+        self._was_short = False  # whether the last block was short, so that no gap follows
+        self._retried = ""  # the last printed reason why the model is called again
+        # How many ended calls the code of each running call has made, printed or not.
+        self._calls_by_code = dict[str, int]()
+        self._subagents = _SubagentActivity(clock)
+        self._status_line = StatusLine(clock, printer.capabilities.sign("wheel"))
+        self._streamed = StreamedText(printer, self._status_line)
 
     def begin(self, view: View) -> None:
-        """Print what comes after this view, and nothing before it."""
-        self._now = screen_at(view, self._window)
-        self._doing.set_activity(self._now.status.doing)
+        """Print only what comes after this view."""
+        self._screen = screen_at(view, self._window)
+        self._status_line.set_activity(self._screen.status.doing)
 
     def show(self, frame: Frame) -> None:
-        before, self._now = self._now, apply_frame(self._now, frame)
-        now = self._now
+        """Print what an event or live news adds to the transcript."""
+        before, self._screen = self._screen, apply_frame(self._screen, frame)
+        now = self._screen
         own = self._is_own_choice(frame)
         for index in range(len(before.done), len(now.done)):
             if not (own and isinstance(now.done[index], NoticeBlock)):
@@ -115,14 +118,18 @@ class TranscriptPrinter:
         if now.open is not before.open:
             self._print_open_blocks(before, now)
         if isinstance(frame.item, SubagentDelta | ChildMoved):
-            self._at_work.add_news(frame.item)
+            self._subagents.add_news(frame.item)
         if isinstance(frame.item, Entry) or now.status is not before.status:
             self._update_activity(before.status, now.status)
         if now.view.turn.open_request is not before.view.turn.open_request:
-            self._speech.begin_response()
+            self._streamed.begin_response()
 
     def _is_own_choice(self, frame: Frame) -> bool:
-        """Return True if this mode was chosen in an answer here, which already shows it."""
+        """Return whether the frame is a mode change that the user chose in an answer at this
+        terminal.
+
+        The answer itself already shows the change.
+        """
         event = frame.item.event if isinstance(frame.item, Entry) else None
         own = isinstance(event, events.ModeChanged) and event.mode == self.own_mode
         if own:
@@ -130,8 +137,8 @@ class TranscriptPrinter:
         return own
 
     def print_again(self, screen: Screen, max_blocks: int) -> None:
-        """Print an earlier screen again: its first block and the newest `max_blocks`."""
-        self._now, blocks = screen, screen.done
+        """Print the first block and the last `max_blocks` blocks of an earlier screen."""
+        self._screen, blocks = screen, screen.done
         for index, block in enumerate(blocks):
             left_out = len(blocks) - max_blocks - 1
             if index == 0 or index > left_out:
@@ -141,34 +148,37 @@ class TranscriptPrinter:
                 self._print_notice(line(f"… {steps} not shown …", "dim"))
 
     def subagent_rows(self) -> list[Line]:
-        """Return a row for each running subagent, erased with the status line."""
-        most = self._max_subagent_rows
-        return (
-            self._at_work.rows(self._now, self._printer.free_columns - 1, most)
-            if most
-            else []
-        )
+        """Return a row for each running subagent, to be shown above the status line."""
+        max_rows = self._max_subagent_rows
+        if not max_rows:
+            return []
+        return self._subagents.rows(self._screen, self._printer.free_columns - 1, max_rows)
 
     @property
     def _max_subagent_rows(self) -> int:
+        """The maximum number of rows above the status line; 0 if the terminal cannot erase
+        them.
+        """
         return self._printer.max_status_rows - 1 if self._printer.capabilities.moves else 0
 
     def status(self) -> Line:
-        """Return what is being done now, for a line that will be erased."""
-        view, moved = self._now.view, {child.node: child for child in self._now.moved}
+        """Return the status line with the current activity."""
+        view, moved = self._screen.view, {child.node: child for child in self._screen.moved}
         alone = not self._max_subagent_rows
         below = running_summary(view.children, moved, view.turn.seq, doing=alone)
-        if not below and self._doing.activity:  # otherwise a question has the line
-            below = _running_call_names(self._now.open, self._last, self._tool)
-        if below or self._doing.activity:
-            below = "  ".join(filter(None, (below, ports_text(self._now.ports))))
-        return self._doing.line(_waiting_messages_text(view), below, hint=self.hint)
+        if not below and self._status_line.activity:  # otherwise a question has the line
+            below = _running_call_names(self._screen.open, self._last_call, self._tool)
+        if below or self._status_line.activity:
+            below = "  ".join(filter(None, (below, ports_text(self._screen.ports))))
+        return self._status_line.line(_waiting_messages_text(view), below, hint=self.hint)
 
     def note_question(self, call_id: str) -> None:
-        """Note that a question about this call was printed, in place of its line."""
-        self._doing.set_activity("")
-        self._put.add(call_id)
-        self._last, self._dense = call_id, False
+        """Record that a question about this call was printed, so that its line is not printed,
+        too.
+        """
+        self._status_line.set_activity("")
+        self._asked_calls.add(call_id)
+        self._last_call, self._was_short = call_id, False
 
     def _print_block(self, block: Block) -> None:
         match block:
@@ -177,8 +187,8 @@ class TranscriptPrinter:
             case AnswerBlock() | DroppedBlock():
                 self._print_message(block)
             case ThinkingBlock(text=text):
-                if new := self._speech.unprinted_thinking(text):
-                    self._speech.show_thinking(new)
+                if new := self._streamed.unprinted_thinking(text):
+                    self._streamed.show_thinking(new)
                     self._close_text()
             case CallBlock():
                 self._print_result(block)
@@ -192,125 +202,141 @@ class TranscriptPrinter:
                     )
             case TurnEndBlock():
                 self._close_text()
-                self._doing.clear()
+                self._status_line.clear()
                 self._printer.ensure_blank_line()
                 self._printer.print_lines(interactive_turn_rows(block, usage=self.usage))
             case _:
                 assert_never(block)
 
     def _print_message(self, block: AnswerBlock | DroppedBlock) -> None:
-        if new := self._speech.unprinted_text(block.text):
-            self._note_text(begins=self._speech.print_text(new))
+        """Print the rest of a response, and a mark if the response was dropped."""
+        if new := self._streamed.unprinted_text(block.text):
+            self._note_text(begins=self._streamed.print_text(new))
             self._close_text()
         if isinstance(block, DroppedBlock):
             self._close_text()
             self._print_notice(line(escape_to_one_line(block.mark), "warn"))
 
     def _print_user_message(self, block: MessageBlock) -> None:
+        """Print a message, unless it was typed here or was printed while it waited."""
         if _is_on_screen(block, self.own) or block.seq in self._printed_early:
             return
-        if block in self._now.open:
+        if block in self._screen.open:
             self._printed_early.add(block.seq)
         self._prepare_for_other_output()
         self._printer.ensure_blank_line()
         if is_from_child(block.sender):
             rows = report_lines(block.sender, block.words, self._printer.free_columns)
             self._printer.print_lines(rows)
-            self._dense = False
+            self._was_short = False
         else:
             sign = self._printer.capabilities.sign("prompt")
             first, *others = message_rows(block, self._printer.free_columns, _MESSAGE_HINT)
             self._printer.print_line((("person", f"{sign} "), *first))
             self._printer.print_lines(others)
-        self._last = ""
+        self._last_call = ""
 
     def _print_streamed(
         self, before: tuple[StreamingBlock, ...], now: tuple[StreamingBlock, ...]
     ) -> None:
-        """Print the new part of the streaming response."""
+        """Print the part of the current response that has arrived since `before`."""
         if len(now) < len(before):
             self._close_text()
+        # the last block that both have may have grown
         for index in range(max(min(len(before), len(now)) - 1, 0), len(now)):
             part = now[index]
-            new = part.text.after(len(before[index].text) if index < len(before) else 0)
+            printed_chars = len(before[index].text) if index < len(before) else 0
+            new = part.text.after(printed_chars)
             match part.kind:
                 case "words":
-                    self._note_text(begins=self._speech.add_text(new))
+                    self._note_text(begins=self._streamed.add_text(new))
                 case "thought":
-                    self._speech.close_text()
-                    self._speech.add_thinking(new)
+                    self._streamed.close_text()
+                    self._streamed.add_thinking(new)
                 case "call":
                     self._close_text()
 
     def _print_open_blocks(self, before: Screen, now: Screen) -> None:
-        stood = {b.call.id: b for b in before.open if isinstance(b, CallBlock)}
-        waited = {b.seq for b in before.open if isinstance(b, MessageBlock)}
-        alone = sum(isinstance(b, CallBlock) and not b.within for b in now.open) == 1
+        """Print new waiting messages and started calls, and show new output in the status."""
+        old_calls = {b.call.id: b for b in before.open if isinstance(b, CallBlock)}
+        old_messages = {b.seq for b in before.open if isinstance(b, MessageBlock)}
+        open_calls = sum(isinstance(b, CallBlock) and not b.within for b in now.open)
         for block in now.open:
             if isinstance(block, MessageBlock):
-                if block.seq not in waited:
+                if block.seq not in old_messages:
                     self._print_waiting_message(block)
                 continue
-            old = stood.get(block.call.id)
+            old = old_calls.get(block.call.id)
             if block.stage == "running" and (old is None or old.stage != "running"):
-                self._print_call(block, alone=alone)
+                self._print_call(block, alone=open_calls == 1)
             if old is not None and old.tail != block.tail:
-                self._doing.set_output(block.call.id, block.tail)
+                self._status_line.set_output(block.call.id, block.tail)
 
     def _print_waiting_message(self, block: MessageBlock) -> None:
-        """Print a message that waits. One that replaces a stopped turn is shown after it."""
+        """Print a message that waits for delivery.
+
+        If the turn is being stopped, print nothing: the message will begin the next turn.
+        """
         if not block.later:
             self._print_user_message(block)
             return
-        if _is_on_screen(block, self.own) or self._now.view.turn.stopped:
+        if _is_on_screen(block, self.own) or self._screen.view.turn.stopped:
             return
         self._print_notice(line(f"after this turn: {visible(block.user_text)}", "dim"))
 
     def _print_notice(self, line: Line) -> None:
+        """Print a line, after an empty line unless the last block was short."""
         self._prepare_for_other_output()
-        if not self._dense:
+        if not self._was_short:
             self._printer.ensure_blank_line()
         self._printer.print_line(line)
-        self._last, self._dense = "", True
+        self._last_call, self._was_short = "", True
 
     def _update_activity(self, before: Status, now: Status) -> None:
-        self._retried = self._retried if now.tries else ""
+        """Show what the session does now, and print the reason for trying again only once."""
+        if not now.tries:
+            self._retried = ""
         if now.tries > before.tries and now.reason != self._retried:
             self._retried = now.reason  # once in a series
             # A status that can be drawn again counts down and shows the reason itself.
             if not (now.attempt and self._printer.capabilities.moves):
                 self._printer.print_text(_retry_reason(now), "warn")
-        # A question put here took the status line; the work may have continued.
-        if now.doing != self._doing.activity or now.tries != before.tries:
-            self._doing.set_activity(now.doing, now.seconds, now)
+        # A question took the status line, and the work may have continued.
+        if now.doing != self._status_line.activity or now.tries != before.tries:
+            self._status_line.set_activity(now.doing, now.seconds, now)
 
     def _note_text(self, *, begins: bool) -> None:
+        """Record that text was printed. With `begins`, it was the first piece of a text."""
         if begins:
-            self._last, self._dense = "", False
+            self._last_call, self._was_short = "", False
 
     def _close_text(self) -> None:
-        if self._speech.close():
-            self._dense = False
+        if self._streamed.close():
+            self._was_short = False
 
     def _prepare_for_other_output(self) -> None:
-        """Prepare for output that does not end the current text."""
-        if self._speech.prepare_for_other_output():
-            self._dense = False
+        """Prepare for output that interrupts the text of the response without ending it."""
+        if self._streamed.prepare_for_other_output():
+            self._was_short = False
 
     def _print_call(self, block: CallBlock, *, alone: bool) -> None:
+        """Print the line of a call that starts. If it is not `alone`, its result prints the
+        line.
+        """
         if self._has_printed_enough(block):
             return
         if block.call.name != ASK_USER:
-            self._put.discard(block.call.id)
-        if alone and block.call.name != TASK:  # its subagent's start is printed
+            self._asked_calls.discard(block.call.id)
+        if alone and block.call.name != TASK:  # the start of its subagent is printed
             self._print_call_line(block)
 
     def _print_call_line(self, block: CallBlock) -> None:
+        """Print the line of a call, unless it was the last thing that was printed."""
         call = block.call
-        if self._last == call.id:
+        if self._last_call == call.id:
             return
         self._close_text()
-        if not self._dense:  # short calls in a row stand close together
+        if not self._was_short:  # short calls in a row are printed without gaps
             self._printer.ensure_blank_line()
         text = full_label(call, self._tool(call.name))
         head, *below = call_rows(text, self._printer.free_columns - 1, _RESULT_FOLD.hint)
@@ -318,34 +344,39 @@ class TranscriptPrinter:
             (("accent", f"{self._printer.capabilities.sign('call')} "), *head)
         )
         self._printer.print_lines((("plain", "  "), *row) for row in below)
-        self._last, self._dense = call.id, False
+        self._last_call, self._was_short = call.id, False
 
     def _has_printed_enough(self, block: CallBlock) -> bool:
-        """Return True if code has made as many calls as are printed."""
-        return self._made.get(block.within, 0) >= _MAX_MADE_CALLS
+        """Return whether enough calls were printed of the code that made this call."""
+        return self._calls_by_code.get(block.within, 0) >= _MAX_MADE_CALLS
 
     def _print_result(self, block: CallBlock) -> None:
-        id_, directory = block.call.id, self._now.view.session.directory
-        self._doing.forget_output(id_)
-        many = self._has_printed_enough(block)
+        """Print a call with its result. Of many calls by the same code, only the first are
+        printed.
+        """
+        id_, directory = block.call.id, self._screen.view.session.directory
+        self._status_line.forget_output(id_)
+        is_over_limit = self._has_printed_enough(block)
         if block.within:
-            self._made[block.within] = self._made.get(block.within, 0) + 1
-        if many:
+            self._calls_by_code[block.within] = self._calls_by_code.get(block.within, 0) + 1
+        if is_over_limit:
             return
         rows = result_rows(block, self._printer.free_columns - 4, directory, _RESULT_FOLD)
-        if (more := self._made.pop(id_, 0) - _MAX_MADE_CALLS) > 0:
+        more = self._calls_by_code.pop(id_, 0) - _MAX_MADE_CALLS
+        if more > 0:
             rows.insert(0, line(f"… {more} more calls by its code …", "dim"))
         # The result of a question is printed below it, that of a subagent on a line of its
         # own.
-        if id_ not in self._put and not _is_reported_elsewhere(block, self._now.view):
+        is_reported = _is_reported_elsewhere(block, self._screen.view)
+        if id_ not in self._asked_calls and not is_reported:
             self._print_call_line(block)
             self._printer.print_nested_lines([] if is_plan(block) else rows)
-        self._put.discard(id_)
-        self._last, self._dense = "", len(rows) == 1
+        self._asked_calls.discard(id_)
+        self._last_call, self._was_short = "", len(rows) == 1
 
 
 class _SubagentActivity:
-    """What each running subagent does, and since when."""
+    """The latest activity of each running subagent, and the time when the subagent started."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -353,19 +384,20 @@ class _SubagentActivity:
         self._writing = dict[str, str]()  # the last text of each that writes
 
     def add_news(self, news: SubagentDelta | ChildMoved) -> None:
+        """Store the last text that a subagent writes. Its other activity deletes that text."""
         match news:
             case ChildMoved(node) | SubagentDelta(
                 node, CallComing() | Waiting() | Progress()
             ):
                 self._writing.pop(node, None)
             case SubagentDelta(node, TextCame(text) | ThinkingCame(text)):
-                self._writing[node] = (self._writing.get(node, "") + text)[
-                    -2 * _TAIL_CHARS :
-                ]
+                written = self._writing.get(node, "") + text
+                self._writing[node] = written[-2 * _TAIL_CHARS :]
             case _:
                 pass
 
     def rows(self, screen: Screen, width: int, max_rows: int) -> list[Line]:
+        """Return rows for the running subagents, `max_rows` at most; [] if none runs."""
         children = screen.view.children
         if not children.running:
             return []
@@ -377,23 +409,23 @@ class _SubagentActivity:
         return live_rows(children, moved, seconds, width, max_rows)
 
     def _with_written_text(self, progress: ChildMoved) -> ChildMoved:
-        """Return the activity with the text that the subagent is writing, if any."""
+        """Return the activity, with the newest text that the subagent is writing, if any."""
         text = " ".join(self._writing.get(progress.node, "").split())
         return replace(progress, label=f"… {text[-_TAIL_CHARS:]}") if text else progress
 
 
 def _is_on_screen(block: MessageBlock, own_ids: Container[str]) -> bool:
-    """Return True if the message was typed here and is on the screen already."""
+    """Return whether the message was typed at this terminal, so that it is already visible."""
     return (block.key != "" and block.key in own_ids) or is_from_shell(block.sender)
 
 
 def _is_reported_elsewhere(block: CallBlock, view: View) -> bool:
-    """Return True if a subagent reports this call, and nothing else must be printed."""
+    """Whether the result of this call is already shown in the line about a subagent's end."""
     return block.stage == "done" and block.call.id in reported_calls(view.children)
 
 
 def _running_call_names(open_: Sequence[Open], last: str, tool: FindTool) -> str:
-    """Name the running calls, except the one whose line was printed last."""
+    """Return the names of the running calls, without the call whose line was printed last."""
     running = [
         block.call for block in open_
         if isinstance(block, CallBlock) and block.stage == "running"
@@ -403,25 +435,22 @@ def _running_call_names(open_: Sequence[Open], last: str, tool: FindTool) -> str
         cut(label(call, tool(call.name)), _NAME_CELLS)
         for call in running[:_MAX_NAMED_CALLS]
     ]
-    more = (
-        [f"{len(running) - _MAX_NAMED_CALLS} more"]
-        if len(running) > _MAX_NAMED_CALLS
-        else []
-    )
-    return " · ".join([*named, *more])
+    if len(running) > _MAX_NAMED_CALLS:
+        named.append(f"{len(running) - _MAX_NAMED_CALLS} more")
+    return " · ".join(named)
 
 
 def _waiting_messages_text(view: View) -> str:
-    """Return how many messages wait, and for what."""
+    """Return a text that says how many messages wait, and what they wait for."""
     waiting = view.conversation.undelivered if view.turn.steps else ()
-    unheard = [
+    times = [
         message.said.when for message in waiting if not is_from_shell(message.said.sender)
     ]
-    soon, later = unheard.count("now"), unheard.count("next")
-    parts = (f"{soon} for the next step", f"{later} after this turn")
-    return " · ".join(
-        part for part, count in zip(parts, (soon, later), strict=True) if count
-    )
+    soon, later = times.count("now"), times.count("next")
+    parts = [f"{soon} for the next step"] if soon else []
+    if later:
+        parts.append(f"{later} after this turn")
+    return " · ".join(parts)
 
 
 def _retry_reason(status: Status) -> str:

@@ -1,11 +1,10 @@
-"""What an export contains, whatever its format. Pure.
+"""Collects the content of an export, which is the same for all formats. Pure.
 
-The blocks are those of the screen (`views.screen`), grouped by turn; a subagent follows the
-call that started it. Each format decides how they look.
+The blocks are those of the screen (`views.screen`), grouped by turn. Each format decides how
+they look. A subagent follows the call that started it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby
 
 import msgspec
 from msgspec import Struct
@@ -40,7 +39,7 @@ _STAGE_LABELS: Mapping[Stage, str] = {
     "stopped": "stopped",
     "unknown": "end not known",
 }
-_MIN_SHOWN_SECONDS = 0.1  # seconds
+_MIN_SHOWN_SECONDS = 0.1  # a shorter duration is not shown
 _SENDER_NAMES: Mapping[str, str] = {
     "person": "Person",
     "parent": "Parent agent",
@@ -49,10 +48,11 @@ _SENDER_NAMES: Mapping[str, str] = {
 
 
 class ExportOptions(Struct, frozen=True, kw_only=True):
-    """What an export needs besides the events.
+    """The functions that an export needs, and what it includes.
 
-    `label` describes a call in one line, `image` returns the bytes of an image, or None if
-    they are missing; `when` formats a time.
+    `label` describes a call in one line. `image` returns the bytes of an image, or None if they
+    are missing. `when` formats a time. `thoughts` and `children` include thinking and
+    subagents.
     """
 
     label: Callable[[ToolCall], str]
@@ -63,9 +63,11 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
 
 
 class Turn(Struct, frozen=True):
-    """A turn. `over` is None while it runs; `within` has the calls made by code, by call.
+    """The blocks of one turn.
 
-    `number` 0 holds what came after the last turn, such as a command that the user ran.
+    `over` is the block of its end, or None while it runs. `within` has the calls that code
+    made, by the id of the call that ran the code. A turn with `number` 0 has the blocks after
+    the last turn, such as a command that the user ran.
     """
 
     number: int
@@ -81,7 +83,11 @@ class Turn(Struct, frozen=True):
 
 
 class ExportedSession(Struct, frozen=True):
-    """`screen` has the whole session, `children` its subagents by starting call."""
+    """A session as it is exported.
+
+    `screen` has all its blocks. `children` has its subagents by the id of the call that started
+    them. `facts` are pairs of name and value.
+    """
 
     node: Node
     title: str
@@ -96,23 +102,23 @@ class ExportedSession(Struct, frozen=True):
 
     @property
     def orphan_sessions(self) -> tuple["ExportedSession", ...]:
-        """The subagents whose call is not shown; they are put at the end."""
-        blocks = (block for turn in self.turns for block in turn.blocks)
-        shown_ids = {b.call.id for b in blocks if isinstance(b, CallBlock)}
-        shown_ids |= {
-            b.call.id for t in self.turns for calls in t.within.values() for b in calls
-        }
+        """The subagents whose call is not among the blocks. They are placed at the end."""
+        shown_ids = set[str]()
+        for turn in self.turns:
+            for blocks in (turn.blocks, *turn.within.values()):
+                shown_ids |= {b.call.id for b in blocks if isinstance(b, CallBlock)}
         groups = (group for call, group in self.children.items() if call not in shown_ids)
         return tuple(child for group in groups for child in group)
 
 
 def export_session(node: Node, options: ExportOptions) -> ExportedSession:
+    """Return the content of a session for an export, with its subagents."""
     screen = screen_of(node.entries)
     shown = [
         b for b in screen.blocks if options.thoughts or not isinstance(b, ThinkingBlock)
     ]
     children = node.children if options.children else ()
-    known = [child for child in children if child.entries]
+    with_journal = [child for child in children if child.entries]
     return ExportedSession(
         node,
         title_of(node),
@@ -123,12 +129,12 @@ def export_session(node: Node, options: ExportOptions) -> ExportedSession:
         ),
         tuple(_turns(shown, runs=bool(node.view.turn.seq))),
         screen,
-        _by_call([export_session(child, options) for child in known]),
+        _by_call([export_session(child, options) for child in with_journal]),
     )
 
 
 def title_of(node: Node) -> str:
-    """A title of one line, never empty."""
+    """Return a title for the session, on one line. It is never empty."""
     born = node.child and node.child.born
     if born is not None:
         return _shorten(f"{born.child}: {born.title or born.task}")
@@ -143,16 +149,17 @@ def title_of(node: Node) -> str:
 
 
 def _facts(node: Node, options: ExportOptions) -> Iterator[tuple[str, str]]:
+    """Yield the name and the value of each fact. An unknown value is ""."""
     view, about = node.view, node.view.session
     first = node.entries[0].at if node.entries else 0.0
     last = node.entries[-1].at if node.entries else 0.0
-    briefed = [e.event for e in node.entries if isinstance(e.event, SystemPromptSet)]
+    system_prompts = [e.event for e in node.entries if isinstance(e.event, SystemPromptSet)]
     started = [e.event for e in node.entries if isinstance(e.event, SessionStarted)]
     yield "session", node.session
     yield "name", about.name
     yield "tags", ", ".join(about.tags)
     yield "directory", started[0].directory if started else about.directory
-    yield "agent", briefed[-1].agent if briefed else about.agent
+    yield "agent", system_prompts[-1].agent if system_prompts else about.agent
     yield "model", ", ".join(name for name, _ in view.account.by_model if name)
     yield "from", f"{options.when(first)} to {options.when(last)}"
     spent = spent_below(node)
@@ -163,6 +170,10 @@ def _facts(node: Node, options: ExportOptions) -> Iterator[tuple[str, str]]:
 
 
 def _turns(blocks: Sequence[Block], *, runs: bool) -> Iterator[Turn]:
+    """Yield the blocks grouped by turn. If `runs`, the last turn has not ended.
+
+    Blocks after the last turn are yielded as a turn with the number 0.
+    """
     waiting, number = list[Block](), 0
     for block in blocks:
         if isinstance(block, TurnEndBlock):
@@ -172,11 +183,14 @@ def _turns(blocks: Sequence[Block], *, runs: bool) -> Iterator[Turn]:
         else:
             waiting.append(block)
     if waiting:
-        begun = runs or any(map(_is_of_a_turn, waiting))
-        yield _turn(number + 1 if begun else 0, waiting, None)
+        in_turn = runs or any(map(_is_of_a_turn, waiting))
+        yield _turn(number + 1 if in_turn else 0, waiting, None)
 
 
 def _is_of_a_turn(block: Block) -> bool:
+    """Whether the block belongs to a turn. Notices and commands of the user may be outside of
+    turns.
+    """
     match block:
         case MessageBlock(sender=sender):
             return sender in REQUEST_SENDERS
@@ -187,18 +201,25 @@ def _is_of_a_turn(block: Block) -> bool:
 
 
 def _turn(number: int, blocks: Sequence[Block], end: TurnEndBlock | None) -> Turn:
+    """Return a turn. Calls made by the code of another call are grouped by that call's id."""
     call_ids = {b.call.id for b in blocks if isinstance(b, CallBlock) and not b.within}
-    nested = [b for b in blocks if isinstance(b, CallBlock) and b.within in call_ids]
-    nested.sort(key=lambda b: b.within)  # a stable sort: each call's keep their order
-    within = {id_: tuple(calls) for id_, calls in groupby(nested, key=lambda b: b.within)}
-    inner = set(map(id, nested))
-    top = tuple(b for b in blocks if id(b) not in inner)
+    top, nested = list[Block](), dict[str, list[CallBlock]]()
+    for block in blocks:
+        if isinstance(block, CallBlock) and block.within in call_ids:
+            nested.setdefault(block.within, []).append(block)
+        else:
+            top.append(block)
+    within = {id_: tuple(calls) for id_, calls in nested.items()}
     messages = [
         b for b in blocks if isinstance(b, MessageBlock) and b.sender in REQUEST_SENDERS
     ]
     words = _shorten(messages[0].user_text) if messages else ""
-    began = blocks[0].at if blocks else end.at if end else 0.0
-    return Turn(number, words or "(no message)", began, top, within, end)
+    began = 0.0
+    if blocks:
+        began = blocks[0].at
+    elif end:
+        began = end.at
+    return Turn(number, words or "(no message)", began, tuple(top), within, end)
 
 
 def _shorten(text: str) -> str:
@@ -206,6 +227,7 @@ def _shorten(text: str) -> str:
 
 
 def _by_call(children: Sequence[ExportedSession]) -> dict[str, tuple[ExportedSession, ...]]:
+    """Return the subagents by the id of the call that started them."""
     groups = dict[str, tuple[ExportedSession, ...]]()
     for child in children:
         call = child.node.child.born.call_id if child.node.child else ""
@@ -214,12 +236,15 @@ def _by_call(children: Sequence[ExportedSession]) -> dict[str, tuple[ExportedSes
 
 
 def sender_name(sender: str) -> str:
-    """The name of a sender."""
+    """Return the name of a message's sender as it is written in the export."""
     return _SENDER_NAMES.get(sender, sender)
 
 
 def call_outcome(block: CallBlock) -> str:
-    """The result of a call. Only the exit code shows that a command failed."""
+    """Return the outcome of a call in a few words.
+
+    If a command failed, that is its exit code, or "ended early" if it has none.
+    """
     for part in block.shown:
         if block.stage == "done" and isinstance(part, Output) and part.code != 0:
             return "ended early" if part.code is None else f"exit code {part.code}"
@@ -227,14 +252,15 @@ def call_outcome(block: CallBlock) -> str:
 
 
 def duration_text(block: CallBlock) -> str:
-    """The duration of a call, or "" if it is short or unknown."""
-    if not (block.began and block.ended) or block.ended - block.began < _MIN_SHOWN_SECONDS:
+    """Return the duration of a call; "" if it is short or unknown."""
+    if not block.began or not block.ended:
         return ""
-    return duration(block.ended - block.began)
+    seconds = block.ended - block.began
+    return duration(seconds) if seconds >= _MIN_SHOWN_SECONDS else ""
 
 
 def argument_items(call: ToolCall) -> Iterator[tuple[str, str, bool]]:
-    """Each argument: name, value, and whether the value is text and not JSON."""
+    """Yield each argument: its name, its value, and whether the value is text and not JSON."""
     try:
         arguments = msgspec.json.decode(call.arguments, type=dict[str, object])
     except (msgspec.DecodeError, RecursionError):

@@ -1,7 +1,7 @@
-"""A session as an HTML page: its facts, a table of its turns, then all of it.
+"""Exports a session as an HTML page: its facts, a table of its turns, and then its blocks.
 
-The page contains no script and no external resource, and its content security policy forbids
-both: it loads nothing and runs nothing, whatever a model or a tool has written.
+The page has no scripts and no external resources, and its content security policy forbids both.
+So nothing that a model or a tool has written can run or load anything.
 """
 
 from base64 import b64encode
@@ -59,35 +59,37 @@ _MIN_FOLDED_TURNS = 20  # a table of fewer turns is not folded
 _MAX_TIME_SECONDS = 253_402_300_799  # the end of the year 9999
 _MAX_IMAGE_BYTES = 8_000_000
 _LINK_SCHEMES = ("http", "https", "mailto")
-_HEADING_OFFSET = 3  # puts headings below those of the page
+_HEADING_OFFSET = 3  # puts the headings of a response below those of the page
 _MAX_PARSED_CHARS = 200_000  # longer text is shown as it is
 
 Prose = Callable[[str], Markup]
 
 
 def create_prose_renderer(highlight: Highlight) -> Prose:
-    """A function that turns the Markdown of an answer into HTML, highlighting code by `highlight`.
+    """Return a function that converts the Markdown of a response to HTML.
 
-    HTML in it becomes text, images become links, and links lead to the web or to mail only.
-    `markdown-it` does the rest; headings are put below those of the page.
+    `highlight` highlights code. HTML in the Markdown becomes plain text and images become
+    links; links may lead only to web pages and mail addresses. Headings are placed below those
+    of the page.
     """
     from markdown_it import MarkdownIt
 
-    def block(content: str, language: str, attributes: str) -> str:
+    def highlight_code(content: str, language: str, attributes: str) -> str:
         return code(highlight(content, language))
 
-    parser = MarkdownIt("commonmark", {"html": False, "highlight": block})
+    parser = MarkdownIt("commonmark", {"html": False, "highlight": highlight_code})
     parser.enable(["table", "strikethrough"]).disable("image")
     parser.validateLink = _is_web_or_mail_link
 
     def html(text: str) -> Markup:
+        """Return Markdown as HTML. Text that is too long to parse is shown as code."""
         shown = visible(text)
         if len(shown) > _MAX_PARSED_CHARS:
             return code(highlight(shown, ""))
         tokens = parser.parse(shown)
         _restrict_tokens(tokens)
         html = str(parser.renderer.render(tokens, parser.options, {}))
-        # Only the renderer writes these tags: those of the text are escaped by now.
+        # Only the renderer wrote these tags, because tags in the text are escaped.
         html = html.replace("<table>", '<div class="scroll" tabindex="0"><table>')
         return Markup(html.replace("</table>", "</table></div>"))
 
@@ -103,6 +105,10 @@ def _is_web_or_mail_link(url: str) -> bool:
 
 
 def _restrict_tokens(tokens: Sequence["Token"]) -> None:
+    """Change the parsed Markdown in place.
+
+    Headings get a lower level, and only safe attributes stay.
+    """
     for token in tokens:
         if token.tag in ("h1", "h2", "h3", "h4", "h5", "h6"):
             token.tag = f"h{min(int(token.tag[1]) + _HEADING_OFFSET, 6)}"
@@ -118,7 +124,7 @@ def _restrict_tokens(tokens: Sequence["Token"]) -> None:
 
 
 def page(node: Node, options: ExportOptions) -> Iterator[str]:
-    """The HTML page in pieces, to be written one after the other."""
+    """Yield the HTML page in pieces, in order."""
     session = export_session(node, options)
     yield _head(session.title)
     yield '<body>\n<a class="skip" href="#conversation">Skip to the conversation</a>\n<div class="page">\n'
@@ -137,6 +143,8 @@ def page(node: Node, options: ExportOptions) -> Iterator[str]:
 
 
 class _PageRenderer(Struct):
+    """Makes the HTML elements of turns, blocks and subagents."""
+
     options: ExportOptions
     prose: Prose
     highlight: Highlight
@@ -144,19 +152,22 @@ class _PageRenderer(Struct):
     def turn(
         self, session: ExportedSession, turn: Turn, prefix: str, level: int = 2
     ) -> Markup:
-        """The element for a turn. `prefix` makes its id unique in the page."""
+        """Return the HTML element of a turn. `prefix` makes the id of the element unique in the
+        page.
+        """
         name = f"{prefix}-{turn.number}"
         blocks = self._blocks(session, turn, name)
-        if not turn.number:
+        if not turn.number:  # what followed the last turn
             return element("section", *blocks, class_="turn", id=name)
         title = element(
             f"h{level}", f"Turn {turn.number}", self._time(turn.at), id=f"{name}-title"
         )
-        over = [_turn_end(turn.over)] if turn.over else []
+        end = [_turn_end(turn.over)] if turn.over else []
         labelled = {"aria_labelledby": f"{name}-title"}
-        return element("section", title, *blocks, *over, class_="turn", id=name, **labelled)
+        return element("section", title, *blocks, *end, class_="turn", id=name, **labelled)
 
     def child(self, session: ExportedSession, prefix: str) -> Markup:
+        """Return a subagent as an element that the reader can unfold."""
         label = element("span", session.title, class_="label")
         end = session.node.child.status if session.node.child else ""
         summary = element("summary", label, element("span", end, class_="took"))
@@ -166,7 +177,7 @@ class _PageRenderer(Struct):
         return element("details", summary, _facts(session), *turns, *lost, class_="child")
 
     def _blocks(self, session: ExportedSession, turn: Turn, name: str) -> Iterator[Markup]:
-        """The elements for the blocks, naming the model wherever it changes."""
+        """Yield the HTML elements of the blocks, and the name of the model wherever it changes."""
         model = ""
         for block in turn.blocks:
             if isinstance(block, AnswerBlock) and block.model != model:
@@ -202,6 +213,7 @@ class _PageRenderer(Struct):
                 return _turn_end(block)
 
     def _message(self, block: MessageBlock, session: ExportedSession) -> Markup:
+        """Return a message of the user, or the report of a subagent, which is folded."""
         by = element("p", sender_name(block.sender), class_="by")
         shown = [
             image_element(image, self.options.image(session.node, image))
@@ -218,6 +230,7 @@ class _PageRenderer(Struct):
     def _call_section(
         self, block: CallBlock, session: ExportedSession, turn: Turn, name: str
     ) -> Markup:
+        """Return a call, the calls that its code made, and the subagents that they started."""
         nested = turn.within.get(block.call.id, ())
         call_style = CallStyle(session.node.view.session.directory, self.highlight)
         inner = [
@@ -238,6 +251,7 @@ class _PageRenderer(Struct):
         return join_markup(whole, *(self.child(child, name) for child in below))
 
     def _time(self, moment: float) -> Markup:
+        """Return a time as an element; empty markup if `moment` is 0 or not a possible time."""
         if not 0 < moment < _MAX_TIME_SECONDS:
             return Markup()
         exact = datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -255,16 +269,20 @@ def _head(title: str) -> str:
 
 
 def style_sheet() -> str:
-    """The style sheet: light and dark as the reader's system is, for paper and phones."""
+    """Return the style sheet, which has light and dark colours, and rules for paper and phones."""
     return Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def _facts(session: ExportedSession) -> Markup:
-    rows = [join_markup(element("dt", n), element("dd", v)) for n, v in session.facts]
+    rows = [
+        join_markup(element("dt", name), element("dd", value))
+        for name, value in session.facts
+    ]
     return element("dl", *rows, class_="facts")
 
 
 def _table(session: ExportedSession) -> Markup:
+    """Return a table with a row for each turn."""
     heads = [
         element("th", "turn", scope="col"),
         element("th", "asked", scope="col"),
@@ -288,8 +306,9 @@ def _table(session: ExportedSession) -> Markup:
 
 
 def _row(turn: Turn) -> Markup:
-    over = turn.over
-    spent = over.spent if over else Spent()
+    """Return the row of a turn in the table of turns."""
+    end = turn.over
+    spent = end.spent if end else Spent()
     used = tokens(spent.usage.input + spent.usage.output) if spent.usage != Usage() else ""
     cells = [
         element("td", f"{turn.number}", class_="number"),
@@ -297,8 +316,8 @@ def _row(turn: Turn) -> Markup:
             "td", element("a", turn.title, href=f"#turn-{turn.number}"), class_="title"
         ),
         element("td", f"{turn.calls or ''}", class_="number wide"),
-        element("td", over.outcome.replace("_", " ") if over else "runs", class_="wide"),
-        element("td", duration(over.seconds) if over else "", class_="number wide"),
+        element("td", end.outcome.replace("_", " ") if end else "runs", class_="wide"),
+        element("td", duration(end.seconds) if end else "", class_="number wide"),
         element("td", used, class_="number wide"),
         element("td", money(spent), class_="number"),
     ]
@@ -311,31 +330,37 @@ def _turn_end(end: TurnEndBlock) -> Markup:
 
 
 def _line_markup(line: Line) -> Markup:
-    return join_markup(
-        *(
-            element("span", text, class_=style)
-            if isinstance(style, str) and style in ("good", "bad", "warn")
-            else text
-            for style, text in line
-        )
-    )
+    """Return a line as markup, with only the styles "good", "bad" and "warn"."""
+    parts: list[Markup | str] = []
+    for style, text in line:
+        if isinstance(style, str) and style in ("good", "bad", "warn"):
+            parts.append(element("span", text, class_=style))
+        else:
+            parts.append(text)
+    return join_markup(*parts)
 
 
 def image_element(image: Image, content: bytes | None) -> Markup:
-    """An inline image, recognized by its first bytes; no SVG, which may contain scripts."""
+    """Return an element with the bytes of the image in it. They also decide its type.
+
+    SVG is refused, because it may contain scripts.
+    """
     name = image.name or "image"
-    kind = _kind(content or b"")
+    kind = _media_type(content or b"")
     if content is None or not kind or len(content) > _MAX_IMAGE_BYTES:
-        why = "gone" if content is None else "too large" if kind else "not an image"
+        why = "too large" if kind else "not an image"
+        if content is None:
+            why = "gone"
         return element("p", f"[image {name}: {why}]", class_="dim")
     data = f"data:{kind};base64,{b64encode(content).decode()}"
-    # An element without an end, so it is not made by `element`; what is in it is.
+    # `element` cannot make an element without an end tag, but it escapes the text for `alt`.
     alt = element("i", name).removeprefix("<i>").removesuffix("</i>").replace("\n", " ")
     shown = Markup(f'<img src="{data}" alt="{alt}">')
     return element("figure", shown, element("figcaption", join_markup(name)))
 
 
-def _kind(content: bytes) -> str:
+def _media_type(content: bytes) -> str:
+    """Return the media type of an image by its first bytes; "" if it is unknown."""
     if content.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if content.startswith(b"\xff\xd8\xff"):

@@ -1,7 +1,7 @@
-"""Parts of the exported page: escaped elements, highlighted code, diffs, and calls that unfold.
+"""Makes parts of the exported HTML page: elements, highlighted code, diffs, and calls.
 
-HTML is built from elements only, so no text becomes markup by mistake: `Markup` is HTML, and
-any other string is escaped. Only names in this source become tags and attributes.
+HTML is made only by `element`, so text never becomes markup by mistake: a `Markup` is HTML, and
+any other string is escaped. Names of tags and attributes are never taken from text.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,18 +22,22 @@ if TYPE_CHECKING:
 
 
 class Markup(str):
-    """Text that is HTML."""
+    """A string that is HTML already, so it is not escaped again."""
 
     __slots__ = ()
 
 
 def text(text: str) -> Markup:
-    """Escaped text, with invisible characters written out."""
+    """Return the text escaped for HTML, with invisible characters made visible."""
     return Markup(escape(visible(text), quote=True))
 
 
 def element(tag: str, *content: str, **attributes: str) -> Markup:
-    """`class_` and `for_` are the attributes `class` and `for`; `_` becomes a hyphen."""
+    """Return an HTML element with this content.
+
+    Write the attributes `class` and `for` as `class_` and `for_`, and a hyphen in a name as an
+    underscore.
+    """
     named = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{escape(escape_to_one_line(value), quote=True)}"'
         for name, value in attributes.items()
@@ -43,14 +47,16 @@ def element(tag: str, *content: str, **attributes: str) -> Markup:
 
 
 def join_markup(*content: str) -> Markup:
-    """Concatenate the content; strings are escaped."""
-    return Markup("".join(e if isinstance(e, Markup) else text(e) for e in content))
+    """Return the content as one piece of HTML. Strings that are not `Markup` are escaped."""
+    return Markup(
+        "".join(part if isinstance(part, Markup) else text(part) for part in content)
+    )
 
 
 _MAX_HIGHLIGHTED_CHARS = 50_000  # longer code is shown without colours
-_MIN_SCROLLED_LINES = 30  # longer code scrolls within its box
+_MIN_SCROLLED_LINES = 30  # longer code scrolls in its own box
 _DIFF_CLASSES = {"+": "added", "-": "gone", "@": "hunk", "\\": "dim"}
-# The token kinds with a colour of their own, by pygments' short names.
+# Token kinds by pygments' short names: names, and lines of a diff.
 _NAME_KINDS = ("nf", "nc", "nd", "nt", "na", "nb", "fm")
 _CHANGE_KINDS = ("gi", "gd", "gh", "gu")
 
@@ -58,26 +64,32 @@ Highlight = Callable[[str, str], Markup]
 
 
 class _Kinds(Protocol):
-    """The languages that pygments knows."""
+    """The part of pygments' table of lexers that is used here: a row for each language."""
 
-    def values(self) -> Sequence[tuple[str, str, tuple[str, ...], object, object]]: ...
+    def values(self) -> Sequence[tuple[str, str, tuple[str, ...], object, object]]:
+        """Return for each language: module, name, aliases, file patterns and media types."""
+        ...
 
 
 def code(markup: Markup) -> Markup:
-    """A block of code."""
+    """Return a block of code."""
     return element("pre", element("code", markup))
 
 
 def code_box(markup: Markup, content: str, kind: str = "") -> Markup:
-    """Long code scrolls in a box that the keyboard can focus."""
-    long = {"tabindex": "0"} if content.count("\n") > _MIN_SCROLLED_LINES else {}
-    classes = " ".join(filter(None, (kind, "long" if long else "")))
-    named = {"class_": classes} if classes else {}
-    return element("pre", element("code", markup), **named, **long)
+    """Return code in a box. If the code is long, the box scrolls and can get the keyboard
+    focus.
+    """
+    is_long = content.count("\n") > _MIN_SCROLLED_LINES
+    classes = " ".join(filter(None, (kind, "long" if is_long else "")))
+    attributes = {"class_": classes} if classes else {}
+    if is_long:
+        attributes["tabindex"] = "0"
+    return element("pre", element("code", markup), **attributes)
 
 
 def diff(content: str) -> Markup:
-    """The lines of a unified diff."""
+    """Return a unified diff, line by line."""
     rows = content.rstrip("\n").split("\n")
     shown = [
         element("span", row + "\n", class_=_DIFF_CLASSES.get(row[:1], "same"))
@@ -87,28 +99,32 @@ def diff(content: str) -> Markup:
 
 
 def create_highlighter() -> Highlight:
-    """A function that highlights code; code of an unknown language stays plain."""
-    known = dict[str, "Lexer | None"]()
+    """Return a function that highlights code. It returns code of an unknown language as plain
+    text.
+    """
+    lexers = dict[str, "Lexer | None"]()  # by language
 
     def highlight(content: str, language: str) -> Markup:
+        """Return code with colours, or without if it is long or its language is unknown."""
         content, language = visible(content), language.lower()
         if not language or len(content) > _MAX_HIGHLIGHTED_CHARS:
             return text(content)
-        if language not in known:
-            known[language] = _lexer(language)
-        lexer = known[language]
+        if language not in lexers:
+            lexers[language] = _lexer(language)
+        lexer = lexers[language]
         return join_markup(*_spans(content, lexer)) if lexer else text(content)
 
     return highlight
 
 
 def _spans(content: str, lexer: "Lexer") -> list[Markup]:
+    """Return the tokens of code. A token that has a colour is in a span with its class."""
     from pygments.token import STANDARD_TYPES
 
     spans = list[Markup]()
     for kind, words in lexer.get_tokens(content):
-        colour = _colour(STANDARD_TYPES.get(kind, ""))
-        # Our own classes, so that none is confused with one of the page.
+        colour = _colour_class(STANDARD_TYPES.get(kind, ""))
+        # The prefix keeps these class names apart from the other ones of the page.
         spans.append(
             element("span", words, class_=f"k-{colour}") if colour else text(words)
         )
@@ -116,15 +132,20 @@ def _spans(content: str, lexer: "Lexer") -> list[Markup]:
 
 
 def _lexer(language: str) -> "Lexer | None":
+    """Return the lexer of pygments for a language, or None."""
     from pygments import lexers
 
     kinds = cast(_Kinds, lexers.LEXERS)  # pyright: ignore[reportUnknownMemberType] - untyped
     if not any(language in aliases for _, _, aliases, _, _ in kinds.values()):
-        return None  # plug-ins are not searched: that is slow
+        return None  # plug-ins are not searched, because that is slow
     return lexers.get_lexer_by_name(language, stripnl=False, ensurenl=False)  # pyright: ignore[reportUnknownMemberType] - untyped
 
 
-def _colour(short: str) -> str:
+def _colour_class(short: str) -> str:
+    """Return the CSS class for a kind of token, without its prefix; "" if it has no colour.
+
+    `short` is the short name that pygments gives the kind.
+    """
     if short in _NAME_KINDS:
         return "n"
     if short in _CHANGE_KINDS:
@@ -140,7 +161,7 @@ _MAX_INLINE_CHARS = 200  # longer arguments do not share a line with their name
 
 
 class CallStyle(Struct, frozen=True):
-    """How calls are drawn: paths are relative to `directory`."""
+    """How calls are drawn. Paths are shown relative to `directory`."""
 
     directory: str
     highlight: Highlight
@@ -149,23 +170,31 @@ class CallStyle(Struct, frozen=True):
 def call_markup(
     block: CallBlock, label: str, style_: CallStyle, inside: Sequence[Markup] = ()
 ) -> Markup:
-    """A call that unfolds. `inside` are its images, and the calls that its code made."""
-    word = call_outcome(block)
-    well = "good" if word == "done" else "bad"
-    style = well if block.stage in ("done", "failed") else "warn"
+    """Return a call that the reader can unfold.
+
+    `inside` are its images, and the calls that its code made.
+    """
+    outcome = call_outcome(block)
+    style = "good" if outcome == "done" else "bad"
+    if block.stage not in ("done", "failed"):
+        style = "warn"
     summary = element(
         "summary",
         element("code", escape_to_one_line(label), class_="label"),
-        element("span", word, class_=f"stage {style}"),
+        element("span", outcome, class_=f"stage {style}"),
         element("span", duration_text(block), class_="took"),
     )
     content = element("div", *_call_content(block, style_), *inside, class_="inside")
-    # Changes are unfolded: most readers look for them.
+    # Calls that changed files are unfolded, because most readers look for them.
     opened = {"open": ""} if _has_diff(block) else {}
     return element("details", summary, content, **opened)
 
 
 def _call_content(block: CallBlock, call_style: CallStyle) -> Iterator[Markup]:
+    """Yield a call's arguments, the question about it, and its result.
+
+    If the result has a diff, the arguments are folded below it.
+    """
     arguments = list(_arguments(block, call_style))
     if not _has_diff(block):
         yield element("p", "arguments", class_="what")
@@ -203,6 +232,7 @@ def _arguments(block: CallBlock, call_style: CallStyle) -> Iterator[Markup]:
 
 
 def _argument(name: str, value: str, markup: Markup) -> Iterator[Markup]:
+    """Yield an argument. A value that is long or has several lines is in a box of its own."""
     if "\n" in value or len(value) > _MAX_INLINE_CHARS:
         yield element("p", f"{name}:")
         yield code_box(markup, value)
@@ -236,7 +266,7 @@ def _fold(title: str, *content: Markup) -> Markup:
 
 
 def _sentence(content: str) -> Markup:
-    """The text of a failure, as wrapped prose."""
+    """Return the text of a failure as a paragraph, which is wrapped."""
     return element("pre", element("code", content), class_="wrapped")
 
 

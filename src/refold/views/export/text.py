@@ -1,8 +1,7 @@
-"""A session as Markdown or as plain text. Pure.
+"""Exports a session as Markdown or as plain text. Pure.
 
-Answers are written as they came, unless their Markdown would change what follows them. The
-arguments and results of tools are in fences longer than any in them, folded; so none of
-their text becomes part of the document.
+Responses are written unchanged, unless their Markdown would change the text after them.
+Arguments and results of tools are folded and fenced: no text in them can end the fence.
 """
 
 import re
@@ -53,7 +52,7 @@ _CODE_PATTERN = re.compile(
     r"(?<!`)(`+)(?!`)(?:.+?)(?<!`)\1(?!`)|^ {0,3}(```+|~~~+).*?^ {0,3}\2", re.S | re.M
 )
 _FENCE_PATTERN = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
-_PROBE_TEXT = "after-all-of-it"
+_PROBE_TEXT = "after-all-of-it"  # the paragraph that is parsed after a text
 _MAX_PARSED_CHARS = 200_000  # longer text is put into a fence
 
 
@@ -62,33 +61,30 @@ _RULE_LINE = "─" * 40
 
 
 def create_sanitizer() -> Sanitize:
-    """A function that returns Markdown unchanged if it is harmless, and else as close as possible.
+    """Return a function that makes Markdown harmless and changes it as little as possible.
 
-    An unclosed fence, a comment or an HTML element would swallow the rest of the document. A parser
-    tells whether a text does that, given a paragraph after it; if nothing else helps, the text is
-    put into a fence.
+    An unclosed fence, comment or HTML element would hide the rest of the document. To detect
+    it, the text is parsed together with a paragraph after it. If nothing else helps, the text
+    is fenced.
     """
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark").enable("table")
 
     def sanitize(text: str) -> str:
+        """Return the first form of the text that is harmless Markdown, or else a code block."""
         if len(text) > _MAX_PARSED_CHARS:
             return code_fence(text)
-        return next(
-            (
-                candidate
-                for candidate in _candidates(text)
-                if _is_harmless(candidate, parser)
-            ),
-            code_fence(text),
-        )
+        for candidate in _candidates(text):
+            if _is_harmless(candidate, parser):
+                return candidate
+        return code_fence(text)
 
     return sanitize
 
 
 def code_fence(text: str, language: str = "") -> str:
-    """The text in a fence that none of its lines can close."""
+    """Return the text in a fence that is longer than any fence in the text."""
     shown = text.rstrip("\n")
     longest = max((len(run) for run in re.findall(r"`+", shown)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -96,28 +92,30 @@ def code_fence(text: str, language: str = "") -> str:
 
 
 def _candidates(text: str) -> Iterator[str]:
+    """Yield versions of the text that may be harmless, beginning with the least changed."""
     yield text
-    closing = [match[1] for match in _FENCE_PATTERN.finditer(text)]
-    if closing:
-        yield f"{text}\n{closing[-1]}"
-        yield f"{text}\n{closing[0]}"
-    without = _without_tags(text)
-    yield without
-    if closing:
-        yield f"{without}\n{closing[-1]}"
+    fences = [match[1] for match in _FENCE_PATTERN.finditer(text)]
+    if fences:  # the last or the first of them may be open, so it is closed
+        yield f"{text}\n{fences[-1]}"
+        yield f"{text}\n{fences[0]}"
+    without_tags = _without_tags(text)
+    yield without_tags
+    if fences:
+        yield f"{without_tags}\n{fences[-1]}"
 
 
 def _is_harmless(text: str, parser: "MarkdownIt") -> bool:
-    """Whether the text has no HTML, and a paragraph after it stays separate."""
+    """Whether the text contains no HTML, and a paragraph after it stays a paragraph of its own."""
     tokens = parser.parse(f"{text}\n\n{_PROBE_TEXT}\n")
-    last = tokens[-2:-1]
-    alone = [(t.content, t.level) for t in last] == [(_PROBE_TEXT, 1)]
-    every = [t for token in tokens for t in (token, *(token.children or ()))]
-    return alone and not any(t.type.startswith("html_") for t in every)
+    last = tokens[-2:-1]  # the text of the last paragraph, before the token that closes it
+    is_separate = [(token.content, token.level) for token in last] == [(_PROBE_TEXT, 1)]
+    inner = [child for token in tokens for child in token.children or ()]
+    has_html = any(token.type.startswith("html_") for token in (*tokens, *inner))
+    return is_separate and not has_html
 
 
 def _without_tags(text: str) -> str:
-    """Escape tags outside code."""
+    """Return the text with the tags outside of code escaped."""
     result, position = "", 0
     for code in _CODE_PATTERN.finditer(text):
         result += _TAG_PATTERN.sub(r"\\<", text[position : code.start()]) + code[0]
@@ -126,7 +124,7 @@ def _without_tags(text: str) -> str:
 
 
 def markdown(node: Node, options: ExportOptions) -> Iterator[str]:
-    """The session as Markdown, in pieces."""
+    """Yield the session as Markdown, in pieces."""
     yield from _session(
         export_session(node, options), _Renderer(options, create_sanitizer()), 1
     )
@@ -138,11 +136,12 @@ class _Renderer(Struct, frozen=True):
 
 
 def _session(session: ExportedSession, renderer: _Renderer, level: int) -> Iterator[str]:
+    """Yield a session as Markdown. `level` is the level of its heading."""
     yield f"{'#' * level} {_escape_words(session.title)}\n\n| | |\n|---|---|\n"
     for name, value in session.facts:
         yield f"| {name} | {_escape_words(value)} |\n"
     for turn in session.turns:
-        if turn.number:
+        if turn.number:  # 0: outside of any turn
             head = f"{'#' * min(level + 1, 6)} Turn {turn.number}"
             yield f"\n{head} · {renderer.options.when(turn.at)}\n"
         for block in turn.blocks:
@@ -157,6 +156,7 @@ def _session(session: ExportedSession, renderer: _Renderer, level: int) -> Itera
 def _block(
     block: Block, turn: Turn, session: ExportedSession, renderer: _Renderer, level: int
 ) -> Iterator[str]:
+    """Yield a block as Markdown, and after a call its subagents."""
     match block:
         case MessageBlock():
             yield f"**{_escape_words(sender_name(block.sender))}:**\n\n{_quote(block.user_text)}"
@@ -177,6 +177,7 @@ def _block(
 
 
 def _response(text: str, mark: str, renderer: _Renderer) -> Iterator[str]:
+    """Yield text of the model, and a note `mark` about it, such as that it was cut off."""
     if text.strip():
         yield renderer.sanitize(visible(text).rstrip()) + "\n"
     if mark:
@@ -186,6 +187,7 @@ def _response(text: str, mark: str, renderer: _Renderer) -> Iterator[str]:
 def _call_section(
     block: CallBlock, turn: Turn, session: ExportedSession, renderer: _Renderer, level: int
 ) -> Iterator[str]:
+    """Yield a call and the calls that its code made, then the subagents that they started."""
     directory = session.node.view.session.directory
     yield _fold(_summary(block, renderer), "".join(_call_lines(block, directory)))
     for inner in turn.within.get(block.call.id, ()):
@@ -193,19 +195,20 @@ def _call_section(
             _summary(inner, renderer), "".join(_call_lines(inner, directory))
         )
     calls = (block, *turn.within.get(block.call.id, ()))
-    for child in (
-        subagent for call in calls for subagent in session.children.get(call.call.id, ())
-    ):
-        yield "\n"
-        yield from _session(child, renderer, min(level + 2, 6))
+    for call in calls:
+        for child in session.children.get(call.call.id, ()):
+            yield "\n"
+            yield from _session(child, renderer, min(level + 2, 6))
 
 
 def _summary(block: CallBlock, renderer: _Renderer) -> str:
-    label = f"<code>{_markup(renderer.options.label(block.call))}</code>"
+    """Return the line that stays visible when a call is folded: its label and its outcome."""
+    label = f"<code>{_escape_html(renderer.options.label(block.call))}</code>"
     return " · ".join(filter(None, (label, call_outcome(block), duration_text(block))))
 
 
 def _call_lines(block: CallBlock, directory: str) -> Iterator[str]:
+    """Yield the arguments and the result of a call as Markdown."""
     for name, value, is_text in argument_items(block.call):
         if "\n" in value or len(value) > _MAX_INLINE_CHARS:
             yield f"{_escape_words(name)}:\n\n{_fence(value, '' if is_text else 'json')}\n"
@@ -220,11 +223,8 @@ def _call_lines(block: CallBlock, directory: str) -> Iterator[str]:
             case Output(_, text, code, ended):
                 reason = ended or ("ended before it was done" if code is None else "")
                 yield _fence(text, "text")
-                yield (
-                    f"\nexit code {code}\n\n"
-                    if code is not None
-                    else f"\n{_escape_words(reason)}\n\n"
-                )
+                ending = _escape_words(reason) if code is None else f"exit code {code}"
+                yield f"\n{ending}\n\n"
             case Note(text):
                 yield f"{_escape_words(text)}\n\n"
             case Checklist():
@@ -238,7 +238,7 @@ def _turn_end(end: TurnEndBlock) -> str:
 
 
 def _fold(summary: str, content: str) -> str:
-    # The empty lines end the HTML, so that what is between them is Markdown again.
+    # The empty lines end the HTML, so that the text between them is Markdown again.
     return f"<details>\n<summary>{summary}</summary>\n\n{content.rstrip()}\n\n</details>\n"
 
 
@@ -247,34 +247,32 @@ def _fence(text: str, language: str = "") -> str:
 
 
 def _code(text: str) -> str:
-    """Inline code that its own backticks cannot end."""
+    """Return the text as inline code. Backticks in the text do not end it."""
     shown = escape_to_one_line(text)
     longest = max((len(run) for run in re.findall(r"`+", shown)), default=0)
     marks = "`" * (longest + 1)
-    return (
-        f"{marks} {shown} {marks}"
-        if "`" in shown or not shown.strip()
-        else f"{marks}{shown}{marks}"
-    )
+    if "`" in shown or not shown.strip():
+        shown = f" {shown} "
+    return f"{marks}{shown}{marks}"
 
 
 def _quote(text: str) -> str:
     rows = visible(text).strip("\n").split("\n")
-    return "".join(f"> {_row(row)}  \n" if row.strip() else ">\n" for row in rows)
+    return "".join(f"> {_escape_row(row)}  \n" if row.strip() else ">\n" for row in rows)
 
 
-def _row(row: str) -> str:
-    return ("\\" if _RULE_PATTERN.fullmatch(row) else "") + _SPECIAL_PATTERN.sub(
-        r"\\\1", row
-    )
+def _escape_row(row: str) -> str:
+    # A row of dashes would make the row before it a heading.
+    escape_rule = "\\" if _RULE_PATTERN.fullmatch(row) else ""
+    return escape_rule + _SPECIAL_PATTERN.sub(r"\\\1", row)
 
 
 def _escape_words(text: str) -> str:
-    """The text on one line, escaped for Markdown."""
+    """Return the text on one line, escaped for Markdown."""
     return _SPECIAL_PATTERN.sub(r"\\\1", escape_to_one_line(text))
 
 
-def _markup(text: str) -> str:
+def _escape_html(text: str) -> str:
     return escape(escape_to_one_line(text))
 
 
@@ -284,6 +282,7 @@ def plain_document(node: Node, options: ExportOptions) -> Iterator[str]:
 
 
 def _plain_session(session: ExportedSession, options: ExportOptions) -> Iterator[str]:
+    """Yield a session as plain text, then its subagents."""
     yield visible(f"{session.title}\n{_RULE_LINE}\n")
     width = max(len(name) for name, _ in session.facts)
     for name, value in session.facts:
@@ -298,12 +297,14 @@ def _plain_session(session: ExportedSession, options: ExportOptions) -> Iterator
 
 
 def _without_reports(screen: Screen, *, thoughts: bool) -> Screen:
-    """Drop reports of subagents, which follow whole, and thoughts unless `thoughts`."""
-    blocks = type(screen.done)(
-        [
-            replace(block, report="") if isinstance(block, NoticeBlock) else block
-            for block in screen.done
-            if thoughts or not isinstance(block, ThinkingBlock)
-        ]
-    )
-    return Screen(done=blocks, open=screen.open, view=screen.view)
+    """Return the screen without the reports of subagents: their sessions are exported, too.
+
+    Unless `thoughts` is true, it is also without the model's thinking.
+    """
+    blocks: list[Block] = []
+    for block in screen.done:
+        if isinstance(block, NoticeBlock):
+            blocks.append(replace(block, report=""))
+        elif thoughts or not isinstance(block, ThinkingBlock):
+            blocks.append(block)
+    return Screen(done=type(screen.done)(blocks), open=screen.open, view=screen.view)

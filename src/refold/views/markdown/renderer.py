@@ -1,10 +1,10 @@
-"""Print the text of a model as Markdown while it arrives.
+"""Prints the Markdown text of a model while it arrives.
 
-A paragraph is printed row by row, code line by line, any other block when it is finished,
-and nothing is ever reprinted; the result does not depend on how the text was cut into
-pieces. A row is printed once nothing that follows can change it: no mark of emphasis, code
-or a link is open in it. The last row of a paragraph waits, because an underline can make it
-a heading. Text must have been escaped before (`escape`).
+A paragraph is printed row by row, code line by line, and any other block when it is finished.
+Nothing is printed twice, and the result does not depend on how the text was cut into pieces. A
+row is printed when later text can no longer change it: no emphasis, code or link is open in it.
+The last row of a paragraph waits, because an underline can still make it a heading. The text
+must be escaped before (`escape`).
 """
 
 from collections.abc import Callable, Iterator
@@ -21,29 +21,34 @@ from refold.views.styled import Line, Piece, Style
 from refold.views.wrap import StreamWrapper, wrap, wrap_code
 
 MAX_PROSE_CELLS = 100  # longer lines are hard to read; code and tables may be wider
-_MAX_PENDING_CHARS = 4_000  # buffered of a line without an end
-_OPENING_CHARS = 60  # at the start of a line, which decide what block it begins
+_MAX_PENDING_CHARS = 4_000  # of an unfinished line; more are printed before it ends
+# The first characters of a line, which decide which block the line begins.
+_OPENING_CHARS = 60
 _MIN_TEXT_CELLS = 10  # for text, however deeply nested
-# Text that could close an open mark, after a word and, for code, after a space. A row is
-# settled if none of these changes it.
+# Text that could close a mark which is still open, after a word and, for code, after a space.
+# A row is settled, so it can be printed, if none of these texts would change it.
 _MARK_CLOSERS = {
     "*": ("x*", "x**", "x***"), "_": ("x_", "x__"), "~": ("x~~",),
     "`": ("x`", "x``", "x```", "`", "``", "```"), "[": ("x](u)", "x](u", "x](<u>)"),
     "](": ("x)", "x))", 'x")', "x')", "x>)"),
 }  # fmt: skip
 _MAX_RULE_CELLS = 40
+_UNLIMITED_CELLS = 1 << 30
 _FEW_STOPS, _CHARS_FOR_STOP = 50, 8
 _LINE_END: Piece = ("plain", "\n")
-# By level; deeper ones look like the last. Without styles their marks are printed.
+# Styles of headings, by level; deeper ones have the last style. Without styles the marks
+# are printed.
 _HEADING_STYLES: tuple[Style, ...] = ("title", "heading", "subheading")
 
 
 class MarkdownRenderer:
-    """`width` is the width of a line, or a function that returns it for each block; 0: any width.
+    """Prints a Markdown text while it arrives.
 
-    With `marks` false the text is not parsed, only wrapped. Without `styled`, the marks of emphasis
-    stay visible. `links`: the terminal opens links; `signs`: it shows more than ASCII. Without
-    `breaks_code`, the terminal breaks long lines of code, and copies each as one line.
+    `width` is the width of a line, or a function that returns it for each block; 0 means that
+    lines are not wrapped. Without `marks`, the text is wrapped but not parsed. Without
+    `styled`, the marks of emphasis stay visible. `links` says that the terminal opens links,
+    `symbols` that it shows more than ASCII. Without `breaks_code`, the terminal breaks long
+    lines of code: then the user can copy each as one line.
     """
 
     def __init__(
@@ -60,29 +65,31 @@ class MarkdownRenderer:
         self._flow = (
             None if marks else StreamWrapper(min(self._line_width(), MAX_PROSE_CELLS))
         )
-        self._styled, self._signs = styled, symbols
+        self._styled, self._symbols = styled, symbols
         self._breaks_code = breaks_code
         self._blocks, self._spans = BlockParser(), Spans(SpanOptions(styled, links))
         self._marks = self._spans if styled else Spans(SpanOptions())
         self._code: Highlighter | None = None
-        self._pending: list[str] = []  # of the unfinished line
-        self._size, self._going_on = 0, False
+        self._pending: list[str] = []  # pieces of the unfinished line
+        self._size = 0  # characters of the unfinished line that are pending
+        self._line_begun = False  # whether its start has been printed
         self._open: _OpenParagraph | None = None
-        self._unseen = 0  # characters since its rows were last laid out
-        self._wait = 0  # characters until they are laid out again
+        self._unseen = 0  # characters since the rows were last laid out
+        self._wait = 0  # characters until the rows are laid out again
 
     @property
     def whole_rows(self) -> bool:
-        """Whether only whole rows are printed, so that other output may come between."""
+        """Whether only complete rows are printed, so that other output may come between them."""
         return self._flow is None
 
     @property
     def pending_text(self) -> str:
-        """The last words of the block that is not finished yet."""
+        """The last words of the unfinished block, on one line."""
         pending = "".join(self._pending[-40:])
         return " ".join(f"{self._blocks.last[-200:]} {pending[-200:]}".split())[-120:]
 
     def add(self, text: str) -> list[Piece]:
+        """Add text. Return the pieces that can be printed now."""
         if self._flow is not None:
             return self._flow.put("plain", text)
         first, *rest = text.split("\n")
@@ -94,86 +101,90 @@ class MarkdownRenderer:
                 pieces += self._take_settled_rows()
             pieces += self._buffer(part)
             self._unseen += len(part) + 1
-        row = min(
-            self._line_width() or MAX_PROSE_CELLS, MAX_PROSE_CELLS
-        )  # about one more row
-        if self._unseen >= max(row, self._wait):
+        row_chars = min(self._line_width() or MAX_PROSE_CELLS, MAX_PROSE_CELLS)
+        if self._unseen >= max(row_chars, self._wait):
             pieces += self._take_settled_rows()
         return pieces
 
     def end(self) -> list[Piece]:
-        """Return what was held back."""
+        """End the text. Return the pieces that were held back."""
         if self._flow is not None:
             return self._flow.end()
         pieces = self._end_line() if self._pending else []
         return [*pieces, *self._render_leaves(self._blocks.end())]
 
     def preview_end(self) -> list[Piece]:
-        """What `end` would return now; more text may still be added."""
+        """Return what `end` would return now, without ending the text."""
         clone = copy(self)
         clone._blocks, clone._pending = deepcopy(self._blocks), [*self._pending]
-        clone._code = None  # its state is for whole lines only
+        clone._code = None  # its state is valid only for whole lines
         return clone.end()
 
     def _buffer(self, text: str) -> list[Piece]:
-        """Buffer part of a line. A line that gets too long is printed before it ends."""
+        """Add a part of a line to the buffer. Return the pieces that can be printed already."""
         if not text:
             return []
         self._pending.append(text)
         self._size += len(text)
         if self._size < _MAX_PENDING_CHARS:
-            early = (
-                self._size <= _OPENING_CHARS and not self._going_on and self._blocks.last
-            )
-            start = "".join(self._pending) if early else ""
-            return (
-                self._render_leaves(self._blocks.end_paragraph_early(start))
-                if start
-                else []
-            )
+            if self._size > _OPENING_CHARS or self._line_begun or not self._blocks.last:
+                return []
+            start = "".join(self._pending)
+            return self._render_leaves(self._blocks.end_paragraph_early(start))
         pending, pieces = "".join(self._pending), list[Piece]()
         while len(pending) >= _MAX_PENDING_CHARS:
             end = pending.rfind(" ", 1, _MAX_PENDING_CHARS) + 1 or _MAX_PENDING_CHARS
             pieces += self._take_line(pending[:end])
-            pending, self._going_on = pending[end:], True
+            pending, self._line_begun = pending[end:], True
         self._pending, self._size = [pending] if pending else [], len(pending)
         return pieces
 
     def _end_line(self) -> list[Piece]:
+        """End the line that is in the buffer. Return the pieces that can now be printed."""
         line = "".join(self._pending)
         self._pending, self._size = [], 0
-        pieces = self._take_line(line) if line or not self._going_on else []
-        self._going_on = False
+        pieces = self._take_line(line) if line or not self._line_begun else []
+        self._line_begun = False
         return pieces
 
     def _take_line(self, line: str) -> list[Piece]:
-        take = self._blocks.add_to_line if self._going_on else self._blocks.add_line
+        take = self._blocks.add_to_line if self._line_begun else self._blocks.add_line
         return self._render_leaves(take(line))
 
     def _render_leaves(self, leaves: list[Leaf]) -> list[Piece]:
+        """Return the pieces of blocks, without the rows of a paragraph that were printed
+        before.
+        """
         pieces: list[Piece] = []
         for leaf in leaves:
             begun, self._open = self._open, None
             if begun is None:
                 pieces += self._lay_out(leaf, self._line_width())
                 continue
-            # Printed rows stay a paragraph even if an underline makes it a heading.
+            # Rows that were printed stay a paragraph, even if an underline follows.
             kind = "words" if leaf.kind in ("heading", "table") else leaf.kind
             rows = self._lay_out(replace(leaf, kind=kind), begun.width, after=begun.rows)
             pieces += rows
-            if not rows and (left := begun.rows - self._row_count(leaf, begun.width)) > 0:
-                self._open = _OpenParagraph(begun.width, left)  # of the head of a table
+            if rows:
+                continue
+            unclaimed_rows = begun.rows - self._row_count(leaf, begun.width)
+            if unclaimed_rows > 0:
+                # They were printed and belong to the next block: the header of a table.
+                self._open = _OpenParagraph(begun.width, unclaimed_rows)
         return pieces
 
     def _lay_out(
         self, leaf: Leaf, width: int, *, after: int = 0, before: int | None = None
     ) -> list[Piece]:
-        """The rows of a block from `after`, the number of printed ones, to `before`."""
+        """Return the rows of a block from the index `after` on, up to but without `before`.
+
+        The earlier rows are printed already.
+        """
         pieces: list[Piece] = []
-        around = _Margin(leaf, width, symbols=self._signs)
+        around = _Margin(leaf, width, symbols=self._symbols)
         if leaf.gap >= 0 and not after:
             pieces += (around.gap, _LINE_END)
-        for number, row in enumerate(self._rows(leaf, width and around.left)):
+        for number, row in enumerate(self._rows(leaf, width and around.text_cells)):
             if after <= number and (before is None or number < before):
                 pieces += around.rest if number else around.first
                 pieces += row
@@ -181,24 +192,25 @@ class MarkdownRenderer:
         return pieces
 
     def _row_count(self, leaf: Leaf, width: int) -> int:
-        column_width = _Margin(leaf, width, symbols=self._signs).left
+        column_width = _Margin(leaf, width, symbols=self._symbols).text_cells
         return len(_wrap_prose(self._spans.parse_paragraph(leaf.lines), column_width))
 
     def _take_settled_rows(self) -> list[Piece]:
-        """The rows of the open paragraph that can no longer change."""
+        """Return the rows of the unfinished paragraph that can no longer change. Count them as
+        printed.
+        """
         self._unseen = self._wait = 0
         line_width = self._open.width if self._open else self._line_width()
         leaf = self._open_paragraph(line_width) if line_width else None
         if leaf is None:
             return []
         printed = self._open.rows if self._open else 0
-        width = _Margin(leaf, line_width, symbols=self._signs).left
-        if (
-            sum(map(len, leaf.lines)) <= min(width, MAX_PROSE_CELLS)
-            and len(leaf.lines) == 1
-        ):
+        width = _Margin(leaf, line_width, symbols=self._symbols).text_cells
+        fits_on_a_row = len(leaf.lines[0]) <= min(width, MAX_PROSE_CELLS)
+        if len(leaf.lines) == 1 and fits_on_a_row:
             return []
-        # The paragraph is parsed again each time: the more marks, the less often.
+        # Each call parses the paragraph again, so if it has many marks, the next call waits
+        # for more text.
         many = count_stops("\n".join(leaf.lines)) - _FEW_STOPS
         self._wait = max(0, _CHARS_FOR_STOP * many)
         settled = self._count_settled(leaf, width)
@@ -208,55 +220,60 @@ class MarkdownRenderer:
         return self._lay_out(leaf, line_width, after=printed, before=settled)
 
     def _open_paragraph(self, width: int) -> Leaf | None:
-        """The unfinished paragraph, with the unfinished line."""
+        """Return the unfinished paragraph, together with the unfinished line.
+
+        Return None if there is none, or if it can still become another block.
+        """
         pending = "".join(self._pending)
         if not pending and not self._blocks.in_paragraph:
-            return None  # the usual case after a line of code or an empty one
-        if self._going_on or (
+            return None  # the usual case after a line of code or an empty line
+        if self._line_begun or (
             pending and len(pending) < min(width, _OPENING_CHARS) and not self._open
         ):
             return None
         blocks = deepcopy(self._blocks)
         if pending and blocks.add_line(pending):
-            return None  # the line ends it, or begins another block
+            return None  # the line ends the paragraph, or begins another block
         leaves = blocks.end()
         if not leaves or leaves[0].kind != "words" or leaves[0].lines[0].startswith("["):
             return None  # no paragraph, or one that may define a link
         *lines, last = leaves[0].lines
-        # What follows may be cells of a table.
-        whole, last = not pending, last.partition("|")[0]
-        if not whole or last != leaves[0].lines[-1]:
-            # An unfinished word may get too long for its row.
-            last = last[: last.rfind(" ")] if " " in last else ""
-        lines += [last] if last else []
+        # Text after a "|" may become cells of a table, and an unfinished word may become too
+        # long for its row. Neither is returned.
+        start = last.partition("|")[0]
+        if pending or start != last:
+            start = start.rpartition(" ")[0]
+        if start:
+            lines.append(start)
         return replace(leaves[0], lines=tuple(lines)) if lines else None
 
     def _count_settled(self, leaf: Leaf, width: int) -> int:
-        """The number of rows that stay the same, whatever follows."""
+        """Return how many rows of the unfinished paragraph can no longer change."""
         rows = _wrap_prose(self._spans.parse_paragraph(leaf.lines), width)
         *lines, last = leaf.lines
         count = len(rows) - 1
-        # Closed marks are not in the parsed text.
+        # The parsed text lacks marks that were closed.
         shown = "".join(
             text
             for style, text in self._marks.parse_paragraph(leaf.lines)
             if style != "code"
         )
-        for closers in (
-            endings for mark, endings in _MARK_CLOSERS.items() if mark in shown
-        ):
+        for mark, closers in _MARK_CLOSERS.items():
+            if mark not in shown:
+                continue
             for closer in closers:
-                # The next word, on this line or on one of its own.
+                # The next word, on this line or on a line of its own.
                 next_words = last + (" " if self._pending else "\n") + closer
                 new_rows = _wrap_prose(
                     self._spans.parse_paragraph((*lines, *next_words.split("\n"))), width
                 )
-                same = zip(rows[:count], new_rows, strict=False)
-                least = min(count, len(new_rows))
-                count = next((index for index, (a, b) in enumerate(same) if a != b), least)
+                pairs = zip(rows[:count], new_rows, strict=False)
+                changed = (index for index, (old, new) in enumerate(pairs) if old != new)
+                count = next(changed, min(count, len(new_rows)))
         return count
 
     def _rows(self, leaf: Leaf, width: int) -> Iterator[Line]:
+        """Yield the rows of a block without its margin. A `width` of 0 is unlimited."""
         match leaf.kind:
             case "words":
                 yield from _wrap_prose(self._spans.parse_paragraph(leaf.lines), width)
@@ -264,19 +281,20 @@ class MarkdownRenderer:
                 yield from _wrap_prose(self._heading(leaf), width)
             case "rule":
                 column_width = min(width or _MAX_RULE_CELLS, _MAX_RULE_CELLS)
-                yield (("dim", ("─" if self._signs else "-") * column_width),)
+                yield (("dim", ("─" if self._symbols else "-") * column_width),)
             case "table":
                 yield from table_lines(
                     leaf.lines,
                     width,
                     self._spans.parse_cell,
                     headed=leaf.headed,
-                    symbols=self._signs,
+                    symbols=self._symbols,
                 )
             case _:
                 yield from self._code_rows(leaf, width)
 
     def _heading(self, leaf: Leaf) -> list[Piece]:
+        """Return the pieces of a heading. Its `#` signs are left out if styles can show it."""
         words = " ".join(leaf.lines)
         if self._styled:
             style = _HEADING_STYLES[min(leaf.level, len(_HEADING_STYLES)) - 1]
@@ -287,6 +305,7 @@ class MarkdownRenderer:
         ]
 
     def _code_rows(self, leaf: Leaf, width: int) -> Iterator[Line]:
+        """Yield the rows of a line of code, or of the line that begins or ends a code block."""
         text = leaf.lines[0].expandtabs(4)
         pieces: list[Piece] = [("dim", text)]
         if leaf.kind == "fence":
@@ -303,19 +322,25 @@ class MarkdownRenderer:
 
 
 class _OpenParagraph(Struct, frozen=True):
-    """A paragraph, and how many of its rows are printed, for this width."""
+    """The unfinished paragraph; `rows` of its rows are already printed, at the screen width
+    `width`.
+    """
 
     width: int
     rows: int
 
 
 class _Margin:
-    """The left margin of a block: bars of quotes, signs and indents of list items."""
+    """The left margin of a block: marks of quotes, marks of list items, and indents.
+
+    `first` is the margin of the first row, `rest` that of the other rows, `gap` that of the
+    empty line before the block. `text_cells` is the width that remains for text.
+    """
 
     def __init__(self, leaf: Leaf, width: int, *, symbols: bool) -> None:
         self._bar, self._dot = ("│ ", "•") if symbols else ("> ", "")
         rest = [self._margin_piece(container, first=False) for container in leaf.around]
-        hidden = 0  # outer containers that are not shown for lack of room
+        hidden = 0  # outer containers for which the screen is too narrow
         while (
             len(rest) - hidden > 1
             and width
@@ -328,9 +353,10 @@ class _Margin:
         ]
         shared = "".join(text for _, text in rest[hidden : max(leaf.gap, hidden)])
         self.gap: Piece = ("dim", shared.rstrip())
-        self.left = max(width - _margin_cells(self.rest), 2)
+        self.text_cells = max(width - _margin_cells(self.rest), 2)
 
     def _margin_piece(self, container: Container, *, first: bool) -> Piece:
+        """Return the bar of a quote (its sign is ""), or the mark or indent of a list item."""
         if not container.sign:
             return ("dim", self._bar)
         sign = (self._dot or container.sign) if container.sign in "-+*" else container.sign
@@ -343,4 +369,4 @@ def _margin_cells(margin: list[Piece]) -> int:
 
 
 def _wrap_prose(pieces: list[Piece], width: int) -> list[Line]:
-    return wrap(pieces, min(width, MAX_PROSE_CELLS)) if width else wrap(pieces, 1 << 30)
+    return wrap(pieces, min(width, MAX_PROSE_CELLS) if width else _UNLIMITED_CELLS)

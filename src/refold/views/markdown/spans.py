@@ -1,7 +1,7 @@
-"""Parse the inline Markdown of a finished block and give it styles.
+"""Parses and styles the inline Markdown of a finished block.
 
-Without styles, the marks stay visible. An entity may stand for any character, so the result is
-escaped once more.
+On a screen without styles, the marks stay visible. The result is escaped once more, because an
+entity such as `&#27;` may stand for any character.
 """
 
 import re
@@ -28,13 +28,13 @@ _STYLE_RANK: tuple[Style, ...] = ("strong", "emphasis", "dim")
 _PLAIN_STYLES = ("plain", "strong")
 _LINK_STYLES = ("plain", "strong", "emphasis")
 _SPECIAL_PATTERN = re.compile(r"[\\`*_\[\]<&~!]|://")
-# At each of these the parser stops and tries its rules.
+# The parser stops at each of these characters and tries its rules.
 _STOP_PATTERN = re.compile(r"[\n!#$%&*+\-:<=>@\[\\\]^_`{}~]")
-_MAX_PROTOCOL_CHARS = 6  # "https", and what stands before it
+_MAX_PROTOCOL_CHARS = 6  # "https", and the text before it
 _PROTOCOL_PATTERN = re.compile(r"(?<![A-Za-z0-9.+-])https?$", re.IGNORECASE)
 _ADDRESS_PATTERN = re.compile(r"://[^\s<>`|]*[^\s<>`|?!.,:;*_~'\"\])}]")
-_MAX_OPENERS = 200  # marks for which the parser searches an end
-_MAX_STOPS = 1000  # in a block
+_MAX_OPENERS = 200  # opening marks for which the parser searches the closing ones
+_MAX_STOPS = 1000  # stops of the parser in one block
 _BREAK_PATTERN = re.compile(r"<br ?/?>", re.IGNORECASE)
 _SAFE_LINK_PATTERN = re.compile(r"(?:https?://|file://|mailto:)[!-~]{1,2000}")
 _HOST_PATTERN = re.compile(
@@ -43,39 +43,41 @@ _HOST_PATTERN = re.compile(
 
 
 class SpanOptions(Struct, frozen=True):
-    """With `styled`, styles are visible. With `links`, the terminal opens links."""
+    """What the screen can show: `styled` text, and `links` that the terminal can open."""
 
     styled: bool = True
     links: bool = False
 
 
 class Spans:
-    """Parses the blocks of one text; link definitions apply to later blocks."""
+    """Parses the blocks of one text, in order. A link definition applies to later blocks."""
 
     def __init__(self, options: SpanOptions) -> None:
         self._options = options
         self._parser: MarkdownIt | None = None
-        self._known: dict[str, object] = {}
+        self._link_definitions: dict[str, object] = {}
 
     def parse_paragraph(self, lines: Sequence[str]) -> list[Piece]:
-        """Parse a paragraph. Its link definitions stay as written."""
+        """Return the styled pieces of a paragraph. Link definitions in it stay visible."""
         text = "\n".join(lines)
         if _is_simple(text):
             return [("plain", "\n".join(line.rstrip(" \t") for line in lines))]
-        tokens = self._markdown.parse(text, self._known)
+        tokens = self._markdown.parse(text, self._link_definitions)
         inline = next((token for token in tokens if token.type == "inline"), None)
         if inline is None:
             return [("dim", text)]
-        first = inline.map[0] if inline.map else 0
+        first = inline.map[0] if inline.map else 0  # the lines before it define links
         pieces: list[Piece] = [("dim", f"{line}\n") for line in lines[:first]]
-        return [*pieces, *_pieces(inline.children or [], self._options)]
+        return [*pieces, *_style_tokens(inline.children or [], self._options)]
 
     def parse_phrase(self, text: str, inside: Style = "plain") -> list[Piece]:
-        """The text of a heading or a cell."""
+        """Return the styled pieces of a heading or a cell. `inside` is the style of unmarked
+        text.
+        """
         if _is_simple(text):
             return [(inside, text)]
-        tokens = self._markdown.parseInline(text, self._known)
-        pieces = _pieces(tokens[0].children or [], self._options)
+        tokens = self._markdown.parseInline(text, self._link_definitions)
+        pieces = _style_tokens(tokens[0].children or [], self._options)
         if inside == "plain":
             return pieces
         return [
@@ -83,7 +85,7 @@ class Spans:
         ]
 
     def parse_cell(self, text: str, inside: Style = "plain") -> list[Piece]:
-        """As `parse_phrase`, with `<br>` as a line break."""
+        """Return the styled pieces of a cell, as `parse_phrase` does; `<br>` is a line break."""
         return [
             (style, _BREAK_PATTERN.sub("\n", words))
             for style, words in self.parse_phrase(text, inside)
@@ -100,24 +102,27 @@ class Spans:
 
 
 def _is_simple(text: str) -> bool:
-    """Whether to skip parsing: no marks, or enough that it would take seconds."""
+    """Whether the text is left as plain text: it has no marks, or too many to parse in time."""
     if not _SPECIAL_PATTERN.search(text) or sum(map(text.count, "[&<")) > _MAX_OPENERS:
         return True
     return count_stops(text) > _MAX_STOPS
 
 
 def count_stops(text: str) -> int:
-    """The number of places at which the parser stops, which determines its work."""
+    """Return the number of characters at which the parser stops: parsing takes longer with
+    more.
+    """
     return len(_STOP_PATTERN.findall(text))
 
 
 class _TokenStyler:
-    """Turns the tokens of a block into styled pieces."""
+    """Converts the tokens of a block to styled pieces."""
 
     def __init__(self, options: SpanOptions) -> None:
         self._options = options
         self._inside: list[str] = []
-        self._link: tuple[int, str, bool] | None = None  # where it began, and its target
+        # Of the open link: the index of its first piece, its target, whether it is a bare URL.
+        self._link: tuple[int, str, bool] | None = None
         self.pieces: list[Piece] = []
 
     def add_token(self, token: "Token") -> None:
@@ -144,6 +149,7 @@ class _TokenStyler:
 
     @property
     def _style(self) -> Style:
+        """The style of the text at this point: that of the most important open mark."""
         styles: set[Style] = {_MARK_STYLES[name] for name in self._inside}
         for style in _STYLE_RANK:
             if style in styles:
@@ -151,12 +157,13 @@ class _TokenStyler:
         return "plain"
 
     def _toggle(self, kind: str, markup: str) -> None:
-        name, _, way = kind.rpartition("_")
-        if name == "s":  # few terminals can strike words out
+        """Open or close a mark. `kind` is a kind of token, such as "em_open"."""
+        name, _, change = kind.rpartition("_")
+        if name == "s":  # few terminals can strike text through
             self._add_piece("dim", markup)
         else:
             self._add_mark(markup)
-        if way == "open":
+        if change == "open":
             self._inside.append(name)
         elif name in self._inside:
             self._inside.remove(name)
@@ -171,28 +178,38 @@ class _TokenStyler:
             self.pieces.append((style, shown))
 
     def _close_link(self) -> None:
+        """End the open link. Its target is printed after it, unless the text or the link shows
+        it.
+        """
         if self._link is None:
             return
-        (start, url, bare), self._link = self._link, None
+        start, url, is_bare = self._link
+        self._link = None
         words = self.pieces[start:]
         text = "".join(part for _, part in words)
-        can = safe_link(url) if self._options.links else ""
-        if can:
-            self.pieces[start:] = [(Link(can), part) for _, part in words]
+        target = safe_link(url) if self._options.links else ""
+        if target:
+            self.pieces[start:] = [(Link(target), part) for _, part in words]
         else:
             self.pieces[start:] = [
                 ("link" if style in _LINK_STYLES else style, part) for style, part in words
             ]
         if not text.strip():
             self._add_piece("link", url)
-        elif bare and "xn--" not in url:
             return
-        elif not shows_target(text, url) and (not can or is_misleading(text, url)):
+        if is_bare and "xn--" not in url:  # an encoded host is shown
+            return
+        if shows_target(text, url):
+            return
+        if not target or is_misleading(text, url):
             self._add_piece("dim", f" ({url})")
 
 
 def _parse_bare_url(state: "StateInline", silent: bool) -> bool:
-    """A parser rule: a bare URL is a link, even if it contains marks."""
+    """Make a bare URL a link, even if it contains marks. This function is a rule of the parser.
+
+    Return whether a URL begins at the current position. If `silent`, add no tokens.
+    """
     if not state.src.startswith("://", state.pos):
         return False
     before = _PROTOCOL_PATTERN.search(state.pending[-_MAX_PROTOCOL_CHARS:])
@@ -210,7 +227,7 @@ def _parse_bare_url(state: "StateInline", silent: bool) -> bool:
     return True
 
 
-def _pieces(tokens: Sequence["Token"], options: SpanOptions) -> list[Piece]:
+def _style_tokens(tokens: Sequence["Token"], options: SpanOptions) -> list[Piece]:
     walk = _TokenStyler(options)
     for token in tokens:
         walk.add_token(token)
@@ -218,18 +235,18 @@ def _pieces(tokens: Sequence["Token"], options: SpanOptions) -> list[Piece]:
 
 
 def safe_link(url: str) -> str:
-    """`url` if a terminal may open it, else ""."""
+    """Return `url` if a terminal may open it; otherwise ""."""
     return url if _SAFE_LINK_PATTERN.fullmatch(url) else ""
 
 
 def shows_target(words: str, url: str) -> bool:
-    """Whether the text of a link is its target."""
+    """Whether the text `words` of a link shows the address to which it leads."""
     text, target = words.strip().rstrip("/"), url.rstrip("/")
     return text in (target, target.removeprefix("mailto:"))
 
 
 def is_misleading(text: str, url: str) -> bool:
-    """Whether the text of a link names another host than the target."""
+    """Whether the text of a link names another host than the one to which it leads."""
     if shows_target(text, url) or not _HOST_PATTERN.search(text):
         return False
     try:

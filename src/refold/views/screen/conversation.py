@@ -1,4 +1,4 @@
-"""Messages on a screen: received, streamed, and complete responses. Pure."""
+"""Makes a screen's blocks of messages and responses. Pure."""
 
 from collections.abc import Iterator, Sequence
 
@@ -38,7 +38,7 @@ from refold.views.screen.blocks import (
 EVENT_KINDS = frozenset((
     ModelAnswered, ModelFailed, Ended, Said, Delivered, MessageWithdrawn, Rewound, Imported,
 ))  # fmt: skip
-# After these, the response in progress gets no more text.
+# After these events, the response in progress gets no more text.
 END_KINDS = frozenset(
     (ModelAsked, ModelAnswered, ModelFailed, Stopped, TurnEnded, Imported)
 )
@@ -47,7 +47,7 @@ END_KINDS = frozenset(
 def add_to_response(
     so_far: tuple[StreamingBlock, ...], live: Live
 ) -> tuple[StreamingBlock, ...]:
-    """The response in progress, with one more piece."""
+    """Return the response in progress, with the piece in `live` added."""
     match live:
         case TextCame(text):
             return _append_text(
@@ -64,7 +64,10 @@ def add_to_response(
 
 
 def answer_blocks(entry: Entry) -> Iterator[Block]:
-    """The texts of a response, without its calls. Texts of a failed one are marked."""
+    """Yield the blocks of a response's text and thinking. Tool calls are not included.
+
+    The text of a failed response is marked as dropped or partial.
+    """
     match entry.event:
         case ModelAnswered(message) as answer:
             for part in _join_parts(message.parts):
@@ -86,7 +89,7 @@ def answer_blocks(entry: Entry) -> Iterator[Block]:
 
 
 def final_answer(entry: Entry, view: View) -> Iterator[Block]:
-    """The block of a final answer that a tool gave."""
+    """Yield the answer of the turn as a block, if `entry` is the end of a call that gives it."""
     match entry.event:
         case Ended(control=Final(answer)) if answer.strip():
             model = view.turn.model
@@ -96,32 +99,38 @@ def final_answer(entry: Entry, view: View) -> Iterator[Block]:
 
 
 def message_blocks(
-    open_: tuple[Open, ...], entry: Entry, view: View
+    open_blocks: tuple[Open, ...], entry: Entry, view: View
 ) -> tuple[tuple[Open, ...], tuple[MessageBlock, ...]]:
-    """The open blocks after this event, and the messages that were delivered.
+    """Return the open blocks after this event, and the messages that are finished blocks.
 
-    During a turn, messages wait until they are delivered, and appear at that point.
+    A message that is sent during a turn stays open until it is delivered.
     """
     match entry.event:
         case Said() as said_event:
-            words = _message_block(entry.seq, entry.at, said_event)
+            block = _message_block(entry.seq, entry.at, said_event)
             if view.turn.seq and not is_from_child(said_event.sender):
-                return (*open_, replace(words, later=_is_for_later(said_event, view))), ()
-            return open_, (words,)
+                waiting = replace(block, later=_is_for_later(said_event, view))
+                return (*open_blocks, waiting), ()
+            return open_blocks, (block,)
         case Delivered(taken):
-            return _take_messages(open_, set(taken))
+            return _take_messages(open_blocks, set(taken))
         case MessageWithdrawn(message):
-            return _take_messages(open_, {message})[0], ()
-        case Rewound() | Imported() if open_:
-            waiting = {undelivered.seq for undelivered in view.conversation.undelivered}
-            gone = {b.seq for b in open_ if isinstance(b, MessageBlock)} - waiting
-            return _take_messages(open_, gone)
+            left, _ = _take_messages(open_blocks, {message})
+            return left, ()
+        case Rewound() | Imported() if open_blocks:
+            messages = (b for b in open_blocks if isinstance(b, MessageBlock))
+            waiting_seqs = {
+                undelivered.seq for undelivered in view.conversation.undelivered
+            }
+            # The conversation no longer has these messages.
+            removed_seqs = {message.seq for message in messages} - waiting_seqs
+            return _take_messages(open_blocks, removed_seqs)
         case _:
-            return open_, ()
+            return open_blocks, ()
 
 
 def waiting_messages(view: View) -> Iterator[MessageBlock]:
-    """The messages that wait for delivery, without those of subagents."""
+    """Yield the messages that wait for delivery, except those from subagents."""
     for message in view.conversation.undelivered:
         later = _is_for_later(message.said, view)
         if (later or view.turn.seq) and not is_from_child(message.said.sender):
@@ -129,7 +138,9 @@ def waiting_messages(view: View) -> Iterator[MessageBlock]:
 
 
 def _is_for_later(message: Said, view: View) -> bool:
-    """Whether the message is for after the turn, or replaces a stopped turn."""
+    """Whether the message is delivered after the turn: it was sent for that, or the turn is
+    stopped.
+    """
     return message.when == "next" or view.turn.stopped is not None
 
 
@@ -138,7 +149,7 @@ def is_from_child(sender: str) -> bool:
 
 
 def is_from_shell(sender: str) -> bool:
-    """Whether it is a command that the user ran, with its output."""
+    """Whether the message reports a `!command` that the user ran."""
     return sender == SHELL_SENDER
 
 
@@ -150,18 +161,30 @@ def _message_block(seq: int, time: float, message: Said) -> MessageBlock:
 
 
 def _take_messages(
-    open_: tuple[Open, ...], seqs: set[int]
+    open_blocks: tuple[Open, ...], seqs: set[int]
 ) -> tuple[tuple[Open, ...], tuple[MessageBlock, ...]]:
-    taken = tuple(b for b in open_ if isinstance(b, MessageBlock) and b.seq in seqs)
+    """Return the open blocks that stay, and the messages whose event numbers are in `seqs`."""
+    taken = tuple(
+        block
+        for block in open_blocks
+        if isinstance(block, MessageBlock) and block.seq in seqs
+    )
     if not taken:
-        return open_, ()
-    left = tuple(b for b in open_ if isinstance(b, CallBlock) or b.seq not in seqs)
+        return open_blocks, ()
+    left = tuple(
+        block
+        for block in open_blocks
+        if isinstance(block, CallBlock) or block.seq not in seqs
+    )
     return left, taken
 
 
 def _append_text(
     so_far: tuple[StreamingBlock, ...], new: StreamingBlock, text: str
 ) -> tuple[StreamingBlock, ...]:
+    """Return the response with `text` added to its last block, or with the block `new` if the
+    last one is of another kind.
+    """
     last = so_far[-1] if so_far else None
     if last is None or last.kind != new.kind:
         return (*so_far, new)
@@ -169,7 +192,10 @@ def _append_text(
 
 
 def _join_parts(parts: Sequence[Part]) -> Iterator[Part]:
-    """Join consecutive thoughts, and texts: providers may sign pieces of a thought."""
+    """Yield the texts and thoughts of a response, with consecutive parts of one kind joined.
+
+    Providers may divide a thought into several parts, each with its own signature.
+    """
     pending: Text | Thinking | None = None
     for part in parts:
         if isinstance(part, Thinking) and not part.text:
@@ -181,6 +207,7 @@ def _join_parts(parts: Sequence[Part]) -> Iterator[Part]:
         else:
             if pending is not None:
                 yield pending
+            # Parts of a different kind are left out.
             pending = part if isinstance(part, Text | Thinking) else None
     if pending is not None:
         yield pending

@@ -1,7 +1,7 @@
-"""The messages of a session: all of them with their numbers, or a short recap for a resume. Pure.
+"""Shows the messages of a session: all with their numbers, or a short recap for a resume. Pure.
 
-The number is the sequence number of the event: a rewind goes back to before it. Tool calls are
-counted only; `transcript` shows them.
+The number of a message is that of its event; a rewind can name it. Tool calls are only counted;
+`transcript` shows them.
 """
 
 from bisect import bisect_left
@@ -21,8 +21,8 @@ from refold.views.wrap import cut, wrap_line
 NO_EDITS: Mapping[int, str | None] = MappingProxyType({})
 _REQUEST_SENDERS = ("person", "parent")
 _MAX_EXCHANGES = 3
-_MAX_ANSWER_ROWS = 4  # of one answer
-_MAX_SEARCHED_MESSAGES = 200  # messages that are searched for an answer
+_MAX_ANSWER_ROWS = 4
+_MAX_SEARCHED_MESSAGES = 200  # an answer is not searched in more
 _STAGE_NOTES = {
     "started": "was running; it may or may not have taken effect",
     "asked": "you were asked",
@@ -37,10 +37,10 @@ def message_lines(
     width: int = 0,
     edits: Mapping[int, str | None] = NO_EDITS,
 ) -> Iterator[Line]:
-    """Messages and responses. `last` limits the number of messages; 0: all.
+    """Yield the last `last` messages of the user, with the responses to them; 0 means all.
 
-    `dropped` are the numbers of rewound messages, `edits` the new texts of edited ones (None:
-    deleted). `width` is the width of the screen; 0: no wrapping.
+    `dropped` are the numbers of messages that a rewind removed, `edits` the new texts of edited
+    messages by number (None: deleted). `width` is the width of the screen; 0 means no wrapping.
     """
     blocks = screen_of(entries).blocks
     request_indexes = [
@@ -49,8 +49,10 @@ def message_lines(
     first = request_indexes[-last] if 0 < last <= len(request_indexes) else 0
     shown = [b for b in blocks[first:] if _is_request(b) or isinstance(b, AnswerBlock)]
     column_width = max((len(str(block.seq)) for block in shown), default=0)
-    calls, taken_back = 0, False
-    for block in blocks[first:] if request_indexes else ():
+    if not request_indexes:
+        return
+    calls, rewound = 0, False
+    for block in blocks[first:]:
         if isinstance(block, CallBlock):
             calls += 1
             continue
@@ -61,8 +63,8 @@ def message_lines(
             yield (("dim", f"{'':{column_width}}  ({count_text})"),)
             calls = 0
         if isinstance(block, MessageBlock):
-            taken_back = block.seq in dropped
-        fate = "rewound" if taken_back else _edit_kind(block.seq, edits)
+            rewound = block.seq in dropped
+        fate = "rewound" if rewound else _edit_kind(block.seq, edits)
         yield from _block(block, column_width, width, fate, edits.get(block.seq))
 
 
@@ -77,16 +79,20 @@ def _edit_kind(seq: int, edits: Mapping[int, str | None]) -> str:
 
 
 def _block(
-    block: Block, column_width: int, width: int, fate: str, new: str | None
+    block: Block, column_width: int, width: int, fate: str, new_text: str | None
 ) -> Iterator[Line]:
-    """`fate` is "rewound", "deleted", "edited" (to `new`), or "" if unchanged."""
+    """Yield the rows of a message.
+
+    `fate` is "rewound", "deleted", "edited" (then `new_text` is its text now), or "" if it is
+    unchanged.
+    """
     gone = fate in ("rewound", "deleted")
     match block:
         case MessageBlock(words=words, typed=typed, images=images):
             own: Style = "person"
-            text = visible(new or typed or words) or f"({len(images)} images)"
+            text = visible(new_text or typed or words) or f"({len(images)} images)"
         case AnswerBlock(text=words):
-            own, text = "plain", visible(new or words)
+            own, text = "plain", visible(new_text or words)
         case _:
             return
     number: Style = "accent" if own == "person" else "dim"
@@ -98,6 +104,7 @@ def _block(
 
 
 def _rows(head: Piece, text: Piece, width: int) -> Iterator[Line]:
+    """Yield the lines of `text`, the first after `head` and the others indented as far."""
     style, words = text
     indent = len(head[1])
     for index, row in enumerate(words.strip("\n").rstrip().split("\n")):
@@ -107,21 +114,20 @@ def _rows(head: Piece, text: Piece, width: int) -> Iterator[Line]:
 
 
 def recap(view: View, width: int, sign: str = "›", newest: int = 0) -> list[Line]:
-    """The last exchanges, shortened: each message and the last answer to it.
+    """Return the last exchanges in short: each message, and the last answer to it.
 
-    Only the end of the conversation is read, so that resuming a long one takes no longer. `sign`
-    stands before a message, as at the prompt. The `newest` exchanges are left out.
+    The `newest` exchanges are omitted. `sign` is printed before a message, as at the prompt.
+    Only the end of the conversation is read, so a long conversation takes no longer.
     """
     messages, end = view.conversation.messages, len(view.conversation.messages)
-    exchanges = list[tuple[str, str]]()
+    exchanges = list[tuple[str, str]]()  # message and answer, the newest first
     for group in _newest_groups(view.conversation.user_messages):
         index = bisect_left(messages, group[0].delivered, key=lambda spoken: spoken.seq)
         if index == len(messages) or messages[index].seq != group[0].delivered:
-            break  # compacted since: message and answer are gone
+            break  # a compaction has removed message and answer
         words = " ".join(message.text for message in group)
-        exchanges.append(
-            (words, _answer(messages[max(index + 1, end - _MAX_SEARCHED_MESSAGES) : end]))
-        )
+        first = max(index + 1, end - _MAX_SEARCHED_MESSAGES)
+        exchanges.append((words, _answer(messages[first:end])))
         end = index
         if len(exchanges) == _MAX_EXCHANGES:
             break
@@ -134,30 +140,34 @@ def recap(view: View, width: int, sign: str = "›", newest: int = 0) -> list[Li
 
 
 def last_exchange(view: View, entries: Iterable[Entry]) -> Screen:
-    """The last message and all after it, from the `entries` since that message.
+    """Return a screen with the user's last message and all blocks after it.
 
-    What a rewind took out is not in it, unless that rewind was undone.
+    `entries` begin with that message. Blocks that a rewind removed are omitted, unless the
+    rewind was undone.
     """
-    left, before_rewinds = list[Entry](), list[tuple[int, list[Entry]]]()
+    kept = list[Entry]()
+    # The number of each rewind, and the entries that the session had before it.
+    rewinds = list[tuple[int, list[Entry]]]()
     for entry in entries:
         if not isinstance(entry.event, Rewound):
-            left.append(entry)
+            kept.append(entry)
             continue
         mark = entry.event.mark
-        before_rewinds.append((entry.seq, left))
-        then = next(earlier for seq, earlier in before_rewinds if seq >= mark)
-        left = [earlier for earlier in then if earlier.seq < mark]
-    return screen_of(left, Screen(view=View(session=view.session)))
+        rewinds.append((entry.seq, kept))
+        # No rewind lies between the mark and this first rewind after it.
+        entries_then = next(before for seq, before in rewinds if seq >= mark)
+        kept = [earlier for earlier in entries_then if earlier.seq < mark]
+    return screen_of(kept, Screen(view=View(session=view.session)))
 
 
 def last_message(view: View) -> int:
-    """The seq of the event with the user's last message, or 0."""
+    """Return the event number of the user's last message; 0 if there is none."""
     newest = next(_newest_groups(view.conversation.user_messages), None)
     return newest[0].seq if newest else 0
 
 
 def cut_off_lines(view: View, label: Callable[[ToolCall], str], width: int) -> list[Line]:
-    """What was running when the process of an unfinished turn ended."""
+    """Return lines about what was running when the process of an unfinished turn exited."""
     rows: list[Line] = [line("This turn was cut off:", "warn")]
     for call in view.conversation.calls:
         if call.result is not None or call.nested is not None:
@@ -182,7 +192,10 @@ def cut_off_lines(view: View, label: Callable[[ToolCall], str], width: int) -> l
 def _newest_groups(
     messages: Sequence[conversation.UserText],
 ) -> Iterator[list[conversation.UserText]]:
-    """The user's messages, newest first; those that were sent together are one."""
+    """Yield the user's messages, newest first, in groups that were delivered together.
+
+    The messages in a group are in their original order.
+    """
     end = len(messages)
     while end:
         delivered_seq, together = messages[end - 1].delivered, list[conversation.UserText]()
@@ -193,12 +206,13 @@ def _newest_groups(
 
 
 def _answer(spoken: Sequence[StoredMessage]) -> str:
-    """The last text of the model in these messages."""
+    """Return the last text that the model wrote in these messages, or ""."""
     texts = (e.message.text for e in reversed(spoken) if e.message.role == "assistant")
     return next((text for text in texts if text), "")
 
 
 def _exchange(text: str, answer: str, width: int) -> Iterator[Line]:
+    """Yield a message on one row, and the last rows of the answer to it."""
     yield (("person", cut(" ".join(visible(text).split()), width)),)
     rows = [row for row in visible(answer).split("\n") if row.strip()]
     left = len(rows) - _MAX_ANSWER_ROWS

@@ -1,4 +1,4 @@
-"""One-line notices on a screen, and how a turn ended. Pure."""
+"""Makes a screen's one-line notices and the block at the end of a turn. Pure."""
 
 from collections.abc import Iterator
 
@@ -18,11 +18,8 @@ from refold.journal.events.child_events import (
     WorktreeLeft,
 )
 from refold.journal.events.kinds import (
-    AgentChosen,
     AnswerRejected,
-    BudgetSet,
     Compacted,
-    EffortChosen,
     Entry,
     ExternalEditsFound,
     FilesRestored,
@@ -32,18 +29,23 @@ from refold.journal.events.kinds import (
     InstructionsFound,
     JournalRepaired,
     MessageEdited,
-    ModeChanged,
     ModelAnswered,
-    ModelChosen,
     ModelFailed,
     PlanAnswered,
-    Renamed,
     Rewound,
     Settled,
-    StepLimitSet,
     Stopped,
-    Tagged,
     TurnEnded,
+)
+from refold.journal.events.setting_events import (
+    AgentChosen,
+    BudgetSet,
+    EffortChosen,
+    ModeChanged,
+    ModelChosen,
+    Renamed,
+    StepLimitSet,
+    Tagged,
 )
 from refold.journal.state.background import end_text
 from refold.journal.state.fold import View
@@ -74,14 +76,17 @@ EVENT_KINDS = frozenset((
     Imported, Renamed, Tagged, BudgetSet, StepLimitSet, Stopped, TeamsSwitched, TracingSwitched, MailSent,
     ModelAnswered, ModelFailed, HookRan, BackgroundEnded, WorktreeEntered, WorktreeLeft, PlaceRebuilt, TerminalStarted, TerminalEnded,
 ))  # fmt: skip
-_STATUS_KINDS = (ModeChanged, ModelChosen, EffortChosen)  # a status line has these
+_STATUS_KINDS = (ModeChanged, ModelChosen, EffortChosen)  # a status line shows these, too
 _MAX_QUOTE_CELLS = 60
 
 
 def notice_blocks(
     entry: Entry, window: int, before: View, view: View
 ) -> Iterator[NoticeBlock]:
-    """The notices of an event. `window` is assumed if the model's is unknown."""
+    """Yield the notices about an event. `before` and `view` are the views before and after it.
+
+    `window` is the assumed size of the context window if it is unknown.
+    """
     begins = report = ""
     match entry.event:
         case Compacted() as compacted:
@@ -93,11 +98,11 @@ def notice_blocks(
         case BackgroundEnded() as ended:
             notice = _background_ended(ended, view)
         case Stopped() if not view.turn.seq and (waits := unsent_notice(view)):
-            notice = line(waits, "dim")  # there is no turn end to show it
+            notice = line(waits, "dim")  # no turn is open whose end could show it
         case Rewound(mark):
             notice = _rewind_notice(before, view, mark)
         case ModelAnswered() | ModelFailed():
-            notice = None
+            notice = None  # only an estimate of its tokens is announced, below
         case _:
             notice = (
                 _choice_line(entry) or _session_line(entry) or _team_line(entry)
@@ -115,7 +120,11 @@ def notice_blocks(
 def turn_end_block(
     entry: Entry, end: TurnEnded, turn: Turn, earlier: float, view: View
 ) -> TurnEndBlock:
-    """The block of a turn's end. `turn` is its state before; `earlier` seconds do not count."""
+    """Return the block at the end of a turn. `turn` is the state of the turn before this event.
+
+    `earlier` is the turn's duration in an earlier process. It is not included in the duration
+    shown.
+    """
     return TurnEndBlock(
         seq=entry.seq, at=entry.at, outcome=end.outcome, reason=end.reason,
         seconds=max(0.0, turn.seconds(until=entry.at) - earlier), spent=view.turn.spent, last=view.account.last_usage,
@@ -126,6 +135,7 @@ def turn_end_block(
 
 
 def _choice_line(entry: Entry) -> Line | None:
+    """Return a notice about a new setting of the session, or None for other events."""
     match entry.event:
         case ModelChosen(model, form):
             change = (
@@ -139,20 +149,18 @@ def _choice_line(entry: Entry) -> Line | None:
         case AgentChosen(agent, preset=preset):
             change = f"preset is now {preset}" if preset else f"agent is now {agent}"
             return line(f"The {escape_to_one_line(change)}.", "dim")
-        case BudgetSet(budget) if entry.by != "parent":
+        case BudgetSet(budget) if entry.by != "parent":  # not by the parent session
             return line(f"The budget of a turn is now {budget_text(budget)}.", "dim")
         case StepLimitSet(steps):
-            many = (
-                f"{steps} model responses"
-                if steps
-                else "as many model responses as limits.steps"
-            )
-            return line(f"A turn may now have {many}.", "dim")
+            count = steps or "as many"
+            rest = "" if steps else " as limits.steps"
+            return line(f"A turn may now have {count} model responses{rest}.", "dim")
         case _:
             return None
 
 
 def _session_line(entry: Entry) -> Line | None:
+    """Return a notice about the session's name, tags or place, or None for other events."""
     match entry.event:
         case Renamed(name):
             is_now = (
@@ -179,13 +187,15 @@ def _session_line(entry: Entry) -> Line | None:
 
 
 def _team_line(entry: Entry) -> Line | None:
+    """Return a notice about teams, their mail or recording, or None for other events."""
     match entry.event:
         case TeamsSwitched(on):
             return line(f"Teams are {'on' if on else 'off'} from the next turn on.", "dim")
         case TracingSwitched(on):
             are = "are" if on else "are not"
             return line(f"Model requests {are} recorded from the next turn on.", "dim")
-        case MailSent(sender, to, text) if to != "lead":  # else it is shown as a message
+        # Mail to the lead is shown as a message.
+        case MailSent(sender, to, text) if to != "lead":
             words = cut(escape_to_one_line(" ".join(text.split())), _MAX_QUOTE_CELLS)
             return line(
                 f"Mail from {escape_to_one_line(sender)} to {escape_to_one_line(to)}: {words}",
@@ -196,6 +206,7 @@ def _team_line(entry: Entry) -> Line | None:
 
 
 def _problem_line(entry: Entry) -> Line | None:
+    """Return a notice about something that failed, or about a hook; None for other events."""
     match entry.event:
         case JournalRepaired(lost):
             return line(f"The journal was repaired. Lost: {visible(lost)}", "warn")
@@ -213,6 +224,7 @@ def _problem_line(entry: Entry) -> Line | None:
 
 
 def _found_files_text(event: ExternalEditsFound | InstructionsFound) -> str:
+    """Return a sentence about changed files, or about the instructions that were found."""
     if isinstance(event, ExternalEditsFound):
         return external_edits_notice(event.files)
     used = [f"Instructions used: {escape_to_one_line(path)}" for path, _ in event.files]
@@ -220,6 +232,7 @@ def _found_files_text(event: ExternalEditsFound | InstructionsFound) -> str:
 
 
 def _file_or_plan_notice(entry: Entry) -> Line | None:
+    """Return a notice about files, messages, plans or copies; None for other events."""
     match entry.event:
         case ExternalEditsFound() | InstructionsFound() as event:
             return line(_found_files_text(event), "dim")
@@ -249,6 +262,7 @@ def _file_or_plan_notice(entry: Entry) -> Line | None:
 
 
 def _background_ended(end: BackgroundEnded, view: View) -> Line | None:
+    """Return a notice that a command in the background ended, or None if it is unknown."""
     command = view.background.command(end.name)
     if command is None:
         return None
@@ -258,7 +272,7 @@ def _background_ended(end: BackgroundEnded, view: View) -> Line | None:
 
 
 def _rewind_notice(before: View, view: View, mark: int) -> Line:
-    """The notice of a rewind, with the last remaining message for orientation."""
+    """Return the notice about a rewind, with the last message that remains."""
     if before.mark_at(mark) is None:
         return line(f"The conversation is unchanged: there is no event {mark}.", "dim")
     messages = view.conversation.user_messages

@@ -1,8 +1,8 @@
-"""Folds events and live news into one value: what a screen shows. Pure.
+"""Computes the content of a screen from events and live news, as one value. Pure.
 
-Every screen is drawn from this value: the line terminal prints what is new in it, an export
-writes all of it. A run that was watched live and the fold of its journal give the same
-value. `conversation` has the messages, `tool_calls` the calls, `notices` the one-line
+Every screen is drawn from this value: the line terminal prints its new blocks, an export writes
+all of them. Its value is the same whether the session was watched live or read from its
+journal. `conversation` makes the messages, `tool_calls` the calls, `notices` the one-line
 notices, `status` the current activity.
 """
 
@@ -41,19 +41,20 @@ _BEGIN_KINDS = frozenset((TurnStarted, SessionResumed))
 
 
 class Screen(Struct, frozen=True):
-    """`done` blocks no longer change, and are in the order in which they were finished.
+    """The content of a screen.
 
-    The `open` ones follow them: calls that have not ended, messages that wait. After those
-    comes the response in progress. `view` is the fold of the same events.
+    The blocks in `done` no longer change; they are in the order in which they ended. Then come
+    the blocks in `open`: running calls and waiting messages. The response in progress,
+    `coming`, is last. `view` is the view of the session after the same events.
     """
 
     done: Log[Block] = field(default_factory=Log[Block])
     open: tuple[Open, ...] = ()
     coming: tuple[StreamingBlock, ...] = ()
     status: Status = Status()
-    moved: tuple[ChildMoved, ...] = ()  # latest of each child, newest last
-    ports: tuple[int, ...] = ()  # of a workspace elsewhere, new ones that listen
-    earlier: float = 0.0  # seconds of this turn before another process took it up
+    moved: tuple[ChildMoved, ...] = ()  # the latest progress of each child, newest last
+    ports: tuple[int, ...] = ()  # new open ports of a workspace elsewhere
+    earlier: float = 0.0  # seconds of this turn in an earlier process
     window: int = 32_000  # tokens, if the model's is unknown
     view: View = field(default_factory=View)
 
@@ -63,7 +64,7 @@ class Screen(Struct, frozen=True):
 
 
 def apply_frame(screen: Screen, frame: Frame) -> Screen:
-    """The screen after this event or live news."""
+    """Return the screen after the event or the live news in `frame`."""
     match frame.item:
         case Entry() as entry:
             return _apply_entry(screen, entry)
@@ -72,7 +73,7 @@ def apply_frame(screen: Screen, frame: Frame) -> Screen:
 
 
 def screen_of(entries: Iterable[Entry], start: Screen | None = None) -> Screen:
-    """The screen of a journal."""
+    """Return the screen after these entries. It begins as `start`, or else empty."""
     screen = start or Screen()
     for entry in entries:
         screen = apply_frame(screen, Frame(entry.seq, 0, entry))
@@ -80,7 +81,7 @@ def screen_of(entries: Iterable[Entry], start: Screen | None = None) -> Screen:
 
 
 def screen_at(view: View, window: int = 32_000) -> Screen:
-    """A screen that starts now, with only the open blocks."""
+    """Return a screen for a client that joins now: only running calls and waiting messages."""
     waiting = (*tool_calls.open_calls(view), *conversation.waiting_messages(view))
     return Screen(
         open=waiting, status=status.initial_status(waiting), window=window, view=view
@@ -88,15 +89,17 @@ def screen_at(view: View, window: int = 32_000) -> Screen:
 
 
 def _apply_entry(screen: Screen, entry: Entry) -> Screen:
+    """Return the screen after an event. Blocks that end in it move from `open` to `done`."""
     before, view = screen.view, apply(screen.view, entry)
     kind = type(entry.event)
+    # A turn that begins or continues here may have taken some seconds before.
     earlier = view.turn.seconds(until=entry.at) if kind in _BEGIN_KINDS else screen.earlier
-    open_, new = _blocks(screen.open, entry, view)
+    open_blocks, new = _blocks_after(screen.open, entry, view)
     if kind in notices.EVENT_KINDS:
         new += notices.notice_blocks(entry, screen.window, before, view)
-    changed: dict[str, Any] = {"view": view, "earlier": earlier, "open": open_}
+    changed: dict[str, Any] = {"view": view, "earlier": earlier, "open": open_blocks}
     if kind in status.EVENT_KINDS:
-        changed["status"] = status.status_after(screen.status, entry, open_)
+        changed["status"] = status.status_after(screen.status, entry, open_blocks)
     if screen.coming and kind in conversation.END_KINDS:
         changed["coming"] = ()
     match entry.event:
@@ -113,27 +116,30 @@ def _apply_entry(screen: Screen, entry: Entry) -> Screen:
     return replace(screen, done=blocks, **changed)
 
 
-def _blocks(
-    open_: tuple[Open, ...], entry: Entry, view: View
+def _blocks_after(
+    open_blocks: tuple[Open, ...], entry: Entry, view: View
 ) -> tuple[tuple[Open, ...], list[Block]]:
-    """The open blocks after this event, and those that no longer change."""
+    """Return the open blocks after this event, and the blocks that it finishes."""
     kind, new = type(entry.event), list[Block]()
     if kind in conversation.EVENT_KINDS:
         new += conversation.answer_blocks(entry)
     if kind in tool_calls.EVENT_KINDS:
-        open_, over = tool_calls.calls_after(open_, entry, view)
+        open_blocks, over = tool_calls.calls_after(open_blocks, entry, view)
         new += over
     if kind in conversation.EVENT_KINDS:
         new += conversation.final_answer(entry, view)
-        open_, delivered_blocks = conversation.message_blocks(open_, entry, view)
+        open_blocks, delivered_blocks = conversation.message_blocks(
+            open_blocks, entry, view
+        )
         new += delivered_blocks
-    return open_, new
+    return open_blocks, new
 
 
 def _apply_live(screen: Screen, live: Live) -> Screen:
+    """Return the screen after live news, which is not stored in the journal."""
     match live:
         case TextCame() | ThinkingCame() | CallComing():
-            if screen.view.turn.stopped:  # an event brings the text up to the stop
+            if screen.view.turn.stopped:  # an event has the text up to the stop
                 return screen
             new_status = status.status_with_live(screen.status, live, screen.status.since)
             return replace(
@@ -152,8 +158,9 @@ def _apply_live(screen: Screen, live: Live) -> Screen:
         case PortsChanged(ports):
             return replace(screen, ports=ports)
         case SubagentDelta():
-            return screen  # only a child's activity is shown, not its text
+            return screen  # the text of a subagent is not shown, only its activity
 
 
 def _is_below(recent: ChildMoved, child: str) -> bool:
+    """Whether the progress `recent` is that of the subagent `child` or of a subagent below it."""
     return f"{recent.node}/".startswith(f"{child}/")

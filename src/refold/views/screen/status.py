@@ -1,6 +1,6 @@
-"""What the session is doing right now, in a few words. Pure.
+"""Describes the current activity of a session in a few words. Pure.
 
-The client has the clock, and shows how long it takes.
+The client has the clock, and shows for how long the activity has lasted.
 """
 
 from collections.abc import Sequence
@@ -39,18 +39,23 @@ _SIDE_CALL_PREFIX = "requesting a"
 
 
 class Status(Struct, frozen=True):
-    """`since` is the journal's time of the latest event."""
+    """The current activity. `since` is the time of the event that began it."""
 
-    doing: str = ""  # "thinking", "running"; "": idle, or visible anyway
+    doing: str = ""  # "thinking", "running"; "": idle, or visible from the blocks
     since: float = 0.0
-    reason: str = ""  # for waiting
+    reason: str = ""  # why it waits
     seconds: float = 0.0  # until the next attempt; 0: unknown
-    tries: int = 0  # waits for this response
+    tries: int = 0  # number of waits for this response
     attempt: int = 0  # the number of the next attempt; 0: not counted
     attempts: int = 0  # the maximum; 0: no limit
 
 
 def status_after(status: Status, entry: Entry, waiting: Sequence[Open]) -> Status:
+    """Return the status after an event. `waiting` are the open blocks after the event.
+
+    The end of a side call (a model call outside of the conversation) ends only the status about
+    it.
+    """
     match entry.event:
         case ModelAsked():
             return Status("thinking", entry.at)
@@ -71,11 +76,13 @@ def status_after(status: Status, entry: Entry, waiting: Sequence[Open]) -> Statu
 
 
 def call_activity(waiting: Sequence[Open]) -> str:
+    """Return "running" if one of these blocks is a running call; otherwise ""."""
     running = any(isinstance(b, CallBlock) and b.stage == "running" for b in waiting)
     return "running" if running else ""
 
 
 def status_with_live(status: Status, live: Live, since: float) -> Status:
+    """Return the status after live news. A new activity counts as begun at the time `since`."""
     match live:
         case TextCame(text):
             return Status("", since) if status.doing and text.strip() else status
@@ -91,7 +98,9 @@ def status_with_live(status: Status, live: Live, since: float) -> Status:
 
 
 def attempt_text(status: Status, seconds: float) -> str:
-    """The number of the next attempt at a model call, and the seconds until then."""
+    """Return a text with the number of the next attempt at a model call, and the seconds until
+    it.
+    """
     total = f" of {status.attempts}" if status.attempts else ""
     return (
         f"attempt {status.attempt}{total}, next in {ceil(max(seconds, 0.0))} s, Esc stops"
@@ -99,12 +108,14 @@ def attempt_text(status: Status, seconds: float) -> str:
 
 
 def ports_text(ports: Sequence[int]) -> str:
-    """The new ports of a workspace elsewhere, "" if there are none."""
+    """Return a text with the new ports of a workspace on another machine; "" without any."""
+    if not ports:
+        return ""
     more = ("…",) if len(ports) > _MAX_NAMED_PORTS else ()
     numbers = ", ".join(map(str, (*ports[:_MAX_NAMED_PORTS], *more)))
-    return f"{'port' if len(ports) == 1 else 'ports'} {numbers}" if ports else ""
+    return f"port {numbers}" if len(ports) == 1 else f"ports {numbers}"
 
 
 def initial_status(waiting: Sequence[Open]) -> Status:
-    """The status of work that is already running when watching begins."""
+    """Return the status for a client that joins now. The session may be running."""
     return replace(Status(), doing=call_activity(waiting))

@@ -1,4 +1,4 @@
-"""Tool calls on a screen, from the model's call to the result. Pure."""
+"""Makes a screen's blocks of tool calls, from the model's request to the result. Pure."""
 
 from collections.abc import Iterator
 
@@ -16,59 +16,63 @@ from refold.journal.events.kinds import (
     Started,
 )
 from refold.journal.state.conversation import OpenCall
-from refold.journal.state.conversation import Stage as Stood
+from refold.journal.state.conversation import Stage as CallStage
 from refold.journal.state.fold import View
 from refold.views.screen.blocks import CallBlock, Open, Stage
 
 EVENT_KINDS = frozenset((
     ModelAnswered, NestedCallMade, Judged, Answered, Started, Ended, Rewound, Imported,
 ))  # fmt: skip
-_MAX_TAIL_CHARS = 1_000  # of a call's output; as many as a client that joins late gets
-_STAGE_NAMES: dict[Stood, Stage] = {"asked": "asked", "started": "running"}
+_MAX_TAIL_CHARS = 1_000  # of a call's output; a client that joins late gets as much
+_STAGE_NAMES: dict[CallStage, Stage] = {"asked": "asked", "started": "running"}
 
 
 def calls_after(
-    open_: tuple[Open, ...], entry: Entry, view: View
+    open_blocks: tuple[Open, ...], entry: Entry, view: View
 ) -> tuple[tuple[Open, ...], tuple[CallBlock, ...]]:
-    """The open calls after this event, and the calls that it ended."""
+    """Return the open blocks after this event, and the calls that it ended."""
     match entry.event:
         case ModelAnswered(message):
-            left, lost = _drop_lost_calls(open_, view)
+            left, lost = _drop_lost_calls(open_blocks, view)
             new = (
                 CallBlock(seq=entry.seq, at=entry.at, call=call) for call in message.calls
             )
             return (*left, *new), lost
         case NestedCallMade(call, within):
             block = CallBlock(seq=entry.seq, at=entry.at, call=call, within=within)
-            return (*open_, block), ()
+            return (*open_blocks, block), ()
         case Judged() | Answered() | Started():
-            return _update_calls(open_, entry, entry.event), ()
+            return _update_calls(open_blocks, entry, entry.event), ()
         case Ended() as end:
-            return _end_call(open_, entry, end)
+            return _end_call(open_blocks, entry, end)
         case Rewound() | Imported():
-            return _drop_lost_calls(open_, view)
+            return _drop_lost_calls(open_blocks, view)
         case _:
-            return open_, ()
+            return open_blocks, ()
 
 
-def add_output(open_: tuple[Open, ...], call_id: str, text: str) -> tuple[Open, ...]:
-    """Add output to the block of its call."""
-    return tuple(
-        replace(b, tail=(b.tail + text[-_MAX_TAIL_CHARS:])[-_MAX_TAIL_CHARS:])
-        if isinstance(b, CallBlock) and b.call.id == call_id
-        else b
-        for b in open_
-    )
+def add_output(open_blocks: tuple[Open, ...], call_id: str, text: str) -> tuple[Open, ...]:
+    """Return the open blocks, with `text` added to the output of the call `call_id`."""
+
+    def extend(block: Open) -> Open:
+        """Return the call's block with `text` at its end; return other blocks unchanged."""
+        if not isinstance(block, CallBlock) or block.call.id != call_id:
+            return block
+        tail = block.tail + text[-_MAX_TAIL_CHARS:]
+        return replace(block, tail=tail[-_MAX_TAIL_CHARS:])
+
+    return tuple(map(extend, open_blocks))
 
 
 def open_calls(view: View) -> Iterator[CallBlock]:
-    """The calls that have not ended."""
+    """Yield the calls that have not ended."""
     for call in (*view.conversation.calls, *view.conversation.nested):
         if call.result is None:
             yield _to_block(call)
 
 
 def _to_block(call: OpenCall) -> CallBlock:
+    """Return a call of the view as a block. The view does not have the time of the call."""
     return CallBlock(
         seq=call.called, at=0.0, call=call.call,
         stage=_STAGE_NAMES.get(call.stage, "called"),
@@ -79,19 +83,21 @@ def _to_block(call: OpenCall) -> CallBlock:
 
 
 def _update_calls(
-    open_: tuple[Open, ...], entry: Entry, event: Judged | Answered | Started
+    open_blocks: tuple[Open, ...], entry: Entry, event: Judged | Answered | Started
 ) -> tuple[Open, ...]:
-    return tuple(
-        _update(b, entry, event)
-        if isinstance(b, CallBlock) and b.call.id == event.call_id
-        else b
-        for b in open_
-    )
+    blocks = list[Open]()
+    for block in open_blocks:
+        if isinstance(block, CallBlock) and block.call.id == event.call_id:
+            blocks.append(_update(block, entry, event))
+        else:
+            blocks.append(block)
+    return tuple(blocks)
 
 
 def _update(
     block: CallBlock, entry: Entry, event: Judged | Answered | Started
 ) -> CallBlock:
+    """Return the block after an event. `answered` is "" until a question was answered."""
     match event:
         case Judged(verdict="ask", reason=reason, changes=changes):
             return replace(
@@ -100,8 +106,11 @@ def _update(
         case Judged(_, verdict, reason=reason):
             denied = reason if verdict == "deny" else ""
             return replace(block, reason=denied, answered="")
-        case Answered(_, allowed, reason) if block.stage == "asked":  # the first wins
-            answer = "yes" if allowed else f"no: {reason}" if reason else "no"
+        # The first answer wins.
+        case Answered(_, allowed, reason) if block.stage == "asked":
+            answer = "yes"
+            if not allowed:
+                answer = f"no: {reason}" if reason else "no"
             return replace(block, stage="called", answered=answer)
         case Answered():
             return block
@@ -110,21 +119,26 @@ def _update(
 
 
 def _end_call(
-    open_: tuple[Open, ...], entry: Entry, end: Ended
+    open_blocks: tuple[Open, ...], entry: Entry, end: Ended
 ) -> tuple[tuple[Open, ...], tuple[CallBlock, ...]]:
+    """Return the blocks that stay open, and those that end: the call, and calls that its code
+    made.
+    """
     over = tuple(
         _end_block(b, entry, end)
-        for b in open_
+        for b in open_blocks
         if isinstance(b, CallBlock) and end.call_id in (b.call.id, b.within)
     )
     if not over:
-        return open_, ()
-    left = (b for b in open_ if not _is_call(b, end.call_id))
+        return open_blocks, ()
+    left = (b for b in open_blocks if not _belongs_to_call(b, end.call_id))
     return tuple(left), over
 
 
 def _end_block(block: CallBlock, entry: Entry, end: Ended) -> CallBlock:
-    if block.call.id != end.call_id:  # its code has ended and cannot get the result
+    """Return the block after the end of its call, or of the call whose code made it."""
+    if block.call.id != end.call_id:
+        # The call whose code made this one has ended, so it will get no result.
         return replace(block, stage="unknown", tail="", ended=entry.at)
     return replace(
         block, stage=end.outcome, tail="", ended=entry.at, text=end.text, shown=end.shown,
@@ -132,17 +146,21 @@ def _end_block(block: CallBlock, entry: Entry, end: Ended) -> CallBlock:
     )  # fmt: skip
 
 
-def _is_call(block: Open, call_id: str) -> bool:
+def _belongs_to_call(block: Open, call_id: str) -> bool:
+    """Whether the block is the call `call_id`, or a call that its code made."""
     return isinstance(block, CallBlock) and call_id in (block.call.id, block.within)
 
 
 def _drop_lost_calls(
-    open_: tuple[Open, ...], view: View
+    open_blocks: tuple[Open, ...], view: View
 ) -> tuple[tuple[Open, ...], tuple[CallBlock, ...]]:
-    """Separate calls that can no longer end because the conversation was rewound."""
-    if not open_:
+    """Return the blocks that stay open, and the calls that a rewind removed.
+
+    These calls will get no result.
+    """
+    if not open_blocks:
         return (), ()
     known = {c.call.id for c in (*view.conversation.calls, *view.conversation.nested)}
-    lost = [b for b in open_ if isinstance(b, CallBlock) and b.call.id not in known]
-    left = tuple(b for b in open_ if b not in lost) if lost else open_
+    lost = [b for b in open_blocks if isinstance(b, CallBlock) and b.call.id not in known]
+    left = tuple(b for b in open_blocks if b not in lost) if lost else open_blocks
     return left, tuple(replace(b, stage="unknown", tail="") for b in lost)

@@ -1,7 +1,7 @@
-"""A screen as plain text: no colours, no wrapping, no control sequences.
+"""Writes a screen as plain text: without colours, wrapping or control sequences.
 
-A mark shows the role: › message, ‹ answer, ∴ thinking, ● call, · notice. The lines of a block
-are indented below it, so that no text can imitate another block.
+A mark shows the role: › message, ‹ answer, ∴ thinking, ● call, · notice. All other lines of a
+block are indented, so that no text can imitate another block.
 """
 
 import sys
@@ -28,8 +28,9 @@ from refold.views.screen.conversation import is_from_child
 from refold.views.screen.screen import Screen
 from refold.views.styled import plain_text
 
-_UNLIMITED_ROOM = sys.maxsize  # neither wrapped nor cut
-_DENSE_BLOCKS = (CallBlock, NoticeBlock, TurnEndBlock)  # no empty line between these
+_UNLIMITED_ROOM = sys.maxsize  # no line is wrapped or cut
+# No empty line is printed between two blocks of the same one of these classes.
+_DENSE_BLOCKS = (CallBlock, NoticeBlock, TurnEndBlock)
 
 
 def _plain_label(call: ToolCall) -> str:
@@ -37,17 +38,20 @@ def _plain_label(call: ToolCall) -> str:
 
 
 def transcript(screen: Screen, label: Callable[[ToolCall], str] = _plain_label) -> str:
-    """The whole screen, with the answer that is streaming. `label` describes a call in one line."""
+    """Return all blocks of the screen as text, with the response in progress.
+
+    `label` describes a call in one line.
+    """
     return "\n".join(_rows(screen, label))
 
 
 def _rows(screen: Screen, label: Callable[[ToolCall], str]) -> Iterator[str]:
+    """Yield the lines of all blocks, with an empty line between blocks of different kinds."""
     directory = screen.view.session.directory
     before: Block | None = None
     for block in screen.blocks:
-        if before and not (
-            isinstance(block, _DENSE_BLOCKS) and type(before) is type(block)
-        ):
+        is_dense = isinstance(block, _DENSE_BLOCKS) and type(before) is type(block)
+        if before and not is_dense:
             yield ""
         yield from _block(block, label, directory)
         before = block
@@ -58,6 +62,7 @@ def _rows(screen: Screen, label: Callable[[ToolCall], str]) -> Iterator[str]:
 
 
 def _response(text: str, mark: str) -> Iterator[str]:
+    """Yield the lines of the model's text, and a note `mark` about it, unless that is ""."""
     if text.strip():
         yield from _mark_first_line("‹ ", visible(text))
     if mark:
@@ -65,6 +70,7 @@ def _response(text: str, mark: str) -> Iterator[str]:
 
 
 def _block(block: Block, label: Callable[[ToolCall], str], directory: str) -> Iterator[str]:
+    """Yield the lines of a block, each but the first indented."""
     match block:
         case MessageBlock():
             yield from _message(block)
@@ -86,6 +92,7 @@ def _block(block: Block, label: Callable[[ToolCall], str], directory: str) -> It
 
 
 def _message(block: MessageBlock) -> Iterator[str]:
+    """Yield the lines of a message, or of a subagent's report."""
     if is_from_child(block.sender):
         first, *rest = report_lines(block.sender, block.words, _UNLIMITED_ROOM)
         yield f"› {plain_text([first])}"
@@ -100,6 +107,7 @@ def _message(block: MessageBlock) -> Iterator[str]:
 
 
 def _call_lines(block: CallBlock, text: str, directory: str) -> Iterator[str]:
+    """Yield the lines of a call: its label `text`, the question about it, and its result."""
     by = f" (by the code of {escape_to_one_line(block.within)})" if block.within else ""
     yield f"● {text}{by}"
     if block.answered:

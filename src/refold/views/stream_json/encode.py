@@ -1,10 +1,10 @@
-"""Events and live news as documents for programs. Pure.
+"""Makes documents for programs from events and live news. Pure.
 
-What each document means is written in docs/reference/stream.md, and its fields in `documents`.
+docs/reference/stream.md explains each document, `documents` defines its fields.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
 from msgspec import UNSET
 from msgspec.structs import asdict
@@ -88,13 +88,13 @@ Document: TypeAlias = (
     | Snapshot
     | History
 )
-PersonRequest: TypeAlias = Judged | ChildAsked  # a call that a person has to answer
+PersonRequest: TypeAlias = Judged | ChildAsked  # a request that a person has to answer
 MakeRequest: TypeAlias = Callable[[PersonRequest, int], Request]
-SCHEMA_VERSION = 1  # of these documents; fields may be added without a new number
+SCHEMA_VERSION = 1  # of these documents; adding fields does not change it
 
 
 def init(view: View, session_id: str, version: str) -> documents.Init:
-    """The first document of a stream."""
+    """Return the first document of a stream."""
     directory = view.session.directory
     return documents.Init("init", SCHEMA_VERSION, session_id, directory, version)
 
@@ -103,7 +103,11 @@ def approval_request(
     event: PersonRequest, seq: int, call: ToolCall | None = None,
     rule_sets: Sequence[Sequence[str]] = (),
 ) -> documents.ToolApprovalRequest:  # fmt: skip
-    """A call needs approval. Each of `rule_sets` may be granted with a yes."""
+    """Return the document about a call that needs approval.
+
+    An approval may also grant one of `rule_sets`. Those with one rule become `rules`. Of those
+    with several rules, the first becomes `rule_set`.
+    """
     return documents.ToolApprovalRequest(
         seq=seq,
         call_id=request_id(event),
@@ -123,7 +127,7 @@ def approval_request(
 def question(
     event: PersonRequest, seq: int, questions: Sequence[AskedQuestion]
 ) -> documents.Question:
-    """The model asks something that only the user knows."""
+    """Return the document about a question that only the user can answer."""
     return documents.Question(
         seq=seq,
         call_id=request_id(event),
@@ -134,16 +138,17 @@ def question(
 
 
 def request_id(event: PersonRequest) -> str:
-    """The id by which an answer names this request."""
+    """Return the id with which an answer refers to this request."""
     return event.id if isinstance(event, ChildAsked) else event.call_id
 
 
 def documents_of(
     frame: Frame, *, live: bool, make_request: MakeRequest = approval_request
 ) -> Iterator[Document]:
-    """The documents of a frame. With `live` false, live news are left out.
+    """Yield the documents of a frame, which contains an event or live news.
 
-    `make_request` makes the document for a call that needs the user's approval.
+    Without `live`, live news has none. `make_request` makes the document about a call that
+    needs approval.
     """
     if not isinstance(frame.item, Entry):
         if live:
@@ -155,21 +160,22 @@ def documents_of(
     ):
         yield make_request(event, frame.seq)
         return
-    for of_kind in (
+    for encode in (
         _encode_conversation,
         _encode_call,
         _encode_session,
         _encode_files_and_plans,
         _encode_side_calls,
     ):
-        yield from of_kind(event, frame.seq)
+        yield from encode(event, frame.seq)
     yield from _encode_child(event, frame.seq)
 
 
 def _encode_conversation(event: Event, seq: int) -> Iterator[EventDocument]:
+    """Yield the documents of an event about messages, turns or the model; none for others."""
     match event:
         case kinds.Said() as said_event:
-            yield _message(said_event, seq)
+            yield _user_message(said_event, seq)
         case kinds.Delivered(messages):
             yield documents.Delivered(seq=seq, messages=messages)
         case kinds.TurnStarted():
@@ -189,11 +195,12 @@ def _encode_conversation(event: Event, seq: int) -> Iterator[EventDocument]:
 
 
 def _encode_model(event: Event, seq: int) -> Iterator[EventDocument]:
+    """Yield the documents of an event about a model response; none for other events."""
     match event:
         case kinds.ModelAsked():
             yield documents.ModelStart(seq=seq)
         case kinds.ModelAnswered() as answer:
-            yield from _answer(answer, seq)
+            yield from _response(answer, seq)
         case kinds.ModelFailed(reason, kind, partial, dropped=dropped):
             yield documents.Error(
                 kind=kind, reason=reason, seq=seq, partial=partial or UNSET,
@@ -205,7 +212,8 @@ def _encode_model(event: Event, seq: int) -> Iterator[EventDocument]:
             return
 
 
-def _message(message: kinds.Said, seq: int) -> documents.UserMessage:
+def _user_message(message: kinds.Said, seq: int) -> documents.UserMessage:
+    """Return the document of a message. Fields without a value are left out."""
     return documents.UserMessage(
         seq=seq, text=message.text, sender=message.sender, when=message.when,
         images=[image.name for image in message.images] or UNSET,
@@ -215,7 +223,8 @@ def _message(message: kinds.Said, seq: int) -> documents.UserMessage:
     )  # fmt: skip
 
 
-def _answer(answer: kinds.ModelAnswered, seq: int) -> Iterator[EventDocument]:
+def _response(answer: kinds.ModelAnswered, seq: int) -> Iterator[EventDocument]:
+    """Yield the documents of a model response: its text, its calls, and a warning if any."""
     message = answer.message
     thinking = "".join(p.text for p in message.parts if isinstance(p, Thinking))
     yield documents.AssistantMessage(
@@ -232,13 +241,14 @@ def _answer(answer: kinds.ModelAnswered, seq: int) -> Iterator[EventDocument]:
 
 
 def _encode_call(event: Event, seq: int) -> Iterator[EventDocument]:
+    """Yield the documents of an event about a tool call; none for other events."""
     match event:
         case Judged(call_id, verdict, rule, reason) if verdict != "ask":
             yield documents.ToolApprovalResult(
                 seq=seq, call_id=call_id, verdict=verdict, rule=rule, reason=reason
             )
         case kinds.Answered(call_id, allowed, reason):
-            verdict = "allow" if allowed else "deny"
+            verdict = _answer_verdict(allowed=allowed)
             yield documents.ToolApprovalResult(
                 seq=seq, call_id=call_id, verdict=verdict, rule="", reason=reason
             )
@@ -292,7 +302,10 @@ def _encode_session(event: Event, seq: int) -> Iterator[EventDocument]:
 
 
 def _encode_session_facts(event: Event, seq: int) -> Iterator[EventDocument]:
-    """The session's title, directories, terminals, former process and logged requests."""
+    """Yield documents about the session: its title, directories, terminals and former process.
+
+    This function also handles recorded model requests.
+    """
     match event:
         case kinds.Renamed(name):
             yield TitleChanged(seq=seq, title=name, named=True)
@@ -316,6 +329,7 @@ def _encode_session_facts(event: Event, seq: int) -> Iterator[EventDocument]:
 
 
 def _encode_files_and_plans(event: Event, seq: int) -> Iterator[EventDocument]:
+    """Yield the documents of an event about files, plans or tasks; none for other events."""
     match event:
         case kinds.Ended(control=PlanReady(title, text)):
             yield documents.PlanReady(seq=seq, plan=seq, title=title, text=text)
@@ -345,7 +359,7 @@ def _encode_files_and_plans(event: Event, seq: int) -> Iterator[EventDocument]:
 
 
 def _encode_side_calls(event: Event, seq: int) -> Iterator[EventDocument]:
-    """Compaction and model calls outside the conversation."""
+    """Yield documents about compactions and about model calls outside of the conversation."""
     match event:
         case kinds.CompactionRequested(kind, focus, withdrawn=False):
             yield documents.CompactAsked(seq=seq, kind=kind, focus=focus)
@@ -371,7 +385,7 @@ def _encode_side_calls(event: Event, seq: int) -> Iterator[EventDocument]:
 
 
 def _encode_child(event: Event, seq: int) -> Iterator[EventDocument]:
-    """Subagents, and the events of `_encode_code`."""
+    """Yield documents about subagents and teams. All other events are passed to `_encode_code`."""
     match event:
         case ChildBorn() as born:
             yield subagent_documents.SubagentStart(
@@ -399,7 +413,7 @@ def _encode_child(event: Event, seq: int) -> Iterator[EventDocument]:
         case ChildStopped(child, reason):
             yield subagent_documents.SubagentStopped(seq=seq, child=child, reason=reason)
         case ChildAnswered(id_, allowed, reason, _, gone):
-            verdict = "gone" if gone else "allow" if allowed else "deny"
+            verdict = "gone" if gone else _answer_verdict(allowed=allowed)
             yield documents.ToolApprovalResult(
                 seq=seq, call_id=id_, verdict=verdict, rule="", reason=reason
             )
@@ -408,7 +422,7 @@ def _encode_child(event: Event, seq: int) -> Iterator[EventDocument]:
 
 
 def _encode_code(event: Event, seq: int) -> Iterator[EventDocument]:
-    """Background commands, variables of code, and copies."""
+    """Yield documents about background commands, variables of code, and the source of a copy."""
     match event:
         case kinds.BackgroundStarted(name, command, call_id, directory, notify, _, moved):
             yield CommandStarted(
@@ -438,6 +452,10 @@ def _encode_code(event: Event, seq: int) -> Iterator[EventDocument]:
             )
         case _:
             return
+
+
+def _answer_verdict(*, allowed: bool) -> Literal["allow", "deny"]:
+    return "allow" if allowed else "deny"
 
 
 def _changes(files: Sequence[tuple[str, str]]) -> list[documents.Change]:

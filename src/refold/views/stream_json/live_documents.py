@@ -1,6 +1,7 @@
-"""Documents of live news: pieces of a response, and progress. Part of `documents`. Pure.
+"""Defines the documents of live news: pieces of a response, and progress. Pure.
 
-A document of an event repeats everything in them that matters, completely.
+They are a part of the JSON stream. Everything important in them comes again, in full, in the
+document of a later event.
 """
 
 from collections.abc import Sequence
@@ -21,10 +22,10 @@ class _Live(Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class TextPiece(_Live, frozen=True, kw_only=True):
-    """A piece of a text that streams. On a socket, `offset` characters came before it.
+    """A piece of streamed text. On a socket, `offset` characters came before it.
 
     `message` is the number of the event of the model call, the same for all pieces of one
-    response. After a reconnect a piece may come again, as a part of a longer one.
+    response. After a reconnect a piece may be repeated, as a part of a longer one.
     """
 
     message: int | UnsetType = UNSET
@@ -33,8 +34,10 @@ class TextPiece(_Live, frozen=True, kw_only=True):
 
     @property
     def piece(self) -> Piece:
+        """The document as a `Piece`, with 0 for a missing `message` or `offset`."""
         message = 0 if self.message is UNSET else self.message
-        return Piece(message, 0 if self.offset is UNSET else self.offset, self.text)
+        offset = 0 if self.offset is UNSET else self.offset
+        return Piece(message, offset, self.text)
 
 
 class TextDelta(TextPiece, frozen=True, kw_only=True, tag="text_delta"):
@@ -42,7 +45,7 @@ class TextDelta(TextPiece, frozen=True, kw_only=True, tag="text_delta"):
 
 
 class ThinkingDelta(TextPiece, frozen=True, kw_only=True, tag="thinking_delta"):
-    """A piece of its thinking."""
+    """A piece of the model's thinking."""
 
 
 class CallBegun(_Live, frozen=True, kw_only=True, tag="call_coming"):
@@ -60,7 +63,7 @@ class ToolProgress(TextPiece, frozen=True, kw_only=True, tag="tool_progress"):
 class Retry(_Live, frozen=True, kw_only=True, tag="retry"):
     """The request is sent again after `seconds`.
 
-    That is attempt `attempt` of `attempts`; 0: they are not counted.
+    That is attempt `attempt` of at most `attempts`; 0: attempts are not counted.
     """
 
     seconds: float
@@ -70,14 +73,17 @@ class Retry(_Live, frozen=True, kw_only=True, tag="retry"):
 
 
 class WithinChild(_Live, frozen=True, kw_only=True, tag="within"):
-    """A live document, `live`, of the subagent with the address `node`, such as child-1/child-2."""
+    """Live news, `live`, of the subagent with the address `node`, such as child-1/child-2."""
 
     node: str
     live: TextCame | ThinkingCame | CallComing | Progress | Waiting
 
 
 class ChildMoved(_Live, frozen=True, kw_only=True, tag="child_moved"):
-    """Progress of a subagent, or of a model that its code calls; `label` says what it does now."""
+    """The progress of a subagent, or of a model call that code makes.
+
+    `label` says what it does at present.
+    """
 
     node: str
     agent: str
@@ -89,7 +95,11 @@ class ChildMoved(_Live, frozen=True, kw_only=True, tag="child_moved"):
 
 
 class PortsChanged(_Live, frozen=True, kw_only=True, tag="ports"):
-    """Ports of a workspace elsewhere that began to listen after the session connected."""
+    """The open ports of a workspace on another machine have changed.
+
+    `ports` are all ports on which its programs listen and did not listen yet when the
+    session connected.
+    """
 
     ports: Sequence[int]
 

@@ -1,4 +1,4 @@
-"""The result of a turn, as one document for scripts. Pure."""
+"""Returns the result of a turn as one document for scripts. Pure."""
 
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -28,18 +28,22 @@ _DENIED_CODE = EXIT_CODES["denied"]
 
 
 def exit_code(view: View) -> int:
-    """The exit code of the newest turn. An answer with every call denied is a failure."""
+    """Return the exit code for the newest turn.
+
+    If all its calls were denied, that is a failure, even if the turn has an answer.
+    """
     outcome, _ = turn_outcome(view)
     all_denied = view.turn.denials and not view.turn.allowed
-    return (
-        _DENIED_CODE
-        if all_denied and outcome in _ANSWERED_OUTCOMES
-        else EXIT_CODES[outcome]
-    )
+    if all_denied and outcome in _ANSWERED_OUTCOMES:
+        return _DENIED_CODE
+    return EXIT_CODES[outcome]
 
 
 def turn_outcome(view: View) -> tuple[str, str]:
-    """Outcome and reason of the newest turn, or of a stop before it could begin."""
+    """Return the outcome and the reason of the newest turn.
+
+    If a turn was stopped before it began, return those of the stop.
+    """
     turn = view.turn
     if turn.stopped and not turn.seq:
         return turn.stopped.outcome, turn.stopped.reason
@@ -47,7 +51,10 @@ def turn_outcome(view: View) -> tuple[str, str]:
 
 
 def result(view: View, session_id: str, seconds: float) -> Result:
-    """The result of the newest turn: see docs/reference/headless.md for each field."""
+    """Return the result of the newest turn. `seconds` is its duration.
+
+    docs/reference/headless.md explains each field.
+    """
     turn = view.turn
     outcome, reason = turn_outcome(view)
     return Result(
@@ -75,7 +82,10 @@ def result(view: View, session_id: str, seconds: float) -> Result:
 
 
 def add_earlier_turns(newest: Result, earlier: Sequence[Result]) -> Result:
-    """`newest` with the steps, usage, denials and files of earlier turns of the same run."""
+    """Return `newest` with the steps, usage, cost, denials and files of all turns of its run.
+
+    `earlier` are the results of the earlier turns.
+    """
     if not earlier:
         return newest
     results = (*earlier, newest)
@@ -87,14 +97,17 @@ def add_earlier_turns(newest: Result, earlier: Sequence[Result]) -> Result:
         newest,
         steps=sum(turn.steps for turn in results),
         usage=reduce(add, (turn.usage for turn in results)),
-        cost=None if None in costs else sum(filter(None, costs)),
+        cost=None if None in costs else sum(filter(None, costs)),  # None means unknown
         denials=[denial for turn in results for denial in turn.denials],
         files=[Change(path, cast("Kind", kind)) for path, kind in files.items()],
     )
 
 
 def _answer_value(view: View, outcome: str) -> object:
-    """The answer as JSON data, or None; unset if no schema was given."""
+    """Return the answer as JSON data; None if the turn has no valid answer.
+
+    Return UNSET if the session has no schema for the answer.
+    """
     if bytes(view.conversation.system_prompt.schema) == b"null":
         return UNSET
     if outcome not in _ANSWERED_OUTCOMES:
@@ -106,7 +119,7 @@ def _answer_value(view: View, outcome: str) -> object:
 
 
 def _plan(view: View, outcome: str) -> WaitingPlan | UnsetType:
-    """The plan that waits for approval, if the turn ended with one."""
+    """Return the plan that waits for approval if the turn ended with it; otherwise UNSET."""
     plan = view.plans.waiting
     if outcome != "plan_ready" or plan is None:
         return UNSET

@@ -16,15 +16,15 @@ import { previewButton } from "../shared/previews.js";
 import { developer as t } from "../shared/texts.js";
 
 const OPEN_LINES = 24; // of an output that is shown unfolded
-// The argument that says most of a call, whatever the tool.
+// The arguments that say most about a call, in this order, for all tools.
 const SUBJECTS = ["command", "code", "path", "file_path", "pattern", "query", "url", "prompt", "task", "plan", "name"];
 
-/** The name of the argument that a person reads first; "" if there is none. */
+/** Return the name of the argument that the user reads first; "" if there is none. */
 export function subject(args) {
   return SUBJECTS.find((name) => typeof args?.[name] === "string") ?? "";
 }
 
-/** `waits`: it is a message that has not been delivered yet. */
+/** Return the element of a block. `waits`: it is a message that was not delivered yet. */
 export function renderBlock(block, context, waits = false) {
   return RENDER[block.kind](block, context, waits);
 }
@@ -67,13 +67,13 @@ function thought(block, context) {
   return fold(context, `thought-${block.seq}`, "thought", [t.thought], () => h("div", { class: "text" }, exact(block.text)));
 }
 
-// A fold keeps whether it is open, also while its block does not exist.
+// Whether a fold is open is remembered while its block has no element.
 function fold(context, key, name, summary, body, open = false) {
   const is = context.folds.get(key) ?? open;
   const inside = h("div", { class: "fold-body" });
   const draw = () => { if (!inside.hasChildNodes()) fill(inside, body()); };
   if (is) draw();
-  // Only what a person folds is kept: an element that is made open has a toggle event, too.
+  // Only folds by the user are remembered: an element that is created open sends a toggle event, too.
   const head = h("summary", { on: { click: () => { context.folds.set(key, !made.open); draw(); } } }, summary);
   const made = h("details", {
     class: `fold ${name}`, open: is, on: { toggle: (event) => event.target.open && draw() },
@@ -101,7 +101,7 @@ function called(block, context) {
   return element;
 }
 
-/** The questions of a call that asks the user: while they wait, their card shows them. */
+/** Return the questions of a call that asks the user. While they wait, their card shows them. */
 function questionsOf({ args }) {
   return Array.isArray(args?.questions) && args.questions.every((each) => typeof each?.question === "string") ? args.questions : null;
 }
@@ -194,7 +194,7 @@ export function renderComing(part) {
   return { element: h("div", { class: "coming words" }, prose), show: growing(prose, t.lines) };
 }
 
-/** What a screen reader calls a block. */
+/** Return the name of a block for screen readers. */
 export function labelOf(block) {
   switch (block.kind) {
     case "heard": return block.sender === "person" ? t.you : block.sender;

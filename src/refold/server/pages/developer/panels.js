@@ -26,7 +26,7 @@ export const panels = {
   history: (element, page) => historyPanel(element, page, t),
 };
 
-/** A shell of the user's own: its code is there, and loaded, only where the server offers one. */
+/** Show a terminal with a shell of the user. Its code is loaded only if the server offers terminals. */
 export function terminal(element, page) {
   import("./terminal.js").then(({ showTerminal }) => showTerminal(element, page, t))
     .catch((error) => fill(element, h("p", { class: "problem", role: "alert" }, t.dialogFailed(error.message))));
@@ -82,7 +82,7 @@ function frames(element, page) {
   };
 }
 
-/** Frames as rows: pieces of one text are one, and `last` takes those that go on with it. */
+/** Return frames as rows. Pieces of one text are one row; pieces that continue `last` are added to it. */
 function inRows(frames, last) {
   const groups = [];
   let more = 0;
@@ -206,7 +206,7 @@ function node(each, page) {
     below.length ? lazyList("ul", "", below, (child) => node(child, page)) : null);
 }
 
-/** A list of which the first rows exist, and more when their end is in sight. */
+/** Return a list that draws its first rows, and more when the user scrolls to their end. */
 function lazyList(tag, name, rows, draw) {
   const end = h("li", { class: "list-end" });
   const list = h(tag, { class: name }, end);
@@ -251,10 +251,10 @@ function table(title, rows, name) {
     }))));
 }
 
-/** The id of the session of a node, which is "root" or below it. */
+/** Return the id of the session of a node, whose address is "root" or begins with it. */
 const idOf = (node, page) => `${page.conversation.id}${node.slice("root".length)}`;
 
-/** Rows are read as far as it is scrolled, and those of the last part again after each step. */
+/** Show the timeline. Rows are read as the user scrolls; the last page is read again after each step. */
 function timeline(element, page) {
   const end = h("li", { class: "list-end" });
   const list = h("ol", { class: "timeline" }, end);

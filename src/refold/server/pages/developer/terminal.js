@@ -148,7 +148,7 @@ class PageTerminal {
     this.closeButton.hidden = !this.socket;
   }
 
-  /** A key that a phone does not have. */
+  /** Type a key for which the user pressed a button, because a phone does not have it. */
   press(typed) {
     const inApplication = this.terminal.modes.applicationCursorKeysMode;
     this.terminal.input(inApplication ? typed.replace("\x1b[", "\x1bO") : typed);
@@ -173,7 +173,7 @@ class PageTerminal {
     if (this.terminal) this.terminal.options.screenReaderMode = this.reader.checked;
   }
 
-  /** Keys that a program in a terminal does not see anyway: leave, copy, paste. */
+  /** Handle the keys that no program in a terminal gets: leave, copy, paste. */
   key(event) {
     if (!event.ctrlKey || !event.shiftKey || event.altKey || event.metaKey) return true;
     const key = event.key.toLowerCase();

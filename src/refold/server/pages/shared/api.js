@@ -37,15 +37,15 @@ async function request(method, path, { json, bytes, whole = false, headers = fal
 }
 
 export const get = (path) => request("GET", path);
-/** The headers of an answer to GET. */
+/** Return the headers of the response to GET. */
 export const head = (path) => request("GET", path, { headers: true });
 /** A page of a list: `body`, and the address of the `next`, or "". */
 export const getPage = (path) => request("GET", path, { whole: true });
 export const post = (path, json = {}) => request("POST", path, { json });
 export const patch = (path, json) => request("PATCH", path, { json });
-/** Put bytes there, or JSON. */
+/** Send a PUT request with bytes or JSON. */
 export const put = (path, bytes, json) => request("PUT", path, json === undefined ? { bytes } : { json });
-/** Put a file there that replaces none: the answer has the path that it got. */
+/** Upload a file that replaces none. The response has the path that it got. */
 export const putBeside = (path, bytes) => put(`${path}?rename=true`, bytes);
 export const remove = (path) => request("DELETE", path);
 
@@ -61,14 +61,14 @@ export function readings() {
   };
 }
 
-/** Bytes of an address, as a `Blob`. */
+/** Return the bytes at an address, as a `Blob`. */
 export async function blob(path) {
   const answer = await fetch(path, { credentials: "same-origin" });
   if (!answer.ok) throw new ApiError(answer.status, "", answer.statusText);
   return answer.blob();
 }
 
-/** The bytes of a file or a `Blob`, as a message carries them. */
+/** Return the bytes of a file or a `Blob` in base64, as in a message. */
 export async function base64(file) {
   const bytes = new Uint8Array(await file.arrayBuffer());
   let binary = "";
@@ -78,7 +78,7 @@ export async function base64(file) {
   return btoa(binary);
 }
 
-/** The address of something of a conversation. Each part of a path is escaped by itself. */
+/** Return the address of a resource of a conversation. Each part of its path is escaped. */
 export function of(id, ...parts) {
   const path = parts.flatMap((part) => part.split("/")).map(encodeURIComponent).join("/");
   return `/api/conversations/${encodeURIComponent(id)}${path ? `/${path}` : ""}`;

@@ -97,7 +97,7 @@ class GrantedRules {
     else fill(this.element, t.saved, " ", h("code", {}, exact(this.rules[0])));
   }
 
-  /** From now on the rules are what stands in a field. Nothing is granted by writing. */
+  /** Let the user write the rules in a field. They are granted only with the answer. */
   edit() {
     if (!this.field) {
       const rows = Math.max(1, this.rules.length);
@@ -115,7 +115,7 @@ class GrantedRules {
   }
 }
 
-/** The bar below requests that can be decided at once; all of them stand above it. */
+/** The bar with which the requests above it are decided by one answer. */
 export class Together {
   constructor(page) {
     this.page = page;
@@ -152,7 +152,7 @@ export class Together {
   }
 }
 
-/** The requests that may be decided together with this one: of the same agent, and not once only. */
+/** Return the requests that one answer may decide with this one: of the same agent, and not `once`. */
 export function decidedTogether(request, requests) {
   if (request.type !== "tool_approval_request" || request.once) return [request];
   return requests.filter((other) => other.type === request.type && !other.once && (other.who ?? "") === (request.who ?? ""));
@@ -166,7 +166,7 @@ export function changeView({ text }, head, texts) {
     diffView(text, texts.lines));
 }
 
-/** Enter in a field does this; a line that an input method composes is left alone. */
+/** Return a handler that calls `act` at Enter, unless an input method composes the line. */
 export function onEnter(act) {
   return (event) => {
     if (event.key !== "Enter" || event.isComposing) return;
@@ -187,7 +187,7 @@ function near(path, page) {
   return onOneLine(here && path.startsWith(`${here}/`) ? path.slice(here.length + 1) : path);
 }
 
-// The whole of it: the changes to files; or the arguments, the most telling one first.
+// Show the whole call: its changes to files, or its arguments, the most important first.
 function shown({ changes = [], arguments: args = {} }, page) {
   if (changes.length) return changes.map((change) => changeView(change, near(change.path, page), page.texts));
   if (typeof args !== "object" || args === null) return [h("pre", { class: "whole" }, exact(String(args)))];
@@ -201,7 +201,7 @@ function shown({ changes = [], arguments: args = {} }, page) {
   ];
 }
 
-/** How a command would run: in which sandbox, what it reaches, and which protected files it may touch. */
+/** Show how a command would run: its sandbox, the hosts it can reach, and protected files it may change. */
 function conditions(how, page) {
   if (!how) return null;
   const t = page.texts.request.conditions;

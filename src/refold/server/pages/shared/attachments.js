@@ -15,10 +15,10 @@ const MAX_SHOWN_CHARS = 1500;
 const MAX_TITLE_CHARS = 300; // of a pasted text, shown on hovering
 const MAX_FOLDER_FILES = 200;
 
-/** Is this paste so long that it would hide what is typed? */
+/** Whether a pasted text is so long that it would hide what is typed. */
 export const isLong = (text) => text.length > MAX_SHOWN_CHARS || text.split("\n").length > MAX_SHOWN_LINES;
 
-/** A message with its attachments, as the model reads it: files by name, pasted texts behind them. */
+/** Return the message as the model reads it: with the names of files, then the pasted texts. */
 export function compose(text, items) {
   const names = items.filter((item) => item.path).map((item) => mention(item.path).trim()).join(" ");
   const pasted = items.filter((item) => item.text).map((item) => item.text);
@@ -55,7 +55,7 @@ export class Attachments {
     this.addPictures([{ content: await base64(file), kind: file.type, name: file.name || "picture.png" }]);
   }
 
-  /** Pictures as a message carries them. */
+  /** Return the pictures in the form of a message. */
   addPictures(all) {
     for (const data of all) this.add({ name: data.name || this.texts.picture, data });
   }
@@ -69,14 +69,14 @@ export class Attachments {
     this.show();
   }
 
-  /** Everything that is attached, which is attached no more. */
+  /** Return everything that is attached, and remove it. */
   take() {
     const { items } = this;
     this.become([]);
     return items;
   }
 
-  /** They come back, because they were not sent. */
+  /** Attach items again that were not sent. */
   putBack(items, id) {
     if (id === this.at) this.become([...items, ...this.items]);
     else this.write(id, [...items, ...this.read(id)]);
@@ -91,7 +91,7 @@ export class Attachments {
     this.show();
   }
 
-  /** The conversation that was new has this id. */
+  /** Set the id of the conversation that was new. */
   began(id) {
     this.drafts.move(NEW, id);
     this.at = id;
@@ -193,7 +193,7 @@ export class Attachments {
   }
 }
 
-/** A folder was too full to be attached. */
+/** Thrown if a folder has too many files to be attached. */
 export class TooManyFiles extends Error {
   constructor(name) {
     super(name);
@@ -214,7 +214,7 @@ export function readDrop(transfer) {
   };
 }
 
-/** The files of a folder that was chosen: [{file, path}]. */
+/** Return the files of a chosen folder: [{file, path}]. */
 export function chosenFolder(files) {
   const every = files.map((file) => ({ file, path: file.webkitRelativePath }));
   return folderOf(every[0].path.split("/")[0], every);

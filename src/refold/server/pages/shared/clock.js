@@ -6,7 +6,7 @@ import { duration, h } from "./dom.js";
 const SOON = 2; // seconds that are not worth a word
 let timer = 0;
 
-/** `at`: seconds since 1970. */
+/** Return an element with the time since `at`, in seconds since 1970. */
 export function runningTime(at) {
   const element = h("span", { class: "time running-time", data: { began: String(at) } });
   timer ||= setInterval(tick, 1000);
@@ -14,14 +14,14 @@ export function runningTime(at) {
   return element;
 }
 
-/** When this was, in seconds since 1970: the time of today, or the day; the whole of it on hovering. */
+/** Return an element with the time `at` (seconds since 1970), or its day; all of it on hovering. */
 export function timeOf(at) {
   if (!at) return null;
   const when = new Date(at * 1000);
   return h("time", { datetime: when.toISOString(), title: when.toLocaleString() }, shortTime(when));
 }
 
-/** The time, or for another day that day. */
+/** Return the time of today, or the day if it is another. */
 export function shortTime(when) {
   const today = new Date().toDateString() === when.toDateString();
   return today ? when.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" })

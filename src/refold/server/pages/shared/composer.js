@@ -71,7 +71,7 @@ export class Composer {
     this.changed();
   }
 
-  /** Does a turn run? Then a message can be read now or later, and the turn be stopped. */
+  /** Set whether a turn runs: then a message can be read now or later, and the turn can be stopped. */
   setRunning(running, enabled = true) {
     this.stopButton.hidden = !running;
     this.when.hidden = !running;
@@ -81,7 +81,7 @@ export class Composer {
     this.running = running;
   }
 
-  /** The box is for this conversation now, and has its draft. */
+  /** Show the draft of this conversation in the box. */
   setConversation(id) {
     if (id === this.at) return;
     this.at = id;
@@ -91,7 +91,7 @@ export class Composer {
     this.changed();
   }
 
-  /** The conversation that was new has this id: what is in the box belongs to it. */
+  /** Set the id of the conversation that was new; the text in the box belongs to it. */
   began(id) {
     if (this.at !== NEW) return;
     this.drafts.move(NEW, id);
@@ -99,7 +99,7 @@ export class Composer {
     this.at = id;
   }
 
-  /** The conversation is gone, and its draft with it. */
+  /** Forget the draft of a deleted conversation. */
   forget(id) {
     this.drafts.set(id, "");
     this.attachments.forget(id);
@@ -111,7 +111,7 @@ export class Composer {
     this.text.focus();
   }
 
-  /** Put text where the user types, as if it was typed. */
+  /** Insert text at the cursor, as if it was typed. */
   insert(text) {
     this.text.setRangeText(text, this.text.selectionStart, this.text.selectionEnd, "end");
     this.typed();
@@ -126,7 +126,7 @@ export class Composer {
     else this.drafts.set(id, joined);
   }
 
-  /** A text that comes back; what was typed meanwhile stands below it. */
+  /** Put a text back into the box, above what was typed meanwhile. */
   putBack(text) {
     this.setText(this.text.value ? `${text}\n${this.text.value}` : text);
   }
@@ -149,7 +149,7 @@ export class Composer {
     this.suggest();
   }
 
-  /** Is there something to send? */
+  /** Whether there is something to send. */
   isFull() {
     return Boolean(this.text.value.trim() || this.attachments.items.length);
   }
@@ -178,7 +178,7 @@ export class Composer {
     }
   }
 
-  /** Was it a command? One that cannot be run stays, with the reason. */
+  /** Run the text if it is a command, and return whether it was. If it fails, it stays, with the reason. */
   async ran(text, typed) {
     const { at } = this;
     try {
@@ -250,7 +250,7 @@ export class Composer {
     if (turn === this.asked) this.offer(found.slice(0, OFFERED));
   }
 
-  /** The paths in the folder that is typed. */
+  /** Return the paths in the folder that is typed. */
   async filesBelow(typed) {
     const folder = typed.slice(0, typed.lastIndexOf("/") + 1);
     const name = typed.slice(folder.length).toLowerCase();
@@ -347,7 +347,7 @@ export class Composer {
     this.text.focus();
   }
 
-  /** A message waits for these files. */
+  /** Wait until these files are uploaded, before the message is sent. */
   async uploaded(count, upload) {
     const all = Promise.all([...(this.upload ? [this.upload] : []), upload]).then((ids) => ids.flat());
     this.upload = all;
@@ -359,7 +359,7 @@ export class Composer {
   }
 }
 
-/** A file is named whole; after a folder, what is in it is offered. */
+/** Return the suggestion for a path. A file is complete; for a folder, its files are offered next. */
 function fileOffer(path, from) {
   return { shown: path, about: "", from, put: path.endsWith("/") ? mention(path).replace(/"? $/, "") : mention(path) };
 }

@@ -17,7 +17,7 @@ export function lineAfter(before, name, seconds = 0, hasNetwork = navigator.onLi
   return { name, seconds, hasNetwork, lost: name === "offline" || (name === "connecting" && before.lost) };
 }
 
-/** What a conversation of the list does, as far as that is known. */
+/** Return what a conversation of the list does; "unknown" if it ran when the connection was lost. */
 export const activityOf = (activity, line) => (line.lost && activity === "running" ? "unknown" : activity);
 
 /**
@@ -59,7 +59,7 @@ export class ConditionBar {
   }
 }
 
-/** What it does now, in words. */
+/** Return what the conversation does now, in words. */
 function statusWords(screen, t) {
   if (!screen.turn && !screen.status.doing.startsWith("requesting")) return "";
   const { doing, reason, seconds, tries, attempt, attempts } = screen.status;

@@ -86,7 +86,7 @@ export class Conversation {
     if (this.queue.length) this.schedule();
   }
 
-  // What a drawing costs: the script, and what the browser does until the next task.
+  // The time of a drawing is that of the script and of the browser until the next task.
   measure(script) {
     requestAnimationFrame(() => {
       const begun = performance.now();
@@ -105,7 +105,7 @@ export class Conversation {
     return undefined;
   }
 
-  // What no document of an event says: todos and a plan after a rewind, how full the context is.
+  // A snapshot has what no document of an event has: todos and a plan after a rewind, and the context.
   askForState({ type }) {
     if (type === "model_changed") this.sized = false;
     const isFirst = type === "assistant_message" && !this.sized;
@@ -119,7 +119,7 @@ export class Conversation {
     }
   }
 
-  // The journal is not the one that we had read: all of it comes again.
+  // The journal is another one than before: read all of it again.
   startAnew() {
     this.screen = emptyScreen();
     this.queue = [];
@@ -196,7 +196,7 @@ export class Conversation {
     this.forget({ key }); // also where no connection has it
   }
 
-  /** Why the connection was refused: try again, read the journal, or give up? */
+  /** Find out why the connection was refused, and try again, read the journal, or give up. */
   async whyLost() {
     try {
       const about = await api.get(api.of(this.id));

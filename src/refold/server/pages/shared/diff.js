@@ -6,7 +6,7 @@ import { exact } from "./escape.js";
 
 const HUNK = /^@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@/;
 
-/** The lines of a diff: {kind: "same" | "added" | "gone" | "hunk", old, now, text}. Pure. */
+/** Return the lines of a diff: {kind: "same" | "added" | "gone" | "hunk", old, now, text}. Pure. */
 export function diffLines(text) {
   let old = 1;
   let now = 1;
@@ -24,14 +24,14 @@ export function diffLines(text) {
   });
 }
 
-/** How many lines a diff adds and removes. */
+/** Return how many lines a diff adds and removes. */
 export function diffCount(text) {
   const rows = text.split("\n");
   const count = (sign) => rows.filter((row) => row.startsWith(sign)).length;
   return { added: count("+"), gone: count("-") };
 }
 
-/** The diff as an element. `labels` names what a screen reader says of a line. */
+/** Return the diff as an element. `labels` has the words of a screen reader for each kind of line. */
 export function diffView(text, labels) {
   const rows = labelledRows(text, labels);
   const body = h("tbody");
@@ -64,14 +64,14 @@ export function labelledRows(text, labels) {
   return labels.lineEnds || !isAlike ? rows : rows.map((row) => ({ ...row, text: row.text.replace(/\r$/, "") }));
 }
 
-/** The text of a line, with what differs from its partner marked. */
+/** Return the text of line `n`, with marks around what differs from its partner. */
 export function marked(rows, n) {
   const { text } = rows[n];
   const [from, to] = marks(rows, n);
   return to > from ? [exact(text.slice(0, from)), h("mark", {}, exact(text.slice(from, to))), exact(text.slice(to))] : [exact(text)];
 }
 
-// A single line that became another one: what lies between what both have at their ends.
+// If one line was replaced by one line: the part between their common beginning and end.
 function marks(rows, n) {
   const other = partner(rows, n);
   if (!other) return [0, 0];

@@ -56,7 +56,7 @@ export class Drafts {
   }
 }
 
-/** A file as a message names it. */
+/** Return the name of a file in a message. */
 export function mention(path) {
   return /\s/.test(path) ? `@"${path}" ` : `@${path} `;
 }

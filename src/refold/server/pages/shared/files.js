@@ -7,7 +7,7 @@ import { onOneLine } from "./escape.js";
 import { previewButton } from "./previews.js";
 import { rootOf } from "./nodes.js";
 
-/** What stands in a folder: [{name, folder, size}], folders first. */
+/** Return the entries of a folder: [{name, folder, size}], folders first. */
 export async function listFolder(id, folder) {
   const found = await api.get(`${api.of(rootOf(id), "files")}?path=${encodeURIComponent(folder)}`);
   return found.map((row) => ({
@@ -15,7 +15,7 @@ export async function listFolder(id, folder) {
   })).sort((a, b) => Number(b.folder) - Number(a.folder) || a.name.localeCompare(b.name));
 }
 
-/** The folder that all these paths begin with; "" for none. */
+/** Return the folder with which all these paths begin; "" for none. */
 export function commonFolder(paths) {
   const [first] = paths[0].split("/");
   return paths.every((path) => path.startsWith(`${first}/`)) ? first : "";
@@ -23,7 +23,7 @@ export function commonFolder(paths) {
 
 export const addressOf = (id, path) => api.of(rootOf(id), "files", path);
 
-/** A link that downloads. */
+/** Return a link that downloads a file. */
 export function downloadLink(id, path, texts, words = path) {
   return h("a", {
     class: "file-link", href: addressOf(id, path), download: path.split("/").pop(),

@@ -67,7 +67,7 @@ export function folderField(texts) {
   return { element, wanted };
 }
 
-/** The folders in a folder; where it cannot be listed, the roots. */
+/** Show the folders in a folder; the roots if it cannot be listed. */
 async function showFolder(place, path, roots, choose, t) {
   const list = path ? await api.get(`/api/folders/list?path=${encodeURIComponent(path)}`).catch(() => null) : null;
   const go = (to) => showFolder(place, to, roots, choose, t);

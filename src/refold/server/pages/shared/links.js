@@ -5,7 +5,7 @@ const UNSEEN = /[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180e\u200b-\u200f\u
 const WEB = "http:";
 const ADDRESS = /(?:[a-z][a-z0-9+.-]*:\/\/|www\.)\S+|[^\s@/]+@[^\s@]+\.\S+|(?:[\p{L}\p{N}-]+\.)+\p{L}{2,}(?::\d+)?(?:[/?#]\S*)?/giu;
 
-/** Does the text of this link look like an address that it does not lead to? */
+/** Whether the text of this link looks like an address to which it does not lead. */
 export function misleads(link) {
   const target = plain(link.href);
   if (target.includes("xn--")) return true; // letters of the name may look like others
@@ -13,7 +13,7 @@ export function misleads(link) {
   return [...text.matchAll(ADDRESS)].some(([address]) => plain(address.replace(/[.,;:!?)\]]+$/, "")) !== target);
 }
 
-/** An address without what two spellings of it may differ in. */
+/** Return an address in a form that is equal for all its spellings. */
 function plain(address) {
   const scheme = /^(?:https?:\/\/|mailto:)/i.test(address);
   const whole = scheme ? address : address.includes("@") && !address.includes("/") ? `mailto:${address}` : `${WEB}//${address.replace(/^[a-z][a-z0-9+.-]*:\/\//i, "")}`;

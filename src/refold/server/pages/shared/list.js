@@ -69,7 +69,7 @@ export class ConversationList {
     return true;
   }
 
-  /** The first page, or what a search finds. */
+  /** Load the first page, or the results of a search. */
   async load() {
     const isLast = this.beginReading();
     this.news = [];
@@ -154,7 +154,7 @@ export class ConversationList {
     else if (this.cards.has(card.id) || !last || order(card, last) < 0) this.cards.set(card.id, card);
   }
 
-  /** A conversation that no one looks at waits for a person. */
+  /** Notify the user that a conversation which is not visible waits for an answer. */
   tell(card) {
     if (card.id === this.on.current() && document.visibilityState === "visible") return;
     const said = this.texts.list.waits(titleOf(card, this.texts));
@@ -175,7 +175,7 @@ export class ConversationList {
     this.on.say(on ? this.texts.list.notifyOn : this.texts.list.notifyOff);
   }
 
-  /** How many other conversations wait for a person. */
+  /** Return how many other conversations wait for the user. */
   waitElsewhere() {
     const current = this.on.current();
     return [...this.activities].filter(([id, activity]) => activity === "waiting" && id !== current).length;
@@ -232,14 +232,14 @@ export class ConversationList {
 export const isPinned = (card) => Boolean(card.tags?.includes("pinned"));
 export const isArchived = (card) => Boolean(card.tags?.includes("archived"));
 
-/** Pinned ones first, then the newest, as the server has them. */
+/** Compare two conversations: pinned ones first, then the newest, as on the server. */
 function order(a, b) {
   return isPinned(b) - isPinned(a) || b.changed - a.changed || (a.id < b.id ? 1 : -1);
 }
 
 export const titleOf = (card, t) => onOneLine(card.name || card.title || t.untitled);
 
-// Shape, colour and words; of one that is done, the words are for hovering and screen readers.
+// The sign of an activity, with words. If nothing runs, the words are only for hovering and screen readers.
 function activity(name, t) {
   const words = t.list.activities[name];
   return h("span", { class: `card-activity is-${name}`, title: words }, h("span", { class: "sign" }, icon(DRAWINGS[name])),
@@ -259,13 +259,13 @@ function dayOf(seconds, t) {
   return new Date(when).toLocaleDateString([], { month: "long", year: "numeric" });
 }
 
-/** The end of a path says most. */
+/** Return the title of a group: the end of its path. */
 function groupTitle(name) {
   const parts = name.split("/");
   return parts.length > 3 ? `…/${parts.slice(-2).join("/")}` : name;
 }
 
-/** What a search found, as cards: each conversation once, with its best place. */
+/** Return the hits of a search as cards: each conversation once, with its best hit. */
 function bySession(hits) {
   const cards = new Map();
   for (const hit of hits) {

@@ -33,7 +33,7 @@ const marked = new Marked({
   },
 });
 
-/** The elements of a whole text. `labels.copy` names the button of a block of code. */
+/** Return the elements of a complete text. `labels.copy` names the button of a block of code. */
 export function markdown(text, labels) {
   return finished(clean(marked.parse(text)), labels);
 }

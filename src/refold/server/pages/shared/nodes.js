@@ -9,12 +9,12 @@ import { titleOf } from "./list.js";
 export const rootOf = (id) => id.split("/")[0];
 export const isNode = (id) => id.includes("/");
 
-/** A button that opens a subagent; `words` is what it shows. */
+/** Return a button that opens a subagent; `words` is its text. */
 export function openButton(id, words, label, open) {
   return h("button", { type: "button", class: "open-node", "aria-label": label, on: { click: () => open(id) } }, words);
 }
 
-/** In the line that a subagent has started: the way to it. */
+/** Return the button that opens a subagent, for the line that says that it started. */
 export function openChild(block, context, t) {
   if (block.what !== "subagent_start") return null;
   const { child } = block.doc;

@@ -7,7 +7,7 @@ const TAIL = 1000; // characters of what a running call prints
 const MAIL = 200; // messages of a team that are kept
 const ENDS = new Set(["model_start", "assistant_message", "interrupted", "turn_end", "imported"]);
 
-/** A screen of which nothing has happened yet. */
+/** Return the screen of a conversation without documents. */
 export function emptyScreen() {
   return {
     seq: 0,
@@ -47,12 +47,12 @@ export function emptyScreen() {
   };
 }
 
-/** All blocks, in the order in which they are shown. */
+/** Return all blocks, in the order in which they are shown. */
 export function blocksOf(screen) {
   return [...logItems(screen.done), ...screen.open];
 }
 
-/** What a person has to decide on now: requests, and a plan once its turn is over. */
+/** Return what the user has to decide now: requests, and a plan once its turn has ended. */
 export function waiting(screen) {
   const shown = !screen.turn && screen.outcome === "plan_ready";
   return {
@@ -61,7 +61,7 @@ export function waiting(screen) {
   };
 }
 
-/** The screen after this document. The screen before it stays what it was. */
+/** Return the screen after this document. `screen` itself is not changed. */
 export function reduce(screen, doc) {
   const change = REDUCERS[doc.type];
   let next = screen;
@@ -72,7 +72,7 @@ export function reduce(screen, doc) {
   return change ? change(next, doc) : next;
 }
 
-/** The screen with blocks in front that these older documents fold to: a window of its own. */
+/** Return the screen with the blocks of these older documents in front of its own. */
 export function withOlder(screen, documents) {
   const part = documents.reduce(reduce, emptyScreen());
   const items = [...logItems(rewoundFrom(part.done, screen.rewoundTo)), ...logItems(screen.done)];
@@ -339,13 +339,13 @@ for (const type of [
   "notice",
 ]) REDUCERS[type] = (screen, doc) => news(screen, doc);
 
-// The log: a list that grows. Values share it, and a value knows how much of it is its own.
+// The log: a list that grows. Several screens share it, and each knows how many of its items it has.
 
 function emptyLog() {
   return { items: [], length: 0 };
 }
 
-/** The blocks of a log, as a list of its own. */
+/** Return the blocks of a log as a new list. */
 export function logItems(log) {
   return log.items.length === log.length ? log.items.slice() : log.items.slice(0, log.length);
 }
@@ -367,7 +367,7 @@ function lastIndex(log, fits) {
   return -1;
 }
 
-/** The last block that is done and fits. */
+/** Return the last finished block for which `fits` returns true. */
 export const lastBlock = (screen, fits) => screen.done.items[lastIndex(screen.done, fits)];
 
 const lastOf = (log) => log.items[log.length - 1];
@@ -383,7 +383,7 @@ function news(screen, doc) {
   return plus(screen, { kind: "news", seq: doc.seq, at: doc.at ?? 0, what: doc.type, doc });
 }
 
-// What works beside the conversation.
+// Subagents, and other work beside the conversation.
 
 function ofChild(screen, name, changes) {
   if (!screen.children.some((c) => c.name === name)) return screen;
@@ -394,7 +394,7 @@ function ofChild(screen, name, changes) {
 
 const inTeam = (child) => child.running && child.teammate && !child.stopped;
 
-/** From before a fork or an import: nothing of it runs here. */
+/** Return the screen after a fork or an import: work that runs in the other session does not run here. */
 function ofAnother(screen) {
   const over = (each) => (each.running ? { ...each, running: false, foreign: true } : each);
   return {
@@ -410,7 +410,7 @@ function change(screen, callId, how) {
   return { ...screen, open: screen.open.map((b) => (b.id === callId ? how(b) : b)) };
 }
 
-/** Blocks that are open and fit stand among those that are done from here on. */
+/** Move the open blocks for which `fits` returns true to the finished ones, changed by `how`. */
 function close(screen, fits, how) {
   const over = screen.open.filter(fits);
   if (!over.length) return screen;
@@ -452,7 +452,7 @@ function judgedPlan(screen, doc) {
   return news({ ...screen, plan }, doc);
 }
 
-// The response that is being written, and what is done now.
+// The response that is being written, and the status.
 
 const words = (doc, text, partial, model) => ({
   kind: "words", seq: doc.seq, at: doc.at ?? 0, text, model, partial,
@@ -475,13 +475,13 @@ function streamed(screen, doc, kind) {
   return { ...next, status: { ...next.status, doing: "thinking", reason: "", seconds: 0, attempt: 0, attempts: 0 } };
 }
 
-/** The part of a piece behind the first characters that were seen: it may come again. */
+/** Return the part of a piece after the `seen` first characters of the text, which may come again. */
 function after(piece, seen) {
   const skip = piece.offset === undefined ? 0 : seen - piece.offset;
   return skip <= 0 ? piece.text : [...piece.text].slice(skip).join("");
 }
 
-// Offsets count characters, and a string here is made of UTF-16 units.
+// Offsets count characters, and the length of a string counts UTF-16 units.
 function characters(text) {
   let count = text.length;
   for (let at = 0; at < text.length; at += 1) {
@@ -509,7 +509,7 @@ const ofCalls = (open) => (open.some((b) => b.stage === "running") ? "running" :
 
 const chosen = (screen, choices) => ({ ...screen, choices: { ...screen.choices, ...choices } });
 
-/** A response counts what was sent, and becomes a part of it. */
+/** Return the context after a response: what was sent, and the response itself. */
 function contextAfter({ context }, { usage }) {
   const { fresh = 0, cached = 0, cache_write: write = 0, output = 0 } = usage ?? {};
   return fresh + cached + write ? { ...context, tokens: fresh + cached + write + output } : context;

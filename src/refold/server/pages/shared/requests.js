@@ -65,7 +65,7 @@ export class Requests {
     }
   }
 
-  // The bar that decides several is the last, below what it decides.
+  // The bar that decides several requests stands below them.
   showTogether() {
     const cards = [...this.cards.values()];
     const group = (card) => decidedTogether(card.request, cards.map(({ request }) => request));
@@ -76,7 +76,7 @@ export class Requests {
     if (focused && this.together.element.hidden) this.focusFirst();
   }
 
-  /** Other choices can be taken from now on. */
+  /** Update the choices that can be taken. */
   refresh(card, count = card.count) {
     card.count = count;
     card.refresh?.(count);
@@ -86,7 +86,7 @@ export class Requests {
     this.mark(card);
   }
 
-  // The focus moves to a card only once nobody types: keys would go elsewhere than meant.
+  // The focus moves to a card only when the user is not typing: a typed key could answer it.
   focusWhenCalm(card) {
     if (!card.element.isConnected || this.element.contains(document.activeElement)) return;
     const at = document.activeElement;
@@ -107,7 +107,7 @@ export class Requests {
     if (focused) this.focusFirst();
   }
 
-  /** What had the focus is gone. A key that was meant for it must not answer the next card. */
+  /** The element with the focus is gone. A key that was meant for it must not answer the next card. */
   focusFirst() {
     const [first] = this.cards.values();
     if (first) first.shownAt = performance.now();
@@ -173,7 +173,7 @@ export class Requests {
     else if (action === "leave") card.leave();
   }
 
-  /** On a narrow screen some choices are shown only when a person asks for them. */
+  /** On a narrow screen some choices are hidden until the user opens them. */
   showRare(card) {
     card.actions.classList.add("is-whole");
     card.choices.find(({ button }) => button.matches(".is-rare"))?.button.focus();
@@ -188,7 +188,7 @@ export class Requests {
     }
   }
 
-  /** True: the answer was taken; false: it is shown why not, or another client answered first. */
+  /** Return true if the answer was accepted; false if another client was first, or the error is shown. */
   async answer(card, order) {
     card.mine = true;
     const buttons = [...card.actions.querySelectorAll("button")];
@@ -246,7 +246,7 @@ export class Requests {
     };
   }
 
-  // Instructions of the folder. The wording is the server's, and that of the terminal.
+  // Changed instructions of the folder, in the words of the server.
 
   instructions({ hash, question, use, keep, changes }, card) {
     const choices = [["n", keep, false], ["y", use, true]].map(([id, label, yes]) => {
@@ -288,7 +288,7 @@ export class Requests {
     };
   }
 
-  // A form of an MCP server. Closing it is no refusal.
+  // A form of an MCP server. Closing it does not decline it.
   serverForm(request, form, card) {
     const t = this.texts.form;
     const { body, read } = serverForm(form, t);

@@ -322,7 +322,7 @@ export class Review {
   }
 }
 
-/** A row over the whole table that this row is in. */
+/** Return a row with one cell over all columns of the table of `row`. */
 function wide(element, row) {
   return h("tr", { class: "review-wide" }, h("td", { colspan: String(row.closest("table").querySelectorAll("col").length) }, element));
 }
@@ -337,7 +337,7 @@ function excerpt(text) {
   return line.length > 60 ? `${line.slice(0, 60)}…` : line;
 }
 
-/** Files as a tree: {folders, files}; a folder that has nothing but one folder is one with it. Pure. */
+/** Return files as a tree: {folders, files}. A folder with only one folder is joined with it. Pure. */
 export function nested(files) {
   const root = { folders: new Map(), files: [] };
   for (const file of files) {

@@ -53,7 +53,7 @@ class RecordedChanges {
   }
 }
 
-/** The files that calls changed from this event on, by path; the diffs of one follow each other. Pure. */
+/** Return the files that calls changed from this event on, by path, with their diffs in order. Pure. */
 export function recordedChanges(blocks, since, directory) {
   const files = new Map();
   const diffs = blocks.filter((b) => b.kind === "called" && !b.rewound && b.seq >= since).flatMap((b) => b.diffs);

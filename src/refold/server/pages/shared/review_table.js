@@ -49,7 +49,7 @@ function twoSides([left, right], rows, table) {
   return made;
 }
 
-/** The number of a line in one of the versions; the one of `side` opens a comment. */
+/** Return the cell with the number of a line in one version; that of `side` opens a comment. */
 function number(row, side, made, table, column) {
   const line = row[column];
   const cell = h("td", { class: "number" });
@@ -68,7 +68,7 @@ function content(row, n, rows, { labels }) {
     h("td", { class: "text" }, marked(rows, n))];
 }
 
-/** Pairs of indexes: a line that is the same beside itself, removed ones beside added ones. Pure. */
+/** Return pairs of indexes: an equal line beside itself, removed lines beside added lines. Pure. */
 export function pairs(rows) {
   const made = [];
   let n = 0;

@@ -111,7 +111,7 @@ function select(id, options, first) {
   return h("select", { id }, options.map(([value, name]) => h("option", { value, selected: value === first }, onOneLine(name))));
 }
 
-/** What is wrong with a value, or "". */
+/** Return what is wrong with a value; "" if it is valid. */
 function wrongIn(field, value, texts) {
   const size = typeof value === "number" ? value : value.length;
   const bounded = field.kind !== "choice" && field.kind !== "boolean";
@@ -122,7 +122,7 @@ function wrongIn(field, value, texts) {
   return "";
 }
 
-/** A moment as the control for it has it: in the time zone of this machine, without seconds. */
+/** Return a moment as its control expects it: in the local time zone, without seconds. */
 function local(moment) {
   const at = new Date(moment);
   if (Number.isNaN(at.valueOf())) return "";

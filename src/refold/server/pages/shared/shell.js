@@ -23,6 +23,7 @@ import { Outbox } from "./outbox.js";
 import { Requests } from "./requests.js";
 import { Review } from "./review.js";
 import { Settings } from "./settings/dialog.js";
+import { tokenButton } from "./tokens.js";
 import { Transcript } from "./transcript.js";
 import { ordersOf, TYPED_ORDERS } from "./typed_orders.js";
 
@@ -136,7 +137,7 @@ class Page {
     return chosen;
   }
 
-  /** What the blocks of a skin may use. */
+  /** Return what the blocks of a skin may use. */
   context() {
     return {
       texts: this.texts, folds: new Map(),
@@ -169,14 +170,14 @@ class Page {
     else this.leave(false);
   }
 
-  /** Who is logged in, and the way out. */
+  /** Show who is logged in, their tokens, and the logout. */
   person() {
     const button = h("button", { type: "button", class: "button log-out", on: { click: async () => {
       await api.post("/auth/logout").catch(() => {});
       location.reload();
     } } }, this.texts.logOut);
     api.get("/api/me").then(({ name, subject }) => { button.title = name || subject; button.append(` (${name || subject})`); }).catch(() => {});
-    return button;
+    return [tokenButton(this.texts), button];
   }
 
   otherPage(event) {
@@ -184,7 +185,7 @@ class Page {
     location.href = `${this.skin.otherPage}${location.search}`;
   }
 
-  // One after the other: a screen reader takes what stands there for a moment.
+  // One text after the other: a screen reader reads the element when its text changes.
   say(text) {
     this.toSay.push(text);
     if (this.toSay.length > 1) return;
@@ -269,7 +270,7 @@ class Page {
     if (isBeside("list")) (isNode(id) ? this.scroller : this.composer.text).focus();
   }
 
-  /** Conversations whose process ended in the middle of a turn: one can be continued. */
+  /** Show the conversations whose process ended in the middle of a turn, so that the user can continue one. */
   async offerCutOff(welcome) {
     const t = this.texts;
     await this.list.ready; // it has the newest of them, too
@@ -281,7 +282,7 @@ class Page {
           titleOf(card, t)))))));
   }
 
-  /** Where no model is set up, the way to one. */
+  /** If no model is set up, show how to set one up. */
   async offerModels() {
     if (api.hasPeople()) return;
     await this.list.ready; // the list is what one looks for first
@@ -294,7 +295,7 @@ class Page {
     this.welcome.querySelector("p").after(this.noModel);
   }
 
-  /** Where a conversation that begins here works; a click leads to others. */
+  /** Show the folder of a new conversation. A click opens the choice of folders. */
   async offerFolder() {
     await this.list.ready;
     const { usual } = api.hasPeople() ? {} : await api.get("/api/folders").catch(() => ({}));
@@ -417,7 +418,7 @@ class Page {
     return this.conversation.send(order);
   }
 
-  /** There is a conversation after this. */
+  /** Begin a conversation, unless one is open. */
   async begin(wanted = {}) {
     if (this.conversation) return;
     const made = await api.post("/api/conversations", wanted).catch((error) => {
@@ -499,7 +500,7 @@ class Page {
     }
   }
 
-  /** The menu is there once all is told that its dialogs show. */
+  /** Show the menu once everything that its dialogs show is known. */
   makeMenu() {
     const t = this.texts;
     this.menu.hidden = isNode(this.conversation.id) || !this.conversation.caughtUp;
@@ -527,7 +528,7 @@ class Page {
     });
   }
 
-  /** A folder keeps its name, unless there is one of that name. */
+  /** Upload a folder under its name, or under a free name if that exists. */
   uploadFolder({ name, files }) {
     return this.uploading(async (id) => {
       const taken = new Set((await listFolder(id, "")).map((row) => row.name));
@@ -540,7 +541,7 @@ class Page {
     });
   }
 
-  /** The conversation that has the files now, or "" if they could not be uploaded. */
+  /** Return the id of the conversation that has the files now; "" if they could not be uploaded. */
   async uploading(upload) {
     try {
       await this.begin();
@@ -581,7 +582,7 @@ class Page {
     return offers[kind];
   }
 
-  /** Of the conversation, or of a new one in the usual folder. */
+  /** Return the commands of the conversation, or of a new one in the usual folder. */
   address(kind) {
     return this.conversation ? api.of(this.conversation.id, kind) : `/api/${kind}`;
   }
@@ -591,7 +592,7 @@ class Page {
     return listFolder(this.conversation.id, folder.replace(/\/$/, "")).catch(() => []);
   }
 
-  /** True: it was run; false: it is a message. Rejects where it cannot be run. */
+  /** Return true if the text was run as a command; false if it is a message. Rejects if it cannot be run. */
   async command(text) {
     const [, name, rest] = COMMAND.exec(text) ?? [];
     if (!name) return false;
@@ -617,7 +618,7 @@ class Page {
     return true;
   }
 
-  /** Send the orders of a command. Rejects where it has none, or arguments are missing. */
+  /** Send the orders of a command. Rejects if it has none, or if arguments are missing. */
   async orderTyped(name, words) {
     const orders = ordersOf(name, words);
     if (!orders) throw new Error(name in TYPED_ORDERS ? this.texts.people.example(`/${name} ${TYPED_ORDERS[name]}`) : this.texts.people.notHere(name));
@@ -650,7 +651,7 @@ class Page {
     if (this.conversation.caughtUp && before) this.tellChanges(before, screen);
   }
 
-  /** The first blocks of the screen are new: they are no news. */
+  /** Show a screen whose first blocks were loaded later. They are older, so nothing is announced. */
   older(screen, count) {
     if (!this.before) return;
     this.before = screen;
@@ -670,7 +671,7 @@ class Page {
     if (conversation === this.conversation) this.transcript.goTo(seq);
   }
 
-  /** Who else has it open, in whose process its turns run. */
+  /** Show which other process has the conversation open and runs its turns. */
   showHolder(screen, before) {
     if (screen.heldBy && screen.heldBy !== before?.heldBy) this.showNotice(this.texts.alsoOpen(screen.heldBy));
     else if (!screen.heldBy && before?.heldBy) this.notice.hidden = true;
@@ -691,7 +692,7 @@ class Page {
     this.setTitle(condition.asks ? "(!) " : condition.works ? "… " : "");
   }
 
-  /** The title of the tab: how many other conversations wait, and how this one does. */
+  /** Set the title of the tab: how many other conversations wait, and the state of this one. */
   setTitle(mark = this.mark ?? "") {
     this.mark = this.conversation ? mark : "";
     const elsewhere = this.list.waitElsewhere();
@@ -783,7 +784,7 @@ class Page {
   }
 }
 
-/** Markdown as it is read aloud: the cells of a table with commas between them, and no signs. */
+/** Return Markdown as it is read aloud: without signs, and with commas between the cells of a table. */
 function spoken(text) {
   const rows = text.replace(/^[ |:-]*-[ |:-]*\n/gm, "").replace(/^ *\| *| *\| *$/gm, "");
   return rows.replace(/ *\| */g, ", ").replace(/[*`]+|^#+ /gm, "");
@@ -791,5 +792,5 @@ function spoken(text) {
 
 const isBeside = (side) => matchMedia(BESIDE[side]).matches;
 
-/** What can be chosen, each with a line about it. */
+/** Return what can be chosen, each with a line about it. */
 const named = (rows) => rows.map((row) => ({ name: row.name, about: row.description ?? "", group: row.group ?? "" }));

@@ -2,14 +2,14 @@
 // the thoughts between them, and so are uploads. The end of a turn has what was done in it. The skin says
 // what is of one kind. Pure: no DOM. A block that did not change stays the same object.
 
-/** Is this a step that has been done, and can be told with others like it? */
+/** Whether this step is finished, so that it can be shown together with steps of its kind. */
 const isDone = (block) => block.kind === "called" && block.stage === "done";
 
-/** The kind of a block of news; "": it is told alone. */
+/** Return the kind of a notice; "": it is shown alone. */
 const kindOfNews = (block) => (block.what === "file_uploaded" ? block.what : "");
 
 export class PlainLog {
-  /** Steps for which `kindOf` gives the same text are alike; "": like no other. */
+  /** Steps for which `kindOf` returns the same text are of one kind; "": the step is shown alone. */
   constructor(kindOf = () => "") {
     this.kindOf = kindOf;
     this.ends = new WeakMap(); // of each turn: its block, with what was done
@@ -23,7 +23,7 @@ export class PlainLog {
     this.counts = {}; // the steps of the turn, by kind
   }
 
-  /** The log to be shown for this one. */
+  /** Return the log that is shown for this log. */
   read(log) {
     if (log.items !== this.source || log.length < this.length) {
       const before = this.items;
@@ -37,7 +37,7 @@ export class PlainLog {
     return { items: this.items, length: this.items.length };
   }
 
-  /** The first `count` blocks of this log are new. How many blocks are shown for them. */
+  /** Return how many blocks are shown for the first `count` blocks of this log, which are new. */
   prepend(log, count) {
     const older = new PlainLog(this.kindOf);
     older.ends = this.ends;
@@ -81,7 +81,7 @@ export class PlainLog {
 
 const stepsOf = (block) => block.blocks ?? [block];
 
-// Calls that ran at the same time end in any order; they are told in the order in which they were made.
+// Calls that ran at the same time end in any order. They are shown in the order of their begin.
 const run = (last, block) => ({
   kind: block.kind === "news" ? "uploads" : "steps", seq: last.seq, at: last.at, rewound: last.rewound, blocks: [...stepsOf(last), block].sort(inOrder),
 });

@@ -16,6 +16,16 @@ function takes({ kind, format, low, high }) {
 
 const common = {
   product: "refold",
+  token: {
+    title: "API token",
+    make: "Make token",
+    label: "What it is for",
+    about: "Whoever has the token acts as you for 90 days, or until you revoke it.",
+    once: "Your token, which is shown only now",
+    command: (address) => `To join in a terminal: refold attach "${address}"`,
+    copy: "Copy the token",
+    done: "Done",
+  },
   theme: "Colours",
   themes: { system: "System", light: "Light", dark: "Dark" },
   skip: "Skip to the message box",

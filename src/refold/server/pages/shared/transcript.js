@@ -64,7 +64,7 @@ export class Transcript {
     this.focusAgain(focus);
   }
 
-  /** Where the focus is: in which block, and on which of its parts. A block that changes is drawn anew. */
+  /** Return the block and the part of it that have the focus, to restore it when the block is drawn again. */
   focusPlace() {
     const block = this.feed.contains(document.activeElement) && document.activeElement.closest("article");
     return block ? { block, seq: block.dataset.seq, call: block.dataset.call, part: [...block.querySelectorAll(PARTS)].indexOf(document.activeElement) } : null;
@@ -84,7 +84,7 @@ export class Transcript {
     if (older) this.atStart.observe(this.older); // it is told again whether that is near
   }
 
-  /** The first `added` blocks of this screen are new; what is visible stays where it is. */
+  /** Show a screen whose first `added` blocks are new. The visible blocks do not move. */
   prepend(screen, added) {
     const { items, count } = this.log.prepend(screen.done, added);
     const chunks = [];
@@ -109,7 +109,7 @@ export class Transcript {
     });
   }
 
-  /** Change what is above or below; what is visible does not move. */
+  /** Change blocks outside of the visible part, which does not move. */
   inPlace(change) {
     const top = this.scroller.getBoundingClientRect().top;
     const fixed = this.atEnd ? null : [...this.feed.querySelectorAll("article")]
@@ -133,7 +133,7 @@ export class Transcript {
     }
   }
 
-  // Another list: draw again what is not the same block, and only that.
+  // The list is another one: draw only the blocks that differ.
   replaced(log) {
     if (this.drawn > log.length) this.clear();
     for (const chunk of this.chunks) {
@@ -175,7 +175,7 @@ export class Transcript {
     const before = this.chunks.at(-2);
     this.chunks.push(chunk);
     this.past.append(chunk.element);
-    // What is at the end is drawn at once; what is older, if it is near.
+    // The last chunk is drawn at once; an older one only if it is near the visible part.
     if (draw) this.mount(chunk);
     if (before) this.near.observe(before.element);
     return chunk;
@@ -278,7 +278,7 @@ export class Transcript {
     const atEnd = scrollHeight - scrollTop - clientHeight < BOTTOM;
     const up = scrollTop < this.top;
     this.top = scrollTop;
-    // Where the end moves away by itself, as when a request takes room, it is followed.
+    // If the end moves away without scrolling, as when a request is shown, scroll to it.
     if (atEnd === this.atEnd || (this.atEnd && !up)) return;
     this.atEnd = atEnd;
     this.context.onAtEnd?.(atEnd);
@@ -305,7 +305,7 @@ export class Transcript {
     this.context.onAtEnd?.(false);
   }
 
-  /** The focus goes to the next block, or the one before. */
+  /** Move the focus to the next block, or to the previous one. */
   step(way) {
     const every = [...this.feed.querySelectorAll("article")];
     const at = every.indexOf(document.activeElement?.closest("article"));
@@ -315,7 +315,7 @@ export class Transcript {
   }
 }
 
-/** Words that grow, as Markdown. */
+/** Show a growing text as Markdown in `element`. */
 export function growing(element, labels) {
   const inside = new GrowingMarkdown(element, labels);
   return (part) => inside.show(part.text);

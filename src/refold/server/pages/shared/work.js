@@ -40,7 +40,7 @@ export function tasksPanel(element, page, t) {
   } };
 }
 
-/** Who took a task: the conversation itself, one of its helpers, or somebody else. */
+/** Return the names of the conversation and its subagents, by which a task names its owner. */
 function owners(screen, id, t) {
   const helpers = screen.children.map((c) => [`${id}/${c.name}`, c.teammate || c.name]);
   return new Map([...helpers, [id, t.work.self]]);
@@ -109,7 +109,7 @@ function helper(child, screen, page, t, stopping) {
     child.reason ? h("p", { class: "why-ended" }, onOneLine(child.reason)) : null);
 }
 
-/** The beginning of a task, on one line. */
+/** Return the beginning of a task, on one line. */
 function brief(text) {
   const plain = text.replace(/\s+/g, " ").trim();
   return onOneLine(plain.length > TASK ? `${plain.slice(0, TASK)}…` : plain);
@@ -155,7 +155,7 @@ export function backgroundPanel(element, page, t) {
   } };
 }
 
-/** The servers of a workspace elsewhere. One is opened on this computer when it is asked for. */
+/** Show the ports of a workspace elsewhere. A click forwards one to this computer. */
 class Ports {
   constructor(page, t) {
     Object.assign(this, { page, t });
@@ -230,7 +230,7 @@ class Command {
     this.look();
   }
 
-  /** What it has printed, as far as it is shown. */
+  /** Return the part of the output that is shown. */
   async look() {
     const { command, page, t } = this;
     for (const each of this.head.querySelectorAll("[data-since]")) showTime(each);
@@ -254,7 +254,7 @@ class Command {
     if (!this.command.running) this.look();
   }
 
-  /** At its end it follows what is new; where a person reads further up, it stays. */
+  /** Scroll to new output, unless the user has scrolled up. */
   print(text) {
     const { pre } = this;
     const words = text ? exact(text) : this.t.work.noOutput;
@@ -265,7 +265,7 @@ class Command {
   }
 }
 
-/** Call `look` while the panel is there and can be seen, and the server answers. */
+/** Call `look` again and again while the panel is visible and the server answers. */
 function again(root, page, look) {
   const timer = setInterval(() => {
     if (!root.isConnected) clearInterval(timer);

@@ -29,7 +29,7 @@ export function subject(args) {
   return SUBJECTS.find((name) => typeof args?.[name] === "string") ?? "";
 }
 
-/** `waits`: it is a message that has not been read yet. */
+/** Return the element of a block. `waits`: it is a message that was not delivered yet. */
 export function renderBlock(block, context, waits = false) {
   return RENDER[block.kind](block, context, waits);
 }
@@ -92,7 +92,7 @@ function called(block, context) {
   return fold(context, block.id, "step", summary, () => details(block, context));
 }
 
-/** Steps of which this gives the same text are shown as one. */
+/** Return the kind of a step: steps of one kind that follow each other are shown as one. */
 export const kindOf = (block) => t.activity(block.tool, "done");
 
 function steps({ seq, blocks }, context) {
@@ -109,7 +109,7 @@ function fileOf(block, context) {
   return typeof path === "string" && path !== "." ? onOneLine(near(path, context).split("/").pop()) : "";
 }
 
-// The last line that it printed.
+// Return the last line of the output of a call.
 function progressOf(block) {
   return onOneLine(block.tail.trimEnd().split("\n").at(-1)).slice(0, PROGRESS_CHARS);
 }

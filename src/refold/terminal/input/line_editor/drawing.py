@@ -1,7 +1,7 @@
-"""Output, colours and styles for everything that prompt_toolkit draws for us.
+"""Configures how prompt_toolkit draws: its output, colours and styles.
 
-It also erases what was drawn, including on a terminal that became narrower meanwhile. The prompt and
-the list of sessions decide what is drawn.
+This module also erases what prompt_toolkit drew, even if the terminal has become narrower
+since. The prompt and the list of sessions decide what is drawn.
 """
 
 import os
@@ -21,7 +21,7 @@ from refold.views.styled import Line, Piece
 from refold.views.wrap import truncate
 
 _ROW_END: Piece = ("plain", "\n")
-ESC_ALONE = 0.1  # seconds after which Esc is a key of its own
+ESC_ALONE_SECONDS = 0.1  # then Esc is a key, not the start of a sequence
 _ANSI_COLORS = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "gray")
 _STYLE_MARKS = {
     "1": "bold",
@@ -30,16 +30,20 @@ _STYLE_MARKS = {
     "4": "underline",
     "7": "reverse",
 }
-# Where each kind of light of the 216 colours stands, of 255.
+# The levels of each primary colour in the 216 colours, out of 255.
 _COLOR_LEVELS = (0, 95, 135, 175, 215, 255)
 
 
 def drawing_arguments(capabilities: TerminalCapabilities) -> dict[str, Any]:
-    """Return the arguments for a prompt_toolkit application: output, colours and styles."""
+    """Return the arguments with which a prompt_toolkit application is created.
+
+    They set its output, colours and styles.
+    """
     return {
-        # The cursor position is never asked for: a late reply would be read as typed text.
+        # The cursor position is never requested, because a late reply would be read as
+        # typed text.
         "output": Vt100_Output(
-            sys.stdout, _size, term=os.environ.get("TERM"), enable_cpr=False
+            sys.stdout, _terminal_size, term=os.environ.get("TERM"), enable_cpr=False
         ),
         "include_default_pygments_style": False,
         **style_arguments(capabilities),
@@ -47,8 +51,8 @@ def drawing_arguments(capabilities: TerminalCapabilities) -> dict[str, Any]:
 
 
 def style_arguments(capabilities: TerminalCapabilities) -> dict[str, Any]:
-    """Return the arguments that depend on the theme: styles in its colours."""
-    # Where there is a line editor, styles are written as ECMA-48 codes.
+    """Return the arguments that set the colours and styles of the theme."""
+    # With a line editor, styles are written as ECMA-48 codes.
     codes = {style: begin[2:-1] for style, begin in capabilities.style_sequences.items()}
     styles = {
         style: " ".join(map(_to_style, colours.split_codes(code)))
@@ -67,7 +71,7 @@ def style_arguments(capabilities: TerminalCapabilities) -> dict[str, Any]:
 
 
 def _to_style(part: str) -> str:
-    """Return one code as prompt_toolkit writes it."""
+    """Return a style code in the notation of prompt_toolkit, or "" if it has none."""
     number = colours.foreground_number(part)
     if number is None:
         return _STYLE_MARKS.get(part, "")
@@ -81,7 +85,7 @@ def _to_style(part: str) -> str:
 
 
 def _to_rgb(number: int) -> tuple[int, int, int]:
-    """Return red, green and blue of one of the 256 colours."""
+    """Return red, green and blue of the colour `number`, from 16 to 255."""
     if number >= 232:
         grey = 8 + 10 * (number - 232)
         return grey, grey, grey
@@ -89,7 +93,8 @@ def _to_rgb(number: int) -> tuple[int, int, int]:
     return _COLOR_LEVELS[cube // 36], _COLOR_LEVELS[cube // 6 % 6], _COLOR_LEVELS[cube % 6]
 
 
-def _size() -> Size:
+def _terminal_size() -> Size:
+    """Return the size of the terminal; 24 rows of 80 columns if it is unknown."""
     try:
         size = os.get_terminal_size(sys.stdout.fileno())
     except OSError:
@@ -98,15 +103,15 @@ def _size() -> Size:
     return Size(size.lines or 24, size.columns or 80)
 
 
-# A terminal that becomes narrower while the user types: everything drawn is erased.
-# prompt_toolkit moves up as many rows as it drew. A terminal that reflows old lines has
-# more of them now, and the uppermost would stay: a second prompt. On a terminal not known
-# to reflow (`TerminalCapabilities.reflows`), nothing more is erased: it may be another
+# If a terminal becomes narrower while the user types, everything drawn is erased.
+# prompt_toolkit moves up as many rows as it drew. A terminal that reflows old lines now has
+# more rows, and the uppermost would stay as a second prompt. On a terminal not known to
+# reflow (`TerminalCapabilities.reflows`), nothing more is erased, because it may be another
 # program's output.
 
 
 def erase_reflowed_rows(app: Application[Any], capabilities: TerminalCapabilities) -> None:
-    """Make `app` erase all the rows that its output takes after a reflow."""
+    """Make `app` erase all rows of its output, also if a narrower terminal has wrapped them."""
     if not capabilities.reflows:
         return
     erase = app.renderer.erase
@@ -119,12 +124,12 @@ def erase_reflowed_rows(app: Application[Any], capabilities: TerminalCapabilitie
 
 
 def _extra_row_count(app: Application[Any]) -> int:
-    """Return how many more rows are above the cursor at this width than were drawn."""
+    """Return by how many rows the rows above the cursor have grown since they were drawn."""
     drawn = app.renderer.last_rendered_screen
     if drawn is None:
         return 0
     cursor = drawn.get_cursor_position(app.layout.current_window)
-    above = [
+    widths = [
         max(
             (column + cell.width for column, cell in row.items() if cell.char != " "),
             default=0,
@@ -134,13 +139,13 @@ def _extra_row_count(app: Application[Any]) -> int:
     ]
     columns = max(app.output.get_size().columns, 1)
     # A full row wraps to the next only with one more character.
-    return sum(max(width - 1, 0) // columns for width in (*above, cursor.x))
+    return sum(max(width - 1, 0) // columns for width in (*widths, cursor.x))
 
 
 class DraftEditor:
-    """A draft below the output: what is printed pushes it down. Implements `EditorBelow`.
+    """A prompt that stays below the output while output is printed. Implements `EditorBelow`.
 
-    `status` are the rows above the prompt, which are drawn with it.
+    `status` are the rows above the prompt, which are drawn together with it.
     """
 
     def __init__(self, app: Application[Any], printer: Printer) -> None:
@@ -156,6 +161,7 @@ class DraftEditor:
             self._app._redraw()  # pyright: ignore[reportPrivateUsage]  # `invalidate` is late
 
     def show_status(self, rows: tuple[Line, ...]) -> None:
+        """Show these rows above the prompt. Draw the prompt again only if they have changed."""
         width = self._printer.free_columns
         drawn = (
             piece for row in rows if row for piece in (*truncate(row, width), _ROW_END)

@@ -1,4 +1,4 @@
-"""Key bindings at a prompt, beyond those of prompt_toolkit."""
+"""Key bindings at a prompt, in addition to those of prompt_toolkit."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ from prompt_toolkit.filters import (
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from refold.console.keys import suspend
+from refold.console.keyboard_modes import suspend
 from refold.console.letter_keys import add_letter_keys
 from refold.console.reader import SHORTCUTS, Key, QueuedMessage
 from refold.terminal.input.line_editor.pastes import PasteMarks
@@ -25,17 +25,18 @@ from refold.terminal.input.line_editor.typing_pace import TypingPace
 
 _LEAVING_KEYS = (("c-c", Key.CTRL_C), ("c-d", Key.CTRL_D), ("escape", Key.ESC))
 # Shift+Enter and Ctrl+Enter, if the terminal distinguishes them from Enter: first xterm's
-# sequences, which the line editor takes for Enter, then kitty's, which it does not know.
+# sequences, which the line editor treats as Enter, then kitty's, which it does not know.
 _XTERM_ENTER_KEYS = ("\x1b[27;2;13~", "\x1b[27;5;13~", "\x1b[27;6;13~")
 _KITTY_MODIFIERS = ("2", "5", "6")
 
 
 class KeyActions(Struct, frozen=True):
-    """What the keys of the message prompt do.
+    """The functions that keys call at the message prompt.
 
-    `has_typed_ahead` returns whether text was typed before the prompt was shown. `shortcut`
-    keeps the text typed so far, and returns False if shortcuts are off. `image` pastes an
-    image. `is_after_stop` returns whether Esc has just stopped the work.
+    `cycle_mode` changes the permission mode, `edit` opens the user's editor, `image` pastes an
+    image. `shortcut` stores the text typed so far; it returns False if shortcuts are off.
+    `has_typed_ahead` returns whether the text was typed before the prompt was shown,
+    `is_after_stop` whether Esc has just stopped the work.
     """
 
     cycle_mode: Callable[[], None]
@@ -47,7 +48,7 @@ class KeyActions(Struct, frozen=True):
 
 
 def message_keys(pasted: PasteMarks, actions: KeyActions) -> KeyBindings:
-    """Return the keys for text of several lines."""
+    """Return the bindings of the message prompt, whose text may have several lines."""
     keys = text_keys(pasted)
     focused = has_focus(DEFAULT_BUFFER)
 
@@ -73,11 +74,14 @@ def message_keys(pasted: PasteMarks, actions: KeyActions) -> KeyBindings:
 
 
 def _ignore(event: KeyPressEvent) -> None:
-    """Do nothing: a person who stops the work often presses Esc twice."""
+    """Do nothing: a user who stops the work often presses Esc twice."""
 
 
-def _add_enter_keys(keys: KeyBindings, ahead: Callable[[], bool]) -> None:
-    """Enter sends; a backslash before it, or another key with it, begins a new line."""
+def _add_enter_keys(keys: KeyBindings, has_typed_ahead: Callable[[], bool]) -> None:
+    """Bind Enter to send the text, and other keys to begin a new line.
+
+    These are Ctrl+J, Alt+Enter, Shift+Enter, Ctrl+Enter, and Enter after a backslash.
+    """
     focused = has_focus(DEFAULT_BUFFER)
 
     @keys.add("enter", filter=focused)
@@ -85,7 +89,7 @@ def _add_enter_keys(keys: KeyBindings, ahead: Callable[[], bool]) -> None:
         buffer = event.current_buffer
         if event.data in _XTERM_ENTER_KEYS:
             _insert_new_line(event)
-        elif _choose_completion(event):
+        elif _has_chosen_file(event):
             buffer.complete_state = None
         elif buffer.document.char_before_cursor == "\\":
             buffer.delete_before_cursor()
@@ -95,8 +99,8 @@ def _add_enter_keys(keys: KeyBindings, ahead: Callable[[], bool]) -> None:
 
     @keys.add("c-j", filter=focused)
     def _(event: KeyPressEvent) -> None:
-        # A terminal that no prompt has yet made raw turns Enter into this.
-        if ahead():
+        # Before the first prompt has switched it to raw mode, a terminal turns Enter into Ctrl+J.
+        if has_typed_ahead():
             send(event)
         else:
             _insert_new_line(event)
@@ -113,9 +117,10 @@ def _add_enter_keys(keys: KeyBindings, ahead: Callable[[], bool]) -> None:
 
 
 def _add_escape_keys(keys: KeyBindings) -> None:
-    """Make Esc close a menu at once: the key after it is not Alt and that key.
+    """Bind "/" right after Esc, and Esc twice.
 
-    Esc twice on an empty prompt lists the points to rewind to.
+    Without the first, Esc and "/" would together count as Alt+/. Esc twice on an empty prompt
+    runs /rewind.
     """
     focused = has_focus(DEFAULT_BUFFER) & emacs_mode
 
@@ -132,14 +137,14 @@ def _add_escape_keys(keys: KeyBindings) -> None:
             buffer.validate_and_handle()
 
 
-def _add_shortcut_keys(keys: KeyBindings, keep: Callable[[str], bool]) -> None:
-    """Bind the keys that stand for commands; the text is kept for the next prompt."""
+def _add_shortcut_keys(keys: KeyBindings, keep_draft: Callable[[str], bool]) -> None:
+    """Bind the keys that run a command. The unfinished text is stored for the next prompt."""
     for name, key in (("c-o", Key.CTRL_O), ("c-t", Key.CTRL_T)):
 
         @keys.add(name, filter=has_focus(DEFAULT_BUFFER))
         def _(event: KeyPressEvent, key: Key = key) -> None:
             buffer = event.current_buffer
-            if keep(buffer.text):
+            if keep_draft(buffer.text):
                 buffer.text = SHORTCUTS[key]  # as if it had been typed
                 event.app.exit(result=key)
 
@@ -148,15 +153,21 @@ def _insert_new_line(event: KeyPressEvent) -> None:
     event.current_buffer.insert_text("\n")
 
 
-def _choose_completion(event: KeyPressEvent) -> bool:
-    """Return True if a file was chosen from the menu. A chosen command is sent at once."""
+def _has_chosen_file(event: KeyPressEvent) -> bool:
+    """Return whether the user has chosen a file in the completion menu.
+
+    Enter then only closes the menu. After a command was chosen, Enter sends the command.
+    """
     state = event.current_buffer.complete_state
     chosen = state is not None and state.current_completion is not None
     return chosen and not event.current_buffer.text.startswith("/")
 
 
 def _add_leave_keys(keys: KeyBindings) -> None:
-    """Bind Ctrl+C and Ctrl+D: they clear the text, or leave an empty prompt."""
+    """Bind Ctrl+C and Ctrl+D to leave the prompt if it is empty.
+
+    Otherwise Ctrl+C clears the text, and Ctrl+D deletes the character at the cursor.
+    """
     focused = has_focus(DEFAULT_BUFFER)
 
     @keys.add("c-c", filter=focused)
@@ -175,7 +186,10 @@ def _add_leave_keys(keys: KeyBindings) -> None:
 
 
 def text_keys(pasted: PasteMarks) -> KeyBindings:
-    """Return the keys for pastes, suggestions and completion. A long paste becomes a mark."""
+    """Return the bindings that all text prompts share: for pastes and suggestions.
+
+    A long paste is shown as a mark, which Backspace deletes as a whole.
+    """
     keys = _ctrl_z_key()
     add_letter_keys(keys)
 
@@ -209,7 +223,7 @@ def text_keys(pasted: PasteMarks) -> KeyBindings:
 
 
 def _ctrl_z_key() -> KeyBindings:
-    """Bind Ctrl+Z: it gives the terminal to the shell until the process is continued."""
+    """Return a binding of Ctrl+Z, which suspends the process until the shell continues it."""
     keys = KeyBindings()
 
     @keys.add("c-z")
@@ -220,14 +234,14 @@ def _ctrl_z_key() -> KeyBindings:
 
 
 def leave_keys() -> KeyBindings:
-    """Return the keys that leave a question; Esc works without a delay."""
+    """Return bindings that leave a question. Esc takes effect without a delay."""
     keys = _ctrl_z_key()
     add_leave_keys(keys, eager=True)
     return keys
 
 
 def add_leave_keys(keys: KeyBindings, *, eager: bool = False) -> None:
-    """Bind Esc, Ctrl+C and Ctrl+D to leave."""
+    """Bind Esc, Ctrl+C and Ctrl+D to end the prompt with that key as the result."""
     for name, key in _LEAVING_KEYS:
 
         @keys.add(name, eager=eager)
@@ -236,20 +250,21 @@ def add_leave_keys(keys: KeyBindings, *, eager: bool = False) -> None:
 
 
 def send_keys(on_enter: Callable[[], object]) -> KeyBindings:
-    """Bind Enter to send, Alt+Enter (Esc and Enter to a terminal) to queue.
+    """Return bindings for a message during work: Enter sends it now, Alt+Enter after the turn.
 
-    `on_enter` is called at Enter, because the prompt may be cancelled before it returns.
+    `on_enter` is called immediately at Enter, because the prompt may be cancelled before it
+    returns. Many terminals send Alt+Enter as Esc and Enter.
     """
     keys = KeyBindings()
     add_leave_keys(keys)
-    written = Condition(lambda: bool(get_app().current_buffer.text))
+    has_text = Condition(lambda: bool(get_app().current_buffer.text))
 
     @keys.add("enter")
     def _(event: KeyPressEvent) -> None:
         on_enter()
         event.app.exit(result=event.current_buffer.text)
 
-    @keys.add("c-d", filter=written)
+    @keys.add("c-d", filter=has_text)
     def _(event: KeyPressEvent) -> None:
         event.current_buffer.delete()
 
@@ -261,12 +276,16 @@ def send_keys(on_enter: Callable[[], object]) -> KeyBindings:
 
 
 def answer_keys(letters: str, pace: TypingPace) -> KeyBindings:
-    """Return keys of which one is the answer, unless it follows text typed before."""
+    """Return bindings in which a single key answers the question.
+
+    The answer is a key of `letters`, or "" for any other key. A key that follows another one
+    too fast is ignored, because the user is probably typing text.
+    """
     keys = leave_keys()
 
     def answer(event: KeyPressEvent, pressed: str) -> None:
         if pace.note_key():
-            pace.forget_key()  # another question may follow at once
+            pace.forget_key()  # another question may follow immediately
             event.app.exit(result=pressed)
 
     @keys.add("s-tab")
@@ -275,7 +294,7 @@ def answer_keys(letters: str, pace: TypingPace) -> KeyBindings:
 
     @keys.add("<any>")
     def _(event: KeyPressEvent) -> None:
-        pressed = event.data.lower()  # or all that was pasted
+        pressed = event.data.lower()  # or the whole text that was pasted
         known = len(pressed) == 1 and pressed in letters
         answer(event, pressed if known else "")
 

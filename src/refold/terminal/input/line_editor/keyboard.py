@@ -1,7 +1,8 @@
-"""Reads the keyboard while the session works, if there is a line editor.
+"""Reads the keyboard during work, on a terminal with a line editor.
 
-Bracketed paste is on then too; otherwise each pasted line would be sent by itself. If a prompt opens
-or closes in the middle of a paste, the part that was read is handed to the next reader.
+Bracketed paste is on then, too; otherwise each pasted line would be sent separately. If a
+prompt opens or closes in the middle of a paste, the part already read is passed to the next
+reader.
 """
 
 import math
@@ -19,25 +20,33 @@ from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.keys import Keys
 
-from refold.console.keys import cbreak_mode, discard_input, is_readable, wait_readable
+from refold.console.keyboard_modes import (
+    cbreak_mode,
+    discard_input,
+    is_readable,
+    wait_readable,
+)
 from refold.console.printer import Printer
 from refold.console.reader import CTRL_C
-from refold.terminal.input.line_editor.drawing import ESC_ALONE
+from refold.terminal.input.line_editor.drawing import ESC_ALONE_SECONDS
 from refold.terminal.input.line_editor.pastes import PasteMarks
 from refold.values.text import clean
 
-_READ_BYTES = 65_536  # bytes
+_READ_BYTES = 65_536
 _ESC_KEY = "\x1b"
 _ESC_AGAIN_SECONDS = 1.0
 _ENABLE_PASTE_MARKS, _DISABLE_PASTE_MARKS = "\x1b[?2004h", "\x1b[?2004l"
 PASTE_START, _PASTE_END = "\x1b[200~", "\x1b[201~"
-# A person types this much of a mark: Esc. Nothing is bound to Alt and [.
+# A person can type the first character of a mark, which is Esc. No action is bound to Alt+[.
 TYPED_MARK_CHARS = 1
 
 
-# Splits terminal input into keys and pastes, also when a paste has megabytes.
+# Splits terminal input into keys and pastes, even if a paste has megabytes.
 class Paste:
-    """The text between two paste marks, collected in pieces; each is searched once."""
+    """A paste that arrives in pieces, up to its end mark.
+
+    `over` says that the end mark has arrived. Each piece is searched for it only once.
+    """
 
     def __init__(self, begun: str = "") -> None:
         self._pieces, self._last = list[str](), ""
@@ -45,6 +54,7 @@ class Paste:
         self.add(begun)
 
     def add(self, piece: str) -> None:
+        """Add a piece. The end mark may be split between this piece and those before it."""
         self._pieces.append(piece)
         end = self._last + piece
         self._last = end[-len(_PASTE_END) :]
@@ -52,90 +62,98 @@ class Paste:
 
     @property
     def collected_text(self) -> str:
-        """The text collected so far, with the end mark and anything after it."""
+        """All pieces so far, including the end mark and the text after it."""
         return "".join(self._pieces)
 
     def parts(self) -> tuple[str, str]:
-        """Return the pasted text, and what was typed after it."""
-        text, _, behind = self.collected_text.partition(_PASTE_END)
-        return text, behind
+        """Return the pasted text, and the text that was typed after it."""
+        text, _, rest = self.collected_text.partition(_PASTE_END)
+        return text, rest
 
 
 def split_at_paste(typed: str) -> tuple[str, Paste | None]:
-    """Return what was typed before a paste, and that paste."""
+    """Return the text before the first paste in `typed`, and that paste (None if there is
+    none).
+    """
     before, mark, rest = typed.partition(PASTE_START)
     return before, Paste(rest) if mark else None
 
 
 def partial_mark_length(typed: str) -> int:
-    """Return how many characters at the end may begin the start mark of a paste."""
+    """Return how many characters at the end of `typed` may begin a start mark of a paste."""
     lengths = range(len(PASTE_START) - 1, 0, -1)
     return next((n for n in lengths if typed.endswith(PASTE_START[:n])), 0)
 
 
 class Parser(Vt100Parser):
-    """Gives the line editor a paste once it is complete.
+    """A parser of terminal input that reports each paste as one key, when it is complete.
 
-    `fed` counts the characters since it was set to zero.
+    `fed` is the number of calls of `feed` since a reader last set it to 0.
     """
 
     def __init__(self, on_key: Callable[[KeyPress], None]) -> None:
         super().__init__(on_key)
-        self._half = ""  # of the first mark, perhaps
+        self._held_back = ""  # possibly a part of the start mark
         self._paste: Paste | None = None
         self.fed = 0
 
     def feed(self, data: str) -> None:
+        """Parse input: keys at once, a paste when its end mark has arrived."""
         self.fed += 1
         if self._paste is None:
-            before, self._paste = split_at_paste(self._half + data)
+            before, self._paste = split_at_paste(self._held_back + data)
             keys = len(before) - (0 if self._paste else partial_mark_length(before))
-            self._half = before[keys:]
+            self._held_back = before[keys:]
             super().feed(before[:keys])
         else:
             self._paste.add(data)
         if self._paste is not None and self._paste.over:
-            text, behind = self._paste.parts()
+            text, rest = self._paste.parts()
             self._paste = None
             self.feed_key_callback(KeyPress(Keys.BracketedPaste, text))
-            self.feed(behind)
+            self.feed(rest)
 
     def flush(self) -> None:
-        """Handle what was held back: if nothing more comes, it was keys."""
-        if len(self._half) <= TYPED_MARK_CHARS:
-            half, self._half = self._half, ""
-            super().feed(half)
+        """End the input for now: an Esc that was held back is a key.
+
+        A longer beginning of a start mark is still held back until its rest arrives.
+        """
+        if len(self._held_back) <= TYPED_MARK_CHARS:
+            held_back, self._held_back = self._held_back, ""
+            super().feed(held_back)
         super().flush()
 
     def take_unfinished_paste(self) -> str:
-        """Return the part of an unfinished paste that has arrived, for the next reader."""
-        paste, half = self._paste, self._half
-        self._paste, self._half = None, ""
-        return half if paste is None else PASTE_START + paste.collected_text
+        """Return the part of an unfinished paste that has arrived, and remove it from the
+        parser.
+        """
+        paste, held_back = self._paste, self._held_back
+        self._paste, self._held_back = None, ""
+        return held_back if paste is None else PASTE_START + paste.collected_text
 
 
 class Keyboard:
-    """Reads keys from `input`, which it shares with the prompts."""
+    """Reads keys during work, from the input that prompts use at other times."""
 
     def __init__(self, input_: Vt100Input, printer: Printer, pasted: PasteMarks) -> None:
         self._input, self._printer, self._pasted = input_, printer, pasted
         self.parser = Parser(input_.vt100_parser.feed_key_callback)
         self._reader = _Reader(input_.fileno(), encoding=input_.stdin.encoding)
         input_.vt100_parser, input_.stdin_reader = self.parser, self._reader
-        self._quiet = False
+        self._suppresses_echo = False
         self._escaped_at = -math.inf
 
     @contextmanager
     def suppress_echo(self) -> Generator[None]:
-        """Echo nothing between prompts; `suppress_echo` may be within another one."""
-        before = self._quiet
+        """Prevent the terminal from echoing keys while no prompt is open. Blocks may be nested."""
+        before = self._suppresses_echo
         with cbreak_mode(self._input.fileno()):
-            self._quiet = True
+            self._suppresses_echo = True
             self.enable_paste_marks()
             try:
                 yield
             finally:
-                self._quiet = before
+                self._suppresses_echo = before
                 if not before:
                     self._printer.send_sequence(_DISABLE_PASTE_MARKS)
 
@@ -143,25 +161,24 @@ class Keyboard:
         self._escaped_at = time.monotonic()
 
     def is_after_escape(self) -> bool:
-        """Whether Esc has just stopped something; another Esc is then ignored."""
+        """Return whether Esc was pressed so recently that another Esc should be ignored."""
         return time.monotonic() - self._escaped_at < _ESC_AGAIN_SECONDS
 
     def enable_paste_marks(self) -> None:
-        """Turn bracketed paste on again: a prompt turns it off when it closes."""
-        if self._quiet:
+        """Turn on bracketed paste again, which each prompt turns off when it closes."""
+        if self._suppresses_echo:
             self._printer.send_sequence(_ENABLE_PASTE_MARKS)
 
     def has_unread_keys(self) -> bool:
-        """Return True if something was typed that no prompt has read."""
+        """Return whether keys were pressed that nothing has read yet."""
         ahead = get_typeahead(self._input)
         store_typeahead(self._input, ahead)
         return bool(ahead) or is_readable(self._input.fileno())
 
     def discard_typed(self) -> bool:
-        """Discard what was typed so far. Return False if there was nothing.
+        """Discard the keys that were pressed and not read. Return False if there were none.
 
-        The beginning of a paste is kept: its rest may still arrive, and would be taken for
-        keys.
+        The beginning of a paste is not discarded: otherwise its rest would be taken for keys.
         """
         typed = False
         while text := self._reader.read():
@@ -172,35 +189,41 @@ class Keyboard:
         return typed or bool(ahead)
 
     async def read_input(self) -> str:
+        """Return the next text or key that is typed. If Ctrl+C is among the input, return only
+        that.
+        """
         ahead = "".join(_to_text(press) for press in get_typeahead(self._input))
-        come = ahead + self.parser.take_unfinished_paste()
+        input_ = ahead + self.parser.take_unfinished_paste()
         while True:
-            before, paste = await self._read_until_paste(come)
+            before, paste = await self._read_until_paste(input_)
             if before.endswith(_ESC_KEY):
                 self.note_escape()
-            if CTRL_C in before:  # as in any terminal, what was typed with it is gone
+            # as in any terminal, Ctrl+C discards what was typed with it
+            if CTRL_C in before:
                 return CTRL_C
             if paste is None:
                 return clean(before)
-            text, come = paste.parts()
+            text, input_ = paste.parts()
             if typed := before + self._pasted.text_to_show(text, max_lines=1):
-                if come:
-                    self.pass_to_prompt(come)
+                if input_:
+                    self.pass_to_prompt(input_)
                 return clean(typed)
 
     async def _read_until_paste(self, typed: str) -> tuple[str, Paste | None]:
-        """Return `typed` with what is typed next, and the paste that follows it."""
+        """Read on after `typed`. Return the text before the first paste, and the paste or None."""
         paste = None
         try:
             typed = typed or await self._read_text()
-            while (half := partial_mark_length(typed)) and (
-                more := await self._read_rest_of_mark(half)
-            ):
-                typed += more
+            while held_back := partial_mark_length(typed):
+                rest = await self._read_rest_of_mark(held_back)
+                if not rest:
+                    break
+                typed += rest
             typed, paste = split_at_paste(typed)
-            while (
-                paste is not None and not paste.over and (piece := await self._read_text())
-            ):
+            while paste is not None and not paste.over:
+                piece = await self._read_text()
+                if not piece:
+                    break
                 paste.add(piece)
         except anyio.get_cancelled_exc_class():
             self.pass_to_prompt(
@@ -209,21 +232,26 @@ class Keyboard:
             raise
         return typed, paste
 
-    async def _read_rest_of_mark(self, half: int) -> str:
-        """Return the rest of a mark of which `half` characters arrived; "" if they were keys."""
-        with anyio.move_on_after(ESC_ALONE if half <= TYPED_MARK_CHARS else None):
+    async def _read_rest_of_mark(self, held_back: int) -> str:
+        """Return the text after a possible beginning of a start mark.
+
+        Return "" if nothing follows: then the `held_back` characters were keys.
+        """
+        # A person can have typed so few characters; after more, the rest always arrives.
+        seconds = ESC_ALONE_SECONDS if held_back <= TYPED_MARK_CHARS else None
+        with anyio.move_on_after(seconds):
             return await self._read_text()
         return ""
 
     def pass_to_prompt(self, typed: str) -> None:
-        """Pass the text to the next prompt."""
+        """Make the next prompt read this text first."""
         self.parser.feed(typed)
         store_typeahead(self._input, self._input.read_keys())
 
     async def _read_text(self) -> str:
-        """Return the next text; "" at the end of the input."""
+        """Wait for text and return it; "" at the end of the input."""
         text = ""
-        while not text:  # half a character is not text yet
+        while not text:  # part of a character is not text yet
             await wait_readable(self._input.fileno())
             text = self._reader.read(_READ_BYTES)
             if self._reader.gone:
@@ -232,7 +260,7 @@ class Keyboard:
 
 
 def _to_text(press: KeyPress) -> str:
-    """Return what was typed for a key that no prompt has handled."""
+    """Return the text that the terminal sent for a key press."""
     return (
         PASTE_START + press.data + _PASTE_END
         if press.key == Keys.BracketedPaste
@@ -241,11 +269,12 @@ def _to_text(press: KeyPress) -> str:
 
 
 class _Reader(PosixStdinReader):
-    """The input as text: half a character is kept until its rest arrives."""
+    """Decodes the input. An incomplete character is held back until its rest arrives."""
 
-    gone = False
+    gone = False  # whether the input has ended
 
     def read(self, count: int = 1024) -> str:
+        """Return the input that is available now, or "" if there is none or it has ended."""
         if self.closed or not select.select([self.stdin_fd], [], [], 0)[0]:
             return ""
         try:

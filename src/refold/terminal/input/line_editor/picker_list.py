@@ -1,6 +1,6 @@
-"""Draws the list of a picker with prompt_toolkit, and erases it at the end.
+"""Draws a list to choose from with prompt_toolkit, and erases it afterwards.
 
-`views.picker` decides what the keys do.
+`views.picker` decides what each key does.
 """
 
 import anyio
@@ -21,7 +21,7 @@ from prompt_toolkit.output import ColorDepth
 
 from refold.console.printer import Printer
 from refold.terminal.input.line_editor.drawing import (
-    ESC_ALONE,
+    ESC_ALONE_SECONDS,
     drawing_arguments,
     style_arguments,
 )
@@ -38,7 +38,7 @@ from refold.views.picker import (
 )
 from refold.views.wrap import cut
 
-_OTHER_ROWS = 4  # rows of a screen that are not the list
+_OTHER_ROWS = 4  # rows of a screen outside of the list
 _PAGE_ROWS = 10
 _STEP_KEYS = {
     "up": -1, "c-p": -1, "down": 1, "c-n": 1, "pageup": -_PAGE_ROWS, "pagedown": _PAGE_ROWS,
@@ -49,7 +49,10 @@ _STEP_KEYS = {
 async def pick(
     printer: Printer, picker: Picker, search: Search | None, on_move: OnMove | None = None
 ) -> Picker | None:
-    """Show the list; return it as Enter left it, or None if the person left."""
+    """Show the list until the user presses Enter or leaves.
+
+    Return the list with its selection, or None if the user left.
+    """
     return await _List(printer, picker, search, on_move).run()
 
 
@@ -62,19 +65,20 @@ class _List:
         on_move: OnMove | None,
     ) -> None:
         self._printer, self._search, self._on_move = printer, search, on_move
-        self._picking = picker
+        self._picker = picker
         self._buffer = Buffer(multiline=False, on_text_changed=self._set_query)
-        self._depth: ColorDepth = ColorDepth.DEPTH_4_BIT
+        self._color_depth: ColorDepth = ColorDepth.DEPTH_4_BIT
         self._app = self._application()
 
     async def run(self) -> Picker | None:
+        """Return the list with the choice, or None if the user left."""
         try:
             return await self._app.run_async(handle_sigint=False)
-        except EOFError:  # the terminal is gone
+        except EOFError:  # the terminal was closed
             return None
 
     def _application(self) -> Application[Picker | None]:
-        ask = f"{self._picking.title} "
+        ask = f"{self._picker.title} "
         typed = VSplit(
             [
                 Window(FormattedTextControl([("class:strong", ask)]), width=len(ask)),
@@ -82,18 +86,19 @@ class _List:
             ],
             height=1,
         )
-        rows_ = Window(FormattedTextControl(self._rows), dont_extend_height=True)
-        means = drawing_arguments(self._printer.capabilities)
-        self._depth = means["color_depth"]
-        means["color_depth"] = lambda: self._depth  # a theme may have more colours
+        list_window = Window(FormattedTextControl(self._rows), dont_extend_height=True)
+        arguments = drawing_arguments(self._printer.capabilities)
+        self._color_depth = arguments["color_depth"]
+        # a theme may have more colours
+        arguments["color_depth"] = lambda: self._color_depth
         app = Application[Picker | None](
-            layout=Layout(HSplit([typed, rows_])),
+            layout=Layout(HSplit([typed, list_window])),
             key_bindings=self._keys(),
             erase_when_done=True,
             input=create_input(),
-            **means,
+            **arguments,
         )
-        app.ttimeoutlen = app.timeoutlen = ESC_ALONE
+        app.ttimeoutlen = app.timeoutlen = ESC_ALONE_SECONDS
         return app
 
     def _keys(self) -> KeyBindings:
@@ -101,8 +106,8 @@ class _List:
 
         @keys.add("enter")
         def _(event: KeyPressEvent) -> None:
-            if self._picking.selection is not None:
-                event.app.exit(result=self._picking)
+            if self._picker.selection is not None:
+                event.app.exit(result=self._picker)
 
         for name in ("escape", "c-c", "c-d"):
 
@@ -110,48 +115,53 @@ class _List:
             def _(event: KeyPressEvent) -> None:
                 event.app.exit(result=None)
 
-        for name, by in _STEP_KEYS.items():
+        for name, steps in _STEP_KEYS.items():
 
             @keys.add(name)
-            def _(event: KeyPressEvent, by: int = by) -> None:
-                self._set_picker(move_selection(self._picking, by))
+            def _(event: KeyPressEvent, steps: int = steps) -> None:
+                self._set_picker(move_selection(self._picker, steps))
 
-        for name, by in (("left", -1), ("right", 1)) if self._picking.dial else ():
-
-            @keys.add(name)
-            def _(event: KeyPressEvent, by: int = by) -> None:
-                self._picking = turn_dial(self._picking, by)
-
+        if self._picker.dial:
+            self._add_dial_keys(keys)
         return keys
 
-    def _set_picker(self, picking: Picker) -> None:
-        before, self._picking = self._picking.selection, picking
-        if self._on_move and picking.selection not in (before, None):
-            self._on_move(picking)
-            self._apply_theme()
+    def _add_dial_keys(self, keys: KeyBindings) -> None:
+        for name, steps in (("left", -1), ("right", 1)):
+
+            @keys.add(name)
+            def _(event: KeyPressEvent, steps: int = steps) -> None:
+                self._picker = turn_dial(self._picker, steps)
+
+    def _set_picker(self, new_picker: Picker) -> None:
+        """Replace the list, and pass it to `on_move` if another item is selected now."""
+        old_selection, self._picker = self._picker.selection, new_picker
+        if self._on_move and new_picker.selection not in (old_selection, None):
+            self._on_move(new_picker)
+            self._apply_theme()  # `on_move` may have changed it
 
     def _apply_theme(self) -> None:
-        """Draw in the colours that the printer has now."""
+        """Use the current colours of the printer."""
         colors = style_arguments(self._printer.capabilities)
         self._app.style = colors["style"]
-        self._depth = colors["color_depth"]
+        self._color_depth = colors["color_depth"]
 
     def _rows(self) -> StyleAndTextTuples:
         height = (self._printer.capabilities.height() or 24) - _OTHER_ROWS
         rows: StyleAndTextTuples = []
-        for row in picker_rows(self._picking, self._printer.free_columns - 1, height):
+        for row in picker_rows(self._picker, self._printer.free_columns - 1, height):
             rows += [(f"class:{style}", text) for style, text in row]
             rows.append(("", "\n"))
         return [*rows, ("class:dim", cut(PICKER_KEYS, self._printer.free_columns - 1))]
 
     def _set_query(self, buffer: Buffer) -> None:
+        """Filter the list by the typed text. Hidden text is searched in the background."""
         text = buffer.text.strip()
-        if text != self._picking.query:
-            self._set_picker(with_query(self._picking, text))
+        if text != self._picker.query:
+            self._set_picker(with_query(self._picker, text))
             if text and self._search:
                 self._app.create_background_task(self._search_for(text, self._search))
 
     async def _search_for(self, text: str, search: Search) -> None:
         ids = await anyio.to_thread.run_sync(search, text)
-        self._picking = with_matches(self._picking, text, ids)
+        self._picker = with_matches(self._picker, text, ids)
         self._app.invalidate()

@@ -1,7 +1,7 @@
-"""Reads with a line editor: history, completion, several lines, single keys.
+"""Reads messages and answers with the line editor of prompt_toolkit.
 
-prompt_toolkit is imported only if the terminal supports it: the import takes longer than all
-others. `key_bindings` has the keys.
+It is imported only on terminals that support it, because importing prompt_toolkit takes longer
+than all other imports together. `key_bindings` has the keys.
 """
 
 import time
@@ -28,13 +28,12 @@ from prompt_toolkit.layout.processors import TabsProcessor
 from refold.commands.completion import Complete, names_a_file
 from refold.console.editor import edit_text
 from refold.console.history import HistorySuggester, open_history
-from refold.console.keys import canonical_mode
+from refold.console.keyboard_modes import canonical_mode
 from refold.console.letter_keys import keep_cursor_between_letters
 from refold.console.printer import Printer
 from refold.console.reader import Key, PromptKeys, QueuedMessage
-from refold.terminal.input.line_editor.choosing import MenuAnswer, QuestionPrompt
 from refold.terminal.input.line_editor.drawing import (
-    ESC_ALONE,
+    ESC_ALONE_SECONDS,
     DraftEditor,
     drawing_arguments,
     erase_reflowed_rows,
@@ -52,6 +51,7 @@ from refold.terminal.input.line_editor.key_bindings import (
 )
 from refold.terminal.input.line_editor.keyboard import Keyboard
 from refold.terminal.input.line_editor.pastes import PasteMarks
+from refold.terminal.input.line_editor.question_bindings import MenuAnswer, QuestionPrompt
 from refold.terminal.input.line_editor.typing_pace import TypingPace
 from refold.values.text import clean
 from refold.views.escape import escape_to_one_line
@@ -60,15 +60,17 @@ from refold.views.question_keys import DraftMessage, Menu
 from refold.views.styled import Line, Piece
 from refold.views.wrap import wrap_rows
 
-_CONTEXT_CHARS = 4_096  # characters before the cursor that can matter
-_TYPED_AHEAD_SECONDS = 0.5  # seconds in which it arrives, also on a busy machine
-_MENU_ROWS = 11  # rows for the menu of completions, the one below it included
+_CONTEXT_CHARS = 4_096  # the text before the cursor that completion examines
+_TYPED_AHEAD_SECONDS = 0.5  # within which typed-ahead text arrives, even on a busy machine
+_MENU_ROWS = 11  # for the menu of completions, including the row below it
 _VI_MODES = {InputMode.INSERT: "i", InputMode.REPLACE: "r", InputMode.REPLACE_SINGLE: "r"}
 _Answer = str | QueuedMessage | DraftMessage | MenuAnswer | Key
 
 
 class PromptToolkitReader:
-    """Reads with prompt_toolkit. `complete` returns the completions at the cursor."""
+    """Reads with prompt_toolkit. `complete` returns the completions for the text before the
+    cursor.
+    """
 
     has_line_editor = reads_input = can_edit_text = True
 
@@ -86,22 +88,28 @@ class PromptToolkitReader:
         assert isinstance(self._input, Vt100Input)  # it is a terminal
         self._history, self._complete = history, complete
         self._keys = keys or PromptKeys()
-        self._masked = mask_secrets
+        self._mask_secrets = mask_secrets
         self._pasted = PasteMarks()
-        self._asking: anyio.CancelScope | None = None
-        self._began = 0.0
-        self._shortcuts = False
-        self._unsent = ""  # a draft, while no prompt has it
-        self._drafts = dict[str, str]()  # of sessions that were left
-        self._pace = TypingPace(time.monotonic)  # at choices
+        self._prompt_scope: anyio.CancelScope | None = None
+        self._shown_at = 0.0
+        self._has_shortcuts = False
+        self._unsent = ""  # a draft, while it is in no prompt
+        self._drafts = dict[str, str]()  # drafts of sessions that the user left
+        self._pace = TypingPace(time.monotonic)  # the pace of keys at choices
         self._keyboard = Keyboard(self._input, printer, self._pasted)
-        self._elsewhere = ExternalEditor(printer, self._pasted)
-        take = self._keys.paste_image
-        self._image = image_paste_handler(printer, take) if take else None
+        self._external_editor = ExternalEditor(printer, self._pasted)
+        take_image = self._keys.paste_image
+        self._image = image_paste_handler(printer, take_image) if take_image else None
 
     async def read_message(self, prompt: Callable[[], Line], text: str = "") -> str | Key:
-        self._began, self._keyboard.parser.fed = time.monotonic(), 0
-        initial_text, self._shortcuts = text or self._take_unsent_text(), not text
+        """Read a message, which may have several lines and begins as `text`.
+
+        Return a key if it ended the prompt.
+        """
+        self._shown_at = time.monotonic()
+        self._keyboard.parser.fed = 0
+        initial_text = text or self._take_unsent_text()
+        self._has_shortcuts = not text
         self._message_prompt.reserve_space_for_menu = max(
             min(_MENU_ROWS, self._printer.max_status_rows), 6
         )
@@ -113,16 +121,22 @@ class PromptToolkitReader:
             )
         finally:
             self._message_prompt.app.erase_when_done = False
-        if answer is not Key.PROMPT_CLOSED:  # otherwise the prompt would be gone
+        if answer is not Key.PROMPT_CLOSED:  # otherwise the prompt would be erased
             self._printer.note_typed_line()
         return _text_or_key(answer)
 
     async def read_line(self, prompt: Line, text: str = "") -> str | Key:
+        """Read one line, which begins as `text`. Return a key if it ended the prompt."""
         return _text_or_key(await self._read_short_line(lambda: prompt, text, leave_keys()))
 
     async def read_draft(
         self, prompt: Callable[[], Line], text: str = ""
     ) -> str | QueuedMessage | Key:
+        """Read a message below the output. It begins as `text`.
+
+        Return a `QueuedMessage` if it is for after the turn, or a key if that ended the prompt.
+        If the prompt is cancelled, the text is kept.
+        """
         editor = DraftEditor(self._short_prompt.app, self._printer)
         answer: _Answer = Key.CTRL_C
         entered = anyio.Event()
@@ -139,32 +153,34 @@ class PromptToolkitReader:
         return answer if isinstance(answer, QueuedMessage) else _text_or_key(answer)
 
     async def choose(self, menu: Menu, prompt: Line = ()) -> str | DraftMessage | Key:
-        open_ = QuestionPrompt(
+        """Ask a question. Return the id of a choice, a text, a sent message, or a key."""
+        question = QuestionPrompt(
             menu, prompt, self._pasted, time.monotonic, lambda: self._printer.free_columns
         )
         answer: _Answer = Key.CTRL_C
-        with open_.open_in(self._short_prompt) as options:
+        with question.open_in(self._short_prompt) as options:
             try:
                 answer = await self._run_prompt(
                     self._short_prompt,
-                    open_.row,
+                    question.row,
                     default=self._take_unsent_text(),
                     **options,
                 )
             finally:
-                if not isinstance(answer, DraftMessage) and not open_.menu.writing:
+                if not isinstance(answer, DraftMessage) and not question.menu.writing:
                     self._unsent = self._short_prompt.default_buffer.text
         return answer if isinstance(answer, DraftMessage) else _text_or_key(answer)
 
     async def read_choice(self, prompt: Line, keys: str) -> str | Key:
+        """Read one of `keys`. Return "" for another key, or the key that ended the prompt."""
         if self._keyboard.discard_typed():
             self._pace.note_key()
-        keyed = answer_keys(keys, self._pace)
+        bindings = answer_keys(keys, self._pace)
         return _text_or_key(
             await self._run_prompt(
                 self._short_prompt,
                 lambda: prompt,
-                key_bindings=keyed,
+                key_bindings=bindings,
                 is_password=False,
             )
         )
@@ -172,6 +188,7 @@ class PromptToolkitReader:
     async def read_secret(
         self, prompt: Line, shows: Callable[[str], bool] = lambda _: False
     ) -> str | Key:
+        """Read a secret. It is hidden, except while `shows` returns true for the typed text."""
         hidden = Condition(lambda: not shows(self._short_prompt.default_buffer.text))
         return _text_or_key(
             await self._run_prompt(
@@ -204,11 +221,15 @@ class PromptToolkitReader:
         return self._keyboard.suppress_echo()
 
     async def read_input(self) -> str:
-        # Stripped, a draft is never taken for a complete line, which would be sent.
-        return self._take_unsent_text().strip() or await self._keyboard.read_input()
+        # The stripped draft is never taken for a complete line, which would be sent.
+        unsent = self._take_unsent_text().strip()
+        return unsent or await self._keyboard.read_input()
 
     def _keep_unsent_text(self, *, entered: bool) -> None:
-        """Keep the text of `read_draft` for the next prompt, which sends it after Enter."""
+        """Keep the text of a draft whose prompt was cancelled, for the next prompt.
+
+        If Enter was already pressed (`entered`), the next prompt sends the text at once.
+        """
         text = self._short_prompt.default_buffer.text
         if entered:
             self._keyboard.pass_to_prompt(f"{text}\r")
@@ -220,27 +241,39 @@ class PromptToolkitReader:
         return text
 
     def use_vi_keys(self, enabled: bool | None = None) -> bool:
+        """Turn vi keys on or off; None changes nothing. Return whether they are on."""
         if enabled is None:
             return self._is_vi
         app = self._message_prompt.app
         app.editing_mode = EditingMode.VI if enabled else EditingMode.EMACS
-        # In vi mode Esc is a key of its own, not the first half of Alt and another key.
-        app.ttimeoutlen, app.timeoutlen = (ESC_ALONE,) * 2 if enabled else (0.5, 1.0)
+        app.ttimeoutlen, app.timeoutlen = 0.5, 1.0
+        if enabled:  # Esc is a key of its own, not the first half of Alt and another key
+            app.ttimeoutlen = app.timeoutlen = ESC_ALONE_SECONDS
         return enabled
 
     def interrupt(self) -> bool:
-        # What was entered before Ctrl+C is not lost while the prompt closes.
+        """Cancel the open prompt. Return False if none is open, or if Enter was just pressed in
+        it.
+
+        While the external editor is open, Ctrl+C is left to the editor: return True and do
+        nothing.
+        """
+        # Text that was entered before Ctrl+C is not lost while the prompt closes.
         entered = self._message_prompt.app.is_done or self._short_prompt.app.is_done
-        if self._asking is None or entered:
+        if self._prompt_scope is None or entered:
             return False
-        if not self._elsewhere.away:  # otherwise Ctrl+C is for the editor
-            self._asking.cancel()
+        if not self._external_editor.away:  # otherwise Ctrl+C is for the editor
+            self._prompt_scope.cancel()
         return True
 
     def close_prompt(self) -> bool:
+        """Close the message prompt, and keep its text as the draft.
+
+        Return False if it is not open or cannot be closed now.
+        """
         app = self._message_prompt.app
-        busy = app.is_done or not app.is_running or self._elsewhere.away
-        if self._asking is None or busy:
+        busy = app.is_done or not app.is_running or self._external_editor.away
+        if self._prompt_scope is None or busy:
             return False
         buffer = self._message_prompt.default_buffer
         if not self._keep_draft(buffer.text):  # the draft is edited while work is shown
@@ -254,11 +287,12 @@ class PromptToolkitReader:
         self._unsent = self._drafts.pop(new_session, "")
 
     def restore_draft(self, text: str) -> None:
-        if not self._keyboard.has_unread_keys():  # these would be added to the text
+        # otherwise these keys would be added to the text
+        if not self._keyboard.has_unread_keys():
             self._unsent = self._unsent or text
 
     def redraw(self) -> None:
-        if self._asking is not None:
+        if self._prompt_scope is not None:
             self._message_prompt.app.invalidate()
             self._short_prompt.app.invalidate()
 
@@ -268,20 +302,22 @@ class PromptToolkitReader:
 
     @cached_property
     def _message_prompt(self) -> "PromptSession[_Answer]":
-        doing = KeyActions(
+        actions = KeyActions(
             self._keys.cycle_mode,
-            self._elsewhere.edit,
+            self._external_editor.edit,
             self._was_typed_ahead,
             self._keep_draft,
             self._image,
             self._keyboard.is_after_escape,
         )
         session = PromptSession[_Answer](
-            history=open_history(self._history, self._pasted.restore_pastes, self._masked),
+            history=open_history(
+                self._history, self._pasted.restore_pastes, self._mask_secrets
+            ),
             auto_suggest=HistorySuggester(),
             multiline=True,
             prompt_continuation="  ",
-            key_bindings=message_keys(self._pasted, doing),
+            key_bindings=message_keys(self._pasted, actions),
             completer=PromptCompleter(self._complete) if self._complete else None,
             complete_in_thread=True,
             complete_while_typing=Condition(self._has_name_to_complete),
@@ -295,42 +331,45 @@ class PromptToolkitReader:
 
     @cached_property
     def _short_prompt(self) -> "PromptSession[_Answer]":
-        # No history: what is typed at these prompts may be a secret.
+        # These prompts have no history, because what is typed may be a secret.
         session = PromptSession[_Answer](
             history=DummyHistory(), erase_when_done=True, **self._common_arguments
         )
         erase_reflowed_rows(session.app, self._printer.capabilities)
         keep_cursor_between_letters(session.app)
         # Esc must not be held back for long as a possible start of Alt+Enter.
-        session.app.ttimeoutlen = session.app.timeoutlen = ESC_ALONE
+        session.app.ttimeoutlen = session.app.timeoutlen = ESC_ALONE_SECONDS
         return session
 
     async def _read_short_line(
         self, prompt: Callable[[], Line], text: str, keys: KeyBindings
     ) -> _Answer:
-        bound = merge_key_bindings([text_keys(self._pasted), keys])
+        bindings = merge_key_bindings([text_keys(self._pasted), keys])
         return await self._run_prompt(
             self._short_prompt,
             prompt,
             default=text,
-            key_bindings=bound,
+            key_bindings=bindings,
             is_password=False,
         )
 
     async def _run_prompt(
         self, session: "PromptSession[_Answer]", prompt: Callable[[], Line], **options: Any
     ) -> _Answer:
+        """Run a prompt. Return its answer, or the key Ctrl+C if it is cancelled."""
         self._printer.start_line()
         self._printer.clear_status()
 
         def message() -> FormattedText:
-            # prompt_toolkit cuts what is too wide in all rows but the last.
+            # prompt_toolkit cuts rows that are too wide, except the last.
             first, *rest = wrap_rows(prompt(), self._printer.free_columns)
-            shown = (*first, *(piece for row in rest for piece in (("plain", "\n"), *row)))
+            shown = [*first]
+            for row in rest:
+                shown += [("plain", "\n"), *row]
             return FormattedText([(f"class:{style}", text) for style, text in shown])
 
         answer: _Answer = Key.CTRL_C
-        with anyio.CancelScope() as self._asking:
+        with anyio.CancelScope() as self._prompt_scope:
             try:
                 answer = await session.prompt_async(
                     message,
@@ -341,15 +380,18 @@ class PromptToolkitReader:
             except EOFError:
                 answer = Key.CTRL_D
             finally:  # Ctrl+C between two prompts is for the work
-                self._asking = None
+                self._prompt_scope = None
         self._keyboard.enable_paste_marks()
         return _with_pasted_text(answer, self._pasted)
 
     def _keep_draft(self, text: str) -> bool:
-        """Keep the text when a shortcut is pressed; return False if it has no effect."""
-        if self._shortcuts:
+        """Keep the text as the draft, because a shortcut was pressed.
+
+        Return False if shortcuts are off at this prompt.
+        """
+        if self._has_shortcuts:
             self._unsent = text
-        return self._shortcuts
+        return self._has_shortcuts
 
     def _has_name_to_complete(self) -> bool:
         document = self._message_prompt.default_buffer.document
@@ -361,7 +403,7 @@ class PromptToolkitReader:
         return self._message_prompt.app.editing_mode == EditingMode.VI
 
     def _with_vi_mode(self, prompt: Line) -> Line:
-        """Return the prompt, preceded by the vi mode if vi keys are on."""
+        """Return the prompt; with vi keys, the current vi mode is shown before it."""
         if not self._is_vi:
             return prompt
         mode = self._message_prompt.app.vi_state.input_mode
@@ -369,14 +411,18 @@ class PromptToolkitReader:
         return (sign, *prompt)
 
     def _was_typed_ahead(self) -> bool:
+        """Return whether the text was typed before the prompt was shown.
+
+        That text arrives in one piece, right after the prompt has opened.
+        """
         return (
             self._keyboard.parser.fed <= 1
-            and time.monotonic() - self._began < _TYPED_AHEAD_SECONDS
+            and time.monotonic() - self._shown_at < _TYPED_AHEAD_SECONDS
         )
 
 
 def _with_pasted_text(answer: _Answer, pasted: PasteMarks) -> _Answer:
-    """Return the answer with its pastes in place of their marks."""
+    """Return the answer with the pasted texts in place of their marks."""
     match answer:
         case str():
             return clean(pasted.restore_pastes(answer))
@@ -391,6 +437,7 @@ def _with_pasted_text(answer: _Answer, pasted: PasteMarks) -> _Answer:
 
 
 def _text_or_key(answer: _Answer) -> str | Key:
+    """Return the answer without its type: the text, the id of the choice, or the key."""
     match answer:
         case QueuedMessage(words) | DraftMessage(words):
             return words
@@ -400,18 +447,23 @@ def _text_or_key(answer: _Answer) -> str | Key:
             return answer
 
 
-# Completions for the menu of the line editor. `completion` finds them; this runs it in a
-# thread, while keys are read, and escapes the names, which may contain anything.
 class PromptCompleter(Completer):
+    """Offers completions in the menu of prompt_toolkit.
+
+    `complete` finds them in a thread, while keys are read. They are escaped, because names of
+    files may contain control characters.
+    """
+
     def __init__(self, complete: Complete) -> None:
         self._complete = complete
 
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[Completion]:
+        """Yield the completions for the text before the cursor. Only its end is examined."""
         before = document.text_before_cursor
         if len(before) > _CONTEXT_CHARS:
-            before = " " + before[-_CONTEXT_CHARS:]
+            before = " " + before[-_CONTEXT_CHARS:]  # a blank: the text does not begin here
         for offer in self._complete(before):
             yield Completion(
                 offer.text,

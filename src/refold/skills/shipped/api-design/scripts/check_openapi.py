@@ -2,8 +2,8 @@
 
     python3 check_openapi.py openapi.yaml
 
-`wrong` breaks a rule of OpenAPI or of HTTP; `note` is worth an answer. Ends with 0 if
-nothing is wrong. JSON is read without any library, YAML with PyYAML.
+A line `wrong` reports a broken rule of OpenAPI or HTTP, a line `note` something to decide.
+The exit code is 0 if nothing is wrong. Reading YAML needs PyYAML, reading JSON does not.
 """
 
 import argparse
@@ -23,16 +23,17 @@ CASES = {
 
 
 def main(arguments):
+    """Print what is wrong and the notes. Return the exit code: 1 if something is wrong."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file")
-    found = parser.parse_args(arguments)
-    document = load(found.file)
+    options = parser.parse_args(arguments)
+    document = load(options.file)
     wrong = [
-        *of_document(document),
-        *of_references(document, document),
-        *of_paths(document),
+        *check_document(document),
+        *check_references(document, document),
+        *check_paths(document),
     ]
-    notes = list(of_style(document))
+    notes = list(check_style(document))
     for each in wrong:
         sys.stdout.write(f"wrong: {each}\n")
     for each in notes:
@@ -43,6 +44,7 @@ def main(arguments):
 
 
 def load(path):
+    """Return the object in a file; JSON is tried first, then YAML."""
     try:
         with open(path, encoding="utf-8-sig") as file:
             text = file.read()
@@ -60,6 +62,7 @@ def load(path):
 
 
 def from_yaml(text, path):
+    """Return the content of a YAML text. `path` names the file in errors."""
     if find_spec("yaml") is None:
         sys.exit("check_openapi.py needs PyYAML for YAML: python3 -m pip install pyyaml")
     import yaml
@@ -70,7 +73,8 @@ def from_yaml(text, path):
         sys.exit(f"{path} is no YAML: {' '.join(str(error).split())}")
 
 
-def of_document(document):
+def check_document(document):
+    """Report what is wrong with the document as a whole, and with its security."""
     version = str(document.get("openapi", ""))
     if not version.startswith("3."):
         yield f"openapi is {version or 'missing'}: write 3.1.0"
@@ -89,8 +93,8 @@ def of_document(document):
             yield f"security names {name!r}, which is not among securitySchemes"
 
 
-def of_references(node, document, where="#"):
-    """Every `$ref` inside the document has to lead somewhere."""
+def check_references(node, document, where="#"):
+    """Report each `$ref` below `node` that has no target in the document."""
     if isinstance(node, dict):
         target = node.get("$ref")
         if (
@@ -100,14 +104,17 @@ def of_references(node, document, where="#"):
         ):
             yield f"{where}: {target} is not there"
         for key, value in node.items():
-            yield from of_references(value, document, f"{where}/{key}")
+            yield from check_references(value, document, f"{where}/{key}")
     elif isinstance(node, list):
         for at, value in enumerate(node):
-            yield from of_references(value, document, f"{where}/{at}")
+            yield from check_references(value, document, f"{where}/{at}")
 
 
 def resolve(node, document):
-    """What a reference stands for; None where it leads nowhere."""
+    """Return the node, or the target of its `$ref`; None if there is no target.
+
+    Return {} for a target outside of the document.
+    """
     for _ in range(20):
         if not isinstance(node, dict) or "$ref" not in node:
             return node
@@ -122,13 +129,15 @@ def resolve(node, document):
 
 
 def operations(document):
+    """Yield path, method, the entry of the path, and the operation, for each operation."""
     for path, item in (document.get("paths") or {}).items():
         for method in METHODS:
             if isinstance(item, dict) and isinstance(item.get(method), dict):
                 yield path, method, item, item[method]
 
 
-def of_paths(document):
+def check_paths(document):
+    """Report what is wrong with the paths and with each operation below them."""
     ids, shapes = {}, {}
     for path in document.get("paths") or {}:
         if not path.startswith("/"):
@@ -138,52 +147,58 @@ def of_paths(document):
             yield f"{path} and {shapes[shape]} are the same path"
         shapes[shape] = path
     for path, method, item, operation in operations(document):
-        called = f"{method.upper()} {path}"
+        operation_name = f"{method.upper()} {path}"
         id_ = operation.get("operationId")
         if not id_:
-            yield f"{called} has no operationId"
+            yield f"{operation_name} has no operationId"
         elif id_ in ids:
-            yield f"{called} has the operationId {id_!r} of {ids[id_]}"
-        ids[id_] = called
-        yield from of_parameters(called, path, (item, operation), document)
-        yield from of_answers(called, method, operation, document)
+            yield f"{operation_name} has the operationId {id_!r} of {ids[id_]}"
+        ids[id_] = operation_name
+        yield from check_parameters(operation_name, path, (item, operation), document)
+        yield from check_answers(operation_name, method, operation, document)
 
 
-def of_parameters(called, path, holders, document):
+def check_parameters(operation_name, path, holders, document):
+    """Report path parameters that do not match the path.
+
+    `holders` are the entry of the path and the operation: both can have parameters.
+    """
     listed = [
         resolve(p, document) or {} for h in holders for p in h.get("parameters") or ()
     ]
     declared = {p.get("name") for p in listed if p.get("in") == "path"}
     named = set(re.findall(r"\{([^}]*)\}", path))
     for name in sorted(named - declared):
-        yield f"{called}: the path parameter {name!r} is not declared"
+        yield f"{operation_name}: the path parameter {name!r} is not declared"
     for name in sorted(map(str, declared - named)):
-        yield f"{called}: {name!r} is declared and not in the path"
+        yield f"{operation_name}: {name!r} is declared and not in the path"
     for parameter in listed:
         if parameter.get("in") == "path" and parameter.get("required") is not True:
-            yield f"{called}: the path parameter {parameter.get('name')!r} must be required"
+            yield f"{operation_name}: the path parameter {parameter.get('name')!r} must be required"
 
 
-def of_answers(called, method, operation, document):
+def check_answers(operation_name, method, operation, document):
+    """Report what is wrong with the responses and the request body of an operation."""
     answers = operation.get("responses") or {}
     codes = [str(code) for code in answers]
     if not any(code[:1] in "23" for code in codes):
-        yield f"{called} has no answer for when it works"
+        yield f"{operation_name} has no answer for when it works"
     if not any(code[:1] == "4" or code in ("default", "4XX") for code in codes):
-        yield f"{called} says nothing of errors (4xx)"
+        yield f"{operation_name} says nothing of errors (4xx)"
     for code, answer in answers.items():
-        told = resolve(answer, document) or {}
-        if not told.get("description"):
-            yield f"{called}: the answer {code} has no description"
-        if str(code) == "204" and told.get("content"):
-            yield f"{called}: 204 has no content"
+        response = resolve(answer, document) or {}
+        if not response.get("description"):
+            yield f"{operation_name}: the answer {code} has no description"
+        if str(code) == "204" and response.get("content"):
+            yield f"{operation_name}: 204 has no content"
     if method in ("get", "head", "delete") and operation.get("requestBody"):
-        yield f"{called} has a body, which servers and proxies drop"
+        yield f"{operation_name} has a body, which servers and proxies drop"
     if method in ("put", "patch") and not operation.get("requestBody"):
-        yield f"{called} has no requestBody"
+        yield f"{operation_name} has no requestBody"
 
 
-def of_style(document):
+def check_style(document):
+    """Report what works, but should be written in another way."""
     for path in document.get("paths") or {}:
         parts = [part for part in path.split("/") if part and not part.startswith("{")]
         for part in parts:
@@ -194,18 +209,18 @@ def of_style(document):
         if path != "/" and path.endswith("/"):
             yield f"{path} ends with /"
     for path, method, item, operation in operations(document):
-        called = f"{method.upper()} {path}"
+        operation_name = f"{method.upper()} {path}"
         if not operation.get("summary"):
-            yield f"{called} has no summary"
+            yield f"{operation_name} has no summary"
         if document.get("security") is None and operation.get("security") is None:
-            yield f"{called}: nothing says who may call it (security)"
+            yield f"{operation_name}: nothing says who may call it (security)"
         if method == "get":
-            yield from of_lists(called, item, operation, document)
-    yield from of_names(document)
+            yield from check_lists(operation_name, item, operation, document)
+    yield from check_names(document)
 
 
-def of_lists(called, item, operation, document):
-    """A list has to come in pages, and in an object."""
+def check_lists(operation_name, item, operation, document):
+    """Report each response whose list has no pages, or is not inside of an object."""
     for code, answer in (operation.get("responses") or {}).items():
         content = (resolve(answer, document) or {}).get("content") or {}
         schema = (
@@ -215,11 +230,13 @@ def of_lists(called, item, operation, document):
         if not str(code).startswith("2"):
             continue
         if schema.get("type") == "array":
-            yield f"{called} answers with a bare array: nothing can be added to it"
-        held = [
+            yield f"{operation_name} answers with a bare array: nothing can be added to it"
+        array_fields = [
             resolve(p, document) or {} for p in (schema.get("properties") or {}).values()
         ]
-        if any(p.get("type") == "array" for p in held) and not called.endswith("}"):
+        if any(
+            p.get("type") == "array" for p in array_fields
+        ) and not operation_name.endswith("}"):
             listed = [*(item.get("parameters") or ()), *(operation.get("parameters") or ())]
             names = {(resolve(p, document) or {}).get("name") for p in listed}
             if not names & {
@@ -231,11 +248,11 @@ def of_lists(called, item, operation, document):
                 "offset",
                 "after",
             }:
-                yield f"{called} gives a list without pages (limit, cursor)"
+                yield f"{operation_name} gives a list without pages (limit, cursor)"
 
 
-def of_names(document):
-    """Are the names of properties written in one way?"""
+def check_names(document):
+    """Report if property names are written both in camelCase and in snake_case."""
     used = {case: set() for case in CASES}
     schemas = (document.get("components") or {}).get("schemas") or {}
     waiting = list(schemas.values())

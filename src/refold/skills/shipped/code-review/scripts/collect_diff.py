@@ -2,8 +2,8 @@
 
     python3 collect_diff.py [--base main] [--staged] [--out review.diff] [PATH]
 
-Runs git and nothing that the repository names: no pager, no hooks, no external diff, no
-conversion to text. Writes only the file that --out names.
+The script runs git, but no program that the repository's settings name: no pager, hook,
+external diff or conversion to text. It writes only the file that --out names.
 """
 
 import argparse
@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 
-MOST = 400_000  # characters of diff
+MAX_DIFF_CHARS = 400_000
 BASES = ("origin/HEAD", "origin/main", "origin/master", "main", "master", "trunk")
 SKIPPED = re.compile(
     r"(^|/)(package-lock\.json|yarn\.lock|pnpm-lock\.yaml|uv\.lock|poetry\.lock|Cargo\.lock|go\.sum"
@@ -27,6 +27,7 @@ PLAIN = ("--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=al
 
 
 def main(arguments):
+    """Print the diff after lines that describe it, or write it to a file. Return 0."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("path", nargs="?", default=".")
     parser.add_argument("--base", default="", help="what it is compared with")
@@ -34,11 +35,11 @@ def main(arguments):
         "--staged", action="store_true", help="only what is to be committed"
     )
     parser.add_argument("--out", default="", help="write it there instead of printing it")
-    found = parser.parse_args(arguments)
-    if not os.path.isdir(found.path):
-        sys.exit(f"there is no directory {found.path}")
-    top = git(found.path, "rev-parse", "--show-toplevel").strip()
-    what, called = compared(top, found)
+    options = parser.parse_args(arguments)
+    if not os.path.isdir(options.path):
+        sys.exit(f"there is no directory {options.path}")
+    top = git(options.path, "rev-parse", "--show-toplevel").strip()
+    what, label = comparison(top, options)
     names = [
         n for n in git(top, "diff", *PLAIN, "--name-only", "-z", *what).split("\0") if n
     ]
@@ -50,23 +51,23 @@ def main(arguments):
         for n in git(top, "ls-files", "-z", "--others", "--exclude-standard").split("\0")
         if n
     ]
-    head = "".join(f"# {line}\n" for line in about(called, names, left_out, new, text))
-    if len(text) > MOST:
-        cut = text.rfind("\ndiff --git", 0, MOST)
-        text = text[: cut + 1 if cut > 0 else MOST]
+    head = "".join(f"# {line}\n" for line in about(label, names, left_out, new, text))
+    if len(text) > MAX_DIFF_CHARS:
+        cut = text.rfind("\ndiff --git", 0, MAX_DIFF_CHARS)
+        text = text[: cut + 1 if cut > 0 else MAX_DIFF_CHARS]
         head += f"# CUT after {len(text):,} characters: ask for the rest by directory\n"
-    deliver(head + text, found.out)
+    deliver(head + text, options.out)
     return 0
 
 
-def compared(top, found):
-    """The arguments that say what is compared, and the same in words."""
-    if found.staged:
+def comparison(top, options):
+    """Return git's arguments for what is compared, and a description in words."""
+    if options.staged:
         return ["--cached"], "what is staged"
-    if found.base:
-        if found.base.startswith("-"):
-            sys.exit(f"{found.base!r} is no name of a commit")
-        base = found.base
+    if options.base:
+        if options.base.startswith("-"):
+            sys.exit(f"{options.base!r} is no name of a commit")
+        base = options.base
     elif git(
         top, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=all"
     ).strip():
@@ -81,12 +82,16 @@ def compared(top, found):
     commits = git(
         top, "log", "--no-color", "--no-show-signature", "--format=%h %s", f"{start}..HEAD"
     ).splitlines()
-    told = "; ".join(commits[:20]) or "none"
-    return [start], f"the working tree against {base} ({start[:9]}), commits: {told}"
+    commit_text = "; ".join(commits[:20]) or "none"
+    return [start], f"the working tree against {base} ({start[:9]}), commits: {commit_text}"
 
 
-def about(called, names, left_out, new, text):
-    yield called
+def about(label, names, left_out, new, text):
+    """Yield lines that describe the diff: what is compared, its size, and what is missing.
+
+    `new` are the files that git does not track, which the diff does not have.
+    """
+    yield label
     added = len(re.findall(r"^\+(?!\+\+ )", text, re.MULTILINE))
     removed = len(re.findall(r"^-(?!-- )", text, re.MULTILINE))
     yield f"{len(names)} files, +{added} -{removed} lines"
@@ -100,11 +105,12 @@ def about(called, names, left_out, new, text):
 
 
 def git(folder, *words):
+    """Return the output of a git command in this folder. If it fails, exit with the reason."""
     environ = {
         **os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C.UTF-8",
     }  # fmt: skip
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             ["git", *SAFE, *words], cwd=folder, env=environ, capture_output=True, check=False,
             stdin=subprocess.DEVNULL, timeout=120,
         )  # fmt: skip
@@ -112,23 +118,25 @@ def git(folder, *words):
         sys.exit("git is not installed")
     except subprocess.TimeoutExpired:
         sys.exit(f"git {words[0]} took longer than two minutes")
-    if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines() or [
+    if process.returncode:
+        error_lines = process.stderr.decode(errors="replace").strip().splitlines() or [
             "no reason given"
         ]
-        sys.exit(f"git {words[0]} failed: {said[-1]}")
-    return done.stdout.decode("utf-8", "replace")
+        sys.exit(f"git {words[0]} failed: {error_lines[-1]}")
+    return process.stdout.decode("utf-8", "replace")
 
 
 def exists(top, name):
-    done = subprocess.run(
+    """Return whether the name is one of a commit, such as a branch."""
+    process = subprocess.run(
         ["git", *SAFE, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}"],
         cwd=top, capture_output=True, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    return done.returncode == 0
+    return process.returncode == 0
 
 
 def deliver(text, path):
+    """Write the text to the file, and print only its "# " lines; print all if `path` is ""."""
     if not path:
         sys.stdout.write(text)
         return

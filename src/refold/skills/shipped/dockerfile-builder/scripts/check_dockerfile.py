@@ -2,8 +2,8 @@
 
     python3 check_dockerfile.py Dockerfile
 
-Each finding has its line. Ends with 0 if there are none. Whether it builds is only known
-when it is built.
+Each finding has the number of its line. The exit code is 0 if there are none. The script
+cannot check whether the image builds.
 """
 
 import argparse
@@ -27,19 +27,20 @@ HIDDEN = (".git", ".env")
 
 
 def main(arguments):
+    """Print what is wrong with a Dockerfile. Return the exit code: 1 if something is."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file", nargs="?", default="Dockerfile")
-    found = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        with open(found.file, encoding="utf-8-sig") as file:
+        with open(options.file, encoding="utf-8-sig") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
-        sys.exit(f"{found.file} cannot be read: {error}")
+        sys.exit(f"{options.file} cannot be read: {error}")
     steps = list(instructions(text))
-    problems = sorted({*of_steps(steps), *of_stages(steps), *of_order(steps)})
-    problems += [(0, each) for each in of_ignored(found.file, steps)]
+    problems = sorted({*check_steps(steps), *check_stages(steps), *check_order(steps)})
+    problems += [(0, each) for each in check_ignored_files(options.file, steps)]
     for line, what in problems:
-        sys.stdout.write(f"{found.file}:{line}: {what}\n" if line else f"{what}\n")
+        sys.stdout.write(f"{options.file}:{line}: {what}\n" if line else f"{what}\n")
     stages = sum(word == "FROM" for _, word, _ in steps)
     sys.stdout.write(
         f"{len(steps)} instructions, {stages} stages, {len(problems)} findings\n"
@@ -48,14 +49,14 @@ def main(arguments):
 
 
 def instructions(text):
-    """Each instruction as its line, its word in capitals, and the rest on one line."""
-    lines, at = text.splitlines(), 0
+    """Yield line, name in capitals, and the rest on one line, for each instruction."""
+    lines, index = text.splitlines(), 0
     escape = "`" if re.match(r"(?i)#\s*escape=`", text) else "\\"
-    while at < len(lines):
-        first, parts = at, []
-        while at < len(lines):
-            line = lines[at].strip()
-            at += 1
+    while index < len(lines):
+        first, parts = index, []
+        while index < len(lines):
+            line = lines[index].strip()
+            index += 1
             if line.startswith("#") or (not line and parts):
                 continue
             parts.append(line.removesuffix(escape).strip())
@@ -64,18 +65,18 @@ def instructions(text):
         whole = " ".join(part for part in parts if part)
         for end in re.findall(r"<<-?[\"']?(\w+)", whole):
             body = []
-            while at < len(lines) and lines[at].strip() != end:
-                body.append(lines[at].strip())
-                at += 1
-            at += 1
+            while index < len(lines) and lines[index].strip() != end:
+                body.append(lines[index].strip())
+                index += 1
+            index += 1
             whole += " ; " + " ; ".join(body)
         if whole:
             word, _, rest = whole.partition(" ")
             yield first + 1, word.upper(), rest.strip()
 
 
-def of_steps(steps):
-    """What one instruction alone does wrong."""
+def check_steps(steps):
+    """Report what is wrong with single instructions."""
     for line, word, rest in steps:
         if not KNOWN.fullmatch(word):
             yield line, f"there is no instruction {word}"
@@ -84,8 +85,9 @@ def of_steps(steps):
             yield from ((line, what) for what in check(rest))
 
 
-def of_run(rest):
-    yield from of_apt(rest)
+def check_run(rest):
+    """Report what is wrong with a RUN. `rest` is what follows the word RUN, on one line."""
+    yield from check_apt(rest)
     if re.search(r"\bsudo\b", rest):
         yield "sudo has no use in a build: USER says who does it"
     if re.search(r"\b(curl|wget)\b[^;&]*\|\s*(ba|z)?sh\b", rest):
@@ -98,7 +100,8 @@ def of_run(rest):
         yield "cd ends with its RUN: use WORKDIR"
 
 
-def of_apt(rest):
+def check_apt(rest):
+    """Report wrong uses of apt-get in `rest`, the command of a RUN."""
     if re.search(r"\bapt(-get)? (-\S+ )*update\b", rest) and "install" not in rest:
         yield "apt-get update stands alone: put the install into the same RUN"
     if re.search(r"\bapt(-get)? (-\S+ )*install\b", rest):
@@ -110,26 +113,30 @@ def of_apt(rest):
             yield "the lists of apt stay in the image: rm -rf /var/lib/apt/lists/* in the same RUN"
 
 
-def of_add(rest):
+def check_add(rest):
+    """Report an ADD of an unchecked download, and one that a COPY can replace."""
     if re.search(r"https?://", rest) and "--checksum" not in rest:
         yield "ADD from an address without --checksum: what comes may change"
     elif not re.search(r"https?://|git@|\.(tar|tgz|tar\.\w+)\b", rest):
         yield "ADD unpacks and downloads; for plain files use COPY"
 
 
-def of_env(rest):
+def check_env(rest):
+    """Report each variable whose name is that of a secret, not of its path or address."""
     for name in re.findall(r"([A-Za-z_]\w*)(?==)|^([A-Za-z_]\w*)", rest):
         word = name[0] or name[1]
         if SECRET.search(word) and not re.search(r"(?i)_(file|path|url)$", word):
             yield f"{word} stays in the image's history: use RUN --mount=type=secret"
 
 
-def of_workdir(rest):
+def check_workdir(rest):
+    """Report a WORKDIR with a relative path; one with a variable may be absolute."""
     if not rest.startswith(("/", "$", "C:")):
         yield f"WORKDIR {rest} depends on the one before: write the whole path"
 
 
-def of_start(rest):
+def check_start(rest):
+    """Report a CMD or ENTRYPOINT that is not a JSON list, so that a shell runs it."""
     try:
         words = json.loads(rest)
     except ValueError:
@@ -138,37 +145,38 @@ def of_start(rest):
         yield 'the shell form hides signals from the program: write ["program", "argument"]'
 
 
-def of_copy(rest):
+def check_copy(rest):
+    """Report a COPY that names a file or directory in HIDDEN."""
     for name in HIDDEN:
         if re.search(rf"(^|[\s/]){re.escape(name)}(\s|$)", rest):
             yield f"{name} does not belong in an image"
 
 
-def of_maintainer(_rest):
+def check_maintainer(_rest):
     yield "MAINTAINER is long gone: LABEL org.opencontainers.image.authors="
 
 
 CHECKS = {
-    "RUN": of_run,
-    "ADD": of_add,
-    "ENV": of_env,
-    "ARG": of_env,
-    "WORKDIR": of_workdir,
-    "CMD": of_start,
-    "ENTRYPOINT": of_start,
-    "COPY": of_copy,
-    "MAINTAINER": of_maintainer,
+    "RUN": check_run,
+    "ADD": check_add,
+    "ENV": check_env,
+    "ARG": check_env,
+    "WORKDIR": check_workdir,
+    "CMD": check_start,
+    "ENTRYPOINT": check_start,
+    "COPY": check_copy,
+    "MAINTAINER": check_maintainer,
 }
 
 
-def of_stages(steps):
-    """What the stages do wrong, above all the last: it is the image."""
+def check_stages(steps):
+    """Report what is wrong with the stages. The last stage becomes the image."""
     names, user, starts, last = [], "", False, 0
     for line, word, rest in steps:
         if word == "FROM":
             user, starts, last = "", False, line
             image, name = from_of(rest)
-            yield from ((line, what) for what in of_image(image, names))
+            yield from ((line, what) for what in check_image(image, names))
             names.append(name)
         elif not last and word != "ARG":
             yield line, f"{word} stands before the first FROM"
@@ -177,7 +185,7 @@ def of_stages(steps):
         elif word in ("CMD", "ENTRYPOINT"):
             starts = True
         elif word == "COPY":
-            yield from ((line, what) for what in of_source(rest, names[:-1]))
+            yield from ((line, what) for what in check_source(rest, names[:-1]))
     if not last:
         yield 1, "there is no FROM"
         return
@@ -187,21 +195,24 @@ def of_stages(steps):
         yield last, "the last stage has no CMD or ENTRYPOINT"
 
 
-def of_source(rest, names):
-    found = re.search(r"--from=(\S+)", rest)
-    if not found or found[1] in names or re.search(r"[/:.$]", found[1]):
+def check_source(rest, names):
+    """Report a --from that names no stage. `names` are of the stages above, "" without one."""
+    match = re.search(r"--from=(\S+)", rest)
+    if not match or match[1] in names or re.search(r"[/:.$]", match[1]):
         return
-    if not found[1].isdigit() or int(found[1]) >= len(names):
-        yield f"there is no stage {found[1]!r} above"
+    if not match[1].isdigit() or int(match[1]) >= len(names):
+        yield f"there is no stage {match[1]!r} above"
 
 
 def from_of(rest):
+    """Return the image of a FROM and the name of its stage; "" if there is none."""
     words = [word for word in rest.split() if not word.startswith("--")]
     named = len(words) >= 3 and words[1].lower() == "as"
     return (words or [""])[0], words[2] if named else ""
 
 
-def of_image(image, names):
+def check_image(image, names):
+    """Report an image without a version. One of `names`, the stages above, needs none."""
     if image in names or image == "scratch" or "$" in image:
         return
     tag = image.rsplit("/", 1)[-1].partition("@")[0].partition(":")[2]
@@ -211,8 +222,8 @@ def of_image(image, names):
         yield f"{image} is another image every month: name a version"
 
 
-def of_order(steps):
-    """Is the code copied before the dependencies are installed?"""
+def check_order(steps):
+    """Report code that is copied before the dependencies are installed."""
     whole = 0
     for line, word, rest in steps:
         if word == "FROM":
@@ -229,8 +240,8 @@ def of_order(steps):
             whole = 0
 
 
-def of_ignored(path, steps):
-    """Does .dockerignore keep out what must not be sent?"""
+def check_ignored_files(path, steps):
+    """Report files that would be sent although .dockerignore should exclude them."""
     copies = any(
         word in ("COPY", "ADD") and re.search(r"(^|\s)\./?\s", rest)
         for _, word, rest in steps

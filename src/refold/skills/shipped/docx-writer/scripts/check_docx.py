@@ -2,7 +2,7 @@
 
     python3 check_docx.py out.docx [--contains TEXT]...
 
-Ends with 0 if nothing is. How it looks has to be seen: convert it to a PDF for that.
+The exit code is 0 if nothing is wrong. To check how it looks, convert it to a PDF.
 """
 
 import argparse
@@ -10,7 +10,7 @@ import re
 import sys
 from importlib.util import find_spec
 
-# In two halves, so that this very line is none.
+# In two halves, so that this line itself does not match.
 LEFT = re.compile(
     r"\bTO" r"DO\b|\bTB" r"D\b|lorem ipsum|\[(insert|your|name|date)[^\]]*\]|\?\?\?",
     re.IGNORECASE,
@@ -19,23 +19,24 @@ TYPED = re.compile(r"\s*([-*•–]|\d{1,2}[.)])\s+\S")
 
 
 def main(arguments):
+    """Print what is wrong with a document. Return the exit code: 1 if something is."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file")
     parser.add_argument("--contains", action="append", default=[], metavar="TEXT")
-    found = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     if find_spec("docx") is None:
         sys.exit("check_docx.py needs python-docx: python3 -m pip install python-docx")
     import docx
 
     try:
-        document = docx.Document(found.file)
-    except Exception as error:  # a damaged file fails in many ways
-        sys.exit(f"{found.file} cannot be opened as a Word document: {error}")
+        document = docx.Document(options.file)
+    except Exception as error:  # a damaged file raises many kinds of errors
+        sys.exit(f"{options.file} cannot be opened as a Word document: {error}")
     wrong = [
         *of_headings(document),
         *of_paragraphs(document),
         *of_things(document),
-        *of_words(document, found.contains),
+        *of_words(document, options.contains),
     ]
     for each in wrong:
         sys.stdout.write(f"wrong: {each}\n")
@@ -46,12 +47,13 @@ def main(arguments):
 
 
 def level(paragraph):
-    """The level of a heading; 0 for other text."""
-    found = re.fullmatch(r"Heading (\d)", paragraph.style.name or "")
-    return int(found[1]) if found else 0
+    """Return the level of a heading; 0 if the paragraph is not a heading."""
+    match = re.fullmatch(r"Heading (\d)", paragraph.style.name or "")
+    return int(match[1]) if match else 0
 
 
 def of_headings(document):
+    """Report a missing title, missing or empty headings, and headings that skip a level."""
     before = 0
     if not document.core_properties.title:
         yield "the document has no title among its properties"
@@ -67,6 +69,7 @@ def of_headings(document):
 
 
 def of_paragraphs(document):
+    """Report empty paragraphs in a row, and lists and headings that were typed by hand."""
     empty = 0
     for paragraph in document.paragraphs:
         text = paragraph.text
@@ -89,6 +92,7 @@ def of_paragraphs(document):
 
 
 def of_things(document):
+    """Report tables without a header or content, and images without a description."""
     for number, table in enumerate(document.tables, start=1):
         if len(table.rows) > 1 and not table.rows[0]._tr.xpath("./w:trPr/w:tblHeader"):
             yield f"table {number} has no header row"
@@ -100,9 +104,10 @@ def of_things(document):
 
 
 def of_words(document, wanted):
+    """Report placeholders that were left in the text, and `wanted` texts that it lacks."""
     text = whole(document)
-    for found in LEFT.finditer(text):
-        yield f"left for later: {found[0]!r}"
+    for match in LEFT.finditer(text):
+        yield f"left for later: {match[0]!r}"
     flat = " ".join(text.split())
     for each in wanted:
         if " ".join(each.split()) not in flat:
@@ -110,6 +115,7 @@ def of_words(document, wanted):
 
 
 def whole(document):
+    """Return the text of all paragraphs, and after it that of all cells of tables."""
     cells = (
         cell.text for table in document.tables for row in table.rows for cell in row.cells
     )

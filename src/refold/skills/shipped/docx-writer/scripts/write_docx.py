@@ -2,8 +2,8 @@
 
     python3 write_docx.py text.md out.docx [--toc] [--size a4|letter] [--template own.docx]
 
-Everything gets a style of Word's, so that the person can go on from there. Where
-something is missing, nothing is written and one line says what. Checking is check_docx.py's.
+All text gets styles of Word, so that a person can continue to edit it. If something is
+missing, nothing is written, and one line says what. check_docx.py checks the document.
 """
 
 import argparse
@@ -31,33 +31,33 @@ def main(arguments):
     parser.add_argument(
         "--template", default="", help="take styles and margins from this one"
     )
-    found = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     if find_spec("docx") is None:
         sys.exit("write_docx.py needs python-docx: python3 -m pip install python-docx")
     try:
-        with open(found.source, encoding="utf-8-sig") as file:
+        with open(options.source, encoding="utf-8-sig") as file:
             facts, lines = front(file.read().splitlines())
     except (OSError, UnicodeDecodeError) as error:
-        sys.exit(f"{found.source} cannot be read: {error}")
+        sys.exit(f"{options.source} cannot be read: {error}")
     parts = list(blocks(lines))
     first = next((content[1] for kind, content in parts if kind == "heading"), "")
-    document = begun(found, {"title": first, **facts})
-    folder = os.path.dirname(os.path.abspath(found.source))
+    document = empty_document(options, {"title": first, **facts})
+    folder = os.path.dirname(os.path.abspath(options.source))
     top = next((part for part in parts if part[0] == "heading"), None)
     for part in parts:
         add(document, part, folder)
-        if found.toc and part is top:
+        if options.toc and part is top:
             contents(document)
     try:
-        document.save(found.target)
+        document.save(options.target)
     except OSError as error:
-        sys.exit(f"{found.target} cannot be written: {error}")
-    sys.stdout.write(f"wrote {found.target}\n")
+        sys.exit(f"{options.target} cannot be written: {error}")
+    sys.stdout.write(f"wrote {options.target}\n")
     return 0
 
 
 def front(lines):
-    """The facts between two lines ---, and the other lines."""
+    """Return the fields between two lines --- at the beginning, and the other lines."""
     if not lines or lines[0].strip() != "---" or "---" not in lines[1:]:
         return {}, lines
     end = lines.index("---", 1)
@@ -66,26 +66,26 @@ def front(lines):
     return facts, lines[end + 1 :]
 
 
-def begun(found, facts):
-    """An empty document with its size, its foot and its facts."""
+def empty_document(options, facts):
+    """Return an empty document with its page size, footer and properties set."""
     import docx
     from docx.shared import Mm
 
     try:
-        document = docx.Document(found.template or None)
-    except Exception as error:  # a damaged file fails in many ways
-        sys.exit(f"the template {found.template} cannot be opened: {error}")
+        document = docx.Document(options.template or None)
+    except Exception as error:  # a damaged file raises many kinds of errors
+        sys.exit(f"the template {options.template} cannot be opened: {error}")
     for element in list(document.element.body):
         if not element.tag.endswith("}sectPr"):
             document.element.body.remove(element)
     section = document.sections[0]
-    if found.size or not found.template:
-        wide, high = (216, 279) if found.size == "letter" else (210, 297)
+    if options.size or not options.template:
+        wide, high = (216, 279) if options.size == "letter" else (210, 297)
         section.page_width, section.page_height = Mm(wide), Mm(high)
-    if not found.template:
+    if not options.template:
         section.left_margin = section.right_margin = Mm(25)
         foot = section.footer.paragraphs[0]
-        foot.alignment = 1
+        foot.alignment = 1  # centered
         field(foot, "PAGE")
     document.core_properties.title = facts.get("title", "")
     document.core_properties.author = facts.get("author", "")
@@ -95,7 +95,7 @@ def begun(found, facts):
 
 
 def language(document, name):
-    """What the spelling checker goes by."""
+    """Set the document's language for the spelling checker."""
     from docx.oxml import OxmlElement
     from docx.oxml.ns import qn
 
@@ -107,7 +107,10 @@ def language(document, name):
 
 
 def field(paragraph, code, shown=""):
-    """Something that Word computes: a page number, a table of contents."""
+    """Add a field that Word computes, such as a page number or a table of contents.
+
+    `shown` is its text until then.
+    """
     from docx.oxml import OxmlElement
     from docx.oxml.ns import qn
 
@@ -130,6 +133,7 @@ def field(paragraph, code, shown=""):
 
 
 def contents(document):
+    """Add a table of contents, which Word fills when it opens the document."""
     from docx.oxml import OxmlElement
     from docx.oxml.ns import qn
 
@@ -141,37 +145,37 @@ def contents(document):
 
 
 def blocks(lines):
-    """The text as pairs (kind, content)."""
-    at = 0
-    while at < len(lines):
-        line = lines[at]
+    """Yield the blocks of the Markdown text as pairs (kind, content)."""
+    position = 0
+    while position < len(lines):
+        line = lines[position]
         if not line.strip():
-            at += 1
+            position += 1
         elif line.startswith("```"):
             end = next(
-                (n for n in range(at + 1, len(lines)) if lines[n].startswith("```")),
+                (n for n in range(position + 1, len(lines)) if lines[n].startswith("```")),
                 len(lines),
             )
-            yield "code", lines[at + 1 : end]
-            at = end + 1
-        elif found := re.match(r"(#{1,6}) +(.*?)\s*#*$", line):
-            yield "heading", (len(found[1]), found[2])
-            at += 1
-        elif found := re.fullmatch(r"!\[(.*?)\]\((.+?)\)\s*", line):
-            yield "picture", (found[1], found[2])
-            at += 1
+            yield "code", lines[position + 1 : end]
+            position = end + 1
+        elif match := re.match(r"(#{1,6}) +(.*?)\s*#*$", line):
+            yield "heading", (len(match[1]), match[2])
+            position += 1
+        elif match := re.fullmatch(r"!\[(.*?)\]\((.+?)\)\s*", line):
+            yield "picture", (match[1], match[2])
+            position += 1
         elif line.strip() == "\\newpage":
             yield "page", ()
-            at += 1
+            position += 1
         else:
-            kind, end = run_of(lines, at)
-            yield kind, lines[at:end]
-            at = end
+            kind, end = run_of(lines, position)
+            yield kind, lines[position:end]
+            position = end
 
 
-def run_of(lines, at):
-    """Which kind of lines begins here, and where it ends."""
-    line = lines[at]
+def run_of(lines, position):
+    """Return the kind of the block at `position`, and the position after its last line."""
+    line = lines[position]
     if line.startswith("|"):
         kind, goes_on = "table", lambda text: text.startswith("|")
     elif line.startswith(">"):
@@ -180,23 +184,24 @@ def run_of(lines, at):
         kind, goes_on = "list", lambda text: ITEM.match(text) or text.startswith("  ")
     else:
         kind, goes_on = "text", lambda text: not NEW_BLOCK.match(text)
-    end = at + 1
+    end = position + 1
     while end < len(lines) and lines[end].strip() and goes_on(lines[end]):
         end += 1
     return kind, end
 
 
 def add(document, part, folder):
+    """Add a block, a pair of kind and content. Paths of images are relative to `folder`."""
     kind, content = part
     if kind == "heading":
-        marked(document.add_heading("", min(content[0], 9)), content[1])
+        write_marked_text(document.add_heading("", min(content[0], 9)), content[1])
     elif kind == "text":
-        marked(document.add_paragraph(), " ".join(content))
+        write_marked_text(document.add_paragraph(), " ".join(content))
     elif kind == "quote":
-        said = " ".join(line.lstrip("> ") for line in content)
-        marked(styled(document, "Intense Quote"), said)
+        quote = " ".join(line.lstrip("> ") for line in content)
+        write_marked_text(add_styled_paragraph(document, "Intense Quote"), quote)
     elif kind == "code":
-        run = styled(document, "No Spacing").add_run("\n".join(content))
+        run = add_styled_paragraph(document, "No Spacing").add_run("\n".join(content))
         run.font.name = FONT_OF_CODE
     elif kind == "list":
         add_list(document, content)
@@ -208,32 +213,33 @@ def add(document, part, folder):
         picture(document, content, folder)
 
 
-def styled(document, name):
-    """A paragraph in this style, or in the usual one where a template lacks it."""
+def add_styled_paragraph(document, name):
+    """Add a paragraph in the style `name`, or in the default style if that is missing."""
     names = {style.name for style in document.styles}
     return document.add_paragraph(style=name if name in names else None)
 
 
-def marked(paragraph, text):
-    """Write a line with its marks into a paragraph."""
-    at = 0
-    for found in INLINE.finditer(text):
-        paragraph.add_run(text[at : found.start()])
-        at = found.end()
-        if found["words"]:
-            hyperlink(paragraph, found["words"], found["address"])
+def write_marked_text(paragraph, text):
+    """Write a line of Markdown, such as **bold**, into a paragraph."""
+    position = 0
+    for match in INLINE.finditer(text):
+        paragraph.add_run(text[position : match.start()])
+        position = match.end()
+        if match["words"]:
+            hyperlink(paragraph, match["words"], match["address"])
             continue
-        run = paragraph.add_run(found["code"] or found["bold"] or found["italic"])
-        run.bold, run.italic = bool(found["bold"]) or None, bool(found["italic"]) or None
-        if found["code"]:
+        run = paragraph.add_run(match["code"] or match["bold"] or match["italic"])
+        run.bold, run.italic = bool(match["bold"]) or None, bool(match["italic"]) or None
+        if match["code"]:
             run.font.name = FONT_OF_CODE
-    paragraph.add_run(text[at:])
+    paragraph.add_run(text[position:])
     for run in list(paragraph.runs):
         if not run.text and len(run._r) == 0:
             run._r.getparent().remove(run._r)
 
 
 def hyperlink(paragraph, words, address):
+    """Add a link to the paragraph, in XML: python-docx has no method for it."""
     from docx.opc.constants import RELATIONSHIP_TYPE
     from docx.oxml import OxmlElement
     from docx.oxml.ns import qn
@@ -250,47 +256,51 @@ def hyperlink(paragraph, words, address):
 
 
 def add_list(document, lines):
-    """Lines that stand deeper are lists in the item above."""
+    """Add a list. An indented line becomes an item of a list inside of the item above."""
     margins, numbers = [], {}
     paragraph = None
     for line in lines:
-        found = ITEM.match(line)
-        if not found:
-            marked(paragraph, " " + line.strip())
+        match = ITEM.match(line)
+        if not match:
+            write_marked_text(paragraph, " " + line.strip())
             continue
-        margin = len(found[1])
+        margin = len(match[1])
         while margins and margin < margins[-1]:
             numbers.pop(len(margins), None)
             margins.pop()
         if not margins or margin > margins[-1]:
             margins.append(margin)
         level = min(len(margins), DEEPEST)
-        numbered = found[2][0].isdigit()
+        numbered = match[2][0].isdigit()
         name = (
             f"List {'Number' if numbered else 'Bullet'}{f' {level}' if level > 1 else ''}"
         )
-        paragraph = styled(document, name)
-        marked(paragraph, found[3])
+        paragraph = add_styled_paragraph(document, name)
+        write_marked_text(paragraph, match[3])
         if numbered:
             if len(margins) not in numbers:
-                numbers[len(margins)] = begin_anew(document, name)
+                numbers[len(margins)] = restart_numbering(document, name)
             number(paragraph, numbers[len(margins)])
 
 
-def begin_anew(document, style):
-    """A numbering of its own: those of one style would else be one list."""
+def restart_numbering(document, style):
+    """Return the id of a numbering that starts at 1; None if the style has no numbers.
+
+    Otherwise Word continues the numbers of the list before.
+    """
     names = {each.name for each in document.styles}
     properties = document.styles[style].element.pPr if style in names else None
     if properties is None or properties.numPr is None:
         return None
     numbering = document.part.numbering_part.numbering_definitions._numbering
     of_style = numbering.num_having_numId(properties.numPr.numId.val)
-    made = numbering.add_num(of_style.abstractNumId.val)
-    made.add_lvlOverride(ilvl=0).add_startOverride(1)
-    return made.numId
+    new_numbering = numbering.add_num(of_style.abstractNumId.val)
+    new_numbering.add_lvlOverride(ilvl=0).add_startOverride(1)
+    return new_numbering.numId
 
 
 def number(paragraph, id_):
+    """Number the paragraph by the numbering `id_`; if it is None, leave it as it is."""
     if id_ is not None:
         properties = paragraph._p.get_or_add_pPr().get_or_add_numPr()
         properties.get_or_add_ilvl().val = 0
@@ -298,6 +308,7 @@ def number(paragraph, id_):
 
 
 def add_table(document, lines):
+    """Add a table of Markdown. A second line of dashes marks a header, and aligns columns."""
     from docx.oxml import OxmlElement
 
     rows = [cells(line) for line in lines]
@@ -312,11 +323,11 @@ def add_table(document, lines):
     style = next((n for n in ("Light Grid Accent 1", "Table Grid") if n in names), None)
     table = document.add_table(len(rows), columns, style)
     for n, row in enumerate(rows):
-        for at, text in enumerate(row):
-            paragraph = table.cell(n, at).paragraphs[0]
-            marked(paragraph, text)
-            if at < len(rule) and rule[at].endswith(":"):
-                paragraph.alignment = 2
+        for position, text in enumerate(row):
+            paragraph = table.cell(n, position).paragraphs[0]
+            write_marked_text(paragraph, text)
+            if position < len(rule) and rule[position].endswith(":"):
+                paragraph.alignment = 2  # right
         # A row that is cut by the end of a page cannot be read.
         table.rows[n]._tr.get_or_add_trPr().append(OxmlElement("w:cantSplit"))
     if rule:
@@ -325,18 +336,20 @@ def add_table(document, lines):
 
 
 def cells(line):
+    """Return the cells of a line of a Markdown table. An escaped "|" belongs to a cell."""
     inner = line.strip().removeprefix("|").removesuffix("|")
     return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", inner)]
 
 
 def picture(document, content, folder):
+    """Add an image no wider than the text; `content` is its description and its path."""
     from docx.oxml.ns import qn
 
     section = document.sections[0]
     room = section.page_width - section.left_margin - section.right_margin
     try:
         shape = document.add_picture(os.path.join(folder, content[1]))
-    except Exception as error:  # whatever the library thinks of it
+    except Exception as error:  # the library may reject it for any reason
         sys.exit(f"the picture {content[1]} cannot be used: {error!r}")
     if shape.width > room:
         shape.height, shape.width = int(shape.height * room / shape.width), room

@@ -2,8 +2,8 @@
 
     python3 check_xlsx.py book.xlsx
 
-Ends with 0 if nothing is. It computes nothing: that a formula is the right one has to be
-checked against the source data.
+The exit code is 0 if nothing is wrong. The script computes no formulas: check their results
+against the source data.
 """
 
 import argparse
@@ -15,32 +15,35 @@ from importlib.util import find_spec
 
 ERRORS = ("#REF!", "#DIV/0!", "#VALUE!", "#NAME?", "#N/A", "#NUM!", "#NULL!")
 NUMERIC = re.compile(r"-?(0|[1-9]\d*)([.,]\d+)?")
-MANY = 20  # rows, from which a header has to stay in sight
-FEW = 20  # problems of one sheet that are told
+MANY = 20  # rows; with more of them, a header has to stay in sight
+MAX_REPORTED = 20  # problems of one sheet that are reported
 
 
 def main(arguments):
+    """Print what is wrong with a workbook. Return the exit code: 1 if something is."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("file")
-    found = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     if find_spec("openpyxl") is None:
         sys.exit("check_xlsx.py needs openpyxl: python3 -m pip install openpyxl")
     import openpyxl
 
     warnings.simplefilter("ignore")  # of parts that openpyxl does not know
     try:
-        book = openpyxl.load_workbook(found.file)
-        computed = openpyxl.load_workbook(found.file, data_only=True)
-    except Exception as error:  # a damaged file fails in many ways
-        sys.exit(f"{found.file} cannot be opened as a workbook: {error}")
+        book = openpyxl.load_workbook(options.file)
+        computed = openpyxl.load_workbook(options.file, data_only=True)
+    except Exception as error:  # a damaged file raises many kinds of errors
+        sys.exit(f"{options.file} cannot be opened as a workbook: {error}")
     count, formulas, unknown = 0, 0, 0
     for page in book.worksheets:
-        problems = [*of_page(page), *of_cells(page, computed[page.title], book)]
+        problems = [*check_sheet(page), *check_cells(page, computed[page.title], book)]
         count += len(problems)
-        for each in problems[:FEW]:
+        for each in problems[:MAX_REPORTED]:
             sys.stdout.write(f"wrong: {page.title}: {each}\n")
-        if len(problems) > FEW:
-            sys.stdout.write(f"wrong: {page.title}: and {len(problems) - FEW} more\n")
+        if len(problems) > MAX_REPORTED:
+            sys.stdout.write(
+                f"wrong: {page.title}: and {len(problems) - MAX_REPORTED} more\n"
+            )
         cells = [cell for row in page.iter_rows() for cell in row if cell.data_type == "f"]
         formulas += len(cells)
         unknown += sum(computed[page.title][c.coordinate].value is None for c in cells)
@@ -54,23 +57,24 @@ def main(arguments):
     return 1 if count else 0
 
 
-def of_page(page):
-    """What is wrong with a sheet as a whole."""
+def check_sheet(page):
+    """Report what is wrong with a sheet as a whole."""
     if page.max_row == 1 and page.max_column == 1 and page["A1"].value is None:
         yield "it is empty"
         return
     headers = [cell.value for cell in page[1]]
     named = [str(value).strip() for value in headers if value not in (None, "")]
     if len(named) < len(headers):
-        at = next(c.coordinate for c in page[1] if c.value in (None, ""))
-        yield f"{at}: a column without a header"
+        coordinate_of_first = next(c.coordinate for c in page[1] if c.value in (None, ""))
+        yield f"{coordinate_of_first}: a column without a header"
     for name in sorted({name for name in named if named.count(name) > 1}):
         yield f"two columns are called {name!r}"
     if page.max_row > MANY and not page.freeze_panes:
         yield f"{page.max_row} rows, and the header is not frozen"
 
 
-def of_cells(page, computed, book):
+def check_cells(page, computed, book):
+    """Report what is wrong with cells. `computed` is the sheet with results of formulas."""
     for row in page.iter_rows():
         for cell in row:
             value = cell.value
@@ -79,7 +83,7 @@ def of_cells(page, computed, book):
             if value in ERRORS or computed[cell.coordinate].value in ERRORS:
                 yield f"{cell.coordinate} holds {computed[cell.coordinate].value or value}"
             elif cell.data_type == "f":
-                yield from of_formula(cell, page, book)
+                yield from check_formula(cell, page, book)
             elif isinstance(value, str) and is_number(cell):
                 yield f"{cell.coordinate}: the number {value!r} is kept as text"
             elif too_narrow(cell, page):
@@ -87,25 +91,32 @@ def of_cells(page, computed, book):
 
 
 def is_number(cell):
-    """Would a person count with it? Text on purpose is formatted as text."""
+    """Return whether a text should be a number.
+
+    A format for text shows that it should not.
+    """
     return (
         cell.number_format != "@" and cell.row > 1 and bool(NUMERIC.fullmatch(cell.value))
     )
 
 
 def too_narrow(cell, page):
+    """Return whether a number or date is wider than its column. The widths are estimates."""
     if not isinstance(cell.value, int | float | datetime.date) or isinstance(
         cell.value, bool
     ):
         return False
     dimension = page.column_dimensions.get(cell.column_letter)
-    width = dimension.width if dimension and dimension.width else 8.43
+    width = (
+        dimension.width if dimension and dimension.width else 8.43
+    )  # the default of Excel
     shown = "2026-03-31" if isinstance(cell.value, datetime.date) else f"{cell.value:,.0f}"
     decimals = re.search(r"0\.(0+)", cell.number_format or "")
     return len(shown) + (len(decimals[1]) + 1 if decimals else 0) > width
 
 
-def of_formula(cell, page, book):
+def check_formula(cell, page, book):
+    """Report ranges in a formula that do not exist, are empty, or contain its own cell."""
     from openpyxl.formula import Tokenizer
 
     text = getattr(cell.value, "text", cell.value)
@@ -129,6 +140,7 @@ def of_formula(cell, page, book):
 
 
 def cells_of(page, area):
+    """Return the cells of an area such as "A1:B9", none after the last row or column."""
     from openpyxl.utils import range_boundaries
 
     left, top, right, bottom = range_boundaries(area)

@@ -2,8 +2,8 @@
 
     python3 write_xlsx.py book.json book.xlsx
 
-The skill says what the description may contain. An error in it ends the script with one
-line that says where; nothing is written then. check_xlsx.py checks the workbook.
+The skill explains what the description may contain. If the description has an error, one
+line says where, and nothing is written. check_xlsx.py checks the workbook.
 """
 
 import argparse
@@ -24,20 +24,20 @@ def main(arguments):
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("source")
     parser.add_argument("target")
-    found = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     if find_spec("openpyxl") is None:
         sys.exit("write_xlsx.py needs openpyxl: python3 -m pip install openpyxl")
     try:
-        with open(found.source, encoding="utf-8-sig") as file:
+        with open(options.source, encoding="utf-8-sig") as file:
             book = json.load(file)
     except (OSError, ValueError) as error:
-        sys.exit(f"{found.source} cannot be read as JSON: {error}")
-    made = workbook(book)
+        sys.exit(f"{options.source} cannot be read as JSON: {error}")
+    output = workbook(book)
     try:
-        made.save(found.target)
+        output.save(options.target)
     except OSError as error:
-        sys.exit(f"{found.target} cannot be written: {error}")
-    sys.stdout.write(f"wrote {found.target}: {', '.join(made.sheetnames)}\n")
+        sys.exit(f"{options.target} cannot be written: {error}")
+    sys.stdout.write(f"wrote {options.target}: {', '.join(output.sheetnames)}\n")
     return 0
 
 
@@ -46,25 +46,27 @@ def wrong(what):
 
 
 def workbook(book):
+    """Return the workbook for a description, the content of the JSON file."""
     from openpyxl import Workbook
 
     sheets = book.get("sheets") if isinstance(book, dict) else None
     if not sheets:
         wrong("there is no list `sheets`")
-    made = Workbook()
-    made.remove(made.active)
-    made.properties.title = str(book.get("title", ""))
+    output = Workbook()
+    output.remove(output.active)
+    output.properties.title = str(book.get("title", ""))
     for sheet in sheets:
         name = str(sheet.get("name", ""))
         if not 0 < len(name) <= 31 or re.search(r"[\[\]:*?/\\]", name):
             wrong(f"the sheet name {name!r}: 1 to 31 characters, none of []:*?/\\")
-        if name.lower() in (each.lower() for each in made.sheetnames):
+        if name.lower() in (each.lower() for each in output.sheetnames):
             wrong(f"two sheets are called {name!r}")
-        fill(made.create_sheet(name), sheet, name)
-    return made
+        fill(output.create_sheet(name), sheet, name)
+    return output
 
 
 def fill(page, sheet, name):
+    """Write a sheet: header, rows, totals, filter, widths, print settings, and chart."""
     columns, rows = sheet.get("columns") or [], sheet.get("rows") or []
     if not columns:
         wrong(f"sheet {name!r} has no `columns`")
@@ -93,20 +95,24 @@ def fill(page, sheet, name):
 
 
 def letters_of(columns, name):
+    """Return the letter of each column by its key. Exit if a column is not valid."""
     from openpyxl.utils import get_column_letter
 
-    found = {}
-    for at, column in enumerate(columns, start=1):
+    letters_by_key = {}
+    for column_number, column in enumerate(columns, start=1):
         key, kind = column.get("key"), column.get("type", "text")
-        if not key or not column.get("header") or key in found:
-            wrong(f"sheet {name!r}, column {at}: give it a `header` and a `key` of its own")
+        if not key or not column.get("header") or key in letters_by_key:
+            wrong(
+                f"sheet {name!r}, column {column_number}: give it a `header` and a `key` of its own"
+            )
         if kind != "money" and kind not in FORMATS:
             wrong(f"sheet {name!r}, column {key!r}: there is no type {kind!r}")
-        found[key] = get_column_letter(at)
-    return found
+        letters_by_key[key] = get_column_letter(column_number)
+    return letters_by_key
 
 
 def header(page, columns):
+    """Write the headers into the first row, aligned as the values of their columns."""
     from openpyxl.styles import Alignment, Font, PatternFill
 
     page.append([column["header"] for column in columns])
@@ -118,6 +124,7 @@ def header(page, columns):
 
 
 def cell_of(cell, column, value, letters, sheet):
+    """Write a value, or the formula of its column, in which keys of columns become cells."""
     kind = column.get("type", "text")
     cell.number_format = format_of(kind, sheet)
     if formula := column.get("formula"):
@@ -131,11 +138,12 @@ def cell_of(cell, column, value, letters, sheet):
     elif value is not None:
         cell.value = converted(value, kind, cell.coordinate)
         if isinstance(cell.value, str):
-            # Text stays text, whatever it begins with.
+            # Text stays text, even if it begins with "=".
             cell.data_type = "s"
 
 
 def format_of(kind, sheet):
+    """Return the number format for a type of column; money has the currency of the sheet."""
     if kind != "money":
         return FORMATS[kind]
     currency = sheet.get("currency", "")
@@ -143,6 +151,7 @@ def format_of(kind, sheet):
 
 
 def converted(value, kind, where):
+    """Return a value of the JSON file as a cell needs it. `where` is the cell, for errors."""
     if kind == "date":
         try:
             return datetime.date.fromisoformat(value)
@@ -159,6 +168,7 @@ def converted(value, kind, where):
 
 
 def totals(page, sheet, letters, last):
+    """Write a row of totals below the row `last`, the last one with values."""
     from openpyxl.styles import Border, Font, Side
 
     if last < 2:
@@ -184,7 +194,7 @@ def totals(page, sheet, letters, last):
 
 
 def widths(page, columns, letters):
-    """As wide as what is shown; of a formula's result that is a guess."""
+    """Set the width of each column by its longest text; for formulas, guess it."""
     for column in columns:
         letter = letters[column["key"]]
         longest = len(str(column["header"])) + 3  # for the filter's arrow
@@ -199,6 +209,7 @@ def widths(page, columns, letters):
 
 
 def chart(page, sheet, letters, last):
+    """Add a chart of the rows down to `last`. In the description, x and y are column keys."""
     from openpyxl.chart import BarChart, LineChart, PieChart, Reference
     from openpyxl.utils import column_index_from_string
 
@@ -213,20 +224,21 @@ def chart(page, sheet, letters, last):
         wrong(
             f"chart of {page.title!r}: type bar, line or pie; x and y are keys of columns"
         )
-    made = kinds[wanted["type"]]()
-    made.title = wanted.get("title", "")
+    output = kinds[wanted["type"]]()
+    output.title = wanted.get("title", "")
     for key in keys[1:]:
-        at = column_index_from_string(letters[key])
-        made.add_data(
-            Reference(page, min_col=at, min_row=1, max_row=last), titles_from_data=True
+        column_number = column_index_from_string(letters[key])
+        output.add_data(
+            Reference(page, min_col=column_number, min_row=1, max_row=last),
+            titles_from_data=True,
         )
-    at = column_index_from_string(letters[keys[0]])
-    made.set_categories(Reference(page, min_col=at, min_row=2, max_row=last))
+    column_number = column_index_from_string(letters[keys[0]])
+    output.set_categories(Reference(page, min_col=column_number, min_row=2, max_row=last))
     if wanted["type"] != "pie":
         # Newer versions of Excel hide axes that do not say that they are there.
-        made.x_axis.delete = made.y_axis.delete = False
-    made.width, made.height = 18, 9
-    page.add_chart(made, f"A{last + 4}")
+        output.x_axis.delete = output.y_axis.delete = False
+    output.width, output.height = 18, 9
+    page.add_chart(output, f"A{last + 4}")
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
     python3 write_pdf.py text.md out.pdf [--size a4|letter] [--landscape] [--font File.ttf]
 
-Reads headings, paragraphs, lists, tables, quotes, code, pictures and \\newpage. Writes
-nothing where something cannot be shown; then it says what. Checking is check_pdf.py's.
+The text may have headings, paragraphs, lists, tables, quotes, code, images and \\newpage. If
+something cannot be shown, nothing is written, and one line says what. check_pdf.py checks
+the PDF.
 """
 
 import argparse
@@ -36,25 +37,25 @@ def main(arguments):
     parser.add_argument("--size", choices=("a4", "letter"), default="a4")
     parser.add_argument("--landscape", action="store_true")
     parser.add_argument("--font", default="", help="a TrueType font with all the letters")
-    found = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     if find_spec("reportlab") is None:
         sys.exit("write_pdf.py needs reportlab: python3 -m pip install reportlab")
     try:
-        with open(found.source, encoding="utf-8-sig") as file:
+        with open(options.source, encoding="utf-8-sig") as file:
             facts, lines = front(file.read().splitlines())
     except (OSError, UnicodeDecodeError) as error:
-        sys.exit(f"{found.source} cannot be read: {error}")
+        sys.exit(f"{options.source} cannot be read: {error}")
     if not (parts := list(blocks(lines))):
-        sys.exit(f"{found.source} is empty")
+        sys.exit(f"{options.source} is empty")
     if parts[0][0] == "heading":
         facts.setdefault("title", parts[0][1][1])
-    write(parts, facts, found)
-    sys.stdout.write(f"wrote {found.target}\n")
+    write(parts, facts, options)
+    sys.stdout.write(f"wrote {options.target}\n")
     return 0
 
 
 def front(lines):
-    """The facts between two lines ---, and the other lines."""
+    """Return the fields between two lines --- at the beginning, and the other lines."""
     if not lines or lines[0].strip() != "---" or "---" not in lines[1:]:
         return {}, lines
     end = lines.index("---", 1)
@@ -64,38 +65,39 @@ def front(lines):
 
 
 def blocks(lines):
-    """The text as pairs (kind, content)."""
-    at = 0
-    while at < len(lines):
-        line = lines[at]
+    """Yield the blocks of the Markdown text as pairs (kind, content)."""
+    position = 0
+    while position < len(lines):
+        line = lines[position]
         if not line.strip():
-            at += 1
+            position += 1
         elif line.startswith("```"):
-            end = until(lines, at + 1, lambda text: text.startswith("```"))
-            yield "code", "\n".join(lines[at + 1 : end])
-            at = end + 1
+            end = until(lines, position + 1, lambda text: text.startswith("```"))
+            yield "code", "\n".join(lines[position + 1 : end])
+            position = end + 1
         elif one := of_one_line(line):
             yield one
-            at += 1
+            position += 1
         else:
-            kind, end = run_of(lines, at)
-            yield kind, lines[at:end]
-            at = end
+            kind, end = run_of(lines, position)
+            yield kind, lines[position:end]
+            position = end
 
 
 def of_one_line(line):
-    if found := re.match(r"(#{1,6}) +(.*?)\s*#*$", line):
-        return "heading", (len(found[1]), found[2])
-    if found := re.fullmatch(r"!\[(.*?)\]\((.+?)\)\s*", line):
-        return "picture", (found[1], found[2])
+    """Return kind and content of a block that is this one line; None if it is not one."""
+    if match := re.match(r"(#{1,6}) +(.*?)\s*#*$", line):
+        return "heading", (len(match[1]), match[2])
+    if match := re.fullmatch(r"!\[(.*?)\]\((.+?)\)\s*", line):
+        return "picture", (match[1], match[2])
     if line.strip() == "\\newpage":
         return "page", ""
     return ("rule", "") if re.fullmatch(r"-{3,}\s*", line) else None
 
 
-def run_of(lines, at):
-    """Which kind of lines begins here, and where it ends."""
-    line = lines[at]
+def run_of(lines, position):
+    """Return the kind of the block at `position`, and the position after its last line."""
+    line = lines[position]
     if line.startswith("|"):
         kind, goes_on = "table", lambda text: text.startswith("|")
     elif line.startswith(">"):
@@ -104,21 +106,24 @@ def run_of(lines, at):
         kind, goes_on = "list", lambda text: ITEM.match(text) or text.startswith("  ")
     else:
         kind, goes_on = "text", lambda text: not NEW_BLOCK.match(text)
-    return kind, until(lines, at + 1, lambda text: not text.strip() or not goes_on(text))
+    return kind, until(
+        lines, position + 1, lambda text: not text.strip() or not goes_on(text)
+    )
 
 
-def until(lines, at, over):
-    return next((n for n in range(at, len(lines)) if over(lines[n])), len(lines))
+def until(lines, position, over):
+    return next((n for n in range(position, len(lines)) if over(lines[n])), len(lines))
 
 
 def inline(text, mono):
-    """The marks in a line as reportlab writes them; `mono` is the font of code."""
-    return "".join(
-        f'<font face="{mono}">{html.escape(piece[1:-1])}</font>'
-        if piece.startswith("`") and len(piece) > 1
-        else marked(html.escape(piece, quote=False))
-        for piece in re.split(r"(`[^`]+`)", text)
-    )
+    """Return a line of Markdown as reportlab's markup. `mono` is the font for code."""
+    pieces = []
+    for number, piece in enumerate(re.split(r"`([^`]+)`", text)):
+        if number % 2:  # what the group of the pattern has matched
+            pieces.append(f'<font face="{mono}">{html.escape(piece)}</font>')
+        else:
+            pieces.append(marked(html.escape(piece, quote=False)))
+    return "".join(pieces)
 
 
 def marked(text):
@@ -127,13 +132,17 @@ def marked(text):
     return re.sub(r"(?<![*\w])\*([^*\s][^*]*?)\*(?![*\w])", r"<i>\1</i>", text)
 
 
-def link(found):
-    address = found[2].replace('"', "%22")
-    return f'<a href="{address}" color="#0b57d0">{found[1]}</a>'
+def link(match):
+    """Return reportlab markup for a link of Markdown; the match has its text and address."""
+    address = match[2].replace('"', "%22")
+    return f'<a href="{address}" color="#0b57d0">{match[1]}</a>'
 
 
 def use_fonts(text, own):
-    """The names of a font for text and one for code. Says which letters no font has."""
+    """Return the font for the text and the font for code; `own` is a font file to use.
+
+    If no font has all characters of the text, the script exits.
+    """
     from reportlab.pdfbase import pdfmetrics
     from reportlab.pdfbase.ttfonts import TTFError, TTFont
 
@@ -170,7 +179,7 @@ def use_fonts(text, own):
 
 
 def map_all(face, plain, bold="", italic=""):
-    """Say which font is used where a text in `face` is bold or slanted."""
+    """Register the fonts for bold and italic text of the font `face`."""
     from reportlab.lib.fonts import addMapping
 
     bold, italic = bold or plain, italic or plain
@@ -179,7 +188,7 @@ def map_all(face, plain, bold="", italic=""):
 
 
 def families():
-    """The files of each family that is here."""
+    """Yield the font files of each installed family."""
     there = {}
     for top in FOLDERS:
         for folder, _, names in os.walk(os.path.expanduser(top)):
@@ -190,6 +199,7 @@ def families():
 
 
 def styles_of(body, mono):
+    """Return the paragraph styles by name, with these fonts for text and for code."""
     from reportlab.lib.colors import HexColor
     from reportlab.lib.fonts import tt2ps
     from reportlab.lib.styles import ParagraphStyle as Style
@@ -210,20 +220,21 @@ def styles_of(body, mono):
     made["cell"] = Style("cell", text, fontSize=9, leading=12, spaceAfter=0)
     made["head"] = Style("head", made["cell"], fontName=bold)
     for name in ("cell", "head"):
-        made[f"{name}-right"] = Style(f"{name}-right", made[name], alignment=2)
+        made[f"{name}-right"] = Style(f"{name}-right", made[name], alignment=2)  # right
     return made
 
 
-def write(parts, facts, found):
+def write(parts, facts, options):
+    """Write the PDF with all blocks; author and date, if known, follow a first heading."""
     from reportlab.lib.pagesizes import A4, LETTER, landscape
     from reportlab.platypus.doctemplate import LayoutError
 
-    body, mono = use_fonts(f"{parts}{facts}", found.font)
+    body, mono = use_fonts(f"{parts}{facts}", options.font)
     styles = styles_of(body, mono)
-    size = {"a4": A4, "letter": LETTER}[found.size]
-    size = landscape(size) if found.landscape else size
-    document = document_of(found.target, size, facts, body)
-    folder = os.path.dirname(os.path.abspath(found.source))
+    size = {"a4": A4, "letter": LETTER}[options.size]
+    size = landscape(size) if options.landscape else size
+    document = document_of(options.target, size, facts, body)
+    folder = os.path.dirname(os.path.abspath(options.source))
     by = " · ".join(facts[key] for key in ("author", "date") if facts.get(key))
     if by and parts[0][0] == "heading":
         parts = [parts[0], ("quote", [by]), *parts[1:]]
@@ -233,19 +244,21 @@ def write(parts, facts, found):
     except LayoutError as error:
         sys.exit(f"something is larger than a page: {str(error).splitlines()[0][:300]}")
     except OSError as error:
-        sys.exit(f"{found.target} cannot be written: {error}")
+        sys.exit(f"{options.target} cannot be written: {error}")
 
 
 def document_of(target, size, facts, body):
+    """Return an empty document with margins, page numbers, and the title on later pages."""
     from reportlab.lib.units import mm
     from reportlab.platypus import BaseDocTemplate, Frame, PageTemplate
 
     class Document(BaseDocTemplate):
-        """Keeps an outline of the headings, which readers show at the side."""
+        """A document that also has an outline of its headings, which PDF readers show."""
 
         level, count = -1, 0
 
         def afterFlowable(self, flowable):
+            """Add a heading to the outline, at most one level below the entry before it."""
             name = getattr(getattr(flowable, "style", None), "name", "")
             if re.fullmatch("h[1-3]", name):
                 self.level = min(int(name[1]) - 1, self.level + 1)
@@ -256,6 +269,7 @@ def document_of(target, size, facts, body):
                 )
 
     def foot(canvas, document):
+        """Write the page number, and the title at the top of all pages but the first."""
         canvas.setFont(body, 8)
         canvas.drawCentredString(size[0] / 2, 12 * mm, str(document.page))
         if document.page > 1 and facts.get("title"):
@@ -272,7 +286,7 @@ def document_of(target, size, facts, body):
 
 
 def flowables(part, styles, document, folder):
-    """What reportlab puts on pages for one block."""
+    """Return the reportlab objects for one block."""
     from reportlab.lib.colors import HexColor
     from reportlab.platypus import HRFlowable, PageBreak, Spacer, XPreformatted
 
@@ -282,11 +296,11 @@ def flowables(part, styles, document, folder):
     if kind == "text":
         return [paragraph(" ".join(content), styles, "text")]
     if kind == "quote":
-        said = " ".join(line.lstrip("> ") for line in content)
-        return [paragraph(said, styles, "quote")]
+        quote = " ".join(line.lstrip("> ") for line in content)
+        return [paragraph(quote, styles, "quote")]
     if kind == "code":
         width = int(document.width / (styles["code"].fontSize * 0.62))
-        return [XPreformatted(html.escape(folded(content, width)), styles["code"])]
+        return [XPreformatted(html.escape(fold_lines(content, width)), styles["code"])]
     if kind == "list":
         return [list_of(content, styles), Spacer(0, 6)]
     if kind == "table":
@@ -303,25 +317,27 @@ def paragraph(text, styles, name):
     return Paragraph(inline(text, styles["code"].fontName), styles[name])
 
 
-def folded(code, width):
-    """Lines that are too long go on in the next; nothing is cut off."""
+def fold_lines(code, width):
+    """Return the code with long lines broken at `width`; no text is cut off."""
     lines = code.expandtabs(4).splitlines()
     return "\n".join(
-        line[at : at + width] for line in lines for at in range(0, max(len(line), 1), width)
+        line[position : position + width]
+        for line in lines
+        for position in range(0, max(len(line), 1), width)
     )
 
 
 def list_of(lines, styles):
-    """A list; lines that stand deeper are lists in its items."""
+    """Return a reportlab list. Indented lines become lists inside of its items."""
     from reportlab.platypus import ListFlowable, Spacer
 
     items, first = [], ITEM.match(lines[0])
     margin, numbered = len(first[1]), first[2][0].isdigit()
     for line in lines:
-        found = ITEM.match(line)
-        if found and len(found[1]) <= margin:
-            items.append([found[3], []])
-        elif found or items[-1][1]:
+        match = ITEM.match(line)
+        if match and len(match[1]) <= margin:
+            items.append([match[3], []])
+        elif match or items[-1][1]:
             items[-1][1].append(line)
         else:
             items[-1][0] += " " + line.strip()
@@ -337,6 +353,7 @@ def list_of(lines, styles):
 
 
 def table_of(lines, styles, width):
+    """Return a table of Markdown. A second line of dashes marks a header and alignment."""
     from reportlab.lib.colors import HexColor
     from reportlab.platypus import LongTable
 
@@ -347,8 +364,8 @@ def table_of(lines, styles, width):
     ends = ["-right" if mark.endswith(":") else "" for mark in rule] + [""] * columns
     made = [
         [
-            paragraph(text, styles, ("head" if rule and not n else "cell") + ends[at])
-            for at, text in enumerate([*row, *[""] * (columns - len(row))])
+            paragraph(text, styles, ("head" if rule and not n else "cell") + ends[position])
+            for position, text in enumerate([*row, *[""] * (columns - len(row))])
         ]
         for n, row in enumerate(rows)
     ]
@@ -362,13 +379,20 @@ def table_of(lines, styles, width):
 
 
 def cells(line):
+    """Return the cells of a line of a Markdown table. An escaped "|" belongs to a cell."""
     inner = line.strip().removeprefix("|").removesuffix("|")
     return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", inner)]
 
 
 def widths(rows, columns, width):
-    """Room by what stands in a column; none gets so little that a word has to break."""
-    texts = [[row[at] for row in rows if at < len(row)] for at in range(columns)]
+    """Return the width of each column by its texts, which add up to `width`.
+
+    If there is room, no word has to break.
+    """
+    texts = [
+        [row[position] for row in rows if position < len(row)]
+        for position in range(columns)
+    ]
     least = [
         max((len(word) for text in c for word in text.split()), default=1) for c in texts
     ]
@@ -383,6 +407,7 @@ def widths(rows, columns, width):
 
 
 def picture(content, document, folder):
+    """Return an image, made smaller if it does not fit; `content` has its path second."""
     from reportlab.platypus import Image
 
     path = os.path.join(folder, content[1])

@@ -2,9 +2,9 @@
 
     python3 write_pptx.py talk.md talk.pptx [--template own.pptx]
 
-Titles and bullets go in the placeholders of the layout, tables and charts are native.
-Where a slide holds too much, nothing is written and one line says which. Checking is
-check_pptx.py's.
+Titles and bullets are written into placeholders of the layout; tables and charts are native
+objects. If a slide holds too much, nothing is written, and one line says which.
+check_pptx.py checks the presentation.
 """
 
 import argparse
@@ -28,33 +28,33 @@ def main(arguments):
     parser.add_argument(
         "--template", default="", help="take look and layouts from this one"
     )
-    found = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     if find_spec("pptx") is None:
         sys.exit("write_pptx.py needs python-pptx: python3 -m pip install python-pptx")
     try:
-        with open(found.source, encoding="utf-8-sig") as file:
-            facts, lines = front(file.read().splitlines())
+        with open(options.source, encoding="utf-8-sig") as file:
+            facts, lines = split_front_matter(file.read().splitlines())
     except (OSError, UnicodeDecodeError) as error:
-        sys.exit(f"{found.source} cannot be read: {error}")
-    show = begun(found.template)
-    folder = os.path.dirname(os.path.abspath(found.source))
+        sys.exit(f"{options.source} cannot be read: {error}")
+    show = empty_presentation(options.template)
+    folder = os.path.dirname(os.path.abspath(options.source))
     slides = list(slides_of(lines))
     if not slides:
-        sys.exit(f"{found.source} has no slide: begin one with ## and its title")
+        sys.exit(f"{options.source} has no slide: begin one with ## and its title")
     show.core_properties.title = facts.get("title", slides[0]["title"])
     show.core_properties.author = facts.get("author", "")
     for number, slide in enumerate(slides, start=1):
-        add(show, slide, folder, f"slide {number} ({slide['title']})")
+        add_slide_to(show, slide, folder, f"slide {number} ({slide['title']})")
     try:
-        show.save(found.target)
+        show.save(options.target)
     except OSError as error:
-        sys.exit(f"{found.target} cannot be written: {error}")
-    sys.stdout.write(f"wrote {found.target}: {len(slides)} slides\n")
+        sys.exit(f"{options.target} cannot be written: {error}")
+    sys.stdout.write(f"wrote {options.target}: {len(slides)} slides\n")
     return 0
 
 
-def front(lines):
-    """The facts between two lines ---, and the other lines."""
+def split_front_matter(lines):
+    """Return the fields between two lines --- at the beginning, and the other lines."""
     if not lines or lines[0].strip() != "---" or "---" not in lines[1:]:
         return {}, lines
     end = lines.index("---", 1)
@@ -64,15 +64,15 @@ def front(lines):
 
 
 def slides_of(lines):
-    """Each slide as a dictionary: level, title, lines, notes."""
+    """Yield each slide as a dictionary: level, title, lines, notes."""
     slide, part, fenced = None, "lines", False
     for line in lines:
         fenced ^= line.startswith("```")
-        found = None if fenced else re.match(r"(#{1,2}) +(.*?)\s*#*$", line)
-        if found:
+        match = None if fenced else re.match(r"(#{1,2}) +(.*?)\s*#*$", line)
+        if match:
             if slide:
                 yield slide
-            slide = {"level": len(found[1]), "title": found[2], "lines": [], "notes": []}
+            slide = {"level": len(match[1]), "title": match[2], "lines": [], "notes": []}
             part = "lines"
         elif line.strip().lower() == "notes:":
             part = "notes"
@@ -84,13 +84,16 @@ def slides_of(lines):
         yield slide
 
 
-def begun(template):
-    """A presentation without slides, as wide as screens are."""
+def empty_presentation(template):
+    """Return a presentation without slides.
+
+    Without a template, it is as wide as screens.
+    """
     import pptx
 
     try:
         show = pptx.Presentation(template or None)
-    except Exception as error:  # a damaged file fails in many ways
+    except Exception as error:  # a damaged file raises many kinds of errors
         sys.exit(f"the template {template} cannot be opened: {error}")
     ids = show.slides._sldIdLst
     for each in list(ids):
@@ -101,7 +104,7 @@ def begun(template):
         show.slide_width, show.slide_height = WIDE
         for page in (show.slide_master, *show.slide_layouts):
             for shape in page.placeholders:
-                # Those that take their place from the master move with it.
+                # Placeholders that inherit their place from the master move with it.
                 if shape._element.spPr.find(".//{*}xfrm") is not None:
                     shape.left = int(shape.left * WIDE[0] / before[0])
                     shape.width = int(shape.width * WIDE[0] / before[0])
@@ -110,35 +113,40 @@ def begun(template):
     return show
 
 
-def add(show, slide, folder, called):
+def add_slide_to(show, slide, folder, title):
+    """Add a slide to the presentation. `title` names the slide in messages."""
     layouts = show.slide_layouts
-    made = show.slides.add_slide(
+    new_slide = show.slides.add_slide(
         layouts[0 if slide["level"] == 1 else min(1, len(layouts) - 1)]
     )
-    if made.shapes.title is None:
+    if new_slide.shapes.title is None:
         sys.exit("the first layouts of the template have no title: use another template")
-    written(made.shapes.title.text_frame.paragraphs[0], slide["title"])
-    body = next((p for p in made.placeholders if p.placeholder_format.idx == 1), None)
-    bullets, things = content_of(slide["lines"], called)
+    write_marked_text(new_slide.shapes.title.text_frame.paragraphs[0], slide["title"])
+    body = next((p for p in new_slide.placeholders if p.placeholder_format.idx == 1), None)
+    bullets, things = content_of(slide["lines"], title)
     if slide["level"] == 1:
         bullets = [(0, text.strip()) for text in slide["lines"] if text.strip()]
         things = []
     if len(things) > 1:
-        sys.exit(f"{called} has {len(things)} tables, charts or pictures: one a slide")
+        sys.exit(f"{title} has {len(things)} tables, charts or pictures: one a slide")
     area = area_of(show, body)
     if things:
-        left, right = halved(area) if bullets else (area, area)
-        THINGS[things[0][0]](made, things[0][1], right, folder, called)
+        left, right = halve(area) if bullets else (area, area)
+        ADD_FUNCTIONS[things[0][0]](new_slide, things[0][1], right, folder, title)
         area = left
     if body is not None and bullets:
-        fill(body, bullets, area, called, plain=slide["level"] == 1)
+        fill(body, bullets, area, title, plain=slide["level"] == 1)
     elif body is not None:
         body._element.getparent().remove(body._element)
     if notes := "\n".join(slide["notes"]).strip():
-        made.notes_slide.notes_text_frame.text = notes
+        new_slide.notes_slide.notes_text_frame.text = notes
 
 
 def area_of(show, body):
+    """Return left, top, width and height of the body.
+
+    If `body` is None, return those of most of the slide.
+    """
     if body is not None:
         return body.left, body.top, body.width, body.height
     return (
@@ -147,55 +155,61 @@ def area_of(show, body):
     )  # fmt: skip
 
 
-def halved(area):
+def halve(area):
+    """Return the left half and the right half of an area, with a gap between them."""
     left, top, width, height = area
     gap = width // 30
     half = (width - gap) // 2
     return (left, top, half, height), (left + half + gap, top, half, height)
 
 
-def content_of(lines, called):
-    """Bullets with their level, and the tables, charts and pictures."""
+def content_of(lines, title):
+    """Return a list of bullets as (level, text), and one of objects as (kind, content).
+
+    An object is a table, a chart or an image.
+    """
     bullets, things, at = [], [], 0
     while at < len(lines):
         line = lines[at]
         end = at + 1
-        if found := re.match(r"```chart +(\w+)", line):
+        if match := re.match(r"```chart +(\w+)", line):
             while end < len(lines) and not lines[end].startswith("```"):
                 end += 1
-            things.append(("chart", (found[1], lines[at + 1 : end])))
+            things.append(("chart", (match[1], lines[at + 1 : end])))
             end += 1
         elif line.startswith("|"):
             while end < len(lines) and lines[end].startswith("|"):
                 end += 1
             things.append(("table", lines[at:end]))
-        elif found := re.fullmatch(r"!\[(.*?)\]\((.+?)\)\s*", line):
-            things.append(("picture", (found[1], found[2])))
-        elif found := ITEM.match(line):
-            bullets.append((1 if len(found[1]) > 1 else 0, found[2].strip()))
+        elif match := re.fullmatch(r"!\[(.*?)\]\((.+?)\)\s*", line):
+            things.append(("picture", (match[1], match[2])))
+        elif match := ITEM.match(line):
+            bullets.append((1 if len(match[1]) > 1 else 0, match[2].strip()))
         elif line.startswith("```"):
-            sys.exit(f"{called}: code has no place on a slide; ```chart begins a chart")
+            sys.exit(f"{title}: code has no place on a slide; ```chart begins a chart")
         elif line.strip():
             bullets.append((0, line.strip()))
         at = end
     return bullets, things
 
 
-def fill(body, bullets, area, called, *, plain):
+def fill(body, bullets, area, title, *, plain):
+    """Write bullets into a slide's body. With `plain`, its text size stays unchanged.
+
+    If they do not fit into `area`, the script exits.
+    """
     from pptx.util import Pt
 
     body.left, body.top, body.width, body.height = area
     words = sum(len(text.split()) for _, text in bullets)
     size = next((s for s in SIZES if lines_high(bullets, area[2], s) <= area[3] / 12700), 0)
     if not size or words > 90 or len(bullets) > 9:
-        sys.exit(
-            f"{called} holds too much ({len(bullets)} points, {words} words): split it"
-        )
+        sys.exit(f"{title} holds too much ({len(bullets)} points, {words} words): split it")
     frame = body.text_frame
     for at, (level, text) in enumerate(bullets):
         paragraph = frame.paragraphs[0] if at == 0 else frame.add_paragraph()
         paragraph.level = level
-        written(paragraph, text)
+        write_marked_text(paragraph, text)
         if not plain:
             paragraph.space_after = Pt(6)
             for run in paragraph.runs:
@@ -203,50 +217,50 @@ def fill(body, bullets, area, called, *, plain):
 
 
 def lines_high(bullets, width, size):
-    """How many points high the text is, by the usual width of letters."""
+    """Return the estimated height of the text in points, for a body of this width."""
     room = width / 12700 - 40
     return sum(
         math.ceil(len(text) * size * 0.5 / room) * size * 1.2 + 6 for _, text in bullets
     )
 
 
-def written(paragraph, text):
-    """Write a line with its marks into a paragraph."""
+def write_marked_text(paragraph, text):
+    """Write a line of Markdown, such as **bold**, into a paragraph."""
     at = 0
-    for found in INLINE.finditer(text):
-        if found.start() > at:
-            paragraph.add_run().text = text[at : found.start()]
+    for match in INLINE.finditer(text):
+        if match.start() > at:
+            paragraph.add_run().text = text[at : match.start()]
         run = paragraph.add_run()
-        run.text = found[1] or found[2] or found[3]
-        run.font.bold, run.font.italic = bool(found[1]) or None, bool(found[2]) or None
-        at = found.end()
+        run.text = match[1] or match[2] or match[3]
+        run.font.bold, run.font.italic = bool(match[1]) or None, bool(match[2]) or None
+        at = match.end()
     if at < len(text):
         paragraph.add_run().text = text[at:]
 
 
-def add_table(slide, lines, area, _folder, called):
+def add_table(slide, lines, area, _folder, title):
+    """Add a table of Markdown in `area`: left, top, width, height. Exit if it is too large."""
     from pptx.util import Pt
 
     rows = [[c.strip() for c in line.strip().strip("|").split("|")] for line in lines]
     rows = [row for row in rows if not all(re.fullmatch(r":?-+:?", cell) for cell in row)]
     columns = max(map(len, rows))
     size = 18 if len(rows) <= 7 else 14
-    height = int(len(rows) * size * 2.1 * 12700)
+    height = int(len(rows) * size * 2.1 * 12700)  # EMU, 12700 to a point
     if height > area[3] or columns > 7:
-        sys.exit(
-            f"{called}: a table of {len(rows)} rows and {columns} columns is too large"
-        )
+        sys.exit(f"{title}: a table of {len(rows)} rows and {columns} columns is too large")
     shape = slide.shapes.add_table(len(rows), columns, area[0], area[1], area[2], height)
     shape.name = "Table"
     for n, row in enumerate(rows):
         for at, text in enumerate(row):
             paragraph = shape.table.cell(n, at).text_frame.paragraphs[0]
-            written(paragraph, text)
+            write_marked_text(paragraph, text)
             for run in paragraph.runs:
                 run.font.size = Pt(size)
 
 
-def add_chart(slide, content, area, _folder, called):
+def add_chart(slide, content, area, _folder, title):
+    """Add a chart. `content` is its kind, and lines of CSV: names of series, then values."""
     from pptx.chart.data import CategoryChartData
     from pptx.enum.chart import XL_CHART_TYPE, XL_LEGEND_POSITION
     from pptx.util import Pt
@@ -254,16 +268,14 @@ def add_chart(slide, content, area, _folder, called):
     kind, lines = content
     rows = [[cell.strip() for cell in line.split(",")] for line in lines if line.strip()]
     if kind not in CHARTS or len(rows) < 2 or any(len(row) != len(rows[0]) for row in rows):
-        sys.exit(
-            f"{called}: a chart is one of {', '.join(CHARTS)}, with rows of one length"
-        )
+        sys.exit(f"{title}: a chart is one of {', '.join(CHARTS)}, with rows of one length")
     data = CategoryChartData()
     data.categories = [row[0] for row in rows[1:]]
     for at, name in enumerate(rows[0][1:], start=1):
         try:
             data.add_series(name, [float(row[at]) for row in rows[1:]])
         except ValueError as error:
-            sys.exit(f"{called}: the chart has something that is no number: {error}")
+            sys.exit(f"{title}: the chart has something that is no number: {error}")
     types = {
         "bar": XL_CHART_TYPE.BAR_CLUSTERED, "column": XL_CHART_TYPE.COLUMN_CLUSTERED,
         "line": XL_CHART_TYPE.LINE_MARKERS, "pie": XL_CHART_TYPE.PIE,
@@ -271,19 +283,20 @@ def add_chart(slide, content, area, _folder, called):
     shape = slide.shapes.add_chart(types[kind], *area, data)
     shape.name = "Chart"
     shape.chart.font.size = Pt(14)
-    shape.chart.has_title = False  # the slide's title says it
+    shape.chart.has_title = False  # the title of the slide has it already
     if len(rows[0]) > 2 or kind == "pie":
         shape.chart.has_legend = True
         shape.chart.legend.position = XL_LEGEND_POSITION.BOTTOM
         shape.chart.legend.include_in_layout = False
 
 
-def add_picture(slide, content, area, folder, called):
+def add_picture(slide, content, area, folder, title):
+    """Add an image as large as fits, in the middle of `area`: left, top, width, height."""
     left, top, width, height = area
     try:
         shape = slide.shapes.add_picture(os.path.join(folder, content[1]), left, top)
-    except Exception as error:  # whatever the library thinks of it
-        sys.exit(f"{called}: the picture {content[1]} cannot be used: {error}")
+    except Exception as error:  # the library may reject it for any reason
+        sys.exit(f"{title}: the picture {content[1]} cannot be used: {error}")
     scale = min(width / shape.width, height / shape.height)
     shape.width, shape.height = int(shape.width * scale), int(shape.height * scale)
     shape.left, shape.top = (
@@ -293,7 +306,7 @@ def add_picture(slide, content, area, folder, called):
     shape._element.nvPicPr.cNvPr.set("descr", content[0])
 
 
-THINGS = {"table": add_table, "chart": add_chart, "picture": add_picture}
+ADD_FUNCTIONS = {"table": add_table, "chart": add_chart, "picture": add_picture}
 
 
 if __name__ == "__main__":

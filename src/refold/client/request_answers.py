@@ -1,0 +1,131 @@
+"""Records answers of the user to a session: permission for a call, questions, or a plan.
+
+`dispatch` passes the orders on; `session.pending_requests` finds what waits for an answer.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from refold.app.app import App
+from refold.client.order_sink import AlreadyAnswered
+from refold.client.protocol import ApprovalResponse, PlanApproval, QuestionResponse
+from refold.errors import BadInput
+from refold.session.pending_requests import Permission, Questions, requests
+from refold.session.session import Session as Engine
+
+if TYPE_CHECKING:
+    from refold.client.permissions import Permissions
+
+
+async def answer_permission(app: App, engine: Engine, order: ApprovalResponse) -> bool:
+    """Record the answer to a call that waits for permission, and return True.
+
+    Raises `AlreadyAnswered` if another client was first, and `BadInput` for an invalid answer.
+    """
+    request = _find_request(engine, order.call_id, order.hash)
+    if isinstance(request, Questions) and order.allowed:
+        raise BadInput(f"{order.call_id!r} asks questions: send question_response")
+    rules: Sequence[str] = ()
+    if order.allowed and order.grant:
+        from refold.client.permissions import Permissions
+
+        rules = _rules_to_grant(Permissions(app, engine), order, request)
+    taken = await engine.inbox.answer(
+        order.call_id, allowed=order.allowed, reason=order.reason, grants=rules,
+        hash_=request.call.hash,
+    )  # fmt: skip
+    if not taken:
+        raise AlreadyAnswered(f"the call {order.call_id!r} was answered already")
+    if rules and order.grant == "always":  # the call is already allowed
+        app.workspace.store_allow_rules(*rules)
+    return True
+
+
+async def answer_questions(engine: Engine, order: QuestionResponse) -> bool:
+    """Record the answers to the questions of a call, and return True.
+
+    Raises `AlreadyAnswered` if another client was first, and `BadInput` for invalid answers.
+    """
+    request = _find_request(engine, order.call_id, order.hash)
+    if not isinstance(request, Questions):
+        raise BadInput(f"{order.call_id!r} asks no questions: send tool_approval_response")
+    answer_count, questions = len(order.answers), len(request.questions)
+    if answer_count > questions:
+        count_text = "is 1 question" if questions == 1 else f"are {questions} questions"
+        raise BadInput(f"there {count_text}, and {answer_count} answers were given")
+    taken = await engine.inbox.answer(
+        order.call_id, allowed=True, answers=order.answers, hash_=request.call.hash
+    )
+    if not taken:
+        raise AlreadyAnswered(f"the questions {order.call_id!r} were answered already")
+    return True
+
+
+async def judge_plan(engine: Engine, order: PlanApproval) -> bool:
+    """Record the approval or rejection of a plan, and return True.
+
+    Raises `AlreadyAnswered` if no plan waits.
+    """
+    inbox = engine.inbox
+    if order.approved:
+        text, mode = order.text, order.mode or None
+        taken = await inbox.approve_plan(order.plan, text=text, mode=mode)
+    else:
+        taken = await inbox.reject_plan(order.plan, feedback=order.feedback)
+    if not taken:
+        plan_text = f"no plan {order.plan}" if order.plan else "there is no plan that"
+        raise AlreadyAnswered(f"{plan_text} waits to be judged")
+    return True
+
+
+def _find_request(engine: Engine, call_id: str, hash_: str) -> Permission | Questions:
+    """Return the request about the call `call_id`, if `hash_` is its hash.
+
+    The hash shows that the user saw the newest request. Raises `BadInput` for another hash.
+    """
+    for request in requests(engine.view):
+        if isinstance(request, Permission | Questions) and request.id == call_id:
+            if not hash_:
+                raise BadInput(
+                    f"the call {call_id!r} was not shown to you yet: wait for its request"
+                )
+            if hash_ != request.call.hash:
+                raise BadInput(
+                    f"the call {call_id!r} has changed since the request with that "
+                    "hash: answer its newest request"
+                )
+            return request
+    if hash_:  # only a request that was shown has a hash, so another client answered it
+        raise AlreadyAnswered(f"no call {call_id!r} waits for an answer any more")
+    raise BadInput(f"no call {call_id!r} waits for an answer")
+
+
+def _rules_to_grant(
+    permissions: "Permissions", order: ApprovalResponse, request: Permission | Questions
+) -> Sequence[str]:
+    """Return the rules that are granted together with this approval.
+
+    They are one of the offered sets, or were typed by the user. Raises `BadInput` for rules
+    that do not allow the call.
+    """
+    offered = permissions.rule_sets(request)
+    if not (offered or order.rule or order.rule_set):
+        raise BadInput(f"no rule can cover {order.call_id!r}: allow it without a grant")
+    if order.rule and order.rule_set:
+        raise BadInput("send rule or rule_set, not both")
+    if order.rule_set:
+        rules = order.rule_set
+    elif order.rule:
+        rules = (order.rule,)
+    elif order.grant in ("session", "always"):
+        rules = offered[0]
+    else:  # `grant` is a rule
+        rules = (order.grant,)
+    if rules in offered:
+        return rules
+    try:
+        permissions.check_offer(request, *rules)
+    except BadInput as error:
+        sets = ", ".join(" with ".join(map(repr, rules)) for rules in offered) or "none"
+        raise BadInput(f"{error}; rules for {order.call_id!r}: {sets}") from error
+    return rules
