@@ -194,10 +194,13 @@ def test_exactly_one_of_two_concurrent_steals_gets_the_session(
         with start_refold(*wish) as first, start_refold(*wish) as second:
             wait_until(lambda: first.poll() is not None or second.poll() is not None)
             wait_until((project_directory / "begun").exists)
-            (loser,) = [p for p in (first, second) if p.poll() is not None]
-            assert loser.returncode == 1
+            loser, winner = (first, second) if first.poll() is not None else (second, first)
+            assert (loser.returncode, winner.poll()) == (1, None)
+            winner.kill()
+            _, notes = winner.communicate()
 
-    assert len(ended_holders()) == 1
+    # The winner killed nothing if it looked when the loser had already killed the holder.
+    assert len(ended_holders()) == notes.count(b"was killed")
 
 
 def store_session(project_directory: Path) -> tuple[str, Path]:
