@@ -180,6 +180,7 @@ def test_cluster_check_reports_wrong_keys_and_an_unreachable_bucket(
     assert "SignatureDoesNotMatch" in wrong[1]
     assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY have the keys" in wrong[1]
     assert re.search(
-        rf"cannot write \.refold-check-\w+ in {re.escape(BUCKET)}: Generic S3 error", away[1]
+        rf"cannot write \.refold-check-\w+ in {re.escape(BUCKET)}: Generic S3 error",
+        away[1],
     )
     assert "REFOLD_BUCKET can name a bucket" in none[1]

@@ -5,7 +5,9 @@ import os
 import re
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -23,7 +25,7 @@ from refold.cluster.card_index import (
     UNINDEXED_SQL,
     list_query,
 )
-from refold.cluster.database import Database
+from refold.cluster.database import Connection, Database
 from refold.cluster.sessions import NEWEST_SQL, PostgreSQLSessions
 from refold.cluster.store import PostgreSQLStore
 from refold.errors import BadInput, Conflict, Fenced, Held, JournalError
@@ -170,6 +172,37 @@ def test_a_worker_that_hangs_keeps_its_session_from_processes_without_a_claim_on
 
     anyio.run(write_from_all)
     other.close()
+
+
+def test_a_process_suspended_in_a_transaction_does_not_stop_other_writers(
+    server: Server,
+    database: Database,
+    sessions: PostgreSQLSessions,
+    tenant: str,
+    tmp_path: Path,
+) -> None:
+    record(sessions, ONE, *opening_events(tmp_path, "Hello."))
+    suspended = Database(server.url, tenant)  # as of another process
+    locked, written = threading.Event(), threading.Event()
+    touch = "update refold.journal set changed = changed where session = $1"
+
+    async def touch_in_a_transaction(db: Connection) -> str:
+        async with db.transaction():
+            await db.execute(touch, ONE)
+            locked.set()
+            assert written.wait(
+                30
+            )  # stops the loop of the connections, as a suspension does
+            return await db.execute(touch, ONE)
+
+    with ThreadPoolExecutor() as pool:
+        call = pool.submit(suspended.call, touch_in_a_transaction)
+        assert locked.wait(10)
+        assert database.call(lambda db: db.execute(touch, ONE)) == "UPDATE 1"
+        assert not call.done()
+        written.set()
+        assert call.result() == "UPDATE 1"  # in another transaction
+    suspended.close()
 
 
 def test_a_session_continues_after_the_server_has_crashed(

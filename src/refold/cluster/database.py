@@ -47,6 +47,15 @@ URL_SCHEMES = ("postgresql://", "postgres://")
 _MAX_CONNECTIONS = 8  # of the pool; one more connection holds the locks
 _CONNECT_SECONDS = 10
 _STATEMENT_SECONDS = 60
+# PostgreSQL ends a transaction whose client sends nothing for so long, because the client was
+# suspended or is cut off, and its locks would stop the writers of other processes.
+_MAX_IDLE_TRANSACTION_MILLIS = 3_000
+# A client that was cut off is noticed after 5 + 3 * 2 seconds; its locks of sessions are released.
+_KEEPALIVE_SETTINGS = {
+    "tcp_keepalives_idle": "5",  # seconds
+    "tcp_keepalives_interval": "2",  # seconds
+    "tcp_keepalives_count": "3",
+}
 _CLOSE_SECONDS = 5
 _OUTAGE_SECONDS = 15  # for which a lost database is waited for
 _LAST_SECONDS = 2  # for each statement, while this process ends
@@ -311,7 +320,12 @@ class Database:
         return self._pool
 
     def _options(self) -> dict[str, Any]:
-        settings = {"application_name": "refold", "refold.tenant": self.tenant}
+        settings = {
+            "application_name": "refold",
+            "refold.tenant": self.tenant,
+            "idle_in_transaction_session_timeout": str(_MAX_IDLE_TRANSACTION_MILLIS),
+            **_KEEPALIVE_SETTINGS,
+        }
         return {
             "timeout": _CONNECT_SECONDS,
             "command_timeout": _STATEMENT_SECONDS,
