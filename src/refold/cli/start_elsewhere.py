@@ -4,7 +4,7 @@ import os
 from argparse import Namespace
 from pathlib import Path
 
-from refold.client.elsewhere import address_named, stand_in_directory
+from refold.client.elsewhere import resolve_address, stand_in_directory
 from refold.config.folder_settings import load_folder_settings
 from refold.config.paths import current_directory, paths
 from refold.errors import BadInput
@@ -29,7 +29,7 @@ def address_given(option: str, text: str) -> str:
     Raises `BadInput`, which names the flag `option`, if `text` is neither.
     """
     named = {} if is_address(text) else _named_workspaces()
-    if address := address_named(text, named):
+    if address := resolve_address(text, named):
         return address
     names = f", or one of {', '.join(named)}" if named else ""
     raise BadInput(

@@ -110,17 +110,22 @@ class Agent(Struct, frozen=True, kw_only=True):
             else:
                 opened = await launch.start()
             session = Session(launch, opened, self.approve)
-            if id_ and self.model:
-                await session.set_model(self.model)
-            if id_ and self.effort:
-                await session.set_effort(self.effort)
-            if id_ and self.agent:
-                await session.set_agent(self.agent)
-            if id_ and self.mode:
-                await session.set_mode(self.mode)
+            if id_:  # a new session has the values of this agent already
+                await self._set_choices(session)
             yield session
         finally:
             await launch.aclose()
+
+    async def _set_choices(self, session: Session) -> None:
+        """Set the choices of this agent in a resumed session, which keeps all others."""
+        if self.model:
+            await session.set_model(self.model)
+        if self.effort:
+            await session.set_effort(self.effort)
+        if self.agent:
+            await session.set_agent(self.agent)
+        if self.mode:
+            await session.set_mode(self.mode)
 
     async def sessions(self) -> Sequence[Card]:
         """Return the sessions of the agent's directory that have messages, newest first."""

@@ -70,7 +70,10 @@ def _offer(app: App) -> TrustOffer:
 
 
 def _question(offer: TrustOffer) -> ChangedInstructions:
-    """Return the question about the changed instructions in this offer."""
+    """Return the question about the changed instructions in this offer.
+
+    Its hash changes with the texts, so that an answer is valid only for those shown.
+    """
     texts = [(change.path, change.trusted, change.now) for change in offer.changes]
     changes = [
         InstructionChange(

@@ -89,8 +89,10 @@ class ModelChoices:
         catalogue = self._app.home.catalogue()
         cards = catalogue.newest_first(CardFilter(everything=True), seconds=_READ_SECONDS)
         newest = islice(cards, _MAX_SESSIONS)
+        # Each once, in the order of the sessions.
         names = dict.fromkeys(card.about.model or card.model for card in newest)
-        return [name for name in names if name and self._is_usable(name)][:_MAX_RECENT]
+        usable = [name for name in names if name and self._is_usable(name)]
+        return usable[:_MAX_RECENT]
 
     def _is_usable(self, name: str) -> bool:
         try:

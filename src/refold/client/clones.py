@@ -152,23 +152,40 @@ def finish_clone(clone: Clone) -> tuple[str, ...]:
                 f"the clone is {clone.where}, on the branch {clone.branch}; its changes could "
                 f"not be compared: {reason}",
             )
-        # `_COMPARE_SCRIPT` prints a NUL after each of its three results.
-        *texts, patch = (printed.start + printed.end).split(b"\0", 2)
-        subjects, summary = (clean(text.decode(errors="replace")) for text in texts)
-        patch = patch.removesuffix(b"\0")
+        subjects, summary, patch = _parse_comparison(printed.start + printed.end)
         if not patch and not subjects.strip():
             _remove(workspace, clone)
             return (f"nothing was changed, so the clone {clone.where} is removed",)
-    patch_file, text_file = _file_of(clone.name, ".patch"), _file_of(clone.name, ".md")
     text = _pull_request(clone, subjects.splitlines(), summary)
-    for file, content in ((patch_file, patch), (text_file, text.encode())):
-        file.unlink(missing_ok=True)
-        create_file(file, content)
+    patch_file = _replace_file(clone, ".patch", patch)
+    text_file = _replace_file(clone, ".md", text.encode())
     return (
         f"the work is in {clone.where}, on the branch {clone.branch}; nothing was pushed",
         f"as a patch: git apply --3way {quote(str(patch_file))}",
         f"as a text for a pull request: {text_file}",
     )
+
+
+def _parse_comparison(printed: bytes) -> tuple[str, str, bytes]:
+    """Return what `_COMPARE_SCRIPT` printed: the subjects of the commits, the summary of
+    the changed files, and the patch.
+    """
+    # It prints a NUL after each of the three. A patch may contain NULs, too.
+    subjects, summary, rest = printed.split(b"\0", 2)
+    patch = rest.removesuffix(b"\0")
+    return (
+        clean(subjects.decode(errors="replace")),
+        clean(summary.decode(errors="replace")),
+        patch,
+    )
+
+
+def _replace_file(clone: Clone, suffix: str, content: bytes) -> Path:
+    """Write a file beside the record of the clone, in place of an earlier one."""
+    path = _file_of(clone.name, suffix)
+    path.unlink(missing_ok=True)
+    create_file(path, content)
+    return path
 
 
 def _pull_request(clone: Clone, subjects: list[str], summary: str) -> str:
@@ -238,18 +255,23 @@ def _directory_elsewhere(place: str, name: str) -> Generator[Path]:
 
 @contextmanager
 def _workspace_at(directory: Path) -> Generator[Workspace]:
-    """Yield the workspace of a directory, with only the user's own settings.
+    """Yield the workspace of a directory, which may be the stand-in of one on another
+    machine.
 
-    Settings in the repository do not apply.
+    Only the user's own settings apply, not those in the repository.
     """
     places = paths(os.environ)
     loaded = load_folder_settings(directory, places, os.environ, {})
-    make: Callable[..., Workspace] = Workspace
-    if address := address_in(places.places, directory):
+    directories = WorkspaceDirectories(directory)
+    address = address_in(places.places, directory)
+    if address is None:
+        workspace = Workspace(loaded.settings, places, os.environ, directories)
+    else:
         from refold.app.workspace_elsewhere import WorkspaceElsewhere
 
-        make = partial(WorkspaceElsewhere, address)
-    workspace = make(loaded.settings, places, os.environ, WorkspaceDirectories(directory))
+        workspace = WorkspaceElsewhere(
+            address, loaded.settings, places, os.environ, directories
+        )
     try:
         yield workspace
     finally:
@@ -262,19 +284,9 @@ def _unpack(workspace: Workspace, clone: Clone, bundle: Bundle) -> None:
     The bundle is sent in pieces as the input of commands, because the workspace may be on
     another machine.
     """
-    commands = workspace.commands
-    if not commands.has("git"):
+    if not workspace.commands.has("git"):
         raise BadInput(f"--clone needs git in {clone.where}: install it there")
-
-    def run(script: str, content: bytes = b"") -> None:
-        """Run a script with `content` as its input. Raises `BadInput` if it fails."""
-        with tempfile.TemporaryFile() as stdin:
-            stdin.write(content)
-            stdin.seek(0)
-            done = _run(workspace, script, extras=CommandExtras(stdin=stdin.fileno()))
-        if done.code:
-            raise BadInput(f"--clone {clone.url!r} failed: {_reason(done)}")
-
+    run = partial(_run_with_input, workspace, clone)
     run(_INIT_SCRIPT.format(url=quote(clone.url)))
     if bundle.shallow:
         run("cat > .git/shallow", bundle.shallow)
@@ -282,6 +294,18 @@ def _unpack(workspace: Workspace, clone: Clone, bundle: Bundle) -> None:
         while piece := file.read(_PIECE_BYTES):
             run(f"cat >> {_BUNDLE_FILE}", piece)
     run(_UNPACK_SCRIPT.format(bundle=_BUNDLE_FILE, branch=quote(clone.branch)))
+
+
+def _run_with_input(
+    workspace: Workspace, clone: Clone, script: str, content: bytes = b""
+) -> None:
+    """Run a script with `content` as its input. Raises `BadInput` if it fails."""
+    with tempfile.TemporaryFile() as stdin:
+        stdin.write(content)
+        stdin.seek(0)
+        finished = _run(workspace, script, extras=CommandExtras(stdin=stdin.fileno()))
+    if finished.code:
+        raise BadInput(f"--clone {clone.url!r} failed: {_reason(finished)}")
 
 
 def _run_setup(workspace: Workspace, setup: str, report: Callable[[str], None]) -> str:

@@ -41,9 +41,11 @@ async def changes(view: View, snapshots: Snapshots, since: Since) -> tuple[FileC
     try:
         snapshots.forget()  # files may have changed since the last scan
         before, after = await _trees(view, snapshots, since)
-        compared = await _compare(
-            view, since, before, lambda trees, _: snapshots.changes(trees, after), _path
-        )
+
+        def compare(trees: Trees, _: Collection[str]) -> Iterable[FileChange]:
+            return snapshots.changes(trees, after)
+
+        compared = await _compare(view, since, before, compare, lambda change: change.path)
     except ToolFailed as error:
         raise _problem(error) from error
     return tuple(change for change in compared if not _is_left_out(change, since))
@@ -117,22 +119,17 @@ async def _compare(
     path of a result.
     """
     points = upload_points(view, since)
-    result = [
-        change
-        for change in await anyio.to_thread.run_sync(compare, before, ())
-        if path(change) not in points
-    ]
-    for point in sorted(set(points.values())):
+    since_before = await anyio.to_thread.run_sync(compare, before, ())
+    result = [change for change in since_before if path(change) not in points]
+    paths_by_point = dict[int, list[str]]()
+    for uploaded_path, point in points.items():
+        paths_by_point.setdefault(point, []).append(uploaded_path)
+    for point, paths in sorted(paths_by_point.items()):
         checkpoint = view.checkpoints.at(point)
-        paths = [path_ for path_, first in points.items() if first == point]
         if checkpoint is not None:
-            later = await anyio.to_thread.run_sync(compare, checkpoint.trees, paths)
-            result += [change for change in later if path(change) in paths]
+            since_upload = await anyio.to_thread.run_sync(compare, checkpoint.trees, paths)
+            result += [change for change in since_upload if path(change) in paths]
     return sorted(result, key=path)
-
-
-def _path(change: FileChange) -> str:
-    return change.path
 
 
 async def _trees(view: View, snapshots: Snapshots, since: Since) -> tuple[Trees, Trees]:

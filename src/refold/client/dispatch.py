@@ -386,15 +386,17 @@ class Dispatcher:
     async def _continue(self, _: Continue) -> bool:
         """Continue the conversation without a new message. Return True.
 
-        Raises `BadInput` if a turn is running, or if there are no messages.
+        Raises `BadInput` if a turn is running, if messages wait, which begin one, or if the
+        conversation is empty.
         """
         if not self._engine.idle or self._messages:
             raise BadInput("a turn is already running")
         if not self._engine.view.conversation.messages:
             raise BadInput("there is no turn to continue yet")
-        if await self._engine.begin_continuation():
-            return True
-        raise BadInput("a turn is already running")
+        has_begun = await self._engine.begin_continuation()
+        if not has_begun:  # another turn has begun meanwhile
+            raise BadInput("a turn is already running")
+        return True
 
     async def _compact(self, order: CompactConversation) -> bool:
         """Request a compaction. Return False if it was requested already."""

@@ -66,10 +66,11 @@ class AddressRights(Struct, frozen=True):
             raise BadInput(_OTHER_PERSON.format(text=text[:200]))
 
 
-def address_named(text: str, addresses: Mapping[str, str]) -> str:
-    """Return the address for a text: itself, or the one of that name in `addresses`.
+def resolve_address(text: str, addresses: Mapping[str, str]) -> str:
+    """Return the address that a text means: the text is an address, or a name in `addresses`.
 
-    Return "" if the text is a path. Raises `BadInput` for an address that cannot be parsed.
+    Return "" for any other text: it is a path. Raises `BadInput` for an address that cannot
+    be parsed.
     """
     address = text if is_address(text) else addresses.get(text, "")
     if not address:
@@ -77,8 +78,9 @@ def address_named(text: str, addresses: Mapping[str, str]) -> str:
     try:
         return parse_address(address).text
     except BadInput as error:
-        setting = f"workspaces.{text}: " if text in addresses else ""
-        raise BadInput(f"{setting}{error}") from error
+        if text in addresses:  # the mistake is in the settings
+            raise BadInput(f"workspaces.{text}: {error}") from error
+        raise
 
 
 def find_directory_elsewhere(text: str, addresses: Mapping[str, str]) -> Path | None:
@@ -86,7 +88,7 @@ def find_directory_elsewhere(text: str, addresses: Mapping[str, str]) -> Path | 
 
     Raises `BadInput` for an address that cannot be parsed.
     """
-    address = address_named(text, addresses)
+    address = resolve_address(text, addresses)
     return stand_in_directory(address) if address else None
 
 
@@ -104,7 +106,7 @@ def find_stand_in(recorded: str, addresses: Mapping[str, str]) -> Path | None:
     if os.path.isdir(recorded) or not is_like_stand_in(recorded, places):
         return None
     for name in addresses:
-        address = address_named(name, addresses)
+        address = resolve_address(name, addresses)
         if name_of_address(address) == os.path.basename(recorded):
             return stand_in_directory(address)
     raise BadInput(_NOT_KNOWN_HERE.format(directory=recorded))

@@ -143,7 +143,9 @@ def documents_after(
     Call it in a thread: it first folds all events before that position.
     """
     entries = journal.entries
-    start = max(min(after.seq, len(entries)) - 1, 0)
+    # The event of the position itself is included: some of its documents may follow.
+    last_seq = min(after.seq, len(entries))
+    start = max(last_seq - 1, 0)
     view = journal.view_at(start)
     pairs = _documents(entries[start:], view, conversation, make_request)
     return (data for position, data in pairs if position > after)
@@ -211,8 +213,10 @@ def _documents(
     `view` is the state before the first of them.
     """
     for entry in entries:
-        began, view = view.turn.started_at, apply(view, entry)
-        yield from event_documents(entry, view, conversation, began, make_request)
+        # Read before the event is applied: the end of a turn resets it.
+        turn_began = view.turn.started_at
+        view = apply(view, entry)
+        yield from event_documents(entry, view, conversation, turn_began, make_request)
 
 
 def _find_start(entries: Sequence[Entry], marks: Sequence[Mark], size: int) -> int:
@@ -259,11 +263,11 @@ def _lasting_entries(entries: Sequence[Entry], view: View) -> Iterator[Entry]:
     Examples are the start of an open turn, and an open question of a subagent.
     """
     open_questions = {ask.id for ask in view.children.asks}
-    turn = view.turn.seq
+    open_turn = view.turn.seq  # 0 if none is open
     for entry in entries_of_kinds(entries, _MAY_LAST_KINDS):
         match entry.event:
             case TurnStarted() | Stopped():
-                lasts = 0 < turn <= entry.seq
+                lasts = bool(open_turn) and entry.seq >= open_turn
             case ChildAsked(id=id_):
                 lasts = id_ in open_questions
             case Ended(control=control):

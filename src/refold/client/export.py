@@ -210,7 +210,7 @@ def _write_pieces(path: Path, flags: int, pieces: Iterable[bytes]) -> int:
         for piece in pieces:
             size += file.write(piece)
         file.flush()
-        with suppress(OSError):  # a pipe has no permissions to change
+        with suppress(OSError):  # a pipe cannot be synced
             os.fsync(file.fileno())
     return size
 

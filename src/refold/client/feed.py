@@ -62,6 +62,7 @@ MAX_WAITING_BYTES = 4 * 1024 * 1024  # for each follower; more disconnect it
 _MAX_RECENT_BYTES = 512 * 1024  # bytes of frames that are remembered for reconnections
 # Seconds between two pieces of one text, and the maximum if the process is busy.
 _PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.04, 0.08
+_PAUSE_PER_LATE_SECOND = 4  # a sleep that ends 10 ms late reaches the maximum
 _BATCH_DOCUMENTS = 200  # that are encoded before other tasks may run
 
 
@@ -76,12 +77,14 @@ class Follower:
     ) -> None:
         self.reads_journal = reads_journal
         self._frames = deque[bytes]()
-        self._early = list[tuple[Cursor, bytes]]()  # events that arrive during `join`
-        self._max_bytes, self._size = limit, 0
-        self._joined = False
+        self._early = list[tuple[Cursor, bytes]]()  # events that arrive before `begin`
+        self._max_bytes = limit
+        self._waiting_bytes = 0
+        self._joined = False  # whether `begin` was called
         self._queued_to = FEED_START  # the position of the last event that was queued
         self._news = anyio.Event()
-        self.closed = self.cut_off = False
+        self.closed = False
+        self.cut_off = False  # whether it was closed because too many bytes waited
 
     def begin(
         self, first: Sequence[bytes], last_cursor: Cursor, frames: Sequence[bytes]
@@ -90,12 +93,13 @@ class Follower:
 
         `last_cursor` is the position at the end of `first`.
         """
-        self._queued_to = last_cursor
         early = [data for cursor, data in self._early if cursor > last_cursor]
+        self._queued_to = last_cursor
         if self._early:
-            self._queued_to = max(last_cursor, self._early[-1][0])
+            newest_early, _ = self._early[-1]
+            self._queued_to = max(last_cursor, newest_early)
             self._early.clear()
-        self._frames.extendleft(reversed([*first, *early, *frames]))
+        self._frames.extend([*first, *early, *frames])
         self._joined = True
         self._news.set()
 
@@ -104,17 +108,19 @@ class Follower:
         event.
 
         A frame that was queued before is dropped. If too many bytes wait, the follower is
-        closed.
+        closed. Before `begin`, only documents of events are queued: live text is dropped,
+        because `begin` gets all text so far.
         """
         if self.closed or (cursor is not None and cursor <= self._queued_to):
             return
-        self._size += len(data)
-        if self._size > self._max_bytes:
+        self._waiting_bytes += len(data)
+        if self._waiting_bytes > self._max_bytes:
             self.cut_off = True
             self.close()
         elif self._joined:
             self._frames.append(data)
-            self._queued_to = cursor or self._queued_to
+            if cursor is not None:
+                self._queued_to = cursor
             self._news.set()
         elif cursor is not None:
             self._early.append((cursor, data))
@@ -137,7 +143,7 @@ class Follower:
             if self._joined and self._frames:
                 frames = tuple(self._frames)
                 self._frames.clear()
-                self._size = 0
+                self._waiting_bytes = 0
                 yield frames
                 continue
             if self.closed:
@@ -166,18 +172,27 @@ class Feed:
     """
 
     def __init__(self, session: Session, status: Callable[[], Status]) -> None:
-        self._session, self._status = session, status
+        self._session = session
+        self._status = status
         self._followers = list[Follower]()
+        # The newest documents with their positions, for clients that connect again.
         self._recent = deque[tuple[Cursor, bytes]]()
-        self._recent_size = 0
-        self._last = Cursor(session.view.seq, ALL_DOCUMENTS, 0)  # the position sent last
-        self._message = 0  # the number of the last `ModelAsked`, to which live text belongs
+        self._recent_bytes = 0
+        # The position of the document that was sent last. So far, all until now.
+        self._last_sent = Cursor(session.view.seq, ALL_DOCUMENTS, 0)
+        self._message_seq = (
+            0  # the number of the last `ModelAsked`, to which live text belongs
+        )
         self._turn_began = 0.0  # the time at which the turn began
         self._open_texts = dict[Hashable, _OpenText]()  # by `stream_key`
-        self._children = dict[str, ChildMoved]()
-        self._closed, self._move = False, anyio.Event()
-        self._progress = anyio.Event()
-        self._watch, self._pause = session.watch(), _PAUSE_SECONDS
+        self._children = dict[
+            str, ChildMoved
+        ]()  # the newest state of each running subagent
+        self._closed = False
+        self._moved_or_closed = anyio.Event()
+        self._documents_sent = anyio.Event()  # replaced each time it is set
+        self._watch = session.watch()
+        self._gather_seconds = _PAUSE_SECONDS  # longer while the process is busy
 
     @property
     def followers(self) -> int:
@@ -186,25 +201,27 @@ class Feed:
     @property
     def position(self) -> Cursor:
         """The position of the document that was sent last."""
-        return self._last
+        return self._last_sent
 
     async def run(self) -> None:
         """Send the documents of the session until `close`, also after it moves to another
         directory.
         """
         while True:
+            # The frames end when the session moves, or when this feed is closed.
             async with aclosing(self._watch.merge_frames()) as frames:
                 async for frame in frames:
                     self._on_frame(frame)
-                    live = not isinstance(frame.item, Entry)
-                    if live and not self._watch.waiting and not self._closed:
+                    is_live = not isinstance(frame.item, Entry)
+                    if is_live and not self._watch.waiting and not self._closed:
                         await self._gather()
-            await self._move.wait()
+            await self._moved_or_closed.wait()
             if self._closed:
                 break
-            self._move = anyio.Event()
+            self._moved_or_closed = anyio.Event()
             self._watch = self._session.watch()
-            for entry in await self._session.reports.entries(self._last.seq):
+            # The events that were recorded before this subscription.
+            for entry in await self._session.reports.entries(self._last_sent.seq):
                 self._on_frame(Frame(entry.seq, 0, entry))
         for follower in tuple(self._followers):
             self.leave(follower)
@@ -215,21 +232,22 @@ class Feed:
 
         The wait is longer if the process is busy with other sessions.
         """
-        until = anyio.current_time() + self._pause
-        await anyio.sleep(self._pause)
-        late = anyio.current_time() - until
-        self._pause = min(_PAUSE_SECONDS + 4 * late, _MAX_PAUSE_SECONDS)
+        until = anyio.current_time() + self._gather_seconds
+        await anyio.sleep(self._gather_seconds)
+        seconds_late = anyio.current_time() - until
+        longer = _PAUSE_SECONDS + _PAUSE_PER_LATE_SECOND * seconds_late
+        self._gather_seconds = min(longer, _MAX_PAUSE_SECONDS)
 
     def follow_move(self) -> None:
         """Continue with the events of the session after it has moved to another directory."""
-        self._move.set()
+        self._moved_or_closed.set()
 
     def close(self) -> None:
         """End `run`, which then disconnects all followers."""
         self._closed = True
         self._watch.close()
-        self._move.set()
-        self._progress.set()
+        self._moved_or_closed.set()
+        self._documents_sent.set()
 
     def leave(self, follower: Follower) -> None:
         follower.close()
@@ -251,8 +269,8 @@ class Feed:
 
     async def wait_until_sent(self, seq: int) -> None:
         """Return once the documents of the events up to event `seq` were sent."""
-        while self._last.seq < seq and not self._closed:
-            await self._progress.wait()
+        while self._last_sent.seq < seq and not self._closed:
+            await self._documents_sent.wait()
 
     def broadcast(self, document: Document) -> None:
         """Send every follower a document that belongs to no event."""
@@ -263,13 +281,14 @@ class Feed:
     def _on_frame(self, frame: Frame) -> None:
         """Send live text at once; queue the documents of an event, if it is new."""
         if isinstance(frame.item, Entry):
-            if frame.seq > self._last.seq:
+            if frame.seq > self._last_sent.seq:
                 self._queue_event(frame.item)
             return
         for document in documents_of(frame, live=True):
-            placed_document = self._with_offset(document, frame.item)
+            # Also without followers: the text so far is for those that join later.
+            with_offset = self._with_offset(document, frame.item)
             if self._followers:
-                self.broadcast(placed_document)
+                self.broadcast(with_offset)
 
     def _queue_event(self, entry: Entry) -> None:
         """Queue the documents of an event for every follower, and remember them for
@@ -280,17 +299,19 @@ class Feed:
         for cursor, data in event_documents(
             entry, session.view, session.id, self._turn_began, session.request
         ):
-            self._last = cursor
+            self._last_sent = cursor
             self._remember(cursor, data)
             for follower in tuple(self._followers):
                 self._send(follower, data, cursor)
-        self._last = Cursor(entry.seq, self._last.n, entry.epoch)  # it may have no document
+        self._last_sent = Cursor(
+            entry.seq, self._last_sent.n, entry.epoch
+        )  # it may have no document
         readers = [reader for reader in self._followers if reader.reads_journal]
         if readers:
             recorded = msgspec.json.encode(EventRecorded(seq=entry.seq))
             for follower in readers:
                 self._send(follower, recorded)
-        progress, self._progress = self._progress, anyio.Event()
+        progress, self._documents_sent = self._documents_sent, anyio.Event()
         progress.set()
 
     def _send(self, follower: Follower, data: bytes, cursor: Cursor | None = None) -> None:
@@ -301,9 +322,10 @@ class Feed:
     def _remember(self, cursor: Cursor, data: bytes) -> None:
         """Store a document for reconnections, and drop the oldest above the limit."""
         self._recent.append((cursor, data))
-        self._recent_size += len(data)
-        while self._recent_size > _MAX_RECENT_BYTES and len(self._recent) > 1:
-            self._recent_size -= len(self._recent.popleft()[1])
+        self._recent_bytes += len(data)
+        while self._recent_bytes > _MAX_RECENT_BYTES and len(self._recent) > 1:
+            _, oldest = self._recent.popleft()
+            self._recent_bytes -= len(oldest)
 
     def _update_progress(self, entry: Entry) -> None:
         """Note which turn and message the event begins, and forget live text that it
@@ -313,7 +335,7 @@ class Feed:
             case TurnStarted():
                 self._turn_began = entry.at
             case ModelAsked():
-                self._message = entry.seq
+                self._message_seq = entry.seq
                 self._forget_texts(TextCame, ThinkingCame)
             case ModelAnswered() | ModelFailed():
                 self._forget_texts(TextCame, ThinkingCame)
@@ -352,11 +374,13 @@ class Feed:
         """Append the document's text to the open text `key`, and return the document with
         its offset.
         """
-        before = self._open_texts.get(key)
-        message = before.newest.message if before else self._message
-        text = before.text if before else Growing()
+        open_text = self._open_texts.get(key)
+        if open_text is None:
+            message_seq, text = self._message_seq, Growing()
+        else:
+            message_seq, text = open_text.newest.message, open_text.text
         piece = replace(
-            document, conversation=self._session.id, message=message, offset=len(text)
+            document, conversation=self._session.id, message=message_seq, offset=len(text)
         )
         self._open_texts[key] = _OpenText(piece, text.plus(document.text))
         return piece
@@ -368,7 +392,7 @@ class Feed:
         for live in self._open_texts.values():
             document = replace(
                 live.newest,
-                after=self._last.seq,
+                after=self._last_sent.seq,
                 conversation=self._session.id,
                 offset=0,
                 text=str(live.text),
@@ -387,10 +411,12 @@ class Feed:
             return await self._snapshot()
         if isinstance(after, Newest):
             return await self._newest(after.events)
-        if after == self._last:
-            return [], self._last
+        if after == self._last_sent:
+            return [], self._last_sent
         if self._is_recent(after):
-            return [data for cursor, data in self._recent if cursor > after], self._last
+            return [
+                data for cursor, data in self._recent if cursor > after
+            ], self._last_sent
         return await self._replay(after)
 
     def _is_recent(self, after: Cursor) -> bool:

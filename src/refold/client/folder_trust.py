@@ -69,15 +69,18 @@ class TrustOffer(Struct, frozen=True):
 
     def lines(self) -> tuple[str, ...]:
         """Return all lines of the offer, with control characters escaped."""
-        lines = list(content_lines(self.project)) if self.settings else []
+        lines = list[str]()
+        if self.settings:
+            lines += content_lines(self.project)
         for change in self.changes:
             lines += _change_lines(change)
-        if not self.texts.found:
-            return tuple(lines)
-        folder = escape_to_one_line(self.texts.root)
-        heading = f"Instructions for the model in {folder}:"
-        listed = (*describe_texts(self.texts), *_list_below(self.texts))
-        return (*lines, heading, *(f"  {line}" for line in listed))
+        if self.texts.found:
+            lines.append(
+                f"Instructions for the model in {escape_to_one_line(self.texts.root)}:"
+            )
+            lines += [f"  {line}" for line in describe_texts(self.texts)]
+            lines += [f"  {line}" for line in _list_below(self.texts)]
+        return tuple(lines)
 
     def question_lines(self) -> tuple[str, ...]:
         """Return the lines that are shown before the question, with a heading if there are
@@ -91,7 +94,9 @@ class TrustOffer(Struct, frozen=True):
 
     @property
     def question(self) -> str:
-        if self.changes and not (self.settings or self.texts.found):
+        """The question for the user; settings and instructions are asked about together."""
+        is_new_folder = bool(self.settings or self.texts.found)
+        if self.changes and not is_new_folder:
             return "Send the changed instructions to the model from now on?"
         if not self.settings:
             return "Trust this folder? Its instructions will be sent to the model."
@@ -177,28 +182,31 @@ def record_versions(folder: str, data: Path) -> None:
 
     forget_versions(data, folder)
     versions = TrustedVersions(data, folder)
+    # `text_to_send` notes each text that is read; its result is not needed here.
     read_all(root_of(folder), folder, home(os.environ), versions.text_to_send)
     versions.record_first()
 
 
 def _list_below(texts: FolderTexts) -> Iterator[str]:
-    """Yield one line that names the folders below with instructions of their own, if there
-    are any.
+    """Yield one line that names the instruction files in folders below; nothing if there
+    are none.
 
     Those instructions are sent to the model when it first reads a file in their folder.
     """
     from refold.config.instruction_files import folders_below, instruction_file
 
-    listed = {os.path.dirname(path) for path in instruction_file(texts.root)}
+    # The files of these folders are in the offer already.
+    shown_folders = {os.path.dirname(path) for path in instruction_file(texts.root)}
     names = list[str]()
     for folder in folders_below(texts.root):
         for path in instruction_file(folder):
-            if os.path.dirname(path) not in listed:
+            if os.path.dirname(path) not in shown_folders:
                 names.append(escape_to_one_line(os.path.relpath(path, texts.root)))
-    if names:
-        unnamed = len(names) - _MAX_FOLDERS_BELOW
-        ending = f" and {unnamed:,} more" if unnamed > 0 else ""
-        yield f"in folders below: {', '.join(names[:_MAX_FOLDERS_BELOW])}{ending}"
+    if not names:
+        return
+    not_named = len(names) - _MAX_FOLDERS_BELOW
+    ending = f" and {not_named:,} more" if not_named > 0 else ""
+    yield f"in folders below: {', '.join(names[:_MAX_FOLDERS_BELOW])}{ending}"
 
 
 def _trust_folder_for(root: str, folder: str, folders: TrustedFolders) -> str:

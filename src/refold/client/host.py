@@ -25,8 +25,8 @@ from refold.client.choices import Offer, offers
 from refold.client.deletion import delete_session
 from refold.client.elsewhere import (
     AddressRights,
-    address_named,
     address_of_directory,
+    resolve_address,
     stand_in_directory,
 )
 from refold.client.host_ports import LocalOrders, LocalRunner, SessionClaim
@@ -261,6 +261,10 @@ class Host:
         *,
         task_status: TaskStatus[Conversation],
     ) -> None:
+        """Follow a conversation of another process until it is closed.
+
+        It is reported as started once it is joined.
+        """
         async with joined as chat:
             self._conversations[id_] = chat
             task_status.started(chat)
@@ -292,8 +296,9 @@ class Host:
         """
         assert self._group is not None, "the host is used within `run`"
         for id_, chat in self._conversations.items():
-            self._outdated.add(chat)
-            if isinstance(chat, OwnConversation) and not (chat.at_work or chat.closing):
+            self._outdated.add(chat)  # those at work are closed later, in a regular check
+            is_own = isinstance(chat, OwnConversation)
+            if is_own and not (chat.at_work or chat.closing):
                 self._group.start_soon(self.close, id_, "")
 
     async def delete(self, id_: str) -> None:
@@ -408,7 +413,10 @@ class Host:
             if not chat.claimed:
                 await self._ports.runner.wake(id_)
             return
-        if not chat.feed.followers or not (await chat.has_news() or chat.holder):
+        if not chat.feed.followers:
+            return
+        may_have_changed = await chat.has_news() or bool(chat.holder)
+        if not may_have_changed:
             return
         holder = await to_thread.run_sync(self.stored.holder, id_)
         if chat.session.has_lease:  # this process has taken the lock in the meantime
@@ -418,25 +426,26 @@ class Host:
             chat.close()  # its clients connect again, and join the other process
 
     def _directory(self, conversation: NewConversation) -> Path:
-        """Return the directory of a new conversation. Raises `BadInput` if it is not
-        allowed.
+        """Return the directory of a new conversation, which is made if it is to have its own.
+
+        Raises `BadInput` if the directory is not allowed.
         """
+        workspace, name = conversation.workspace, conversation.workspace_name
         if conversation.own_workspace:
-            if conversation.workspace:
+            if workspace:
                 raise BadInput("give a workspace, or own_workspace, and not both")
-            name = conversation.workspace_name
-            return make_workspace(
-                self.paths.workspaces, name, self.home.new_id(time.time())
-            )
-        if conversation.workspace_name:
+            new_id = self.home.new_id(time.time())
+            return make_workspace(self.paths.workspaces, name, new_id)
+        if name:
             raise BadInput("workspace_name is for own_workspace: give both")
-        if not conversation.workspace:
+        if not workspace:
             return self.paths.directory
-        if address := address_named(conversation.workspace, self.paths.rights.named):
+        address = resolve_address(workspace, self.paths.rights.named)
+        if address:
             return self._directory_elsewhere(address)
-        directory = os.path.expanduser(conversation.workspace)
+        directory = os.path.expanduser(workspace)
         if not os.path.isabs(directory) or not os.path.isdir(directory):
-            raise BadInput(f"{conversation.workspace!r} is not a directory on this machine")
+            raise BadInput(f"{workspace!r} is not a directory on this machine")
         real = os.path.realpath(directory)
         self.check_directory(real)
         return Path(real)

@@ -252,9 +252,9 @@ class LocalRunner:
     def __init__(self, read_claim: Callable[[str], Awaitable[int]]) -> None:
         self._read_claim = read_claim
         self._claims = dict[str, LocalClaim]()
-        self._new = deque[LocalClaim]()
+        self._new = deque[LocalClaim]()  # claims that no worker has got yet
         self._news = anyio.Event()
-        self._number = 0
+        self._last_number = 0
         self._has_worker = False  # whether a worker waits for claims
 
     async def wake(self, session: str) -> None:
@@ -268,10 +268,12 @@ class LocalRunner:
 
     async def stop(self, session: str, reason: str = "") -> None:
         """Cancel the claim on the session, if there is one, and wait for its end."""
-        if (claim := self._claims.get(session)) is not None:
-            claim.cancel(reason)
-            self._end_untaken()
-            await claim.ended.wait()
+        claim = self._claims.get(session)
+        if claim is None:
+            return
+        claim.cancel(reason)
+        self._end_untaken()  # without a worker, nothing else would end the claim
+        await claim.ended.wait()
 
     async def claims(self) -> AsyncGenerator[LocalClaim]:
         """Yield each new claim, with a number above those of earlier claims."""
@@ -279,9 +281,11 @@ class LocalRunner:
         try:
             while True:
                 while self._new:
+                    # It stays in the queue during the await, so that `_end_untaken` finds it.
                     claim = self._new[0]
-                    recorded = await self._read_claim(claim.session)
-                    self._number = claim.number = max(self._number, recorded) + 1
+                    recorded_number = await self._read_claim(claim.session)
+                    self._last_number = max(self._last_number, recorded_number) + 1
+                    claim.number = self._last_number
                     yield self._new.popleft()
                 self._news = anyio.Event()
                 await self._news.wait()

@@ -50,12 +50,14 @@ class Conversation(SharedSession):
     """
 
     def __init__(self, session: Session, launch: Launch, holder: str) -> None:
-        self._closed, self._has_work = anyio.Event(), anyio.Event()
+        self._closed = anyio.Event()
+        self._has_work = anyio.Event()
         super().__init__(session, self._signal_work)
-        self.launch, self.holder = launch, holder
+        self.launch = launch
+        self.holder = holder
         self.idle_since = anyio.current_time()
         self.closing = False  # it takes no orders while it closes
-        # Raises `BadInput` for a directory that clients may not choose.
+        # Raises `BadInput` for a directory that clients may not choose. The host sets it.
         self.check_directory: Callable[[str], None] = _allow_any
 
     @property
@@ -209,9 +211,12 @@ class OwnConversation(Conversation):
 
     async def _accept_clients(self) -> None:
         """Let clients of other processes join whenever this process has the writer lock."""
-        act_as_owner()  # a page may have opened the conversation
+        # This task may have been started by the request of a person's page. Clients of the
+        # socket act as the owner of this machine instead.
+        act_as_owner()
         while True:
-            self._lease_moved, self._is_listening = anyio.Event(), self.session.has_lease
+            self._lease_moved = anyio.Event()
+            self._is_listening = self.session.has_lease
             async with anyio.create_task_group() as group:
                 if self._is_listening:
                     directory = self.session.journal_directory
@@ -254,9 +259,12 @@ class OwnConversation(Conversation):
 
         The clients are informed if it changes.
         """
-        if holder != self.holder:
-            self.holder, self.cut_off = holder, not (holder or self.session.idle)
-            self.feed.broadcast(replace(self.status(), conversation=self.session.id))
+        if holder == self.holder:
+            return
+        self.holder = holder
+        has_open_turn = not self.session.idle
+        self.cut_off = has_open_turn and not holder  # nobody runs the turn
+        self.feed.broadcast(replace(self.status(), conversation=self.session.id))
 
     async def _run_follower_tasks(self) -> None:
         """Let other processes join, and wake the session for its worker when there is work."""
@@ -311,6 +319,7 @@ class _PlacingSink(Dispatcher):
         self._engine.record.claim, self._engine.leaves_turn = claim, leaves_turn
 
     async def lease(self, claim: int) -> None:
+        """Take the writer lock under the claim with this number."""
         self._engine.record.claim = claim
         self._asked_seq = 0  # a question that the user was asked may be lost
         await self._engine.record.open()

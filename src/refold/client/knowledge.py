@@ -26,7 +26,8 @@ class Skills:
     def text(self, name: str) -> str:
         """Return a skill as the model reads it. Raises `BadInput` for an unknown name."""
         try:
-            return self._catalogue.text_of(self._catalogue.skill(name).name)
+            skill = self._catalogue.skill(name)  # `name` may begin with "/skill:"
+            return self._catalogue.text_of(skill.name)
         except ToolFailed as error:
             raise BadInput(str(error)) from error
 

@@ -80,9 +80,14 @@ class Launch:
         *,
         notes: bool = False,
     ) -> None:
-        self.app, self.commands, self.flags, self._notes = app, commands, flags, notes
+        self.app = app
+        self.commands = commands
+        self.flags = flags
+        self._notes = notes
         self._trusted_directories = {app.directory} if app.options.trust else set[str]()
-        self._left_apps = list[App]()
+        self._left_apps = list[
+            App
+        ]()  # the apps of directories that were left, to be closed
         self._engines = set[Engine]()  # the engines that are open
         self._shown_notices = set[str]()
 
@@ -93,11 +98,11 @@ class Launch:
         leased; 0: without one.
         """
         id_, engine = await self.app.start(id_, claim)
-        return self._to_opened(id_, engine)
+        return self._register(id_, engine)
 
     async def resume(self, id_: str) -> OpenedSession:
         """Resume a session, by its full id, in the directory of this start."""
-        return self._to_opened(id_, await self.app.resume(id_))
+        return self._register(id_, await self.app.resume(id_))
 
     async def open_read_only(self, id_: str) -> OpenedSession:
         """Open a session as `resume` does, but take no writer lock until something is
@@ -134,7 +139,7 @@ class Launch:
         opened: OpenedSession | None = None
         # Shielded, so that the old session is closed even on cancellation.
         with anyio.CancelScope(shield=True):
-            if target.directory:
+            if target.directory:  # the user chose a directory in place of the worktree
                 await _leave_worktree(current, id_)
             opened = await self._switch_to(current, id_, app, new.notices)
         assert opened is not None  # an error has left the block
@@ -210,9 +215,10 @@ class Launch:
             return message.replace(typed, text, 1), typed
         return await anyio.to_thread.run_sync(self.expand_shortcut, typed, message)
 
-    def _to_opened(
+    def _register(
         self, id_: str, engine: Engine, notices: tuple[str, ...] = ()
     ) -> OpenedSession:
+        """Note that a session is open, and return it with the app of this start."""
         self.mark_for_notes(id_)
         self._engines.add(engine)
         return OpenedSession(self.app, engine, notices)
@@ -222,15 +228,20 @@ class Launch:
     ) -> tuple[SessionDirectory, bool]:
         """Return the directory in which the session will continue, and whether this start
         trusts it.
+
+        It is that of the target, or else that of the session. The further directories of both
+        remain.
         """
         app = self.app
         previous = find_directory(app.home, id_, Path(app.directory))
         directory = os.path.realpath(target.directory or previous.directory)
-        trust = directory in self._trusted_directories
-        added = (os.path.realpath(root) for root in (*previous.roots, *target.added))
-        roots = tuple(Path(root) for root in dict.fromkeys(added) if root != directory)
+        is_trusted = directory in self._trusted_directories
+        further = [os.path.realpath(root) for root in (*previous.roots, *target.added)]
+        unique = dict.fromkeys(further)
+        roots = tuple(Path(root) for root in unique if root != directory)
+        # The notices are about the directory of the session, for example that it is missing.
         notices = () if target.directory else previous.notices
-        return SessionDirectory(Path(directory), roots, notices), trust
+        return SessionDirectory(Path(directory), roots, notices), is_trusted
 
     async def _app_at(self, place: SessionDirectory, ask: Ask, *, trust: bool) -> App:
         """Return the current app if it is for these directories; otherwise make one.
@@ -313,7 +324,7 @@ class Launch:
         restored = await replace_missing(app, engine)
         asked = (_ASKED_AGAIN.format(rules=", ".join(granted)),) if granted else ()
         all_notices = (*notices, *restored, *asked, *self.notices(app, engine))
-        return self._to_opened(id_, engine, tuple(map(escape_to_one_line, all_notices)))
+        return self._register(id_, engine, tuple(map(escape_to_one_line, all_notices)))
 
 
 def real_directories(directories: Sequence[str | Path]) -> list[str]:

@@ -22,7 +22,7 @@ _ROOM_SHARE = 0.8
 def raise_limit() -> None:
     """Raise the limit of open files to the system's maximum, but at most to `_MAX_FILES`.
 
-    Many systems begin with 1024.
+    Many systems begin with 1024. If the limit cannot be raised, it stays as it is.
     """
     with suppress(ImportError, ValueError, OSError):
         import resource
@@ -42,11 +42,11 @@ def can_begin_session(beginning: int) -> bool:
         import resource
 
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        count = len(os.listdir("/dev/fd"))
+        open_files = len(os.listdir("/dev/fd"))
     except ImportError:  # this system has no limit that can be read
         return True
     except OSError as error:
         # EMFILE: no file is free. Otherwise the system does not list open files.
         return error.errno != errno.EMFILE
-    needed = count + (beginning + 1) * _FILES_OF_SESSION
+    needed = open_files + (beginning + 1) * _FILES_OF_SESSION
     return limit == resource.RLIM_INFINITY or needed <= limit * _ROOM_SHARE

@@ -200,8 +200,9 @@ class Permissions:
         this one call can be allowed.
         """
         # If another process runs the session, it has sent the sets with the request.
-        if (elsewhere := self._engine.request_elsewhere(request.id)) is not None:
-            return elsewhere.rule_sets
+        received = self._engine.request_elsewhere(request.id)
+        if received is not None:
+            return received.rule_sets
         whole_call = self._engine.unmasked_call(request.call.call)
         return rules_to_offer(
             request.call,
@@ -219,10 +220,13 @@ class Permissions:
 
         Return False for a call of a subagent, because its own session decides that.
         """
-        if isinstance(request, Questions) or request.who or request.call.once:
+        is_of_subagent = bool(request.who)
+        if isinstance(request, Questions) or is_of_subagent or request.call.once:
             return False
         whole_call = self._engine.unmasked_call(request.call.call)
         tool = self._tool(whole_call.name)
+        if tool is None:
+            return False
 
         def decide_in_mode(
             access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts
@@ -230,13 +234,11 @@ class Permissions:
             return decide(access, trial_mode or mode, rules, facts)
 
         try:
-            if tool is None:
-                return False
             about = describe_access(tool, tool.parse(whole_call.arguments), self.facts())
             decision = judge(
                 about, self._current_context, self._engine.view, decider=decide_in_mode
             )
-        except ToolFailed:
+        except ToolFailed:  # its arguments are not valid
             return False
         return decision.verdict == "allow"
 
@@ -246,8 +248,9 @@ class Permissions:
 
         A question may offer this mode to the user.
         """
-        if (elsewhere := self._engine.request_elsewhere(request.id)) is not None:
-            return elsewhere.easier_mode
+        received = self._engine.request_elsewhere(request.id)
+        if received is not None:  # from the process that runs the session
+            return received.easier_mode
         for mode in _EASIER_MODES:
             if self.runs_unasked(request, mode):
                 return mode
@@ -260,7 +263,8 @@ class Permissions:
         for rule in rules:
             if not parse(rule, "allow", "what you typed").pattern:
                 raise BadInput(f"{rule!r} allows every call: write tool(pattern)")
-        if tool is None or request.call.once or whole_call != request.call.call:
+        has_secret = whole_call != request.call.call  # it would be stored with the rule
+        if tool is None or request.call.once or has_secret:
             raise BadInput("no rule can allow this call; it is asked about each time")
         about = describe_access(tool, tool.parse(whole_call.arguments), self.facts())
         decision = judge(about, self._current_context, self._engine.view, rules)
@@ -269,8 +273,8 @@ class Permissions:
             raise BadInput(
                 f"{rules_text} does not cover this call, so it would ask again: {decision.reason}"
             )
-        asked = judge(about, self._current_context, self._engine.view)
-        if _is_wider(decision.confines, asked.confines):
+        without_rules = judge(about, self._current_context, self._engine.view)
+        if _is_wider(decision.confines, without_rules.confines):
             raise BadInput(
                 "without a rule for hosts this would allow every host: add net(example.org), "
                 "or net(all) if that is meant"
@@ -283,8 +287,9 @@ class Permissions:
         """
         from refold.permissions.network_hosts import hosts_text
 
-        if (elsewhere := self._engine.request_elsewhere(call.id)) is not None:
-            return elsewhere.conditions
+        received = self._engine.request_elsewhere(call.id)
+        if received is not None:  # from the process that runs the session
+            return received.conditions
         tool = self._tool(call.name)
         if tool is None or tool.effect is not Effect.RUN or call.name in LATER_TOOLS:
             return None
@@ -298,7 +303,9 @@ class Permissions:
         hosts = "" if confines.hosts is None else hosts_text(confines.hosts)
         readable, writable = list[str](), list[str]()
         for path in confines.opened:
-            if not confines.writes or (facts.sandboxed and facts.outside(path)):
+            # A sandbox lets no command write outside of the workspace.
+            is_protected = facts.sandboxed and facts.outside(path)
+            if is_protected or not confines.writes:
                 readable.append(path)
             else:
                 writable.append(path)
@@ -353,11 +360,16 @@ def apply_rule(app: App, rule: PlacedRule, new: str) -> None:
 
     If a server's sandbox shows files that may no longer be read, the server is restarted.
     """
-    changed = (rule.verdict, rule.text, rule.place)
-    others = [r for r in app.rules if (r.verdict, str(r), _rule_place(app, r)) != changed]
-    source = ALWAYS_CHOICE if rule.place == "folder" else _user_source(app)
-    added = [parse(new, rule.verdict, source)] if new else []
-    if app.workspace.use_rules((*others, *added)) and app.mcp is not None:
+    rules = list[Rule]()
+    for present in app.rules:
+        place = _rule_place(app, present)
+        if (present.verdict, str(present), place) != (rule.verdict, rule.text, rule.place):
+            rules.append(present)
+    if new:  # "": the rule was removed
+        source = ALWAYS_CHOICE if rule.place == "folder" else _user_source(app)
+        rules.append(parse(new, rule.verdict, source))
+    hides_more_files = app.workspace.use_rules(tuple(rules))
+    if hides_more_files and app.mcp is not None:
         app.mcp.connections.restart_programs()
 
 
@@ -386,30 +398,30 @@ def rules_to_offer(
     stored. The result is empty if only this call may be allowed, if an ask rule decided, or
     if no rule can see the whole command.
     """
-    if tool is None or open_call.once or whole_call != open_call.call:
+    has_secret = whole_call != open_call.call
+    if tool is None or open_call.once or has_secret:
         return ()
-    from refold.permissions.rule_offers import (
-        offers,
-        rule_set,
-        with_hosts,
-    )  # imported only when the user is asked
+    # Imported only when the user is asked.
+    from refold.permissions.rule_offers import offers, rule_set, with_hosts
 
     try:
         facts = policy_context.facts()
         about = describe_access(tool, tool.parse(whole_call.arguments), facts)
-        sets = (*((rule,) for rule in offers(about, facts)), rule_set(about, facts))
-        asked = judge(about, policy_context, view).confines
-        about = replace(about, network=about.network or asked.network)
+        single_rules = [(rule,) for rule in offers(about, facts)]
+        candidates = [*single_rules, rule_set(about, facts)]
+        without_rules = judge(about, policy_context, view).confines
+        about = replace(about, network=about.network or without_rules.network)
         offered = list[tuple[str, ...]]()
-        for rules in sets:
-            rules_with_hosts = with_hosts(rules, about, facts)
-            if not rules_with_hosts:
+        for candidate in candidates:
+            rules = with_hosts(candidate, about, facts)
+            if not rules:
                 continue
-            decision = judge(about, policy_context, view, rules_with_hosts)
-            if decision.verdict == "allow" and not _is_wider(decision.confines, asked):
-                offered.append(rules_with_hosts)
+            decision = judge(about, policy_context, view, rules)
+            is_allowed = decision.verdict == "allow"
+            if is_allowed and not _is_wider(decision.confines, without_rules):
+                offered.append(rules)
         return offered
-    except (ToolFailed, BadInput):
+    except (ToolFailed, BadInput):  # the arguments of the call are not valid
         return ()
 
 

@@ -478,7 +478,9 @@ def _replace_surrogates(line: bytes) -> bytes:
         return line
     import json
 
-    return clean(json.dumps(json.loads(line), ensure_ascii=False)).encode()
+    # `json` accepts lone surrogates and joins pairs; `msgspec` rejects lone ones.
+    text = json.dumps(json.loads(line), ensure_ascii=False)
+    return clean(text).encode()
 
 
 def _to_send_message(message: _Message) -> SendMessage:

@@ -35,24 +35,24 @@ Approve = Callable[[Question], Awaitable[bool | str | Sequence[str]]]
 
 def questions(session: Session) -> tuple[Question, ...]:
     """Return the calls that wait for the user, oldest first. Plans are not calls."""
-    waiting = (
-        request
-        for request in requests(session.view)
-        if not isinstance(request, PlanToJudge)
-    )
-    return tuple(
-        Question(
-            request.id,
-            request.call.call.name,
-            session.unmasked_call(request.call.call).plain_arguments,
-            request.call.reason,
-            tuple(request.questions) if isinstance(request, Questions) else (),
-            request.call.once,
-            request.call.hash,
-            request.who,
+    waiting = list[Question]()
+    for request in requests(session.view):
+        if isinstance(request, PlanToJudge):
+            continue
+        open_call = request.call
+        asks = tuple(request.questions) if isinstance(request, Questions) else ()
+        question = Question(
+            call_id=request.id,
+            tool=open_call.call.name,
+            arguments=session.unmasked_call(open_call.call).plain_arguments,
+            reason=open_call.reason,
+            asks=asks,
+            once=open_call.once,
+            hash=open_call.hash,
+            who=request.who,
         )
-        for request in waiting
-    )
+        waiting.append(question)
+    return tuple(waiting)
 
 
 def denial_question(call: ToolCall, reason: str) -> Question:
@@ -66,13 +66,16 @@ async def answer_all(session: Session, approve: Approve) -> None:
     """
     asked: set[tuple[str, str]] = set()
     while True:
-        seq = session.view.seq
+        seq = session.view.seq  # read first: events that come while `approve` runs count
         for question in questions(session):
             # If the paths of a call lead elsewhere by now, its hash differs, and it is a
             # new question.
-            if (question.call_id, question.hash) not in asked:
-                asked.add((question.call_id, question.hash))
-                await _send_answer(session, question, await approve(question))
+            key = question.call_id, question.hash
+            if key in asked:
+                continue
+            asked.add(key)
+            answer = await approve(question)
+            await _send_answer(session, question, answer)
         await session.record.wait_for_event(after=seq)
 
 

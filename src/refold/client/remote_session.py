@@ -77,6 +77,7 @@ _TOO_LARGE = (
     f"{MAX_ORDER_BYTES // 1024**2} MB, in base64: send it there"
 )
 _OPEN_ELSEWHERE = "this session is open in another process: do this there"
+_EXPECTS_NOTHING = -1  # below the number of every event
 
 
 class FollowedJournal(Recorder):
@@ -98,6 +99,7 @@ class FollowedJournal(Recorder):
     async def append_if(
         self, make_events: MakeEvents, *, kept: bool = False, author: str = "agent"
     ) -> bool:
+        """Raise `BadInput`: only the process that has the session open writes its journal."""
         raise BadInput(self.ended or _OPEN_ELSEWHERE)
 
     async def follow(self, up_to: float = inf) -> View:
@@ -204,9 +206,9 @@ class RemoteSink:
         self._requests = dict[str, RequestElsewhere]()  # by the ids of their calls
         self.engine = FollowedEngine(journal, self._whole_calls, self._requests)
         self.model = ""
-        # The last event before an order that begins work in the other process. Until an event
-        # follows, that work is awaited. -1: none is.
-        self._expects_after = -1
+        # The number of the last event before an order that begins work in the other process.
+        # Until an event follows, that work is awaited.
+        self._expects_after = _EXPECTS_NOTHING
         self._compaction: anyio.CancelScope | None = None  # while a compaction runs there
         self._news, self._problem = anyio.Event(), ""
 
@@ -256,14 +258,16 @@ class RemoteSink:
     async def step(self) -> bool:
         """Wait for the next event of a turn.
 
-        Return False if no turn runs, or if it waits for the user.
+        Return False if no turn runs, or if it waits for the user. Raises `BadInput` if the
+        other process has reported a problem, or if the session has ended.
         """
         self._raise_problem()
         view = self._journal.view
-        waits_for_user = bool(requests(view)) and bool(view.turn.seq)
+        is_in_turn = bool(view.turn.seq)
+        waits_for_user = is_in_turn and bool(requests(view))
         if not self.waiting and (self.engine.idle or waits_for_user):
             return False
-        self._expects_after = -1
+        self._expects_after = _EXPECTS_NOTHING
         await self._journal.wait_for_event(after=view.seq)
         return True
 

@@ -49,14 +49,16 @@ async def answer_questions(engine: Engine, order: QuestionResponse) -> bool:
     request = _find_request(engine, order.call_id, order.hash)
     if not isinstance(request, Questions):
         raise BadInput(f"{order.call_id!r} asks no questions: send tool_approval_response")
-    answer_count, questions = len(order.answers), len(request.questions)
-    if answer_count > questions:
-        count_text = "is 1 question" if questions == 1 else f"are {questions} questions"
-        raise BadInput(f"there {count_text}, and {answer_count} answers were given")
-    taken = await engine.inbox.answer(
+    question_count, answer_count = len(request.questions), len(order.answers)
+    if answer_count > question_count:  # fewer are allowed: the rest stays unanswered
+        questions = (
+            "is 1 question" if question_count == 1 else f"are {question_count} questions"
+        )
+        raise BadInput(f"there {questions}, and {answer_count} answers were given")
+    was_taken = await engine.inbox.answer(
         order.call_id, allowed=True, answers=order.answers, hash_=request.call.hash
     )
-    if not taken:
+    if not was_taken:
         raise AlreadyAnswered(f"the questions {order.call_id!r} were answered already")
     return True
 

@@ -148,7 +148,7 @@ class Session:
         self._orders: OrderSink = orders or Dispatcher(launch, opened)
         self._approve, self._runs_turn = approve, False
         # For each request, the hash of what was last shown of it.
-        self._shown = dict[str, str]()
+        self._shown_hashes = dict[str, str]()
 
     # -- The session
 
@@ -318,9 +318,8 @@ class Session:
         `mode` is the mode of that turn; "" is the mode before plan mode. Raises `BadInput`
         if no plan waits.
         """
-        return await self._run_turn(
-            lambda: self.send(PlanApproval(0, True, text, mode=mode))
-        )
+        approval = PlanApproval(0, approved=True, text=text, mode=mode)
+        return await self._run_turn(lambda: self.send(approval))
 
     async def reject_plan(self, feedback: str = "") -> "Result":
         """Reject the waiting plan. With `feedback` the model revises it.
@@ -453,10 +452,11 @@ class Session:
         says what the summary must preserve; with `prune`, only old tool results are
         removed.
         """
-        order = CompactConversation("prune" if prune else "full", focus)
         if not self.view.conversation.messages:
             return False
-        if self.running or self.view.turn.seq:
+        order = CompactConversation("prune" if prune else "full", focus)
+        turn_is_open = self.running or bool(self.view.turn.seq)
+        if turn_is_open:
             return await self.send(order)
         return await self._orders.compact(order)
 
@@ -483,9 +483,9 @@ class Session:
 
         Raises `BadInput` if none of that name runs.
         """
-        if self.view.background.command(name) is not None:
-            return await self.send(StopBackground(name))
-        return await self.send(StopChild(name))
+        is_command = self.view.background.command(name) is not None
+        order = StopBackground(name) if is_command else StopChild(name)
+        return await self.send(order)
 
     # -- Requests: calls, questions and plans that wait for the user
 
@@ -584,12 +584,14 @@ class Session:
         request = _request_of(event, self.view)
         if request is None:  # it was answered before this could be sent
             return approval_request(event, seq)
-        self._shown[request.id] = event.hash
+        self._shown_hashes[request.id] = event.hash
         if isinstance(request, Questions):
             return question(event, seq, request.questions)
-        call, permissions = self.unmasked_call(request.call.call), self.permissions
+        call = self.unmasked_call(request.call.call)
+        permissions = self.permissions
+        document = approval_request(event, seq, call, permissions.rule_sets(request))
         return replace(
-            approval_request(event, seq, call, permissions.rule_sets(request)),
+            document,
             easier_mode=permissions.easier_mode(request) or UNSET,
             conditions=permissions.run_conditions(call) or UNSET,
         )
@@ -648,9 +650,10 @@ class Session:
     @property
     def model(self) -> str:
         """The model of the next turn, as provider/model; "" if none can be used."""
-        set_elsewhere = self._orders.model
-        if set_elsewhere:
-            return self.view.session.model or set_elsewhere
+        # If another process runs the session, its settings decide, and it has sent its model.
+        other_process_model = self._orders.model
+        if other_process_model:
+            return self.view.session.model or other_process_model
         return self._app.model_of(self.view)
 
     def check_model(self) -> None:
@@ -762,6 +765,7 @@ class Session:
             teams=self.permissions.teams,
             tracing=self.permissions.tracing,
         )
+        # A plan is judged with `approve_plan`, not by the id of a request.
         waiting = [
             request.id for request in self.requests if not isinstance(request, PlanToJudge)
         ]
@@ -955,7 +959,9 @@ class Session:
 
     async def _order(self, order: Order) -> OrderResult:
         if isinstance(order, ApprovalResponse | QuestionResponse) and not order.hash:
-            order = replace(order, hash=self._shown.get(order.call_id, ""))  # as shown
+            order = replace(
+                order, hash=self._shown_hashes.get(order.call_id, "")
+            )  # as shown
         if person := acting_person():
             order = replace(order, by=person)
         result = await self._orders.send(order)
@@ -974,6 +980,7 @@ class Session:
 
     @contextmanager
     def _exclude_other_turns(self) -> Generator[None]:
+        """Raise `BadInput` if a turn runs; until the end of the `with`, no other can begin."""
         if self._runs_turn or self.running:
             raise BadInput(TURN_IS_RUNNING)
         self._runs_turn = True

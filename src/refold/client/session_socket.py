@@ -71,7 +71,10 @@ class SessionSocket:
 
     def __init__(self, session: "Session", environ: Mapping[str, str]) -> None:
         self._session, self._environ = session, environ
-        self._moved, self._ordered = anyio.Event(), anyio.Event()
+        self._moved = anyio.Event()  # set when `follow` gets another session
+        self._ordered = (
+            anyio.Event()
+        )  # set when a client has sent an order for `Session.step`
         self._shared: SharedSession | None = None
 
     def follow(self, session: "Session") -> None:
@@ -183,7 +186,7 @@ async def _serve_client(
         except (StopAsyncIteration, ValueError, BadInput):
             return  # the peer is not a client of refold
         shared = get_shared(clients)
-        with hold():
+        with hold():  # the session is not closed while a client is here
             follower = await shared.join(after, reads_journal=hello.reads_journal)
             try:
                 async with anyio.create_task_group() as group:
@@ -209,22 +212,25 @@ class LineConnection:
         """Return the next bytes. Raises `anyio.EndOfStream` once the client has left."""
         while True:
             await anyio.wait_readable(self._connection)
-            with suppress(BlockingIOError):
-                try:
-                    if data := self._connection.recv(_READ_BYTES):
-                        return data
-                # The client left before it had read all documents.
-                except ConnectionError as error:
-                    raise anyio.EndOfStream from error
+            try:
+                data = self._connection.recv(_READ_BYTES)
+            except BlockingIOError:  # another wake-up has taken the bytes
+                continue
+            except ConnectionError as error:  # it left before it had read all documents
+                raise anyio.EndOfStream from error
+            if not data:
                 raise anyio.EndOfStream
+            return data
 
     async def send(self, data: bytes) -> None:
         remaining = memoryview(data)
         while remaining:
-            with suppress(BlockingIOError):
-                remaining = remaining[self._connection.send(remaining) :]
-                continue
-            await anyio.wait_writable(self._connection)
+            try:
+                sent_bytes = self._connection.send(remaining)
+            except BlockingIOError:
+                await anyio.wait_writable(self._connection)
+            else:
+                remaining = remaining[sent_bytes:]
 
     async def send_all(self, follower: "Follower") -> None:
         """Send the follower's frames until it is cut off or this process closes the

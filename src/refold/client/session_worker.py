@@ -356,11 +356,15 @@ class _Run:
             self._runnable.close()
 
     async def _await_end(self) -> None:
-        """Wait until the claim is cancelled; if there is a reason, stop the turn with it."""
+        """Wait until the claim is cancelled, then end the run.
+
+        If the claim was cancelled for a reason, the turn is interrupted with that reason first.
+        """
         reason = await self._claim.wait_for_cancel()
         if reason:
+            # Otherwise a message that waits would begin another turn.
             self._runnable.session.forget_orders()
-            with suppress(RefoldError):
+            with suppress(RefoldError):  # the run ends anyway
                 await self._runnable.carry_out(Interrupt(reason=reason))
         self.ending = True
         self._wake()

@@ -210,13 +210,15 @@ class SharedSession:
     async def _record_message(self, order: SendMessage) -> bool:
         """Record a message before it is acknowledged, so that it survives a crash.
 
-        Return False if it was recorded before.
+        Image files that its text names are sent with it. Return False if the message was
+        recorded before. Raises `BadInput` if such a file cannot be sent, or if the message is
+        empty.
         """
-        named = self.session.workspace.images_in(order.text)
-        unsent = (image for image in named.images if image not in order.images)
-        images = (*order.images, *unsent)
-        if named.problems:
-            raise BadInput("; ".join(named.problems))
+        named_in_text = self.session.workspace.images_in(order.text)
+        if named_in_text.problems:
+            raise BadInput("; ".join(named_in_text.problems))
+        added = (image for image in named_in_text.images if image not in order.images)
+        images = (*order.images, *added)
         if not (order.text.strip() or images):
             raise BadInput("it contains no text")
         return await self.session.say(

@@ -99,14 +99,16 @@ class Storage:
         """
         for name in self._home.leftovers():
             yield self._home.path(name), name
-        cards = self._home.catalogue(self._tell).cards(children=True)
-        cards = [
-            card for card in cards if card.id.partition("/")[0] not in deleted_sessions
-        ]
+        indexed = set[str]()
+        directories = set[str]()
+        for card in self._home.catalogue(self._tell).cards(children=True):
+            session, _, _ = card.id.partition("/")  # the rest names a subagent
+            if session not in deleted_sessions:
+                indexed.add(card.id)
+                directories.add(card.about.directory)
         sessions = {session.id for session in self._home.sessions()} - deleted_sessions
-        directories = {card.about.directory for card in cards}
         # A session whose journal is unreadable or not indexed may have snapshots anywhere.
-        if sessions - {card.id for card in cards} or "" in directories:
+        if not sessions <= indexed or "" in directories:
             return
         for path in find_unused_snapshots(self._paths.checkpoints, directories, sessions):
             yield path, ""
@@ -116,29 +118,30 @@ class Storage:
 
         Directories of no session and stray containers are included.
         """
-        old = [s.id for s in self._home.sessions() if s.changed < before]
-        in_use = {id_ for id_ in old if self._home.writer(id_)}
-        sizes = {id_: tree_size(self._home.path(id_)) for id_ in old if id_ not in in_use}
-        # A subagent may have been written later than its parent.
-        sessions = [id_ for id_, size in sizes.items() if size.changed < before]
+        old_ids = [s.id for s in self._home.sessions() if s.changed < before]
+        open_ids = {id_ for id_ in old_ids if self._home.writer(id_)}
+        sessions = list[OldSession]()
+        for id_ in old_ids:
+            if id_ in open_ids:
+                continue
+            size = tree_size(self._home.path(id_))
+            if (
+                size.changed < before
+            ):  # a subagent may have been written later than its parent
+                sessions.append(OldSession(id_, size))
+        leftovers = self.leftovers(frozenset(session.id for session in sessions))
+        cache_files = (file for file in self.files() if file.kind.is_cache)
+        containers = (
+            container
+            for container in self.containers.find()
+            if container.kind == "stray" or container.used < before
+        )
         return CleanPlan(
-            tuple(OldSession(id_, sizes[id_]) for id_ in sessions),
-            tuple(
-                leftover
-                for leftover in self.leftovers(frozenset(sessions))
-                if leftover.size.changed < before
-            ),
-            tuple(
-                file
-                for file in self.files()
-                if file.kind.is_cache and file.changed < before
-            ),
-            tuple(
-                container
-                for container in self.containers.find()
-                if container.kind == "stray" or container.used < before
-            ),
-            tuple(sorted(in_use)),
+            tuple(sessions),
+            tuple(leftover for leftover in leftovers if leftover.size.changed < before),
+            tuple(file for file in cache_files if file.changed < before),
+            tuple(containers),
+            tuple(sorted(open_ids)),
         )
 
     def carry_out(self, plan: CleanPlan, before: float) -> CleanPlan:
@@ -146,21 +149,22 @@ class Storage:
 
         Return what was deleted.
         """
-        sessions = [
-            session for session in plan.sessions if self._delete_session(session.id, before)
-        ]
+        sessions = [old for old in plan.sessions if self._delete_session(old.id, before)]
+        # The directories of the sessions that were just deleted are unused from now on.
         self._home.catalogue(self._tell).freshen()
         unused = {path for path, _ in self._leftover_paths(frozenset())}
-        leftovers = [
-            leftover
-            for leftover in plan.leftovers
-            if leftover.path in unused and self._delete_leftover(leftover, before)
-        ]
+        leftovers = list[Leftover]()
+        for leftover in plan.leftovers:
+            if leftover.path in unused and self._delete_leftover(leftover, before):
+                leftovers.append(leftover)
         files = [file for file in plan.cache_files if _delete_file(file, before)]
         containers = [item for item in plan.containers if self.containers.remove(item)]
         return CleanPlan(tuple(sessions), tuple(leftovers), tuple(files), tuple(containers))
 
     def _delete_session(self, session: str, before: float) -> bool:
+        """Delete a session. Return False if it was changed since `before`, or cannot be
+        deleted.
+        """
         if tree_size(self._home.path(session)).changed >= before:
             return False
         return self._delete(session)

@@ -102,9 +102,10 @@ class StoredSessions:
     def recent_directories(self) -> Sequence[str]:
         """Return the directories of the newest sessions, the last used first."""
         catalogue = self._home.catalogue()
-        listed = catalogue.newest_first(CardFilter(everything=True), seconds=_READ_SECONDS)
-        directories = (card.about.directory for card in islice(listed, _MAX_RECENT))
-        return tuple(dict.fromkeys(filter(None, directories)))
+        cards = catalogue.newest_first(CardFilter(everything=True), seconds=_READ_SECONDS)
+        newest = islice(cards, _MAX_RECENT)
+        directories = [card.about.directory for card in newest if card.about.directory]
+        return tuple(dict.fromkeys(directories))  # each once
 
     def page(
         self, limit: int, after: str = "", *, archived: bool = False
@@ -158,14 +159,16 @@ class StoredSessions:
 
         Either the process that ran the turn has exited, or it is this process.
         """
-        filter_ = CardFilter(open=True, everything=True)
-        cards = self._home.catalogue().newest_first(filter_, seconds=_READ_SECONDS)
+        open_turns = CardFilter(open=True, everything=True)
+        cards = self._home.catalogue().newest_first(open_turns, seconds=_READ_SECONDS)
         own_pid = os.getpid()
-        return [
-            self.document(self._with_activity(card, asks=False))
-            for card in cards
-            if self._writer_pid(card.id) in (0, own_pid)
-        ]
+        sessions = list[SessionDocument]()
+        for card in cards:
+            writer_pid = self._writer_pid(card.id)
+            if writer_pid == own_pid or not writer_pid:
+                # Whether the user was asked is not looked up: callers need no more than the turn.
+                sessions.append(self.document(self._with_activity(card, asks=False)))
+        return sessions
 
     def entries(self, id_: str) -> Sequence[Entry]:
         """Return the valid events of a session, oldest first."""
@@ -241,9 +244,14 @@ class StoredSessions:
         return self._home.catalogue().card(id_, seconds=_READ_SECONDS)
 
     def _read_activity(self, card: Card) -> ListedSession:
-        """Return the session with its activity. The request of a subagent counts as its own."""
+        """Return the session with its activity.
+
+        While a subagent waits for the user, the session itself counts as waiting.
+        """
         asks = bool(card.asking)
-        if card.open and not card.parent:
+        is_subagent = bool(card.parent)
+        if card.open and not is_subagent:
+            # The ids of the sessions that ask, itself or through a subagent.
             asks = bool(self._home.catalogue().asking([card.id]))
         return self._with_activity(card, asks=asks)
 

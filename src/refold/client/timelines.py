@@ -47,8 +47,10 @@ class Timelines:
         Raises `BadInput` for an unknown cursor.
         """
         with self._lock:
-            timeline = self._timelines.pop(id_, None) or _Timeline(self._home, id_)
-            self._timelines[id_] = timeline
+            timeline = self._timelines.pop(id_, None)
+            if timeline is None:
+                timeline = _Timeline(self._home, id_)
+            self._timelines[id_] = timeline  # at the end, as the last requested
             while len(self._timelines) > _MAX_TIMELINES:
                 self._timelines.popitem(last=False)
             timeline.update()
@@ -108,14 +110,17 @@ class _Timeline:
         """
         if after and after not in self._positions:
             raise BadInput(f"no call of this conversation has the address {after!r}")
-        begin = self._positions[after] + 1 if after else 0
-        end, now = begin + limit, time.time()
-        nodes = {address: node.node for address, node in self._nodes.items()}
+        start = self._positions[after] + 1 if after else 0
+        stop = start + limit
+        now = time.time()
+        # Each node once, although many spans have the same.
+        nodes = {address: growing.node for address, growing in self._nodes.items()}
         rows = tuple(
-            timeline_row(span, nodes[node.address], now, label)
-            for span, node in self._spans[begin:end]
+            timeline_row(span, nodes[growing.address], now, label)
+            for span, growing in self._spans[start:stop]
         )
-        following = self._cursors[end - 1] if end < len(self._spans) else ""
+        is_last_page = stop >= len(self._spans)
+        following = "" if is_last_page else self._cursors[stop - 1]
         return TimelinePage(rows, following)
 
     def _fold_news(self) -> bool:

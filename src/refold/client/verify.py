@@ -130,14 +130,19 @@ def claims_of_turn(entries: Sequence[Entry], turn: int = 0) -> TurnClaims:
 
 def _summary(report: VerifyReport) -> str:
     """Return a sentence with the number of claims of each verdict, the best verdict first."""
-    turn = f"turn {report.turn_claims.turn}" if report.turn_claims.turn else "the session"
-    if not report.checked:
-        return f"{turn} makes no claims that can be checked"
-    counts = Counter(item.state for item in report.checked)
+    turn = report.turn_claims.turn
+    checked_part = f"turn {turn}" if turn else "the session"
     count = len(report.checked)
-    counts_text = ", ".join(f"{counts[s]} {s}" for s in reversed(WORST_FIRST) if counts[s])
+    if not count:
+        return f"{checked_part} makes no claims that can be checked"
+    claims = "1 claim" if count == 1 else f"{count} claims"
+    by_verdict = Counter(item.state for item in report.checked)
+    best_first = reversed(WORST_FIRST)
+    verdicts = ", ".join(
+        f"{by_verdict[verdict]} {verdict}" for verdict in best_first if by_verdict[verdict]
+    )
     running = "" if report.turn_claims.ended else ", and has not ended"
-    return f"{turn}: {count} claim{'' if count == 1 else 's'}, {counts_text}{running}"
+    return f"{checked_part}: {claims}, {verdicts}{running}"
 
 
 def _second_check_text(second: SecondCheck) -> str:

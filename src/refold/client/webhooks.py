@@ -70,13 +70,16 @@ class Webhooks:
 
     def _record_call(self, request: SignedCall) -> HookCalled | HookRefusal:
         """Check the signature and the time of a call, and record it; or say why not."""
-        places, now = paths(self._environ), time.time()
-        stored = credentials.read(places.config / _WEBHOOKS_FILE)
-        book = open_book(places, self._environ, stored.values())
-        schedule, secret = book.find_by_webhook(request.name), stored.get(request.name, "")
-        is_known = schedule is not None and bool(secret)
+        places = paths(self._environ)
+        now = time.time()
+        secrets_by_name = credentials.read(places.config / _WEBHOOKS_FILE)
+        book = open_book(places, self._environ, secrets_by_name.values())
+        schedule = book.find_by_webhook(request.name)
+        secret = secrets_by_name.get(request.name, "")
         # A signature is checked in any case, so that an unknown name takes as long.
-        is_valid = _is_signature_valid(secret if is_known else self._stand_in, request)
+        is_known = schedule is not None and bool(secret)
+        checked_secret = secret if is_known else self._stand_in
+        is_valid = _is_signature_valid(checked_secret, request)
         if schedule is None or not (is_known and is_valid):
             return "unknown"
         signed = float(request.stamp)
@@ -86,7 +89,8 @@ class Webhooks:
         proof = hashlib.sha256(request.signature.encode()).hexdigest()
         body = request.body.decode(errors="replace")
         call = HookCalled(schedule.id, 0, now, signed, proof, body)
-        return book.call(request.name, call) or "unknown"
+        recorded = book.call(request.name, call)  # None if the schedule was just stopped
+        return recorded or "unknown"
 
 
 def check(name: str, book: ScheduleBook, id_: int = 0) -> None:

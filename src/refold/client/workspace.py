@@ -126,15 +126,19 @@ class SessionWorkspace:
     def file_names(self) -> Iterator[str]:
         """Return the names of its files, relative to its directory, for completion. It
         blocks.
+
+        Return none if the workspace is on another machine that cannot be reached.
         """
         workspace = workspace_of(self._app, self._engine.view)
         if not workspace.elsewhere:
             return file_names(self.directory or ".")
         files = workspace.files.only(())
+        root = files.real(".")
         try:
-            return iter(files.tree.walk(files.real("."), lambda: None).paths)
-        except ToolFailed:  # the place cannot be reached: offer no names
+            found = files.tree.walk(root, lambda: None)  # no progress is shown
+        except ToolFailed:
             return iter(())
+        return iter(found.paths)
 
     @property
     def new_ports(self) -> Sequence[int]:
@@ -261,8 +265,8 @@ class SessionWorkspace:
     async def upload(self, request: "Upload") -> str:
         """Store a file of the user, with a checkpoint before and after it. Return its path.
 
-        Raises `BadInput` if nothing was written: `Protected` if the file is protected, or a
-        rule forbids to write it.
+        Raises `BadInput` if nothing was written. It is the subclass `Protected` if the file is
+        protected, or if a rule forbids writing it.
         """
         result = await self._send(
             UploadFile(request.path, request.content, request.replaces, request.renames)
@@ -283,8 +287,14 @@ class SessionWorkspace:
         workspace. `drift` says what happens to files that other programs have changed, as
         in `session.rewind`.
         """
-        force, keep = drift == "overwrite", drift == "keep"
-        result = await self._send(Rewind(seq, scope, force, tuple(paths), keep))
+        order = Rewind(
+            to=seq,
+            what=scope,
+            force=drift == "overwrite",
+            only=tuple(paths),
+            keep_others=drift == "keep",
+        )
+        result = await self._send(order)
         assert result.rewound is not None, "every sink reports what was rewound"
         return result.rewound
 
@@ -299,25 +309,36 @@ class SessionWorkspace:
 
 
 async def rewind(app: App, engine: Engine, order: Rewind) -> "RewindReport":
-    """Carry out the order as `SessionWorkspace.rewind` describes it."""
-    from refold.session.rewind import plan_rewind, rewind
+    """Carry out the order as `SessionWorkspace.rewind` describes it.
+
+    If no files are checkpointed, only the conversation can go back.
+    """
+    from refold.session import rewind as session_rewind
     from refold.views.rewind_points import RewindPreview, RewindReport
 
     snapshots = snapshots_of(app, engine.view)
     if snapshots is not None:
         root = await anyio.to_thread.run_sync(_root_of, app, engine)
-        only = _resolve(root, order.only)
-        drift: DriftRule = "overwrite" if order.force else "refuse"
-        if order.keep_others:
-            drift = "keep"
-        return await rewind(
-            engine, snapshots, order.to, order.what, drift=drift, paths=only
+        return await session_rewind.rewind(
+            engine,
+            snapshots,
+            order.to,
+            order.what,
+            drift=_drift_rule(order),
+            paths=_resolve(root, order.only),
         )
     scope = _require_conversation("files" if order.only else order.what)
-    planned = plan_rewind(engine.view, order.to, scope)
+    planned = session_rewind.plan_rewind(engine.view, order.to, scope)
     if not await engine.rewind(planned.mark):
         raise BadInput("a turn of this session is running: end it, then rewind")
     return RewindReport(RewindPreview(planned), undo=engine.view.seq)
+
+
+def _drift_rule(order: Rewind) -> "DriftRule":
+    """Return what happens to files that other programs have changed."""
+    if order.keep_others:
+        return "keep"
+    return "overwrite" if order.force else "refuse"
 
 
 async def upload(app: App, engine: Engine, order: UploadFile) -> str:

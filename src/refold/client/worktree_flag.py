@@ -30,7 +30,7 @@ class WorktreeLocation(Struct, frozen=True):
 class _OpenWorktree(Struct, frozen=True):
     trees: Worktrees
     tree: Worktree
-    ours: bool  # whether this start created it
+    is_new: bool  # whether this start created it
 
 
 class StartWorktrees:
@@ -50,12 +50,12 @@ class StartWorktrees:
         """
         from refold.app.entered_worktree import shares_trust
 
-        open_worktree, inside = _open(name, os.path.realpath(directory))
+        real = os.path.realpath(directory)
+        open_worktree, inside = _open_worktree_at(name, real)
         tree = open_worktree.tree
+        # If it was begun twice, the first entry says whether this start created it.
         self._begun.setdefault(tree.directory, open_worktree)
-        return WorktreeLocation(
-            inside, tree.branch, shares_trust(inside, os.path.realpath(directory))
-        )
+        return WorktreeLocation(inside, tree.branch, shares_trust(inside, real))
 
     def leave(self) -> Sequence[str]:
         """Remove the worktrees that have no changes. Return a sentence about each worktree."""
@@ -66,7 +66,7 @@ class StartWorktrees:
         return lines
 
 
-def _open(name: str, directory: str) -> tuple[_OpenWorktree, str]:
+def _open_worktree_at(name: str, directory: str) -> tuple[_OpenWorktree, str]:
     """Open a worktree. Return it, and the directory in it that corresponds to `directory`.
 
     If `name` is "", the worktree is named after the time.
@@ -74,12 +74,13 @@ def _open(name: str, directory: str) -> tuple[_OpenWorktree, str]:
     from refold.agents.named_worktrees import check_name, make_tree
 
     try:
-        named = check_name(name) if name else time.strftime("%Y%m%d-%H%M%S")
+        tree_name = check_name(name) if name else time.strftime("%Y%m%d-%H%M%S")
     except BadInput as error:
+        # The parser takes the word after the flag as the name.
         hint = " (a first message stands before the flag, or behind --)"
         raise BadInput(f"{_WORKTREE_FLAG} {error}{hint}") from error
     try:
-        named_tree = anyio.run(make_tree, named, directory, os.environ)
+        named_tree = anyio.run(make_tree, tree_name, directory, os.environ)
     except (BadInput, ToolFailed) as error:
         raise BadInput(f"{_WORKTREE_FLAG}: {error}") from error
     worktree = _OpenWorktree(named_tree.trees, named_tree.tree, named_tree.ours)
@@ -93,7 +94,9 @@ def _remove_worktree(open_worktree: _OpenWorktree) -> Sequence[str]:
     """
     tree, problems = open_worktree.tree, list[str]()
     try:
-        if open_worktree.ours and anyio.run(open_worktree.trees.remove_if_unchanged, tree):
+        if open_worktree.is_new and anyio.run(
+            open_worktree.trees.remove_if_unchanged, tree
+        ):
             return (f"nothing was changed, so {tree.directory} is removed",)
     except ToolFailed as error:
         problems = [str(error)]

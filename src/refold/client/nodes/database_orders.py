@@ -106,7 +106,7 @@ class DatabaseOrder:
     ) -> None:
         self._orders, self._session, self._number = orders, session, number
         self.order = order
-        self.was_taken = False  # whether a worker took it and died
+        self.was_taken = False  # whether an earlier claim took it, whose worker died
 
     async def result(self) -> OrderResult:
         """Wait until a worker has settled the order. Return its result, or raise its error."""
@@ -190,25 +190,25 @@ class DatabaseOrders:
 
         Orders that cannot be read, or must not be done twice, are refused and not returned.
         """
-        # Orders that this worker has already: the query leaves them out.
-        held = [number for number, taken_by in self._held.items() if taken_by == claim]
-        values = session, claim, held, _DELETION_ORDER
+        # The query leaves out the orders that this claim has taken already.
+        already_taken = [number for number, by in self._held.items() if by == claim]
+        values = session, claim, already_taken, _DELETION_ORDER
         rows: Any = await self._database.run(lambda db: db.fetch(_TAKE_SQL, *values))
-        taken = list[DatabaseOrder]()
+        orders = list[DatabaseOrder]()
         for row in sorted(rows, key=lambda row: row["number"]):
-            self._held[row["number"]] = claim
+            number, earlier_claim = row["number"], row["earlier"]
+            self._held[number] = claim
             order, refusal = _parse_placed(row["body"])
-            placed = DatabaseOrder(self, session, row["number"], order)
-            placed.was_taken = row["earlier"] not in (None, claim)  # by another claim
-            if placed.was_taken and isinstance(order, DONE_ONCE_ORDERS):
-                refusal = refusal or _MAY_BE_DONE
-            if refusal:
-                # If this fails, the next claim refuses the order.
-                with suppress(Disconnected):
-                    await placed.settle(BadInput(refusal))
-            else:
-                taken.append(placed)
-        return taken
+            placed = DatabaseOrder(self, session, number, order)
+            placed.was_taken = earlier_claim is not None and earlier_claim != claim
+            if not refusal and placed.was_taken and isinstance(order, DONE_ONCE_ORDERS):
+                refusal = _MAY_BE_DONE
+            if not refusal:
+                orders.append(placed)
+                continue
+            with suppress(Disconnected):  # the next claim refuses the order then
+                await placed.settle(BadInput(refusal))
+        return orders
 
     async def begin(self, session: str, values: bytes, person: str = "") -> DatabaseOrder:
         """Have a worker begin a session with these start values, and return the order to do so.
@@ -235,7 +235,8 @@ class DatabaseOrders:
             return b"", None
         begin_order = Continue(by=row["person"])
         placed = DatabaseOrder(self, session, row["number"], begin_order)
-        return row["body"], placed if row["waits"] else None
+        is_settled = not row["waits"]
+        return row["body"], None if is_settled else placed
 
     async def delete(self, session: str, person: str = "") -> "DatabaseDeletion":
         """Have a worker delete the session once no worker has a claim on it; return the
@@ -286,17 +287,19 @@ class DatabaseOrders:
 
         If another service assigns sessions, its worker is woken again and again until then.
         """
-        outcome: Outcome | JournalError = Outcome()
+        outcome: Outcome | None = None
+        problem: JournalError | None = None  # a task group would wrap it if raised inside
         async with anyio.create_task_group() as group:
             if self._wake is not None:
                 group.start_soon(_keep_awake, partial(self._wake, session))
             try:
                 outcome = await self._read_outcome(session, number)
-            except JournalError as error:  # raised below, outside of the task group
-                outcome = error
+            except JournalError as error:
+                problem = error
             group.cancel_scope.cancel()
-        if isinstance(outcome, JournalError):
-            raise outcome
+        if problem is not None:
+            raise problem
+        assert outcome is not None, "an order without a problem has an outcome"
         return outcome
 
     async def _read_outcome(self, session: str, number: int) -> Outcome:

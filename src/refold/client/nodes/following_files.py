@@ -149,17 +149,22 @@ class FollowedFiles:
         seen: str,
         report: Callable[[str], None],
     ) -> None:
-        self._packs, self.record, self._report = packs, record, report
+        self._packs = packs
+        self.record = record
+        self._report = report
+        # How the files came to this worker; None if none were restored, or after it is recorded.
         self._arrival = arrival
         self._seen: str | None = seen  # None after the first `record_arrival`: unknown
-        self._stored: StoredFiles | None = None
+        self._stored: StoredFiles | None = None  # the newest in the bucket
         self._knows_stored = False  # whether `_stored` was read from the bucket
-        self._next_push: StoredFiles | None = None
-        self._checkpoints_since_push, self._problem = 0, ""
+        self._next_push: StoredFiles | None = None  # what `run` stores next
+        self._checkpoints_since_push = 0
+        self._problem = ""  # why the last push failed; it is reported once
         self._arrived_seq = 0  # checkpoints up to this event are of another worker's files
-        # Whether stored files could not be restored on this worker: then they must stay.
+        # If stored files could not be restored here, nothing may be stored over them.
         self._is_off = False
-        self._news, self._idle = anyio.Event(), anyio.Event()
+        self._push_requested = anyio.Event()
+        self._idle = anyio.Event()  # set while no push runs or is requested
         self._idle.set()
 
     @property
@@ -177,8 +182,10 @@ class FollowedFiles:
         seen, self._seen = self._seen, None
         directory = self._directory
         newest = await to_thread.run_sync(self._packs.newest)
-        if seen is not None and seen != (newest.name if newest else ""):
+        newest_name = newest.name if newest else ""
+        if seen is not None and seen != newest_name:
             raise Disconnected(_NEWER_FILES)
+        # The epoch (number) of the last writer whose files are in the directory; 0: of none.
         had_until = await to_thread.run_sync(self._packs.presence, directory)
         # `restore` found the stored files here, or the last writer of the session was here.
         is_complete = newest is not None or had_until in (0, self.record.epoch - 1)
@@ -187,19 +194,40 @@ class FollowedFiles:
             return
         arrival = arrival or _Arrival(None, problem=_NOTHING_LEFT)
         stored = arrival.stored
+        await self._record_losses(arrival, had_until)
+        self._arrived_seq = self.record.view.seq
+        if stored is None or arrival.problem:
+            self._is_off = stored is not None
+            await self._note_presence(directory)
+            return
+        self._is_off = False
+        trees = trees_below(stored.trees, str(directory))
+        files = StoredFiles(self.record.epoch, stored.seq, trees, stored.packs)
+        self._stored = await to_thread.run_sync(self._packs.publish, directory, files)
+        self._knows_stored = True
+
+    async def _record_losses(self, arrival: _Arrival, had_until: int) -> None:
+        """Record which changes are not on this worker, if any are lost or have come back.
+
+        `had_until` is the epoch of the last writer whose files are in the directory.
+        """
+        stored = arrival.stored
         entries = await self.record.entries(stored.seq if stored else 0)
-        own_checkpoint = 0
-        if stored is None:  # this worker's files have its own earlier changes
-            own_checkpoint = _newest_checkpoint(entries, had_until)
-            entries = [entry for entry in entries if entry.epoch > had_until]
-        unreported = _after_last_arrival(entries)
-        # Another worker has reported changes as lost that are on this worker.
-        is_back = bool(own_checkpoint) and len(unreported) < len(entries)
+        checkpoint = stored.seq if stored else 0
+        is_back = False
+        if stored is not None:
+            unreported = _after_last_arrival(entries)
+        else:  # this worker's files have its own earlier changes
+            checkpoint = _newest_checkpoint(entries, had_until)
+            later = [entry for entry in entries if entry.epoch > had_until]
+            unreported = _after_last_arrival(later)
+            # Another worker has reported changes as lost that are on this worker.
+            is_back = bool(checkpoint) and len(unreported) < len(later)
         lost, calls = changes_after(unreported)
         event = PlaceRebuilt(
             "",
             restored=not arrival.problem,
-            checkpoint=stored.seq if stored else own_checkpoint,
+            checkpoint=checkpoint,
             files=arrival.files,
             lost=lost,
             calls=calls,
@@ -207,15 +235,6 @@ class FollowedFiles:
         )
         if arrival.files or calls or is_back or (stored and arrival.problem):
             await self.record(event, kept=True, author="place")
-        self._arrived_seq = self.record.view.seq
-        self._is_off = stored is not None and bool(arrival.problem)
-        if stored is None or arrival.problem:
-            await self._note_presence(directory)
-            return
-        trees = trees_below(stored.trees, str(directory))
-        files = StoredFiles(self.record.epoch, stored.seq, trees, stored.packs)
-        self._stored = await to_thread.run_sync(self._packs.publish, directory, files)
-        self._knows_stored = True
 
     def note(self, entry: Entry) -> None:
         """Request a push if the event ends a turn, follows a rewind, or is the 20th
@@ -242,8 +261,8 @@ class FollowedFiles:
     async def run(self) -> None:
         """Store the files of requested pushes, one after the other, until cancelled."""
         while True:
-            await self._news.wait()
-            self._news = anyio.Event()
+            await self._push_requested.wait()
+            self._push_requested = anyio.Event()
             files, self._next_push = self._next_push, None
             if files is not None:
                 await to_thread.run_sync(self._push, files)
@@ -263,30 +282,33 @@ class FollowedFiles:
         """Have `run` store the newest checkpoint, unless it is of another worker's files."""
         if self._is_off:
             return
-        newest, own = self.record.view.checkpoints.newest, str(self._directory)
+        newest = self.record.view.checkpoints.newest
         if newest.seq <= self._arrived_seq:
             return
-        trees = sorted(
+        own = str(self._directory)
+        trees = dict(newest.trees)
+        # Without the session's own directory, it works in a worktree, which stays on its worker.
+        if own not in trees:
+            return
+        # The own directory sorts before those below it.
+        stored = sorted(
             (root, tree) for root, tree in newest.trees if root == own or below(root, own)
         )
-        # Without the session's own directory, it works in a worktree, which stays on its worker.
-        if not trees or trees[0][0] != own:
-            return
         self._checkpoints_since_push = 0
-        self._next_push = StoredFiles(entry.epoch, newest.seq, tuple(trees))
+        self._next_push = StoredFiles(entry.epoch, newest.seq, tuple(stored))
         self._idle = anyio.Event()
-        self._news.set()
+        self._push_requested.set()
 
     def _push(self, files: StoredFiles) -> None:
         """Store the files of a checkpoint. If that fails, they are part of the next push."""
-        directory = Path(files.trees[0][0])
+        directory, _ = files.trees[0]  # the session's own, see `_request_push`
         try:
             if not self._knows_stored:
                 self._stored, self._knows_stored = self._packs.newest(), True
             stored = self._stored
             if stored and (stored.trees, stored.epoch) == (files.trees, files.epoch):
-                return
-            self._stored = self._packs.push(directory, stored, files)
+                return  # nothing has changed
+            self._stored = self._packs.push(Path(directory), stored, files)
             self._problem = ""
         except (RefoldError, OSError) as error:
             if str(error) != self._problem:

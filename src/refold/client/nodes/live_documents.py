@@ -32,20 +32,26 @@ def pieces_to_publish(document: bytes) -> Iterator[bytes]:
     """Yield the document for the bus, in pieces if it is too large.
 
     Yield nothing for the document of an event, because every process makes it from the
-    journal.
+    journal; for the answer to an order, which only the process that sent it gets; and for a
+    document that is too large and not text.
     """
     head = msgspec.json.decode(document, type=DocumentHead)
-    if head.type not in _SHARED_TYPES or head.id or head.client_key:
+    is_of_event = bool(head.id)
+    is_answer = bool(head.client_key)
+    if is_of_event or is_answer or head.type not in _SHARED_TYPES:
         return
     if len(document) <= MAX_BUS_BYTES:
         yield document
-    elif head.type in LIVE_TYPES:
-        live = msgspec.json.decode(document, type=LiveDocument)
-        if isinstance(live, TextPiece):
-            for start in range(0, len(live.text), _MAX_PIECE_CHARS):
-                text = live.text[start : start + _MAX_PIECE_CHARS]
-                offset = live.piece.offset + start
-                yield msgspec.json.encode(replace(live, text=text, offset=offset))
+        return
+    if head.type not in LIVE_TYPES:
+        return
+    live = msgspec.json.decode(document, type=LiveDocument)
+    if not isinstance(live, TextPiece):
+        return
+    for start in range(0, len(live.text), _MAX_PIECE_CHARS):
+        text = live.text[start : start + _MAX_PIECE_CHARS]
+        offset = live.piece.offset + start
+        yield msgspec.json.encode(replace(live, text=text, offset=offset))
 
 
 class ReceivedText:

@@ -71,9 +71,9 @@ def metrics_export(
         raise BadInput(
             f"{_INTERVAL_VARIABLE} is {text!r}: give milliseconds, as in {_DEFAULT_INTERVAL_MS}"
         )
-    instance = os.urandom(8).hex()
+    instance_id = os.urandom(8).hex()  # tells the collector this process from others
     seconds = int(text) / 1000
-    return MetricsExport(targets.metrics, seconds, targets.delta, instance, report)
+    return MetricsExport(targets.metrics, seconds, targets.delta, instance_id, report)
 
 
 class NodeMetrics:

@@ -24,7 +24,7 @@ from refold.client.protocol import Queue
 from refold.cluster.database import Connection, Database
 from refold.errors import JournalError
 from refold.journal.events import codec
-from refold.journal.events.kinds import ModelAnswered, TurnEnded
+from refold.journal.events.kinds import Event, ModelAnswered, TurnEnded
 from refold.journal.schedules.schedule_book import (
     CUT_OFF,
     Schedule,
@@ -37,6 +37,7 @@ _POLL_SECONDS = 5.0
 # After a run is claimed, any worker may place it within this time. Later it counts as cut off.
 _PLACE_SECONDS = 300.0
 _MAX_TEXT_CHARS = 500  # of a response that are stored with the run
+_ORDERS_OF_RUN = 2  # the order to begin the session, and the message
 _ORDERS_SQL = """
 select outcome from refold.placed_order where tenant = refold.tenant() and session = $1
 """
@@ -75,13 +76,15 @@ class ScheduledOrders:
     async def start_due(self) -> None:
         """Start the runs that are due now, and record the ends of runs that have ended."""
         for schedule in await to_thread.run_sync(self._book.list_schedules):
-            run, now = schedule.running, self._now()
+            run = schedule.running
+            now = self._now()
             if run is None and schedule.may_be_due(now):
+                # None if another node has begun the run meanwhile.
                 run = await to_thread.run_sync(self._book.claim, schedule.id, now)
             if run is not None:
-                await self._follow(schedule, run)
+                await self._place_or_end(schedule, run)
 
-    async def _follow(self, schedule: Schedule, run: ScheduledRun) -> None:
+    async def _place_or_end(self, schedule: Schedule, run: ScheduledRun) -> None:
         """Place the orders of a claimed run, or record its end if it has ended."""
         if not run.session:
             id_ = await to_thread.run_sync(self._new_id, run.started)
@@ -124,18 +127,25 @@ async def _read_end(db: Connection, session: str) -> tuple[str, str] | None:
     Return ("", "") while it runs, and None if some of its orders are not placed yet.
     """
     rows: Any = await db.fetch(_ORDERS_SQL, session)
-    if len(rows) < 2:  # the order to begin the session, and the message
+    if len(rows) < _ORDERS_OF_RUN:
         return None
     for row in rows:
-        if row["outcome"] is not None:
-            outcome = msgspec.json.decode(row["outcome"], type=Outcome)
-            if outcome.error:
-                return FAILED_OUTCOME, outcome.reason
-    line = await db.fetchval(_LAST_LINE_SQL, session, b'"TurnEnded"')
-    ended = codec.decode_unchecked(line) if line is not None else None
+        if row["outcome"] is None:  # no worker has carried it out yet
+            continue
+        outcome = msgspec.json.decode(row["outcome"], type=Outcome)
+        if outcome.error:
+            return FAILED_OUTCOME, outcome.reason
+    ended = await _read_last_event(db, session, b'"TurnEnded"')
     if not isinstance(ended, TurnEnded):
         return "", ""
-    line = await db.fetchval(_LAST_LINE_SQL, session, b'"ModelAnswered"')
-    answered = codec.decode_unchecked(line) if line is not None else None
+    if ended.reason:
+        return ended.outcome, ended.reason
+    answered = await _read_last_event(db, session, b'"ModelAnswered"')
     text = answered.message.text if isinstance(answered, ModelAnswered) else ""
-    return ended.outcome, ended.reason or text
+    return ended.outcome, text
+
+
+async def _read_last_event(db: Connection, session: str, kind: bytes) -> Event | None:
+    """Return the session's last event of this kind; None if it has none."""
+    line = await db.fetchval(_LAST_LINE_SQL, session, kind)
+    return None if line is None else codec.decode_unchecked(line)

@@ -120,8 +120,9 @@ class PublishedConversation(OwnConversation):
                 group.start_soon(self._files.run)
             async with self._bus.follow(self.session.id) as documents:
                 async for document in documents:
+                    # `_publish` replaces the follower that is closed here, and the new one is
+                    # sent the text in progress first.
                     if document == HELLO_DOCUMENT and self._published is not None:
-                        # The follower that replaces this one is sent the text in progress.
                         self.leave(self._published)
 
     async def _publish(self) -> None:
@@ -337,22 +338,23 @@ class WorkerHost(Host):
         # An earlier claim on the same session may still be ending.
         while id_ in self._conversations:
             await self._ended.wait()
-        is_there = await to_thread.run_sync(self.home.exists, id_)
+        has_journal = await to_thread.run_sync(self.home.exists, id_)
         start = msgspec.json.decode(values or b"{}", type=ScheduledConversation)
-        if not is_there and values:
+        if values and not has_journal:
             chat = await self._begin(start, id_, claim.number)
         else:
-            # The worker that began the session died before all values were recorded.
             if values and not is_begun:
+                # The worker that began the session died before all values were recorded.
                 self._half_begun[id_] = claim.number, start
+            # The values that are not recorded in the journal.
             self._starts[id_] = ScheduledConversation(
                 preset=start.preset,
                 system_prompt=start.system_prompt,
                 log_requests=start.log_requests,
                 schedule=start.schedule,
             )
-            # Few at a time: a restore may be large.
             if self._files is not None:
+                # The limiter lets few restore their files at a time: they may be large.
                 self._directories[id_] = await to_thread.run_sync(
                     self._find_directory, id_, limiter=self._restore_limiter
                 )

@@ -80,6 +80,9 @@ def _add_json(tar: tarfile.TarFile, name: str, value: object) -> None:
 
 
 def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    """Add a file that only its owner can read."""
     entry = tarfile.TarInfo(name)
-    entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o600
+    entry.size = len(data)
+    entry.mtime = int(time.time())
+    entry.mode = 0o600
     tar.addfile(entry, io.BytesIO(data))

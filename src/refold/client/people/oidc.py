@@ -139,7 +139,8 @@ class OidcClient:
         """Return the tokens that the provider gives for `code`; `verifier` is the secret of
         PKCE.
         """
-        metadata, settings = await self._read_metadata(), self.settings
+        metadata = await self._read_metadata()
+        settings = self.settings
         fields = {
             "grant_type": "authorization_code", "code": code, "redirect_uri": self._redirect,
             "client_id": settings.client_id, "code_verifier": verifier,
@@ -148,9 +149,7 @@ class OidcClient:
         if settings.client_secret_file:
             secret = read_client_secret(settings)
             if "client_secret_basic" in metadata.token_endpoint_auth_methods_supported:
-                pair = f"{quote(settings.client_id, safe='')}:{quote(secret, safe='')}"
-                basic = base64.b64encode(pair.encode()).decode()
-                headers.append(("authorization", f"Basic {basic}"))
+                headers.append(("authorization", _basic_auth(settings.client_id, secret)))
             else:
                 fields["client_secret"] = secret
         body = urlencode(fields).encode()
@@ -220,8 +219,10 @@ class OidcClient:
     async def _read_metadata(self) -> _Metadata:
         """Return the provider's metadata, which is requested again after an hour."""
         async with self._lock:
-            if self._metadata and self._clock() - self._metadata[0] < _METADATA_SECONDS:
-                return self._metadata[1]
+            if self._metadata:
+                read_at, metadata = self._metadata
+                if self._clock() - read_at < _METADATA_SECONDS:
+                    return metadata
             issuer = self.settings.issuer
             url = issuer.rstrip("/") + _METADATA_PATH
             metadata = _decode(await self._get(url), _Metadata)
@@ -257,18 +258,24 @@ class OidcClient:
         self, url: str, headers: Sequence[tuple[str, str]] = (), body: bytes | None = None
     ) -> tuple[int, bytes]:
         """Send a request (a POST, if it has a body), and return the status and the content."""
-        own = ("accept", "application/json"), ("user-agent", "refold")
-        request = HttpRequest(server_address(url), (*own, *headers), body)
+        fixed_headers = ("accept", "application/json"), ("user-agent", "refold")
+        request = HttpRequest(server_address(url), (*fixed_headers, *headers), body)
         try:
             answer = await self._http.open(request)
             try:
-                data, _ = await answer.content(int(_HTTP_BOUNDS.size))
+                content, _ = await answer.content(int(_HTTP_BOUNDS.size))
             finally:
                 with anyio.CancelScope(shield=True):
                     await answer.aclose()
         except Broken as error:
             raise BadInput(f"the identity provider cannot be reached: {error}") from error
-        return answer.reply.status, data
+        return answer.reply.status, content
+
+
+def _basic_auth(client_id: str, secret: str) -> str:
+    # OAuth has both encoded for a URL first, so that a colon in them is no separator.
+    pair = f"{quote(client_id, safe='')}:{quote(secret, safe='')}"
+    return f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
 def _decode(data: bytes, kind: Any) -> Any:

@@ -111,8 +111,10 @@ class ServiceSink(ConversingSink):
         super().__init__(journal, app)
         self._id, self._client = id_, client
         self._socket: WebSocket | None = None
-        # By client key: the orders without an answer.
-        self._texts, self._open_orders = ReceivedText(), dict[str, _OpenOrder]()
+        self._texts = ReceivedText()
+        self._open_orders = dict[
+            str, _OpenOrder
+        ]()  # by client key: those without an answer
         self._away_since: float | None = None
         self.report: Callable[[str], None] = _ignore
 
@@ -144,14 +146,20 @@ class ServiceSink(ConversingSink):
             pause = min(2 * pause, _MAX_PAUSE_SECONDS)
 
     async def receive(self, line: bytes, kind: str) -> None:
-        """Handle a document of the service; of live text, only what was not received before."""
+        """Handle a document of the service.
+
+        A piece of live text may be sent again after a reconnection; the part that was received
+        before is dropped.
+        """
         if kind in LIVE_TYPES:
             live = msgspec.json.decode(line, type=LiveDocument)
-            if (part := self._texts.new_part(live)) is None:
+            new_part = self._texts.new_part(live)
+            if new_part is None:
                 return
-            line = msgspec.json.encode(part)
+            line = msgspec.json.encode(new_part)
         await super().receive(line, kind)
-        if not self._journal.view.turn.seq:
+        turn_is_running = bool(self._journal.view.turn.seq)
+        if not turn_is_running:
             self._texts.clear()
 
     async def _converse(self, socket: WebSocket) -> None:
@@ -199,13 +207,17 @@ class ServiceSink(ConversingSink):
                 await self._socket.send(waiting.data)
 
     async def _wait_for_answer(self, key: str) -> None:
-        """Wait for the next document. Raises `Disconnected` if the service is away for too
-        long.
+        """Wait for the next document, for at most `_CHECK_SECONDS`.
+
+        Raises `Disconnected` if the service has been away for too long. `key` is the client key
+        of the order that waits.
         """
         with anyio.move_on_after(_CHECK_SECONDS):
             await self._news.wait()
-        since = self._away_since
-        if since is None or anyio.current_time() - since < _ORDER_SECONDS:
+        if self._away_since is None:
+            return
+        seconds_away = anyio.current_time() - self._away_since
+        if seconds_away < _ORDER_SECONDS:
             return
         origin = self._client.origin
         if self._open_orders[key].was_sent:

@@ -40,7 +40,7 @@ class WebSocket:
         """Request a WebSocket at this URL, and return the response. It is open if the
         status is 101.
         """
-        uri = parse_uri(f"ws{url.removeprefix('http')}")
+        uri = parse_uri(f"ws{url.removeprefix('http')}")  # http: becomes ws:, https: wss:
         self._protocol = protocol = ClientProtocol(
             uri,
             extensions=enable_client_permessage_deflate(None),

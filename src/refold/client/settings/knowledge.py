@@ -103,13 +103,15 @@ def read_skill(app: App, name: str) -> SkillText:
 
 def list_agents(app: App) -> AgentList:
     """Return the agents of the app's directory, with notices about invalid or changed ones."""
-    scope, changed = scope_with_trust(app.directory, app.paths, app.environ)
+    scope, changed_instructions = scope_with_trust(app.directory, app.paths, app.environ)
     rows = [
         AgentRow(profile.name, profile.description, profile.where, profile.use)
         for profile in app.agents.profiles_for()
     ]
-    notices = filter(None, (trust_notice(scope), *app.agents.problems, *changed()))
-    return AgentList(rows, list(notices))
+    notices = [*app.agents.problems, *changed_instructions()]
+    if notice := trust_notice(scope):
+        notices.insert(0, notice)
+    return AgentList(rows, notices)
 
 
 def list_notes(app: App) -> NoteList:

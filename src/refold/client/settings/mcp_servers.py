@@ -127,7 +127,7 @@ class NewServer(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def list_servers(app: App, live: Sequence[ServerStatus] = ()) -> ServerList:
-    """Return the servers of a folder.
+    """Return the servers of a folder: those that run here, then the remote ones.
 
     `live` has the state of those that open conversations in the folder have started.
     """
@@ -137,21 +137,18 @@ def list_servers(app: App, live: Sequence[ServerStatus] = ()) -> ServerList:
     rows = list[ServerRow]()
     for server in known.servers:
         status = statuses.get((server.name, server.source))
-        if status is None:
+        if status is None:  # it was not started: show what it offered the last time
             status = ServerStatus(server, "", manifests.read(server))
         rows.append(_row(app, status))
-    remote = [
-        ServerRow(
-            server.name,
-            shown_target(server, app.models.masks),
-            server.source,
-            _is_own(app, server),
-            "remote",
-        )
-        for server in known.remote
-    ]
-    ignored = reason_settings_ignored(*project_and_trust(Path(app.directory), app.paths))
-    return ServerList([*rows, *remote], [*known.notices, *filter(None, (ignored,))])
+    for server in known.remote:
+        target = shown_target(server, app.models.masks)
+        is_own = _is_own(app, server)
+        rows.append(ServerRow(server.name, target, server.source, is_own, "remote"))
+    notices = list(known.notices)
+    project, trust = project_and_trust(Path(app.directory), app.paths)
+    if ignored := reason_settings_ignored(project, trust):
+        notices.append(ignored)
+    return ServerList(rows, notices)
 
 
 def add_server(app: App, new: NewServer) -> None:

@@ -85,21 +85,35 @@ def provider_keys(launch: Launch) -> ProviderKeys:
 def provider_rows(keys: ProviderKeys) -> list[ProviderRow]:
     """Return all providers that take a key: those that have one, then common ones, then others.
 
-    A provider with several wires (formats of requests) and no key is listed once.
+    A provider with several wires (formats of requests) has a row for each; those without a
+    key are left out, except the first.
     """
     specs = {spec.name: spec for spec in keys.specs}
-    rows = [
-        ProviderRow(
-            row.provider, specs[row.provider].label, row.source, row.variable, row.ends,
-            KEY_PAGES.get(row.provider, ""), specs[row.provider].model,
+    rows = list[ProviderRow]()
+    labels = set[str]()  # all wires of a provider have the same
+    for row in keys.rows(optional=True):
+        spec = specs[row.provider]
+        is_first_wire = spec.label not in labels
+        labels.add(spec.label)
+        if not (row.source or is_first_wire):
+            continue
+        rows.append(
+            ProviderRow(
+                name=row.provider,
+                label=spec.label,
+                source=row.source,
+                variable=row.variable,
+                ends=row.ends,
+                key_page=KEY_PAGES.get(row.provider, ""),
+                model=spec.model,
+            )
         )
-        for row in keys.rows(optional=True)
-    ]  # fmt: skip
-    first_names = dict[str, str]()  # of a provider that has several wires, by label
-    for row in rows:
-        first_names.setdefault(row.label, row.name)
-    rows = [row for row in rows if row.source or first_names[row.label] == row.name]
-    return sorted(rows, key=lambda row: (not row.source, row.name not in KEY_PAGES))
+    return sorted(rows, key=_provider_order)
+
+
+def _provider_order(row: ProviderRow) -> tuple[bool, bool]:
+    has_key, is_common = bool(row.source), row.name in KEY_PAGES
+    return not has_key, not is_common  # False sorts first
 
 
 def list_local_models(downloads: ModelDownloads) -> EmbeddedModels:

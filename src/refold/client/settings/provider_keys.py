@@ -99,9 +99,13 @@ class ProviderKeys:
         """
         for spec in self.specs:
             source, key = self._source(spec)
-            if source or self.needs_key(spec) or (optional and self._keys.uses_key(spec)):
-                ends = last_characters(key.key) if key else ""
-                yield KeyRow(spec.name, source, key.variable if key else "", ends)
+            may_have_key = optional and self._keys.uses_key(spec)
+            if not (source or self.needs_key(spec) or may_have_key):
+                continue
+            if key is None:
+                yield KeyRow(spec.name, source, variable="", ends="")
+            else:
+                yield KeyRow(spec.name, source, key.variable, last_characters(key.key))
 
     @property
     def trouble(self) -> str:
