@@ -373,6 +373,22 @@ def test_a_handover_requested_before_a_command_starts_takes_effect(tmp_path: Pat
     assert whole == Finished(0, b"one\n")
 
 
+def test_a_handed_over_command_may_run_longer_than_the_limit_of_its_call(
+    tmp_path: Path,
+) -> None:
+    async def test() -> Finished:
+        handover = Handover()
+        handover.request()
+        extras = CommandExtras(printed=Printed(), handover=handover)
+        so_far = await open_commands().run(
+            "sleep 1.5; echo end", cwd=str(tmp_path), seconds=1.0, extras=extras
+        )
+        assert so_far.continued is not None
+        return await so_far.continued.end()
+
+    assert anyio.run(test) == Finished(0, b"end\n")
+
+
 def test_a_handed_over_command_is_killed_when_its_continuation_is_cancelled(
     tmp_path: Path,
 ) -> None:

@@ -62,7 +62,9 @@ class RunningCommand(Protocol):
         ...
 
     def detach(self) -> None:
-        """Pass no more output on, because the command continues in the background."""
+        """Remove the time limit, and pass no more output on: the command continues in the
+        background.
+        """
         ...
 
     def settle(self) -> None:

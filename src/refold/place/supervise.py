@@ -99,7 +99,11 @@ class Supervisor:
 
     def detach(self) -> None:
         """Remove the time limit, and only store the output from now on."""
-        self._until, self._on_output = math.inf, None
+        self.remove_limit()
+        self._on_output = None
+
+    def remove_limit(self) -> None:
+        self._until = math.inf
 
     def deliver(self) -> None:
         """Call the listeners with new output and CPU seconds. Call this in the event loop.

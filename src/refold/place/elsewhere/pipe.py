@@ -104,6 +104,11 @@ class OpenCall:
         if not self.done.is_set():
             self._connection.send({"id": self.number, "do": "stop"})
 
+    def remove_limit(self) -> None:
+        """Ask the place to remove the time limit of the requested command."""
+        if not self.done.is_set():
+            self._connection.send({"id": self.number, "do": "remove_limit"})
+
     def send_input(self, data: bytes) -> None:
         self._connection.send({"id": self.number, "do": "input"}, data)
 

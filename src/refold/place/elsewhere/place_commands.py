@@ -252,6 +252,8 @@ class PlaceCommand:
 
     def detach(self) -> None:
         self._throttled = None
+        if self.call is not None:
+            self.call.remove_limit()
 
     def settle(self) -> None:
         pass

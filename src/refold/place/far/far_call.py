@@ -13,16 +13,15 @@ SendFrame: TypeAlias = Callable[[Mapping[str, Any], bytes], None]
 class FarCall:
     """One request. `send` sends a frame of the answer.
 
-    `when_stopped` registers a function that is called when the other side stops the request.
+    `when_stopped` registers a function that is called when the other side stops the request,
+    and `when_limit_removed` one for when it removes the time limit of the requested command.
     `inputs` are the bytes for the stdin of the requested program; b"" marks the end. They may
     arrive before the program has started.
     """
 
     def __init__(self, send: SendFrame, number: int) -> None:
         self._send, self.number = send, number
-        self._lock = threading.Lock()
-        self._stopped = False
-        self._on_stop: Callable[[], None] = _do_nothing
+        self._stop, self._limit_removal = _Signal(), _Signal()
         self.inputs: Queue[bytes | None] = Queue(_MAX_INPUTS)
 
     def send(self, kind: str, raw: bytes = b"", **fields: Any) -> None:
@@ -37,17 +36,41 @@ class FarCall:
 
     def stop(self) -> None:
         """Call what `when_stopped` has registered, or will register."""
-        with self._lock:
-            self._stopped = True
-            on_stop = self._on_stop
-        on_stop()
+        self._stop.send()
 
-    def when_stopped(self, on_stop: Callable[[], None]) -> None:
+    def when_stopped(self, react: Callable[[], None]) -> None:
         """Register a function for `stop`. Call it at once if the request was stopped before."""
+        self._stop.connect(react)
+
+    def remove_limit(self) -> None:
+        """Call what `when_limit_removed` has registered, or will register."""
+        self._limit_removal.send()
+
+    def when_limit_removed(self, react: Callable[[], None]) -> None:
+        """Register a function for `remove_limit`. Call it at once if that was called before."""
+        self._limit_removal.connect(react)
+
+
+class _Signal:
+    """Calls a function when the signal is sent, also if it was sent before."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._was_sent = False
+        self._react: Callable[[], None] = _do_nothing
+
+    def send(self) -> None:
         with self._lock:
-            self._on_stop, stopped = on_stop, self._stopped
-        if stopped:
-            on_stop()
+            self._was_sent = True
+            react = self._react
+        react()
+
+    def connect(self, react: Callable[[], None]) -> None:
+        """Register `react` in place of an earlier function."""
+        with self._lock:
+            self._react, was_sent = react, self._was_sent
+        if was_sent:
+            react()
 
 
 def _do_nothing() -> None:

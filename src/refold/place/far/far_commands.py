@@ -53,6 +53,7 @@ def run_command(call: FarCall, starter: CommandStarter, fields: Mapping[str, Any
         for _ in range(_MAX_START_TRIES):
             running = starter.begin(request, fields["seconds"], sender.on_output)
             call.when_stopped(running.stop)
+            call.when_limit_removed(running.remove_limit)
             finished = _wait(running, starter)
             sender.send_rest()
             if not (broken := running.broken):

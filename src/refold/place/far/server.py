@@ -66,9 +66,8 @@ class PlaceServer:
         number, method = record.pop("id", 0), record.pop("do", "")
         if not isinstance(number, int) or not isinstance(method, str):
             return  # no answer can be sent
-        if method in ("stop", "input"):
-            if call := self._calls.get(number):
-                call.stop() if method == "stop" else call.add_input(raw)
+        if method in ("stop", "remove_limit", "input"):
+            self._pass_to_call(number, method, raw)
             return
         call = FarCall(self.send, number)
         if method == "hello":
@@ -83,6 +82,18 @@ class PlaceServer:
             self._calls[number] = call
             arguments = (call, self._handlers[method], record, raw)
             threading.Thread(target=self._answer, args=arguments, daemon=True).start()
+
+    def _pass_to_call(self, number: int, method: str, raw: bytes) -> None:
+        """Pass what the other side sent later about a request to it, if it still runs."""
+        call = self._calls.get(number)
+        if call is None:
+            return
+        if method == "stop":
+            call.stop()
+        elif method == "remove_limit":
+            call.remove_limit()
+        else:
+            call.add_input(raw)
 
     def _answer(
         self,
