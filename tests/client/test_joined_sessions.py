@@ -240,19 +240,19 @@ class HandleContract:
             assert await session.send(Rewind(report.undo, "conversation"))
             assert session.view.conversation.size == before.conversation.size
 
-    async def test_interrupt_stops_a_compaction_and_keeps_the_messages(
+    async def test_interrupt_stops_a_compaction_and_sends_its_message(
         self, open_session: Any
     ) -> None:
         class Slow(ScriptedProvider):
             async def stream(self, request: Request) -> AsyncGenerator[Delta, None]:
-                if len(self.heard) == 2:
+                if len(self.heard) == 2 and not began.is_set():
                     began.set()
                     await anyio.sleep_forever()
                 async for delta in super().stream(request):
                     yield delta
 
         began, ends = anyio.Event(), list[bool]()
-        async with open_session(Slow("Hi.", "Hi again.")) as session:
+        async with open_session(Slow("Hi.", "Hi again.", "Done.")) as session:
             assert not await session.compact()
             for _ in range(2):
                 await session.say("Hello. " * 1000)
@@ -265,11 +265,13 @@ class HandleContract:
                 group.start_soon(compact)
                 await began.wait()
                 assert session.compacting
-                assert await session.interrupt()
+                assert await session.interrupt("Do this instead.")
+            await session.settle()
 
             assert ends == [False]
             assert not session.compacting
-            assert session.view.conversation.messages
+            texts = [stored.message.text for stored in session.view.conversation.messages]
+            assert texts[1:] == ["Hi.", texts[0], "Hi again.", "Do this instead.", "Done."]
 
     async def test_a_message_with_an_image_is_queued_for_the_next_turn(
         self, open_session: Any

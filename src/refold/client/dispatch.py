@@ -358,12 +358,15 @@ class Dispatcher:
 
         After a stopped turn, or without one, `instead` is the next message to the model.
         """
-        if await self._stop_compaction():
+        inbox = self._engine.inbox
+        stopped_compaction = await self._stop_compaction()
+        if not stopped_compaction and await inbox.interrupt(
+            order.reason, instead=order.instead
+        ):
             return True
-        stopped = await self._engine.inbox.interrupt(order.reason, instead=order.instead)
-        if not stopped and order.instead:  # no turn runs: the text begins the next one
-            await self._engine.inbox.say(order.instead, when="next")
-        return stopped
+        if order.instead:  # no turn was stopped: the text begins the next one
+            await inbox.say(order.instead, when="next")
+        return stopped_compaction
 
     async def _cancel(self, order: Cancel) -> bool:
         inbox = self._engine.inbox
