@@ -1,5 +1,6 @@
 """`refold config`: settings and their sources, changing one, and errors in files."""
 
+import io
 import json
 import multiprocessing
 import os
@@ -446,6 +447,19 @@ def test_config_edit_saves_an_invalid_edit_aside_and_keeps_the_settings_file(
         "and delete it\n",
     )  # fmt: skip
     assert aside.read_text() == "# mine\neffort = 3\n"
+
+
+def test_config_edit_ends_when_its_question_is_answered_by_the_end_of_the_input(
+    refold: Callable[..., Told], folder: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_editor(folder, monkeypatch, 'echo "effort = 3" >> "$1"')
+    monkeypatch.setattr("refold.cli.config.is_interactive", lambda: True)
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+
+    code, out, err = refold("config", "edit")
+
+    assert (code, out) == (1, "Edit it again? [Y/n] ")
+    assert "nothing was changed" in err
 
 
 def test_config_edit_does_not_overwrite_a_concurrent_change(

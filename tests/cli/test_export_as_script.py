@@ -25,7 +25,7 @@ def conversation(script: str, capfd: pytest.CaptureFixture[str]) -> str:
     capfd.readouterr()
     assert main(["sessions", "export", "--format", "text"]) == 0
     _, _, conversation = capfd.readouterr().out.partition("› How many?")
-    return re.sub(r"[\d.]+ s\b|\S+(?=/child-1)", "…", conversation)
+    return re.sub(r"[\d.]+ s\b|\S+(?=/child-1)|[\d-]{10} \d\d:\d\d", "…", conversation)
 
 
 def test_a_session_exported_as_a_script_reproduces_its_conversation(

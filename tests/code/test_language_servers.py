@@ -392,6 +392,16 @@ def test_without_a_language_server_tree_sitter_answers_and_gives_the_reason(
     )
 
 
+def test_without_a_language_server_symbols_are_found_in_either_case_of_any_letter(
+    tmp_path: Path,
+) -> None:
+    with language_servers(tmp_path, "") as project:
+        project.file.write_text("def ÜBERSETZEN():\n    pass\n", "utf-8")
+        text = anyio.run(project.find_symbols, "übersetzen")
+
+    assert "ÜBERSETZEN" in text
+
+
 def test_references_without_a_language_server_fail_and_name_the_server(
     tmp_path: Path,
 ) -> None:

@@ -1,5 +1,6 @@
 """One lock, several processes: who holds it, who gets it, and when."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from refold.errors import Held
 from refold.journal.store.file import FileStore
+from refold.journal.store.writer_lock import Writer, is_alive
 from tests.journal.journals import append_as_next_writer
 
 PROGRAM = Path(__file__).with_name("writer_process.py")
@@ -70,3 +72,7 @@ def test_a_lock_holder_that_exited_normally_is_no_longer_named(tmp_path: Path) -
         _, chunks = anyio.run(append_as_next_writer, tmp_path, b"on")
 
     assert chunks == [b"line 0", b"line 1", b"on"]
+
+
+def test_a_writer_whose_number_no_process_can_have_is_not_alive() -> None:
+    assert not is_alive(Writer(pid=2**40, host=os.uname().nodename))

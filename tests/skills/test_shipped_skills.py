@@ -350,6 +350,13 @@ def test_check_findings_accepts_valid_findings_and_reports_invalid_ones(
         0,
         "1 findings: 1 high, 0 medium, 0 low\n",
     )
+    merged = good.replace("Verdict: not yet, because a caller fails.", "Verdict: merge")
+    (repository / "merged.md").write_text(merged)
+    assert run("code-review", "check_findings.py", "merged.md", cwd=repository) == (
+        1,
+        "wrong: the verdict says merge, and a finding is high\n"
+        "1 findings: 1 high, 0 medium, 0 low\n",
+    )
     code, text = run("code-review", "check_findings.py", "bad.md", cwd=repository)
     assert code == 1
     assert text.splitlines() == [

@@ -107,8 +107,9 @@ class CheckpointsAtHome:
         """Note a new checkpoint of the session, and request a fetch when one is due."""
         match entry.event:
             case Checkpointed(trees):
-                waiting = self._unfetched[session]
-                waiting.append(StoredCheckpoint(session, entry.seq, trees))
+                with self._lock:
+                    waiting = self._unfetched[session]
+                    waiting.append(StoredCheckpoint(session, entry.seq, trees))
                 is_rewound = self._records[session].view.checkpoints.follows_rewind
                 if is_rewound or len(waiting) >= _PULL_AFTER_CHECKPOINTS:
                     self._pull_soon()
@@ -139,11 +140,12 @@ class CheckpointsAtHome:
             for name, checkpoints in unfetched.items():
                 if checkpoints and self._packs.pull(self._pipe.begin, checkpoints):
                     fetched = {checkpoint.seq for checkpoint in checkpoints}
-                    self._unfetched[name] = [
-                        checkpoint
-                        for checkpoint in self._unfetched[name]
-                        if checkpoint.seq not in fetched
-                    ]
+                    with self._lock:
+                        self._unfetched[name] = [
+                            checkpoint
+                            for checkpoint in self._unfetched[name]
+                            if checkpoint.seq not in fetched
+                        ]
 
     def _on_connection(self, begin: Begin, greeting: PlaceGreeting) -> None:
         """Restore the files if the place is not the one in which the checkpoints were made."""

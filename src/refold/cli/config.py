@@ -282,8 +282,12 @@ def _read(edited_copy: Path) -> str:
 
 
 def _ask_to_edit_again() -> bool:
-    """Ask whether to edit again; Enter means yes. Return False if there is no terminal."""
+    """Ask whether to edit again; Enter means yes, and the end of the input means no.
+
+    Return False if there is no terminal.
+    """
     if not is_interactive():
         return False
     write("Edit it again? [Y/n] ")
-    return sys.stdin.readline().strip().lower() in ("", "y", "yes")
+    line = sys.stdin.readline()
+    return line != "" and line.strip().lower() in ("", "y", "yes")

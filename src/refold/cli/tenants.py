@@ -8,7 +8,7 @@ import os
 import sys
 from argparse import ArgumentParser, Namespace
 from collections.abc import Awaitable, Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -194,8 +194,7 @@ async def _export(
     """Write all data of the person, or of the tenant if no person is named."""
     from refold.client.people.data_export import export_person, export_tenant
 
-    file = args.output.open("xb") if args.output else sys.stdout.buffer
-    with file:
+    with args.output.open("xb") if args.output else nullcontext(sys.stdout.buffer) as file:
         if subject := getattr(args, "subject", ""):
             session_count = await export_person(
                 people, sessions, args.tenant, subject, file

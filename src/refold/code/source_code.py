@@ -348,7 +348,8 @@ class SourceCode:
             language = language_of(path)
             with suppress(ToolFailed):
                 content = self._files.read(Real(path))
-                if language and query.casefold().encode() in content.lower():
+                text = content.decode("utf-8", "replace")
+                if language and query.casefold() in text.casefold():
                     symbols += _with_name(
                         tree_sitter.symbols(language, path, content), query
                     )

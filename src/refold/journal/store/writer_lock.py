@@ -178,7 +178,8 @@ def _may_be_alive(writer: Writer) -> bool:
         return True
     try:
         os.kill(writer.pid, 0)
-    except ProcessLookupError:  # an old note; the new one is not written yet
+    # An old note (the new one is not written yet), or a damaged one with too large a number.
+    except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
         return True

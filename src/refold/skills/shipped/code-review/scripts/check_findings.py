@@ -83,14 +83,18 @@ def check_finding(finding, text, root):
 def check_review(lines, severities):
     """Report what is wrong with the review as a whole. `severities` are of its findings."""
     verdict = next((line for line in lines if line.startswith("Verdict:")), "")
-    if not verdict.removeprefix("Verdict:").strip().startswith(VERDICTS):
+    decision = verdict.removeprefix("Verdict:").strip()
+    if not decision.startswith(VERDICTS):
         yield "there is no line `Verdict: merge | merge after these | not yet, because …`"
     if severities.count("low") > MAX_LOW:
         yield f"more than {MAX_LOW} findings are low: keep those that matter"
     ranks = [SEVERITIES.index(s) for s in severities if s in SEVERITIES]
     if ranks != sorted(ranks):
         yield "the findings do not stand in the order of what they would cost"
-    if "high" in severities and verdict.startswith("Verdict: merge,"):
+    says_merge = decision.startswith("merge") and not decision.startswith(
+        "merge after these"
+    )
+    if "high" in severities and says_merge:
         yield "the verdict says merge, and a finding is high"
     if not any(line.strip() == "## Looked at" for line in lines):
         yield "there is no part `## Looked at`: what was read, run, and left out"

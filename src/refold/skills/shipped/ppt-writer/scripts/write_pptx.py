@@ -16,6 +16,7 @@ from importlib.util import find_spec
 
 WIDE = (12192000, 6858000)  # 16:9, in EMU, of which 12,700 are a point
 SIZES = (24, 22, 20, 18)  # points, of which the first that fits is taken
+CELL_BORDER = re.compile(r"(?<!\\)\|")
 INLINE = re.compile(r"\*\*(.+?)\*\*|(?<![*\w])\*([^*\s][^*]*?)\*(?![*\w])|`([^`]+)`")
 ITEM = re.compile(r"( *)[-*+] +(.*)")
 CHARTS = ("bar", "column", "line", "pie")
@@ -242,7 +243,13 @@ def add_table(slide, lines, area, _folder, title):
     """Add a table of Markdown in `area`: left, top, width, height. Exit if it is too large."""
     from pptx.util import Pt
 
-    rows = [[c.strip() for c in line.strip().strip("|").split("|")] for line in lines]
+    rows = [
+        [
+            cell.strip().replace(r"\|", "|")
+            for cell in CELL_BORDER.split(line.strip().strip("|"))
+        ]
+        for line in lines
+    ]
     rows = [row for row in rows if not all(re.fullmatch(r":?-+:?", cell) for cell in row)]
     columns = max(map(len, rows))
     size = 18 if len(rows) <= 7 else 14
