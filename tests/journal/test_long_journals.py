@@ -44,7 +44,9 @@ def long_events(word: str = "umbrella", messages: int = MESSAGES) -> list[Event]
 
 def follow_in_pieces(tables: Tables, home: JournalDirectory, tell: Tell) -> None:
     """In the smallest pieces there are."""
-    Indexer(tables, home.path, inf, tell, piece=0.0).run(list_sessions(home.root))
+    Indexer(tables, home.path, inf, tell, transaction_seconds=0.0).run(
+        list_sessions(home.root)
+    )
 
 
 def ignore_progress(_: int, __: int) -> None:

@@ -97,25 +97,28 @@ class JournalDirectory:
         A session without a message counts only if no session has one. A session that checks
         claims never counts. A run of a schedule counts only if it was resumed afterwards.
         """
-        matcher, without_message = _DirectoryMatcher(directory), ""
+        matcher = _DirectoryMatcher(directory)
+        newest_without_message = ""
         listing = list_sessions(self.root)
-        known = dict[str, "Card"]()
+        cards = dict[str, "Card"]()
         for index, id_ in enumerate(listing.ids):
             if index == _MAX_UNINDEXED_SESSIONS:
-                known = self.catalogue().last_cards()
-            card, path = known.get(id_), self.path(id_)
+                cards = self.catalogue().last_cards()
+            card = cards.get(id_)
             if card and card.changed == listing.stamps[id_].mtime_seconds:
                 # The card is up to date, and so is the directory in it.
-                started = card.about.directory
-                if started and not matcher.matches(started):
+                directory_in_card = card.about.directory
+                if directory_in_card and not matcher.matches(directory_in_card):
                     continue
-            if matcher.matches(current_directory(path)):
-                if _has_no_user(path):
-                    continue
-                if _has_message(path):
-                    return self.look_up(id_)
-                without_message = without_message or id_
-        return self.look_up(without_message) if without_message else None
+            path = self.path(id_)
+            if not matcher.matches(current_directory(path)) or _has_no_user(path):
+                continue
+            if _has_message(path):
+                return self.look_up(id_)
+            newest_without_message = newest_without_message or id_
+        if not newest_without_message:
+            return None
+        return self.look_up(newest_without_message)
 
     def resolve(
         self, text: str, directory: Path, tell: "Tell" = lambda _, __: None
@@ -125,8 +128,13 @@ class JournalDirectory:
         return find_session.resolve(self, text, directory, tell)
 
     def find(self, text: str, tell: "Tell" = lambda _, __: None) -> StoredSession:
+        """Return the session that `text` describes, as `find_session.find` does.
+
+        Raises `BadInput` if `text` is the name of a directory without a readable journal.
+        """
         is_name = text and "/" not in text and text[0] != "."
-        if is_name and os.path.isdir(self.root / text) and not self.look_up(text):
+        has_directory = is_name and os.path.isdir(self.root / text)
+        if has_directory and not self.look_up(text):
             raise BadInput(
                 f"there is no readable journal in {self.root / text}: check what "
                 "happened to it"
@@ -293,6 +301,7 @@ class _DirectoryMatcher:
         self._same = {"": False, self._real: True}
 
     def matches(self, directory: str) -> bool:
+        """Whether `directory` is the same directory, also by a symbolic link."""
         if directory not in self._same:
             self._same[directory] = os.path.realpath(directory) == self._real
         return self._same[directory]

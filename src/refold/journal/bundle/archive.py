@@ -248,13 +248,14 @@ def _check_line(line: bytes, head: Head) -> ValidLine:
         raise Corrupt(number, f"it is longer than {MAX_LINE_BYTES:,} bytes")
     try:
         [(envelope, after)] = codec.follow([line], head)
-        line.decode()
+        line.decode()  # the whole line, because `follow` decodes only the envelope
     except UnicodeDecodeError as error:
         raise Corrupt(number, "it is not UTF-8 text") from error
     except RecursionError as error:
         raise Corrupt(number, "what is in it is nested too deep") from error
-    numbers = (envelope.epoch, envelope.turn, envelope.cause)
-    if envelope.seq != number or not all(0 <= value < _MAX_NUMBER for value in numbers):
+    counters = (envelope.epoch, envelope.turn, envelope.cause)
+    has_valid_counters = all(0 <= value < _MAX_NUMBER for value in counters)
+    if envelope.seq != number or not has_valid_counters:
         raise Corrupt(number, f"it says that it is event {envelope.seq}")
     if not 0 <= envelope.at < _MAX_TIME_SECONDS:
         raise Corrupt(number, f"its time, {envelope.at}, is not a valid date")

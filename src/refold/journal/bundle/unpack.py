@@ -154,9 +154,15 @@ class _Extraction:
         if not self._parts:
             raise self._archive.format_error("there is no session in it")
         self._sync_last_session()
-        named = sum(len(part.blobs) for part in self._parts.values())
-        counts = (len(self._parts), self._events, self._blobs, named - self._blobs)
-        return ImportedSession(self._imported.id, self._imported.source, *counts)
+        named_blobs = sum(len(part.blobs) for part in self._parts.values())
+        return ImportedSession(
+            self._imported.id,
+            self._imported.source,
+            sessions=len(self._parts),
+            events=self._events,
+            blobs=self._blobs,
+            lacking=named_blobs - self._blobs,
+        )
 
     def _extract_session(self, name: str) -> None:
         """Extract the journal of the session or subagent `name`; "" is the session itself."""
@@ -179,21 +185,21 @@ class _Extraction:
 
     def _directory_of(self, name: str) -> Path:
         """Return the directory of a journal.
-        The directory of a subagent is below the directory of the parent that names it.
+
+        The session itself must come first. A subagent must come after its parent, which must
+        name it, and it may come only once.
         """
         if not name and not self._parts:
             return self._temporary
         above, _, child = name.rpartition("/")
+        number = _child_number(child)
         parent = self._parts.get(above)
-        born = parent is not None and _child_number(child) <= len(parent.children)
-        if not name or name in self._parts or parent is None or not born:
+        was_started = parent is not None and number <= len(parent.children)
+        if not name or name in self._parts or parent is None or not was_started:
             raise self._archive.format_error(
                 f"no session here has started a subagent {name[:100]!r}"
             )
-        if (
-            parent.children[_child_number(child) - 1] != child
-            or name.count("/") >= MAX_DEPTH
-        ):
+        if parent.children[number - 1] != child or name.count("/") >= MAX_DEPTH:
             raise self._archive.format_error(
                 f"{name[:100]!r} is not in the place where a subagent belongs"
             )

@@ -182,10 +182,9 @@ class Catalogue:
 
     def _index(self, tables: Tables, seconds: float) -> bool:
         """Index new lines for at most `seconds`. Return False if lines are left."""
-        until = time.monotonic() + seconds
-        return Indexer(tables, self._place, until, self._tell).run(
-            list_sessions(self._root)
-        )
+        deadline = time.monotonic() + seconds
+        indexer = Indexer(tables, self._place, deadline, self._tell)
+        return indexer.run(list_sessions(self._root))
 
     def _read_journals(self, *, children: bool) -> list[Card]:
         """Return all cards, read from the journals and not from the file of the catalogue."""

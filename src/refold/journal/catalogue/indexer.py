@@ -47,11 +47,12 @@ class Indexer:
         place: Place,
         deadline: float,
         tell: Tell = lambda _, __: None,
-        piece: float = _TRANSACTION_SECONDS,
+        transaction_seconds: float = _TRANSACTION_SECONDS,
     ) -> None:
         self._tables, self._place = tables, place
-        self._until, self._tell, self._piece = deadline, tell, piece
-        self._piece_end = 0.0  # when the current piece of work ends
+        self._deadline, self._tell = deadline, tell
+        self._transaction_seconds = transaction_seconds
+        self._transaction_deadline = 0.0
 
     def run(self, listing: SessionListing) -> bool:
         """Index all sessions. Returns False if there was not enough time."""
@@ -75,7 +76,7 @@ class Indexer:
         """Index the sessions, in transactions with pauses. Return False if the time is up."""
         waiting, count = list(reversed(ids)), 0
         while waiting:
-            if time.monotonic() >= self._until:
+            if time.monotonic() >= self._deadline:
                 return False
             self._tables.begin()
             try:
@@ -95,7 +96,8 @@ class Indexer:
 
         Return how many sessions are now completely indexed.
         """
-        self._piece_end, count = time.monotonic() + self._piece, 0
+        self._transaction_deadline = time.monotonic() + self._transaction_seconds
+        count = 0
         while remaining:
             id_ = remaining[-1]
             if (children := self._index_part(id_)) is None:
@@ -103,7 +105,7 @@ class Indexer:
             remaining.pop()
             remaining += [f"{id_}/{child}" for child in reversed(children)]
             count += 1
-            if time.monotonic() >= self._piece_end:
+            if time.monotonic() >= self._transaction_deadline:
                 break
         return count
 
@@ -144,7 +146,7 @@ class Indexer:
                 reading = _JournalReading(row.card, row.read)
                 for words in reading.pieces(opened):
                     self._tables.store_words(row.key, words)
-                    if time.monotonic() >= self._piece_end:
+                    if time.monotonic() >= self._transaction_deadline:
                         break
             card, read = reading.card, reading.read
         except OSError as error:
@@ -168,7 +170,7 @@ class Indexer:
     def _remove_row(self, row: CatalogueRow) -> bool:
         """Delete a row with its texts until the time is up. Return False if a part is left."""
         while self._tables.delete_part(row):
-            if time.monotonic() >= self._piece_end:
+            if time.monotonic() >= self._transaction_deadline:
                 return False
         return True
 
@@ -239,7 +241,10 @@ class _JournalReading:
 
 
 def _is_unchanged(row: CatalogueRow, file: BinaryIO) -> bool:
-    """Whether the journal is unchanged up to where it was read."""
+    """Whether the line that was read last is still in its place.
+
+    It contains a hash of all lines before it. A damaged journal counts as changed.
+    """
     read = row.read
     if row.card.damage or not read.last:
         return False

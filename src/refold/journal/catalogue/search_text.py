@@ -56,8 +56,13 @@ def to_index(text: str) -> str:
     """Return `text` in the form that is indexed and searched for."""
     if text.isascii() and text.isprintable():
         return text
-    clean = _CONTROL_PATTERN.sub(" ", text).encode("utf-8", "replace").decode("utf-8")
-    return clean if clean.isascii() else _UNSPACED_PATTERN.sub(rf"\1{_LETTER_MARK}", clean)
+    without_marks = _CONTROL_PATTERN.sub(" ", text)
+    # SQLite takes no lone surrogates, so "?" replaces them.
+    clean = without_marks.encode("utf-8", "replace").decode("utf-8")
+    if clean.isascii():
+        return clean
+    # In a script without spaces, each letter is indexed as a word.
+    return _UNSPACED_PATTERN.sub(rf"\1{_LETTER_MARK}", clean)
 
 
 def from_index(text: str) -> str:
@@ -161,10 +166,11 @@ def search_expression(text: str) -> str:
 
     Raises `BadInput` if the text is empty or too long.
     """
-    return " ".join(
-        '"' + term.phrase.replace('"', " ") + '"' + (" *" if term.is_prefix else "")
-        for term in search_terms(text)
-    )
+    phrases = list[str]()
+    for term in search_terms(text):
+        phrase = '"' + term.phrase.replace('"', " ") + '"'
+        phrases.append(f"{phrase} *" if term.is_prefix else phrase)
+    return " ".join(phrases)
 
 
 def search_terms(text: str) -> list[SearchTerm]:

@@ -37,6 +37,7 @@ _MONTH_NAMES = (
 )  # fmt: skip
 # The rarest date, 29 February, is at most 8 years away (around 2100).
 _MAX_DAYS_AHEAD = 366 * 9
+_MAX_NUMBER_DIGITS = 3  # of a number in a field of cron; the largest valid one is 59
 _LOCAL_TIME = Path("/etc/localtime")
 _ZONE_FOLDERS = ("/zoneinfo/",)
 
@@ -208,21 +209,20 @@ def format_moment(moment: float, zone: str) -> str:
 
 
 def _parse_moment(text: str, now: float, zone: tzinfo) -> float | None:
-    """Return the moment of an ISO time, or of the next such time of day; None if `text` is
-    neither.
+    """Return the moment of an ISO time, of the next "9:30" or of "tomorrow 9:30"; None if
+    `text` is none of these.
     """
     if match := re.fullmatch(r"(tomorrow )?(\d{1,2}):(\d\d)", text.lower()):
         hour, minute = int(match[2]), int(match[3])
         if hour > 23 or minute > 59:
             return None
-        day = datetime.fromtimestamp(now, zone).date()
-        if match[1]:  # tomorrow
-            day += timedelta(1)
+        today = datetime.fromtimestamp(now, zone).date()
+        day = today + timedelta(1) if match[1] else today
         moment = datetime.combine(day, time(hour, minute), zone).timestamp()
         if moment <= now:
-            # This is the same time of the next day, which need not be 24 hours later.
-            later = day + timedelta(1)
-            moment = datetime.combine(later, time(hour, minute), zone).timestamp()
+            # The same time of the next day need not be 24 hours later.
+            next_day = day + timedelta(1)
+            moment = datetime.combine(next_day, time(hour, minute), zone).timestamp()
         return moment
     try:
         parsed = datetime.fromisoformat(text)
@@ -304,7 +304,8 @@ def _parse_number(word: str, low: int, names: tuple[str, ...]) -> int:
     """Return the number that `word` is or names; -1 if it is neither a number nor a name."""
     if word in names:
         return names.index(word) + low
-    return int(word) if word.isascii() and word.isdecimal() and len(word) < 4 else -1
+    is_number = word.isascii() and word.isdecimal() and len(word) <= _MAX_NUMBER_DIGITS
+    return int(word) if is_number else -1
 
 
 def _comes_twice(day: date, hour: int, minute: int, zone: tzinfo) -> bool:

@@ -131,7 +131,8 @@ class Schedule(Struct, frozen=True):
         if self.waiting and not self.stopped:
             return True
         due = self.next
-        return due is not None and (due <= now or self.handled - now > _SET_BACK_SECONDS)
+        was_clock_ahead = self.handled - now > _SET_BACK_SECONDS  # a claim corrects this
+        return due is not None and (due <= now or was_clock_ahead)
 
 
 class ScheduleAdded(Struct, frozen=True):
@@ -151,9 +152,7 @@ class ScheduleStopped(Struct, frozen=True):
 
 
 class RunClaimed(Struct, frozen=True):
-    """A run is about to start. `call` is the number of the webhook call that caused it, or
-    0.
-    """
+    """A run is about to start. `call` is the number of the webhook call that it is for, or 0."""
 
     id: int
     due: float
@@ -226,9 +225,7 @@ class ScheduleBook:
         return tuple(self._log.read().by_id.values())
 
     def stamp(self) -> object:
-        """Return a value that changes with every change of the schedules; None if none was
-        stored. Computing it costs less than reading.
-        """
+        """Return a value that changes with the schedules, computed fast; None without any."""
         return self._log.stamp()
 
     def find(self, id_: int) -> Schedule:
@@ -247,10 +244,8 @@ class ScheduleBook:
         def decide(stored: StoredSchedules) -> ScheduleAdded | None:
             if key and key in stored.calls:
                 return None  # this call has added one already
-            if (
-                sum(not schedule.is_over for schedule in stored.by_id.values())
-                >= _MAX_SCHEDULES
-            ):
+            active_count = sum(not schedule.is_over for schedule in stored.by_id.values())
+            if active_count >= _MAX_SCHEDULES:
                 raise BadInput(f"there are {_MAX_SCHEDULES} schedules: stop some first")
             return ScheduleAdded(max(stored.by_id, default=0) + 1, plan, now, key)
 
@@ -284,9 +279,7 @@ class ScheduleBook:
         return _find(stored, id_)
 
     def find_by_webhook(self, webhook: str) -> Schedule | None:
-        """Return the schedule with this webhook; None if no schedule has it, or if it is
-        stopped.
-        """
+        """Return the schedule with this webhook, unless it is stopped; None if there is none."""
         return _find_webhook(self._log.read(), webhook)
 
     def call(self, webhook: str, call: HookCalled) -> HookCalled | CallRefusal | None:
@@ -294,21 +287,22 @@ class ScheduleBook:
 
         Returns the reason if the call is refused; None if the webhook no longer exists.
         """
-        refused: CallRefusal | None = None
+        refusal: CallRefusal | None = None
 
         def decide(stored: StoredSchedules) -> HookCalled | None:
-            nonlocal refused
+            nonlocal refusal
             schedule = stored.by_id.get(call.id)
             if schedule is None or schedule.stopped or schedule.webhook != webhook:
                 return None
             memory = stored.hooks.get(call.id, CallMemory())
-            if refused := memory.refusal(call, schedule.waiting):
+            refusal = memory.refusal(call, schedule.waiting)
+            if refusal:
                 return None
             body = call.body[:MAX_BODY_CHARS]
             return replace(call, number=schedule.called + 1, body=body)
 
         event, _ = self._log.change("", decide)
-        return event if isinstance(event, HookCalled) else refused
+        return event if isinstance(event, HookCalled) else refusal
 
     @contextmanager
     def claim_run(self, id_: int, now: float) -> Generator[ScheduledRun | None]:
@@ -347,7 +341,8 @@ class ScheduleBook:
             run = _find(stored, id_).running
             return RunOpened(id_, session) if run is not None and not run.session else None
 
-        return self._log.change("", decide)[1].by_id[id_].running
+        _, stored = self._log.change("", decide)
+        return stored.by_id[id_].running
 
     def end_run(self, id_: int, session: str, outcome: str, text: str = "") -> None:
         """Record the end of the run in this session, unless it is recorded already."""
@@ -380,7 +375,8 @@ class ScheduleBook:
             running = _find(stored, id_).running
             return RunEnded(id_, CUT_OFF) if running is not None else None
 
-        return self._log.change("", decide)[0] is not None
+        event, _ = self._log.change("", decide)
+        return event is not None
 
     @contextmanager
     def _lock_runs(self, id_: int) -> Generator[bool]:
@@ -435,35 +431,40 @@ def _claim(stored: StoredSchedules, id_: int, now: float) -> RunClaimed | None:
     schedule = _find(stored, id_)
     if schedule.stopped or schedule.running is not None:
         return None
-    count, last = schedule.plan.recurrence.count_due(schedule.handled, now)
-    if not count:
-        if not schedule.waiting:
-            return None
+    due_count, last = schedule.plan.recurrence.count_due(schedule.handled, now)
+    if due_count:
+        is_late = now - last > _LATE_SECONDS  # then the last time counts as missed, too
+        return RunClaimed(id_, last, now, missed=due_count - 1 + is_late)
+    if schedule.waiting:
         call = schedule.waiting[0]
         return RunClaimed(id_, call.now, now, call=call.number)
-    return RunClaimed(id_, last, now, count - 1 + (now - last > _LATE_SECONDS))
+    return None
 
 
 def _fold_events(
     stored: StoredSchedules, events: Iterable[ScheduleEvent]
 ) -> StoredSchedules:
+    """Return the state after the events. An event of a schedule that is missing is ignored."""
     by_id, calls, hooks = dict(stored.by_id), dict(stored.calls), dict(stored.hooks)
     for event in events:
+        schedule = by_id.get(event.id)
         if isinstance(event, ScheduleAdded):
-            by_id[event.id] = Schedule(event.id, event.plan, event.now)
+            by_id[event.id] = Schedule(event.id, event.plan, handled=event.now)
             if event.key:
                 calls[event.key] = event.id
-        elif (schedule := by_id.get(event.id)) is not None:
+        elif schedule is not None:
             by_id[event.id] = _apply(schedule, event)
             if isinstance(event, HookCalled):
-                hooks[event.id] = hooks.get(event.id, CallMemory()).with_call(event)
+                memory = hooks.get(event.id, CallMemory())
+                hooks[event.id] = memory.with_call(event)
             elif isinstance(event, WebhookSet) and event.name != schedule.webhook:
                 hooks.pop(event.id, None)  # the new webhook has another secret
     return StoredSchedules(by_id, calls, hooks)
 
 
 def _apply(schedule: Schedule, event: ScheduleEvent) -> Schedule:
-    runs, running = schedule.runs, schedule.running  # the last, unless it has ended
+    """Return the schedule after an event. That of a run changes the last run if it is running."""
+    earlier_runs, running = schedule.runs[:-1], schedule.running
     match event:
         case ScheduleStopped():
             return replace(schedule, stopped=True)
@@ -471,27 +472,28 @@ def _apply(schedule: Schedule, event: ScheduleEvent) -> Schedule:
             return replace(schedule, handled=now)
         case WebhookSet(_, name):
             return replace(schedule, webhook=name)
-        case HookCalled(_, number, now, _, _, body):
+        case HookCalled(number=number, now=now, body=body):
             waiting = (*schedule.waiting, WaitingCall(number, now, body))
             return replace(schedule, called=number, waiting=waiting)
         case RunClaimed():
             return _with_run(schedule, event)
         case RunOpened(_, session) if running is not None:
-            return replace(schedule, runs=(*runs[:-1], replace(running, session=session)))
+            opened = replace(running, session=session)
+            return replace(schedule, runs=(*earlier_runs, opened))
         case RunEnded(_, outcome, text) if running is not None:
             ended = replace(running, outcome=outcome, text=text, body="")
-            return replace(schedule, runs=(*runs[:-1], ended))
+            return replace(schedule, runs=(*earlier_runs, ended))
         case _:
             return schedule
 
 
 def _with_run(schedule: Schedule, claim: RunClaimed) -> Schedule:
+    """Return the schedule with a new run. It takes the webhook call that it is for, if any."""
     bodies = {call.number: call.body for call in schedule.waiting}
     body = bodies.get(claim.call, "")
     run = ScheduledRun(claim.due, claim.now, claim.missed, call=claim.call, body=body)
-    return replace(
-        schedule,
-        handled=schedule.handled if claim.call else max(schedule.handled, claim.due),
-        runs=(*schedule.runs[1 - _MAX_RUNS :], run),  # only the newest
-        waiting=tuple(call for call in schedule.waiting if call.number != claim.call),
-    )
+    waiting = tuple(call for call in schedule.waiting if call.number != claim.call)
+    # `due` of a call is when it was made, so such a run leaves the due times as they are.
+    handled = schedule.handled if claim.call else max(schedule.handled, claim.due)
+    newest_runs = (*schedule.runs, run)[-_MAX_RUNS:]
+    return replace(schedule, handled=handled, runs=newest_runs, waiting=waiting)

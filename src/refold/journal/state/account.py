@@ -65,8 +65,8 @@ def apply(account: Account, entry: Entry) -> Account:
         case Forked() | Imported():
             return _after_copy(account, event)
         case Said(client_key=key) if key:
-            keys = (*account.client_keys[1 - _KEYS_REMEMBERED :], key)
-            return replace(account, client_keys=keys)
+            keys = (*account.client_keys, key)
+            return replace(account, client_keys=keys[-_KEYS_REMEMBERED:])
         case _:
             return account
 

@@ -111,23 +111,29 @@ class Checkpoints(Struct, frozen=True):
         """Return the checkpoint with the files as they were just before event `seq`.
 
         For a message with uploaded files, that is the checkpoint before the first upload.
-        Return None if no checkpoint follows, because the files have not changed since.
+        Otherwise it is the next checkpoint, because each is made just before files change; but
+        if a restore comes first, it is the one that was made before that restore. Returns None
+        if the files have not changed since event `seq`.
         """
-        index = bisect_left(self.uploaded, seq, key=_message_seq)
-        if index < len(self.uploaded) and self.uploaded[index][0] == seq:
-            seq = self.uploaded[index][1]
-        after = bisect_left(self.checkpoints, seq, key=_seq)
-        later = self.checkpoints[after] if after < len(self.checkpoints) else None
-        if after == 0 or (later and later.seq == seq):
-            return later
-        before = self.checkpoints[after - 1]
-        # A checkpoint made just before a restore is valid until that restore.
-        number = bisect_right(self.restored, before.seq)
-        if number < len(self.restored):
-            restore = self.restored[number]
-            if seq <= restore and (later is None or restore < later.seq):
-                return before
-        return later
+        upload_index = bisect_left(self.uploaded, seq, key=_message_seq)
+        if upload_index < len(self.uploaded):
+            message_seq, checkpoint_seq = self.uploaded[upload_index]
+            if message_seq == seq:
+                seq = checkpoint_seq
+        next_index = bisect_left(self.checkpoints, seq, key=_seq)
+        following = (
+            self.checkpoints[next_index] if next_index < len(self.checkpoints) else None
+        )
+        if next_index == 0 or (following and following.seq == seq):
+            return following
+        previous = self.checkpoints[next_index - 1]
+        restore_index = bisect_right(self.restored, previous.seq)
+        if restore_index < len(self.restored):
+            restore_seq = self.restored[restore_index]
+            comes_first = following is None or restore_seq < following.seq
+            if seq <= restore_seq and comes_first:
+                return previous
+        return following
 
     def untouched_directories(self, seq: int) -> tuple[str, ...]:
         """Return the other directories in which checkpoints were made after `seq`.
@@ -168,7 +174,9 @@ def _with_disturbance(
     state: Checkpoints, seq: int, event: Started | FileUploaded
 ) -> Checkpoints:
     """Return the state after a call began or a file was uploaded."""
-    if isinstance(event, Started):  # the uploads then belong to more than the next message
+    if isinstance(event, Started):
+        # To restore the files from before the uploads would now undo this call, too. So the
+        # uploads no longer belong to the next message.
         return replace(state, disturbed=True, before_upload=0)
     batch = state.before_upload or event.checkpoint
     uploads = state.uploads.plus(UploadedFile(event.path, seq, batch))
@@ -177,10 +185,14 @@ def _with_disturbance(
 
 def _with_restore(state: Checkpoints, entry: Entry, checkpoint: int) -> Checkpoints:
     """Return the state after the files were restored to those of `checkpoint`."""
-    back = state.restored.plus(entry.seq)
-    point = RewindTarget(entry.seq, entry.at, "restored", to=checkpoint)
-    result = replace(state, restored=back, disturbed=True, doubtful=True)
-    return replace(result, points=state.points.plus(point))
+    target = RewindTarget(entry.seq, entry.at, "restored", to=checkpoint)
+    return replace(
+        state,
+        restored=state.restored.plus(entry.seq),
+        points=state.points.plus(target),
+        disturbed=True,
+        doubtful=True,
+    )
 
 
 def _with_point(state: Checkpoints, entry: Entry, event: Said | Rewound) -> Checkpoints:

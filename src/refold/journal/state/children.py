@@ -138,11 +138,11 @@ def apply(children: Children, entry: Entry) -> Children:
 
 def _with_question(children: Children, event: ChildAsked | ChildAnswered) -> Children:
     """Return the state after a subagent's question, or after its answer."""
-    rest = tuple(question for question in children.asks if question.id != event.id)
+    others = tuple(question for question in children.asks if question.id != event.id)
     if isinstance(event, ChildAsked):
-        return replace(children, asks=(*rest, event))
-    answered = (*children.answered[1 - _MAX_ANSWERS :], event)
-    return replace(children, asks=rest, answered=answered)
+        return replace(children, asks=(*others, event))
+    answered = (*children.answered, event)
+    return replace(children, asks=others, answered=answered[-_MAX_ANSWERS:])
 
 
 def _with_change(

@@ -151,11 +151,8 @@ def apply(conversation: Conversation, entry: Entry) -> Conversation:
         case Said() | Delivered() | MessageWithdrawn():
             return _apply_message(conversation, entry.event, entry.seq)
         case SystemPromptSet():
-            return replace(
-                conversation,
-                system_prompt=entry.event,
-                prompt_size=_prompt_size(entry.event),
-            )
+            size = _prompt_size(entry.event)
+            return replace(conversation, system_prompt=entry.event, prompt_size=size)
         case CompactionRequested() | Compacted() | Imported() | MessageEdited():
             return _rebuild(conversation, entry.event, entry.seq)
         case NestedCallMade() | VariablesSaved() | HookRan():
@@ -170,9 +167,8 @@ def _with_answer(
     match event:
         case ModelAnswered(message):
             calls = tuple([OpenCall(c, since=seq, called=seq) for c in message.calls])
-            measured = replace(
-                conversation, calls=calls, chars_per_token=_new_ratio(conversation, event)
-            )
+            ratio = _new_ratio(conversation, event)
+            measured = replace(conversation, calls=calls, chars_per_token=ratio)
             return _append_message(measured, seq, message)
         case ModelFailed(partial_text=text, dropped=False) if text:
             return _append_message(conversation, seq, Message("assistant", (Text(text),)))
@@ -227,23 +223,27 @@ def _apply_message(
     conversation: Conversation, event: Said | Delivered | MessageWithdrawn, seq: int
 ) -> Conversation:
     if isinstance(event, Said):
-        return replace(
-            conversation, undelivered=(*conversation.undelivered, Undelivered(seq, event))
-        )
+        undelivered = (*conversation.undelivered, Undelivered(seq, event))
+        return replace(conversation, undelivered=undelivered)
     if isinstance(event, MessageWithdrawn):
         left = tuple(w for w in conversation.undelivered if w.seq != event.message)
         return replace(conversation, undelivered=left)
-    messages = [m for m in conversation.undelivered if m.seq in event.messages]
+    return _deliver(conversation, event, seq)
+
+
+def _deliver(conversation: Conversation, event: Delivered, seq: int) -> Conversation:
+    """Return the conversation with the delivered messages, joined into one user message."""
+    delivered = [m for m in conversation.undelivered if m.seq in event.messages]
     left = tuple(m for m in conversation.undelivered if m.seq not in event.messages)
     requests = conversation.user_messages
-    for message in messages:
-        words, sender = message.said.text, message.said.sender
-        if words.strip() and sender in REQUEST_SENDERS:
-            requests = requests.plus(UserText(message.seq, words, seq, sender == "person"))
-    images = tuple(image for message in messages for image in message.said.images)
+    for message in delivered:
+        text, sender = message.said.text, message.said.sender
+        if text.strip() and sender in REQUEST_SENDERS:
+            requests = requests.plus(UserText(message.seq, text, seq, sender == "person"))
     result = replace(conversation, undelivered=left, user_messages=requests)
-    texts = [message.said.text for message in messages if message.said.text.strip()]
-    if messages and not texts and not images:  # providers refuse two responses in a row
+    images = tuple(image for message in delivered for image in message.said.images)
+    texts = [message.said.text for message in delivered if message.said.text.strip()]
+    if delivered and not texts and not images:  # providers refuse two responses in a row
         texts = [EMPTY_MESSAGE]
     return _user_message(result, seq, *texts, images=images)
 
@@ -396,11 +396,11 @@ def _new_ratio(conversation: Conversation, answer: ModelAnswered) -> float:
     read = answer.usage.input
     if answer.partial or read <= 0 or answer.usage.estimated:
         return conversation.chars_per_token
-    sent_chars, images = (
-        conversation.size + conversation.prompt_size,
-        IMAGE_TOKENS * len(conversation.images),
-    )
-    return min(8.0, max(1.0, sent_chars / max(read - images, read // 4, 1)))
+    sent_chars = conversation.size + conversation.prompt_size
+    image_tokens = IMAGE_TOKENS * len(conversation.images)
+    # Images are estimated, so text has at least a quarter of the tokens.
+    text_tokens = max(read - image_tokens, read // 4, 1)
+    return min(8.0, max(1.0, sent_chars / text_tokens))  # others are implausible
 
 
 def _user_message(
@@ -452,14 +452,15 @@ def compact_messages(
     lines = dict(event.pruned)
     if event.kind == "prune":
         return Log(list(_prune(messages, lines)))
-    # The model has not read these results yet, so their images stay.
     texts = tuple(Text(part) for part in (event.preserved, event.summary) if part.strip())
+    summary = [StoredMessage(seq, Message("user", texts))] if texts else []
     start = _index_of(messages, event.first_kept)
-    left = [
+    # The model has not read the results in these messages yet, so their images stay.
+    kept = [
         StoredMessage(s.seq, _prune_message(s.message, lines, images=True))
         for s in messages[start:]
     ]
-    return Log([StoredMessage(seq, Message("user", texts)), *left] if texts else left)
+    return Log([*summary, *kept])
 
 
 def images_in(messages: Iterable[StoredMessage]) -> tuple[str, ...]:
@@ -474,9 +475,7 @@ def _index_of(messages: Log[StoredMessage], first_kept: int) -> int:
 
 
 def _prune(messages: Log[StoredMessage], lines: dict[str, str]) -> Iterator[StoredMessage]:
-    """Yield the messages with pruned results. Those before the first change are the same
-    objects.
-    """
+    """Yield the messages with pruned results: the same objects up to the first change."""
     is_unchanged = True
     for stored in messages:
         message = _prune_message(stored.message, lines)
@@ -494,7 +493,8 @@ def _prune_message(
 
 
 def _prune_part(part: Part, lines: dict[str, str], images: bool) -> Part:
-    if isinstance(part, ToolResult) and part.call_id in lines:
-        shown = part.images if images else ()
-        return ToolResult(part.call_id, lines[part.call_id], part.failed, shown)
-    return part
+    """Return the part; for a result whose call is in `lines`, its line, with `images` or not."""
+    if not isinstance(part, ToolResult) or part.call_id not in lines:
+        return part
+    kept_images = part.images if images else ()
+    return ToolResult(part.call_id, lines[part.call_id], part.failed, kept_images)

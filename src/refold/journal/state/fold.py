@@ -182,16 +182,21 @@ def fold(entries: Iterable[Entry], start: View | None = None) -> View:
     The result is that of `apply` for each entry, but is computed faster.
     """
     parts, all_entries = asdict(start or View()), tuple(entries)
-    start_of_turn = 0  # the index of the newest turn, which resets some parts
-    for index in range(len(all_entries) - 1, -1, -1):
-        if isinstance(all_entries[index].event, TurnStarted):
-            start_of_turn = index
-            break
-    for entry in all_entries[:start_of_turn]:
+    newest_turn = _index_of_newest_turn(all_entries)
+    # The start of a turn resets some parts, so earlier events need not change them.
+    for entry in all_entries[:newest_turn]:
         _apply_entry(parts, entry, _LASTING_PARTS_BY_EVENT)
-    for entry in all_entries[start_of_turn:]:
+    for entry in all_entries[newest_turn:]:
         _apply_entry(parts, entry, _PARTS_BY_EVENT)
     return View(**parts)
+
+
+def _index_of_newest_turn(entries: Sequence[Entry]) -> int:
+    """Return the index of the last `TurnStarted`; 0 if there is none."""
+    for index in range(len(entries) - 1, -1, -1):
+        if isinstance(entries[index].event, TurnStarted):
+            return index
+    return 0
 
 
 def _apply_entry(parts: dict[str, Any], entry: Entry, listeners: PartsByEvent) -> None:

@@ -80,8 +80,13 @@ def _with_start(
 
 
 def _after_request(runs: HookRuns, *, with_context: bool) -> HookRuns:
-    """Return the state after a request, which had the context if `with_context` is True."""
-    if not (runs.ran or runs.began[1] or runs.sent_back or (with_context and runs.context)):
+    """Return the state after a request: hooks may run again, and no start is due.
+
+    If `with_context` is True, the request had the context, so that is removed, too.
+    """
+    _, start_seq = runs.began
+    has_sent_context = with_context and bool(runs.context)
+    if not (runs.ran or start_seq or runs.sent_back or has_sent_context):
         return runs
     context = () if with_context else runs.context
     return replace(runs, began=("", 0), ran=(), context=context, sent_back=())
@@ -89,14 +94,15 @@ def _after_request(runs: HookRuns, *, with_context: bool) -> HookRuns:
 
 def _with_run(runs: HookRuns, event: HookRan) -> HookRuns:
     """Return the state after a hook has run, with its reason if it blocked something."""
-    ran = (*runs.ran, (event.on, event.about, event.key))
-    context = (*runs.context, event.context) if event.context else runs.context
-    runs = replace(runs, ran=runs.ran if event.call_id else ran, context=context)
+    if not event.call_id:  # a hook about a call is recorded with that call
+        runs = replace(runs, ran=(*runs.ran, (event.on, event.about, event.key)))
+    if event.context:
+        runs = replace(runs, context=(*runs.context, event.context))
     if event.outcome != "blocked":
         return runs
+    reason = event.reason or "it gave no reason"
     if event.on == "UserPromptSubmit":
-        return replace(runs, refused=event.reason or "it gave no reason")
+        return replace(runs, refused=reason)
     if event.on in ("Stop", "SubagentStop"):
-        reasons = (*runs.sent_back, event.reason or "it gave no reason")
-        return replace(runs, sent_back=reasons, active=True)
+        return replace(runs, sent_back=(*runs.sent_back, reason), active=True)
     return runs

@@ -36,6 +36,7 @@ EVENT_KINDS = (
 PLANNING_POLICY, TODOS_POLICY, FILES_POLICY = "planning", "open_todos", "changed_files"
 PLACE_POLICY, REBUILT_POLICY = "other_place", "place_rebuilt"
 NESTED_POLICY = "nested_instructions"
+_PLAN_MODE_UNKNOWN = -1  # the number of turns if the model does not know of plan mode
 
 
 class NestedInstructions(Struct, frozen=True):
@@ -53,7 +54,7 @@ class NestedInstructions(Struct, frozen=True):
 
 class Reminders(Struct, frozen=True):
     # The number of turns since plan mode was explained in full; -1: the model does not know it.
-    turns_since_plan_mode: int = -1
+    turns_since_plan_mode: int = _PLAN_MODE_UNKNOWN
     left_plan_mode: bool = False  # plan mode was explained, but not yet that it ended
     # The number of responses since the todos changed or the model was reminded of them.
     answers_since_todos: int = 0
@@ -151,12 +152,17 @@ def _with_unreported_change(
 def _after_reminders(reminders: Reminders, policies: tuple[str, ...]) -> Reminders:
     """Return the state after a request with the reminders of these policies."""
     if PLANNING_POLICY in policies:
-        new = -1 if reminders.left_plan_mode else max(0, reminders.turns_since_plan_mode)
-        reminders = replace(reminders, turns_since_plan_mode=new, left_plan_mode=False)
+        if reminders.left_plan_mode:  # the request said that plan mode has ended
+            turns = _PLAN_MODE_UNKNOWN
+        else:  # the request explained plan mode
+            turns = max(0, reminders.turns_since_plan_mode)
+        reminders = replace(reminders, turns_since_plan_mode=turns, left_plan_mode=False)
     if TODOS_POLICY in policies:
         reminders = replace(reminders, answers_since_todos=0)
     if REBUILT_POLICY in policies:
         reminders = replace(reminders, rebuilt=None)
     if PLACE_POLICY in policies:
         reminders = replace(reminders, moved=False)
-    return replace(reminders, external_edits=()) if FILES_POLICY in policies else reminders
+    if FILES_POLICY in policies:
+        reminders = replace(reminders, external_edits=())
+    return reminders

@@ -143,7 +143,7 @@ def apply(turn: Turn, entry: Entry) -> Turn:
         case Judged() | ChildAsked() | Answered() | ChildAnswered():
             return _with_question(turn, entry.event, entry.at)
         case ModelAnswered() | ModelFailed():
-            return _after_answer(turn, entry.event, entry.at)
+            return _after_model_call(turn, entry.event, entry.at)
         case ModelAsked() | Reserved() | Settled() | Compacted():
             return _with_reservation(turn, entry.event, entry)
         case TurnStarted(_, why):
@@ -188,78 +188,81 @@ def _without_question(turn: Turn, id_: str, time: float) -> Turn:
 def _with_reservation(
     turn: Turn, event: ModelAsked | Reserved | Settled | Compacted, entry: Entry
 ) -> Turn:
-    """Return the turn after budget was reserved or settled.
-
-    The names of policies with notes in the conversation are updated, too.
+    """Return the turn after a model call began, budget was reserved or settled, or the
+    conversation was compacted.
     """
     match event:
         case ModelAsked():
-            noted = (*turn.noted_by, *event.policies)
             estimate = Estimate(event.dollars, event.tokens)
             reservations = (*turn.reserved, Reservation(entry.seq, estimate))
             return replace(
                 turn,
                 open_request=event,
                 request_seq=entry.seq,
-                noted_by=noted,
+                noted_by=(*turn.noted_by, *event.policies),
                 reserved=reservations,
             )
-        case Compacted(kind):  # the notes may no longer be part of the conversation
-            noted = turn.noted_by if kind == "prune" else ()
-            return replace(turn, now=entry.at, noted_by=noted, compacted=True)
-        case _ if not turn.seq:
+        case Compacted(kind):  # only pruning leaves all notes in the conversation
+            noted_by = turn.noted_by if kind == "prune" else ()
+            return replace(turn, now=entry.at, noted_by=noted_by, compacted=True)
+        case _ if not turn.seq:  # no turn is running
             return turn
         case Reserved(_, model, dollars, tokens):
             reservation = Reservation(entry.seq, Estimate(dollars, tokens), model)
             return replace(turn, reserved=(*turn.reserved, reservation))
-        case Settled(reserved, usage, _, cost):
+        case Settled(reserved_at, usage, _, cost):
             spent = turn.spent if usage is None else turn.spent.plus(usage, cost)
-            return replace(
-                turn, reserved=_without_reservation(turn.reserved, reserved), spent=spent
-            )
+            reservations = _without_reservation(turn.reserved, reserved_at)
+            return replace(turn, reserved=reservations, spent=spent)
 
 
-def _after_answer(turn: Turn, event: ModelAnswered | ModelFailed, time: float) -> Turn:
+def _after_model_call(turn: Turn, event: ModelAnswered | ModelFailed, time: float) -> Turn:
     """Return the turn after a response, or after a model call that failed."""
+    if isinstance(event, ModelFailed):
+        return _after_failed_call(turn, event, time)
+    # A response continues the answer before it if the output limit cut that off.
+    answer_so_far = turn.answer if turn.cut_in_a_row else ""
+    return replace(
+        turn,
+        open_request=None,
+        now=time,
+        reserved=_without_reservation(turn.reserved, turn.request_seq),
+        too_long="",
+        dropped_in_a_row=0,
+        empty_in_a_row=0,
+        last_answer=event,
+        model=event.model,
+        steps=turn.steps + 1,
+        answer=answer_so_far + event.message.text,
+        as_json=False,
+        spent=turn.spent.plus(event.usage, event.cost),
+        cut_in_a_row=turn.cut_in_a_row + 1 if event.stop == "length" else 0,
+        ended_calls=(0, 0),
+    )
+
+
+def _after_failed_call(turn: Turn, failure: ModelFailed, time: float) -> Turn:
+    """Return the turn after a model call that failed, or whose response was dropped."""
+    spent = turn.spent
+    if failure.usage is not None:
+        spent = spent.plus(failure.usage, failure.cost)
     reservations = _without_reservation(turn.reserved, turn.request_seq)
-    match event:
-        case ModelFailed(reason, kind, shown, usage, cost=cost):
-            spent = turn.spent if usage is None else turn.spent.plus(usage, cost)
-            if event.dropped:  # the request stays open, with its notes and tools
-                return replace(
-                    turn,
-                    now=time,
-                    reserved=reservations,
-                    spent=spent,
-                    dropped_in_a_row=turn.dropped_in_a_row + 1,
-                    empty_in_a_row=turn.empty_in_a_row + (kind == "EmptyAnswer"),
-                )
-            turn = replace(
-                turn, open_request=None, now=time, reserved=reservations, spent=spent
-            )
-            # After accepted steps the request may be too long, whatever the error says.
-            grown = kind == "BadRequest" and turn.steps > 0
-            if (kind == "TooLong" or grown) and not turn.too_long:
-                return replace(turn, too_long=reason, compacted=False)
-            return replace(turn, failed=reason, answer=shown or turn.answer)
-        case ModelAnswered():
-            return replace(
-                turn,
-                open_request=None,
-                now=time,
-                reserved=reservations,
-                too_long="",
-                dropped_in_a_row=0,
-                empty_in_a_row=0,
-                last_answer=event,
-                model=event.model,
-                steps=turn.steps + 1,
-                answer=(turn.answer if turn.cut_in_a_row else "") + event.message.text,
-                as_json=False,
-                spent=turn.spent.plus(event.usage, event.cost),
-                cut_in_a_row=turn.cut_in_a_row + 1 if event.stop == "length" else 0,
-                ended_calls=(0, 0),
-            )
+    if failure.dropped:  # the request stays open, with its notes and tools
+        return replace(
+            turn,
+            now=time,
+            reserved=reservations,
+            spent=spent,
+            dropped_in_a_row=turn.dropped_in_a_row + 1,
+            empty_in_a_row=turn.empty_in_a_row + (failure.kind == "EmptyAnswer"),
+        )
+    turn = replace(turn, open_request=None, now=time, reserved=reservations, spent=spent)
+    # A provider that accepted earlier steps may refuse a request that has become too long
+    # with another error.
+    may_be_too_long = failure.kind == "BadRequest" and turn.steps > 0
+    if (failure.kind == "TooLong" or may_be_too_long) and not turn.too_long:
+        return replace(turn, too_long=failure.reason, compacted=False)
+    return replace(turn, failed=failure.reason, answer=failure.partial_text or turn.answer)
 
 
 def _with_grant(turn: Turn, event: ChildBorn | ChildGranted | ChildEnded | Forked) -> Turn:
@@ -269,18 +272,18 @@ def _with_grant(turn: Turn, event: ChildBorn | ChildGranted | ChildEnded | Forke
     """
     if isinstance(event, Forked):  # the source has the subagents and their grants
         return replace(turn, granted=())
-    others = tuple(grant for grant in turn.granted if grant[0] != event.child)
+    if not turn.seq:  # no turn is running
+        return turn
+    other_grants = tuple(grant for grant in turn.granted if grant[0] != event.child)
     match event:
-        case _ if not turn.seq:
-            return turn
         case ChildBorn(child, grant=budget) | ChildGranted(child, budget):
-            return replace(turn, granted=(*others, (child, budget)))
-        case ChildEnded(spent=spent, denials=below):
+            return replace(turn, granted=(*other_grants, (child, budget)))
+        case ChildEnded(spent=spent, denials=denials):
             return replace(
                 turn,
-                granted=others,
+                granted=other_grants,
                 spent=turn.spent + spent,
-                denials=(*turn.denials, *below),
+                denials=(*turn.denials, *denials),
             )
 
 
@@ -304,31 +307,37 @@ def _after_call(
 
 
 def _after_call_end(turn: Turn, end: Ended, time: float) -> Turn:
-    """Return the turn after the end of a call, with the turn's end if a tool set it."""
+    """Return the turn after the end of a call: of the last response, or of code in a call.
+
+    A tool can set the final answer or submit a plan, by which the turn will end.
+    """
     turn = _without_question(turn, end.call_id, time)
     calls = turn.last_answer.message.calls if turn.last_answer else ()
     if end.call_id not in [call.id for call in calls]:
         return _with_changes(_end_nested_call(turn, end, time), end)
     was_refused = end.outcome == "refused"
-    ended, refused = turn.ended_calls[0] + 1, turn.ended_calls[1] + was_refused
-    changed: dict[str, Any] = {"now": time, "ended_calls": (ended, refused)}
-    changed["allowed"] = turn.allowed + (not was_refused)
-    if ended >= len(calls):
-        changed["refused_in_a_row"] = (
-            turn.refused_in_a_row + 1 if refused == len(calls) else 0
-        )
+    ended_count, refused_count = turn.ended_calls
+    ended_count += 1
+    refused_count += was_refused
+    fields: dict[str, Any] = {
+        "now": time,
+        "ended_calls": (ended_count, refused_count),
+        "allowed": turn.allowed + (not was_refused),
+    }
+    if ended_count >= len(calls):  # the response has no other call that is open
+        are_all_refused = refused_count == len(calls)
+        fields["refused_in_a_row"] = turn.refused_in_a_row + 1 if are_all_refused else 0
     if was_refused:
-        denied = (Denial(c, end.text) for c in calls if c.id == end.call_id)
-        changed["denials"] = (*turn.denials, *denied)
+        denied = (Denial(call, end.text) for call in calls if call.id == end.call_id)
+        fields["denials"] = (*turn.denials, *denied)
     match end.control:
         case Final(answer, as_json):
-            changed["final"] = changed["answer"] = answer
-            changed["as_json"] = as_json
+            fields |= {"final": answer, "answer": answer, "as_json": as_json}
         case PlanReady(_, plan):
-            changed["planned"], changed["answer"], changed["as_json"] = True, plan, False
+            fields |= {"planned": True, "answer": plan, "as_json": False}
         case _:
             pass
-    return _with_changes(replace(turn, **changed), end)
+    return _with_changes(replace(turn, **fields), end)
 
 
 def _end_nested_call(turn: Turn, end: Ended, time: float) -> Turn:
@@ -345,13 +354,14 @@ def _with_changes(turn: Turn, end: Ended) -> Turn:
     """Return the turn with the files that the call has changed."""
     if not end.shown:
         return turn
-    diffs = [(d.path, d.kind) for d in end.shown if isinstance(d, Diff)]
+    diffs = [shown for shown in end.shown if isinstance(shown, Diff)]
     if not diffs:
         return turn
-    lost = dict(turn.lost_lines)
-    for diff in (d for d in end.shown if isinstance(d, Diff)):
-        lost[diff.path] = _lost_lines(lost.get(diff.path, ()), diff)
-    return replace(turn, changed=merge_changes(turn.changed, diffs), lost_lines=lost)
+    lost_lines = dict(turn.lost_lines)
+    for diff in diffs:
+        lost_lines[diff.path] = _lost_lines(lost_lines.get(diff.path, ()), diff)
+    changed = merge_changes(turn.changed, [(diff.path, diff.kind) for diff in diffs])
+    return replace(turn, changed=changed, lost_lines=lost_lines)
 
 
 def _lost_lines(before: tuple[str, ...], diff: Diff) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from refold.values.growing import Log
 # begins at one of them.
 _EARLIER_VIEWS = 2
 _MARKS_PART, _CONVERSATION_PART = "marks", "conversation"
+_NO_BASE = -1  # in place of the number of a list
 
 
 class _Addition(Struct, frozen=True, array_like=True):
@@ -30,7 +31,7 @@ class _Addition(Struct, frozen=True, array_like=True):
 
     number: int
     count: int
-    base: int = -1  # -1: it begins empty, or is known
+    base: int = _NO_BASE  # then it begins empty, or is known
     base_length: int = 0
 
 
@@ -82,19 +83,19 @@ class ListTable:
 
     def find_base(self, items: list[Any], length: int) -> tuple[int, int]:
         """Return the encoded list from which this one was copied, and the length of their common
-        part; (-1, 0) if there is none.
+        part; (`_NO_BASE`, 0) if there is none.
         """
-        best, longest = -1, 0
-        for number, encoded in self.lengths.items():
-            known = self.lists[number]
-            if not (encoded and length) or known[0] is not items[0]:
+        base, longest = _NO_BASE, 0
+        for number, encoded_length in self.lengths.items():
+            candidate = self.lists[number]
+            if not (encoded_length and length) or candidate[0] is not items[0]:
                 continue
-            most = min(encoded, length)
-            differing = (n for n in range(most) if known[n] is not items[n])
-            shared = next(differing, most)
-            if shared > longest:
-                best, longest = number, shared
-        return best, longest
+            most = min(encoded_length, length)
+            differing = (n for n in range(most) if candidate[n] is not items[n])
+            shared_length = next(differing, most)
+            if shared_length > longest:
+                base, longest = number, shared_length
+        return base, longest
 
 
 class EncodedView:
@@ -116,32 +117,40 @@ class EncodedView:
         self.piece = self._encode_view(view)
 
     def commit(self) -> None:
-        """Note in the table that the piece is stored."""
+        """Note in the table that the piece is stored.
+
+        Later pieces can refer to the lists of this view and of all marks; others are dropped.
+        """
         self._table.lengths |= self._done
         self._table.in_marks = self._in_marks
         self._table.drop_all_but(self._referred | self._in_marks)
 
     def _encode_view(self, view: View) -> bytes:
         """Return the piece: the frame, and then the new items, one a line."""
-        before = view.marks[-1].conversation if view.marks else Conversation()
-        parts = asdict(view) | {_CONVERSATION_PART: _changes(before, view.conversation)}
-        head = self._encode(parts)
-        additions, lines = list[_Addition](), list[bytes]()
-        while self._grown:  # an item may refer to more lists
+        last_marked = view.marks[-1].conversation if view.marks else Conversation()
+        parts = asdict(view)
+        parts[_CONVERSATION_PART] = _changes(last_marked, view.conversation)
+        encoded_parts = self._encode(parts)  # this also finds the lists that have grown
+        additions = list[_Addition]()
+        lines = list[bytes]()
+        while self._grown:  # encoding an item may find more lists
             additions.append(self._add_items(self._grown.pop(), lines))
-        frame = _Frame(tuple(additions), msgspec.Raw(head))
+        frame = _Frame(tuple(additions), msgspec.Raw(encoded_parts))
         return b"\n".join([self._encode(frame), *lines])
 
     def _add_items(self, number: int, lines: list[bytes]) -> _Addition:
         """Append the encoded new items of a list to `lines`, and return what was added."""
-        items, end, base = self._table.lists[number], self._wanted[number], -1
+        items = self._table.lists[number]
+        end = self._wanted[number]
+        base = _NO_BASE
         start = self._done.get(number, self._table.lengths.get(number))
         if start is None:  # a list of which nothing is encoded
             base, start = self._table.find_base(items, end)
         self._done[number] = end
         for index in range(start, end):
             lines.append(self._encode_item(items, index))
-        return _Addition(number, end - start, base, start if base >= 0 else 0)
+        base_length = 0 if base == _NO_BASE else start
+        return _Addition(number, end - start, base, base_length)
 
     def _encode_item(self, items: list[Any], index: int) -> bytes:
         """Return an encoded item. A mark is encoded as the difference from the mark before
@@ -195,9 +204,10 @@ def decode_view(pieces: Sequence[bytes]) -> DecodedView:
     Raises `msgspec.DecodeError` or `LookupError` for data that `EncodedView` has not made.
     """
     lists = _DecodedLists()
-    stored = [lists.read(piece) for piece in pieces][-1 - _EARLIER_VIEWS :]
+    stored_views = [lists.read(piece) for piece in pieces]
     decoder = msgspec.json.Decoder(_stored_view_type(), dec_hook=lists.decode_log)
-    *earlier, newest = map(_to_view, map(decoder.decode, stored))
+    needed_views = stored_views[-(_EARLIER_VIEWS + 1) :]
+    *earlier, newest = [_to_view(decoder.decode(stored)) for stored in needed_views]
     return DecodedView(newest, tuple(earlier), lists.table())
 
 
@@ -223,11 +233,12 @@ class _DecodedLists:
     def read(self, piece: bytes) -> msgspec.Raw:
         """Read the new items, and return the other parts of the view."""
         first, *lines = piece.split(b"\n")
-        frame, start = self._frames.decode(first), 0
+        frame = self._frames.decode(first)
+        start = 0
         for addition in frame.additions:
             end = start + addition.count
-            rows = self._additions.setdefault(addition.number, [])
-            rows.append((addition, lines[start:end]))
+            additions = self._additions.setdefault(addition.number, [])
+            additions.append((addition, lines[start:end]))
             start = end
         return frame.view
 
@@ -257,7 +268,7 @@ class _DecodedLists:
         if number not in self._decoded:
             items = self._decoded[number] = []
             for addition, lines in self._additions[number]:
-                if addition.base >= 0:
+                if addition.base != _NO_BASE:
                     items += self._list(addition.base, item_type)[: addition.base_length]
                 if item_type is Mark:
                     items += self._marks(items, lines)
@@ -282,11 +293,12 @@ class _DecodedLists:
 
 def _changes(before: Conversation, after: Conversation) -> dict[str, Any]:
     """Return the fields that differ, by name."""
-    return {
-        name: value
-        for name in Conversation.__struct_fields__
-        if (value := getattr(after, name)) is not getattr(before, name)
-    }
+    changed = dict[str, Any]()
+    for name in Conversation.__struct_fields__:
+        value = getattr(after, name)
+        if value is not getattr(before, name):
+            changed[name] = value
+    return changed
 
 
 def _apply_changes(before: Conversation, changes: Any) -> Conversation:
@@ -311,10 +323,6 @@ def _changes_type() -> type[Any]:
 @cache
 def _stored_view_type() -> type[Any]:
     """Return the struct type of an encoded view, whose conversation has only changes."""
-    return msgspec.defstruct(
-        "_StoredView",
-        [
-            (f.name, _changes_type() if f.name == _CONVERSATION_PART else f.type)
-            for f in fields(View)
-        ],
-    )
+    types = {field.name: field.type for field in fields(View)}
+    types[_CONVERSATION_PART] = _changes_type()
+    return msgspec.defstruct("_StoredView", list(types.items()))

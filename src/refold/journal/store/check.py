@@ -102,19 +102,23 @@ class _Walk:
         self._suspect: _Suspect | None = None
 
     def check_lines(self, lines: Iterable[bytes]) -> None:
-        """Follow the lines. One that does not follow is reported once a later one shows why."""
+        """Follow the lines, and report each line that does not follow.
+
+        The next valid line shows what kind of damage it is. If there is none before the next
+        invalid line or the end, the likely kind is reported.
+        """
         for number, line in enumerate(lines, start=1):
-            if not self._follows(number, line):
-                self._report_likely_damage()
-                stated, computed = codec.possible_heads(line, self.head)
-                changed = Head(computed.seq, stated.h)
-                possible_heads: tuple[tuple[Kind, Head], ...] = (
-                    ("changed", changed),
-                    ("changed", computed),
-                    ("extra", self.head),
-                    ("gap", stated),
-                )
-                self._suspect = _Suspect(number, self.head, stated, possible_heads)
+            if self._follows(number, line):
+                continue
+            self._report_likely_damage()
+            stated, computed = codec.possible_heads(line, self.head)
+            possible_heads: tuple[tuple[Kind, Head], ...] = (
+                ("changed", Head(computed.seq, stated.h)),  # the content, but not the hash
+                ("changed", computed),  # the hash, but not the content
+                ("extra", self.head),
+                ("gap", stated),
+            )
+            self._suspect = _Suspect(number, self.head, stated, possible_heads)
         self._report_likely_damage()
 
     def _follows(self, number: int, line: bytes) -> bool:
@@ -165,32 +169,28 @@ class _Walk:
             head for possible_kind, head in suspect.possible_heads if possible_kind == kind
         )
         if kind == "changed":
-            problem, lost = (
-                "it was changed after it was written",
-                _events_phrase(expected, expected),
-            )
-        elif kind == "gap":
+            problem = "it was changed after it was written"
+            lost = _events_phrase(expected, expected)
+        elif kind == "gap":  # the line itself is valid, but lines before it are missing
             self.hashes[seq] = suspect.stated.h
-            problem, lost = (
-                f"it is event {seq}, not {expected}",
-                _events_phrase(expected, seq - 1),
-            )
+            problem = f"it is event {seq}, not {expected}"
+            lost = _events_phrase(expected, seq - 1)
         else:
             place = "a second time" if seq in self.hashes else "out of its place"
-            problem, lost = f"event {seq} is here {place}", "nothing"
+            problem = f"event {seq} is here {place}"
+            lost = "nothing"
         self.damages.append(Damage(self.path, suspect.number, problem, lost))
 
 
 def _check_end(walk: _Walk, count: int, partial_line: bytes) -> Iterator[Damage]:
-    """Yield the damage if the journal ends with a partial line."""
+    """Yield the damage if `partial_line` follows the `count` complete lines."""
     if partial_line:
         problem = (
             f"it has no end after {len(partial_line)} bytes; the next writer cuts it off"
         )
-        lost = _events_phrase(walk.head.seq + 1, walk.head.seq + 1)
-        yield Damage(
-            walk.path, count + 1, problem, f"{lost}, if that was ever acknowledged"
-        )
+        seq = walk.head.seq + 1
+        lost = f"{_events_phrase(seq, seq)}, if that was ever acknowledged"
+        yield Damage(walk.path, count + 1, problem, lost)
 
 
 def _check_lock_note(

@@ -55,31 +55,33 @@ class FileStore:
         disk: Disk | None = None,
         root: Path | None = None,
     ) -> None:
-        self._writers, disk = writers or Writers(), disk or Disk()
-        self._journal_writer, files = (
-            JournalWriter(directory, disk),
-            BlobFiles(directory, disk, root),
-        )
-        self._reader, self._sweep = Reader(directory / log_file.FILE_NAME), files.sweep
-        self._write_queue, self._reading = WorkQueue(), WorkQueue()
+        disk = disk or Disk()
+        blob_files = BlobFiles(directory, disk, root)
+        self._writers = writers or Writers()
+        self._journal_writer = JournalWriter(directory, disk)
+        self._reader = Reader(directory / log_file.FILE_NAME)
+        self._sweep_blobs = blob_files.sweep
+        self._write_queue = WorkQueue()
+        self._read_queue = WorkQueue()
         self._sync_queue = WorkQueue(shared=True)
         self._slow_until = 0.0
-        self.blobs: Blobs = FileBlobs(files, self._writers)
+        self.blobs: Blobs = FileBlobs(blob_files, self._writers)
         self.views: Views = NoViews()
         if root is not None:
-            work, key_file = (self._writers, self._reading), root / log_file.VIEWS_KEY_FILE
+            key_file = root / log_file.VIEWS_KEY_FILE
+            work = (self._writers, self._read_queue)
             self.views = FileViews(directory, key_file, disk, self._reader, work)
 
     async def read_claim(self) -> int:
-        return await self._writers.run(self._reading, self._journal_writer.read_claim)
+        return await self._writers.run(self._read_queue, self._journal_writer.read_claim)
 
     async def lease(self, claim: int = 0) -> Lease:
         return await self._writers.run(self._write_queue, partial(self._lease, claim))
 
     async def release(self) -> None:
         await self._writers.run(self._write_queue, self._journal_writer.release)
-        if self._reading.busy:  # a view is being saved
-            await self._writers.run(self._reading, lambda: None)  # wait for that
+        if self._read_queue.busy:  # a view is being saved
+            await self._writers.run(self._read_queue, lambda: None)  # wait for that
 
     async def append(
         self, lines: Sequence[bytes], *, expect: int, epoch: int, head: tuple[int, str]
@@ -113,11 +115,12 @@ class FileStore:
             await self._writers.run(self._sync_queue, self._journal_writer.keep)
 
     async def read(self, after: int = 0) -> Sequence[bytes]:
-        return await self._writers.run(self._reading, partial(self._read, after))
+        return await self._writers.run(self._read_queue, partial(self._read, after))
 
     def _lease(self, claim: int) -> Lease:
+        """Take the writer lock, and then remove the unfinished blobs of earlier writers."""
         lease = self._journal_writer.lease(claim)
-        self._sweep()
+        self._sweep_blobs()
         return lease
 
     def _read(self, after: int) -> Sequence[bytes]:
@@ -129,13 +132,13 @@ class FileBlobs:
 
     def __init__(self, files: BlobFiles, writers: Writers) -> None:
         self._files, self._writers = files, writers
-        self._reading, self._put_queue = WorkQueue(), WorkQueue()
+        self._get_queue, self._put_queue = WorkQueue(), WorkQueue()
 
     async def put(self, blob: bytes) -> str:
         return await self._writers.run(self._put_queue, partial(self._files.put, blob))
 
     async def get(self, name: str) -> bytes:
-        return await self._writers.run(self._reading, partial(self._files.get, name))
+        return await self._writers.run(self._get_queue, partial(self._files.get, name))
 
 
 class FileViews:
@@ -150,14 +153,14 @@ class FileViews:
         work: tuple[Writers, WorkQueue],
     ) -> None:
         self._directory, self._key_file, self._disk = directory, key_file, disk
-        self._reader, (self._writers, self._queue) = reader, work
+        self._reader = reader
+        self._writers, self._queue = work
         self._opened: ViewCache | None = None
 
     async def load(self, up_to: int | None = None) -> FoldedView | None:
         """Return a cached view, as `Views.load` does."""
-        if (
-            not self._is_stored()
-        ):  # most sessions have no view, and this check needs no thread
+        # Most sessions have no view, and this check needs no thread.
+        if not self._is_stored():
             return None
         return await self._writers.run(self._queue, partial(self._load, up_to))
 

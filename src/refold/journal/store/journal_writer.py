@@ -61,7 +61,7 @@ class JournalWriter:
             if self._log and not self._log.is_in_place():
                 self._close()  # the journal was moved or deleted
             note = writer_lock.read(self._directory)
-            if self._log:
+            if self._log:  # this process has the lock already
                 self._check_no_successor(note)
                 check_claim(claim, note.writer.claim)
                 return self._become_writer(self._log.settle(), note, claim)
@@ -78,10 +78,10 @@ class JournalWriter:
                 if self._log and self._log.is_in_place() and not self._fence:
                     self._log.settle()
                     self._log.sync()
-
+                    no_process = writer_lock.Writer(self._epoch, claim=self._claim)
+                    # Without this note, the next writer only has more to check.
                     with suppress(OSError):
-                        given_back = writer_lock.Writer(self._epoch, claim=self._claim)
-                        self._lock_file.sign(given_back, self._head, self._log.size)
+                        self._lock_file.sign(no_process, self._head, self._log.size)
         finally:
             self._close()
 
@@ -96,9 +96,11 @@ class JournalWriter:
                 f"this process does not hold the lock of {self._directory}: lease it"
             )
         with self._fence, as_journal_errors("write", self._path):
-            check(epoch, self._epoch, expect, self._log.count if self._log else 0)
+            line_count = self._log.count if self._log else 0
+            check(epoch, self._epoch, expect, line_count)
             if self._log is None:
                 self._log = self._create_log()
+                # Another process may have created it, with lines.
                 check(epoch, self._epoch, expect, self._log.count)
             self._check_still_writer(self._log)
             self._log.write(new)
@@ -114,14 +116,15 @@ class JournalWriter:
         """Lock the log file, if it exists, repair its end, and become the writer."""
         with suppress(FileNotFoundError):
             self._log = self._open_log()
-            note = writer_lock.read(
-                self._directory
-            )  # the last writer may have changed the note
+            # The last writer may have changed the note before it released the lock.
+            note = writer_lock.read(self._directory)
         check_claim(claim, note.writer.claim)
-        self._head, cut_bytes = note.head, b""
+        self._head = note.head
+        cut_bytes = b""
         if self._log:
-            names = () if note.kept else self._directories_to_sync()
-            cut_bytes = self._log.adopt(note.kept, names)
+            # If nothing was synced yet, the name of the file may not be on the disk, either.
+            directories = () if note.kept else self._directories_to_sync()
+            cut_bytes = self._log.adopt(note.kept, directories)
         return self._become_writer(cut_bytes, note, claim)
 
     def _become_writer(
@@ -143,9 +146,7 @@ class JournalWriter:
 
         Raises `Fenced` if that process became the writer.
         """
-        parents = [
-            directory.parent for directory in make_directories(self._directory, self._disk)
-        ]
+        created = make_directories(self._directory, self._disk)
         try:
             log = LogFile(self._path, self._disk, new=True)
         except FileExistsError:
@@ -156,7 +157,9 @@ class JournalWriter:
                 raise Fenced(
                     f"{self._directory} was taken by {writer_lock.describe_holder(note.writer)}"
                 )
-            log.adopt(0, tuple(dict.fromkeys((*self._directories_to_sync(), *parents))))
+            parents = [directory.parent for directory in created]
+            to_sync = dict.fromkeys([*self._directories_to_sync(), *parents])  # each once
+            log.adopt(0, tuple(to_sync))
             writer = writer_lock.current_writer(self._epoch, self._claim)
             self._lock_file.sign(writer, self._head, 0)
         except BaseException:

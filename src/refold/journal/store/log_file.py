@@ -74,17 +74,21 @@ class LogFile:
     def adopt(self, kept_bytes: int, directories: Sequence[Path] = ()) -> bytes:
         """Take over the file: cut off a partial line or a hole at its end.
 
-        `kept_bytes` are known to be safe. The lines after them are written again, because
-        an earlier writer may have failed to sync them. Returns what was cut off.
+        The first `kept_bytes` are known to be synced. The lines after them are written again,
+        because an earlier writer may have failed to sync them. Returns what was cut off.
         """
         data = self._path.read_bytes()
         end = end_of_lines(data, kept_bytes)
         if end < len(data):
             self._disk.truncate(self._file, end)
-        self.size, self.count, self._needs_undo = end, data.count(b"\n", 0, end), False
-        self.kept, self._unsynced_directories = min(kept_bytes, end), list(directories)
-        self._unkept = [data[self.kept : end]] if self.kept < end else []
-        self._has_failed_sync = bool(self._unkept)
+        self.size = end
+        self.count = data.count(b"\n", 0, end)
+        self.kept = min(kept_bytes, end)
+        unsynced_lines = data[self.kept : end]
+        self._unkept = [unsynced_lines] if unsynced_lines else []
+        self._unsynced_directories = list(directories)
+        self._needs_undo = False
+        self._has_failed_sync = bool(unsynced_lines)  # assumed of an earlier writer
         self.write_anew()
         return data[end:]
 
@@ -130,7 +134,8 @@ class LogFile:
                     raise JournalError(_sync_error_text(self._path))
                 # A duplicate, because the file may be closed meanwhile.
                 file = os.dup(self._file)
-                pieces, directories = list(self._unkept), list(self._unsynced_directories)
+                pieces = list(self._unkept)
+                directories = list(self._unsynced_directories)
             try:
                 self._sync_with_directories(file, directories)
             except OSError:
@@ -140,10 +145,9 @@ class LogFile:
                 os.close(file)
             with self._field_lock:
                 self.kept += sum(map(len, pieces))
-                del (
-                    self._unkept[: len(pieces)],
-                    self._unsynced_directories[: len(directories)],
-                )
+                # Other pieces may have been written during the sync.
+                del self._unkept[: len(pieces)]
+                del self._unsynced_directories[: len(directories)]
 
     def write_anew(self) -> None:
         """If the state of the file is unknown, write the lines that were not synced

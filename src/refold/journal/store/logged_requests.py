@@ -60,19 +60,23 @@ def _assemble_call(
     last_requests: dict[str, bytes | None],
     blob: Callable[[str], bytes],
 ) -> WireCall:
-    """Return the call with its bytes, and note its request as the last one of its target; None
-    if it is lost.
+    """Return the call with its bytes, or with the reason why some of them are missing.
+
+    Its request becomes the last one of its target in `last_requests`: None if it is missing.
     """
     call = WireCall(entry.seq, entry.at, traced.target)
-    known = last_requests.get(traced.target, b"")
+    last_request = last_requests.get(traced.target, b"")
     last_requests[traced.target] = None
-    if traced.same_prefix and known is None:
-        lost = "it begins like the one before, which is not whole"
-        return replace(call, lost=lost)
+    if traced.same_prefix and last_request is None:
+        return replace(call, lost="it begins like the one before, which is not whole")
+    shared_prefix = (last_request or b"")[: traced.same_prefix]
     try:
-        request = (known or b"")[: traced.same_prefix] + blob(traced.request)
-        last_requests[traced.target] = request
+        request = shared_prefix + blob(traced.request)
+    except JournalError as error:
+        return replace(call, lost=str(error))
+    last_requests[traced.target] = request
+    try:
         answer = blob(traced.response) if traced.response else b""
     except JournalError as error:
-        return replace(call, request=last_requests[traced.target] or b"", lost=str(error))
+        return replace(call, request=request, lost=str(error))
     return replace(call, request=request, answer=answer)

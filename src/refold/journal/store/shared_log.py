@@ -143,13 +143,13 @@ class SharedLog(Generic[State, Change]):
     def _read(self) -> State:
         """Fold the lines that were added since the last call, and return the value."""
         try:
-            about = self.path.stat()
+            status = self.path.stat()
         except OSError:
-            about = None
-        file = (about.st_dev, about.st_ino) if about else None
-        if file != self._file:  # the file was moved away or replaced
+            status = None
+        identity = (status.st_dev, status.st_ino) if status else None
+        if identity != self._identity:  # the file was moved away or replaced
             self._start_over()
-            self._file = file
+            self._identity = identity
         try:
             with as_journal_errors("read", self.path):
                 lines = self._lines.read(self._head.seq)
@@ -171,7 +171,7 @@ class SharedLog(Generic[State, Change]):
         """Read the file from its start the next time."""
         self._lines, self._head = Reader(self.path), Head()
         self._state = self._schema.empty
-        self._file: tuple[int, int] | None = None
+        self._identity: tuple[int, int] | None = None  # device and inode of the file
 
     @contextmanager
     def _open_locked(self) -> Generator[LogFile]:

@@ -192,16 +192,18 @@ def _polling_busy_handler(seconds: float) -> Callable[[int], bool]:
     """Return a busy handler that polls often.
     The handler of SQLite itself misses the short pauses of an indexer.
     """
-    until = 0.0
+    end_of_wait = 0.0
 
     def keep_waiting(attempts: int) -> bool:
         """Wait a moment, and return whether to retry; False once `seconds` are over."""
-        nonlocal until
+        nonlocal end_of_wait
         now = time.monotonic()
-        until = until if attempts else now + seconds  # 0 attempts: a new wait begins
-        if now < until:
-            time.sleep(_POLL_SECONDS)
-        return now < until
+        if attempts == 0:  # a new wait begins
+            end_of_wait = now + seconds
+        if now >= end_of_wait:
+            return False
+        time.sleep(_POLL_SECONDS)
+        return True
 
     return keep_waiting
 

@@ -129,11 +129,11 @@ def history_in(path: Path, key_file: Path, up_to: int | None) -> EventHistory:
     from refold.journal.store.view_cache import ViewCache
 
     lines = Reader(path / log_file.FILE_NAME).read(0)
-    folded = ViewCache(path, key_file, Disk()).load(up_to)
-    head = Head(*folded.head) if folded else Head()
-    head = codec.valid_head(lines[head.seq :], head)
-    views = (*folded.earlier, folded.view) if folded else ()
-    return EventHistory(LineEntries(lines[: head.seq]), views)
+    cached = ViewCache(path, key_file, Disk()).load(up_to)
+    cached_head = Head(*cached.head) if cached else Head()
+    last_head = codec.valid_head(lines[cached_head.seq :], cached_head)
+    views = (*cached.earlier, cached.view) if cached else ()
+    return EventHistory(LineEntries(lines[: last_head.seq]), views)
 
 
 def is_written(path: Path) -> bool:

@@ -123,22 +123,28 @@ class ViewCache:
         encoded = EncodedView(view, self._table)
         if not lines or len(encoded.piece) > len(lines):
             return
-        header = _PieceHeader(
-            "", len(encoded.piece), head.seq, head.h, before.end + len(lines),
-            sha256(lines).hexdigest(),
-        )  # fmt: skip
+        unsigned_header = _PieceHeader(
+            mac="",
+            bytes=len(encoded.piece),
+            seq=head.seq,
+            h=head.h,
+            end=before.end + len(lines),
+            digest=sha256(lines).hexdigest(),
+        )
         key = _key_of(self._key_file, create=True)
-        header = replace(header, mac=_mac(key, before.mac, header, encoded.piece))
-        start = self._last.file_end
+        mac = _mac(key, before.mac, unsigned_header, encoded.piece)
+        header = replace(unsigned_header, mac=mac)
         data = msgspec.json.encode(header) + b"\n" + encoded.piece + b"\n"
-        self._disk.truncate(file, start)
+        start = self._last.file_end
+        self._disk.truncate(file, start)  # cuts off pieces that were not valid
         try:
             self._disk.write(file, data, start)
         except BaseException:
             self._disk.truncate(file, start)
             raise
         encoded.commit()
-        self._last = _Piece(header, b"", start + len(data))
+        # The next piece needs the header and the end of this one, but not its content.
+        self._last = _Piece(header, content=b"", file_end=start + len(data))
 
 
 _NO_PIECE = _Piece(_PieceHeader("", 0, 0, Head().h, 0, ""), b"", 0)
