@@ -9,6 +9,7 @@ wires of their own. A time limit would stop slow but correct models first.
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 from msgspec import Raw, Struct
@@ -88,15 +89,19 @@ class Draft:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._next_call, self._model, self._price = next_call, model, price
-        self._reachable, self._measured, self._written_chars = reachable, measured, 0
+        self._reachable, self._measured = reachable, measured
         self._parts: list[Part | _Text | _Call] = []  # in the order in which they began
-        self._calls: dict[int, _Call] = {}
-        self._thinking: list[str] | None = None
-        self._hosted: dict[str, HostedUse] = {}
+        self._calls: dict[int, _Call] = {}  # by their index in the response
+        self._thinking: list[str] | None = (
+            None  # pieces of a thinking part that is not complete
+        )
+        self._hosted: dict[str, HostedUse] = {}  # calls that the provider executes, by id
+        self._written_chars = 0  # characters that the model wrote
         self._result_chars = 0  # characters of the results of hosted calls
         self._done: Done | None = None
         self._clock, self._began = clock, clock()
-        self._pieces, self._first_piece = 0, 0.0
+        self._pieces = 0
+        self._first_piece = 0.0  # seconds until the first piece
 
     @property
     def text(self) -> str:
@@ -203,8 +208,8 @@ class Draft:
         message = Message("assistant", (*thinking, Text(self.text)))
         # Without reported usage the cost is unknown, except that a free model costs
         # nothing.
-        free = self._price(self._model, Usage(fresh=1, output=1)) == 0
-        cost = 0.0 if free else None
+        is_free = self._price(self._model, Usage(fresh=1, output=1)) == 0
+        cost = 0.0 if is_free else None
         return ModelAnswered(message, model=self._model, partial=True, cost=cost)
 
     def _count_chars(self, text: str, result_text: str = "") -> None:
@@ -265,7 +270,9 @@ class Draft:
         return CallComing(call.name) if is_new and call.name else None
 
     def _add_provider_call(self, delta: HostedCall | HostedResult) -> Live | None:
-        """Add a call that the provider executes, or its result. Only a call is news."""
+        """Add a call that the provider executes, or its result. Return the live news of a call;
+        None for a result.
+        """
         if isinstance(delta, HostedCall):
             if len(self._hosted) >= MAX_HOSTED_CALLS:
                 raise ProviderError(TOO_MANY_HOSTED_CALLS)
@@ -288,8 +295,10 @@ class Draft:
                 case _Call() if with_calls:
                     arguments = _to_json("".join(part.arguments))
                     id_ = f"call-{next_call}"
-                    fields = (id_, part.name, arguments, part.id, part.wire, part.data)
-                    parts.append(unwrap_call(ToolCall(*fields), self._reachable))
+                    call = ToolCall(
+                        id_, part.name, arguments, part.id, part.wire, part.data
+                    )
+                    parts.append(unwrap_call(call, self._reachable))
                     next_call += 1
                 case _Text() if (text := "".join(part.pieces)).strip():
                     parts.append(Text(text))
@@ -315,18 +324,17 @@ def _to_json(arguments: str) -> Raw:
     Text that cannot be repaired becomes a JSON string.
     """
     written = arguments.strip() or "{}"
-    try:
-        if not written.startswith("{"):
-            raise msgspec.DecodeError
-        # Models send line breaks, but a line of the journal must not contain any.
-        return Raw(msgspec.json.format(written, indent=-1).encode())
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        from refold.values.json_repair import repair_object
+    if written.startswith("{"):
+        with suppress(msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            # Models send line breaks, but a line of the journal must not contain any.
+            return Raw(msgspec.json.format(written, indent=-1).encode())
+    from refold.values.json_repair import repair_object
 
-        if (repaired := repair_object(written)) is not None:
-            return Raw(repaired)
-        # The tool reports invalid arguments to the model.
-        return Raw(msgspec.json.encode(clean(arguments)))
+    repaired = repair_object(written)
+    if repaired is not None:
+        return Raw(repaired)
+    # The tool reports invalid arguments to the model.
+    return Raw(msgspec.json.encode(clean(arguments)))
 
 
 class _Wrapped(Struct, frozen=True, forbid_unknown_fields=True):

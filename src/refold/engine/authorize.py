@@ -110,16 +110,24 @@ def access_from_arguments(tool: Tool, arguments: Mapping[str, object]) -> Access
             tool.name, tool.effect, line.text, network=line.network, command=True,
             hosts=line.hosts,
         )  # fmt: skip
-    runs, files = tool.effect is Effect.RUN, tool.names_files(arguments)
-    hosts = _parse_hosts(arguments.get("hosts")) if runs else ()
-    subject = ", ".join(files) if tool.paths else tool.subject_of(arguments)
-    return Access(
-        tool.name,
-        tool.effect,
-        "" if tool.subject == tool.path else subject,
-        tuple(Target(path, "") for path in files),
-        str(arguments.get("cwd", "")) if runs else "",
-        network=runs and (arguments.get("network") is True or bool(hosts)),
+    files = tool.names_files(arguments)
+    if tool.subject == tool.path:
+        subject = ""  # the call is about its file, which `files` has
+    elif tool.paths:
+        subject = ", ".join(files)
+    else:
+        subject = tool.subject_of(arguments)
+    access = Access(
+        tool.name, tool.effect, subject, tuple(Target(path, "") for path in files)
+    )
+    if tool.effect is not Effect.RUN:
+        return access
+    # Only tools that run something have a directory, hosts and the network as arguments.
+    hosts = _parse_hosts(arguments.get("hosts"))
+    return replace(
+        access,
+        cwd=str(arguments.get("cwd", "")),
+        network=arguments.get("network") is True or bool(hosts),
         hosts=hosts,
     )
 
@@ -180,7 +188,7 @@ def judge(
     both = stricter_decision(own, parent.judge(access, facts))
     if parent.mode != "plan":
         return both
-    # Only the parent can leave plan mode.
+    # The usual reason advises to leave plan mode, but only the parent can do that.
     return replace(both, reason=both.reason.replace(LEAVE_PLAN, REPORT_ADVICE))
 
 
@@ -210,7 +218,9 @@ def stricter_decision(first: Decision, second: Decision) -> Decision:
     stricter, milder = second, first
     if _STRICTNESS_RANK[first.verdict] > _STRICTNESS_RANK[second.verdict]:
         stricter, milder = first, second
-    outside = stricter.outside or (milder.outside and milder.verdict == stricter.verdict)
+    # The text from outside is a reason of the result only if it was one of the stricter verdict.
+    is_equally_strict = milder.verdict == stricter.verdict
+    outside = stricter.outside or (is_equally_strict and milder.outside)
     return replace(
         stricter,
         once=stricter.once or milder.once,
@@ -221,17 +231,16 @@ def stricter_decision(first: Decision, second: Decision) -> Decision:
 
 def _stricter_confinement(first: Confinement, second: Confinement) -> Confinement:
     """Return the confinement that permits only what both permit."""
-    hosts = second.hosts
-    if first.hosts is not None:  # None: every host
-        hosts = first.hosts.within(hosts)
+    # None permits every host.
+    hosts = second.hosts if first.hosts is None else first.hosts.within(second.hosts)
     return Confinement(
-        first.writes and second.writes,
-        first.network and second.network,
-        tuple(path for path in first.opened if path in second.opened),
-        tuple(path for path in first.seen if path in second.seen),
-        first.narrow or second.narrow,
-        _git_paths(first, second),
-        hosts,
+        writes=first.writes and second.writes,
+        network=first.network and second.network,
+        opened=tuple(path for path in first.opened if path in second.opened),
+        seen=tuple(path for path in first.seen if path in second.seen),
+        narrow=first.narrow or second.narrow,  # it restricts what may be read
+        of_git=_git_paths(first, second),
+        hosts=hosts,
     )
 
 
@@ -241,8 +250,10 @@ def _git_paths(first: Confinement, second: Confinement) -> tuple[str, ...]:
     A path that both open for all programs is left out: git may write it anyway.
     """
     first_paths = (*first.opened, *first.of_git)
-    common = {*second.opened, *second.of_git} - (set(first.opened) & set(second.opened))
-    return tuple(path for path in first_paths if path in common)
+    second_paths = {*second.opened, *second.of_git}
+    for_all_programs = set(first.opened) & set(second.opened)
+    for_git_only = second_paths - for_all_programs
+    return tuple(path for path in first_paths if path in for_git_only)
 
 
 def fingerprint(
@@ -259,32 +270,33 @@ def fingerprint(
     approval does not apply. Paths in `movable_root`, a folder that may be moved meanwhile, are
     taken relative to it.
     """
+    parts = [call.name, bytes(call.arguments).decode()]
+    parts.append(_relative_paths(movable_root, access.cwd))
+    for target in access.files:
+        parts.append(_relative_paths(movable_root, target.path))
+        parts.append(_relative_paths(movable_root, target.real))
     if movable_root:
-        command_paths = sorted(
-            _relative_paths(movable_root, path) for path in command_paths
-        )
-    files = (part for target in access.files for part in (target.path, target.real))
-    parts = (
-        call.name,
-        bytes(call.arguments).decode(),
-        *(_relative_paths(movable_root, path) for path in (access.cwd, *files)),
-        *command_paths,
-    )
+        # The paths come in the order of their absolute names, which a move may change.
+        parts += sorted(_relative_paths(movable_root, path) for path in command_paths)
+    else:
+        parts += command_paths
     if access.command:
-        parts = (*parts, access.subject)
+        parts.append(access.subject)
     return sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()
 
 
 def _relative_paths(root: str, paths: str) -> str:
-    """Return `paths`, joined by NUL, with each path in `root` made relative to it.
+    """Return `paths` with each path in `root` made relative to it, such as "./a.py".
 
-    If `root` is "", the paths do not change.
+    `paths` is one path, or several that are joined by NUL. If `root` is "", they do not change.
     """
     if not root:
         return paths
-    return "\0".join(
-        f".{path[len(root) :]}" if below(path, root) else path for path in paths.split("\0")
-    )
+    relative = list[str]()
+    for path in paths.split("\0"):
+        path_in_root = path[len(root) :]  # begins with "/"
+        relative.append(f".{path_in_root}" if below(path, root) else path)
+    return "\0".join(relative)
 
 
 class PreparedCall(Struct, frozen=True):
@@ -313,12 +325,14 @@ def check_masks(tool: Tool, arguments: Mapping[str, object]) -> None:
     File tools replace masks by the secrets, so they are not checked. A path or a pattern may
     contain "[secret]" itself, so a mask without a tag is refused only in a command that writes.
     """
-    text = str(arguments.get("command", "")) if tool.name in COMMAND_TOOLS else ""
-    writes = ">" in text or "<<" in text
-    if tool.dry_run or tool.effect not in (Effect.RUN, Effect.CHANGE):
+    is_file_tool = tool.dry_run
+    if is_file_tool or tool.effect not in (Effect.RUN, Effect.CHANGE):
         return
-    mask = next((m for m in masks_in(arguments) if writes or m != SECRET_MASK), "")
-    if mask:
+    command = str(arguments.get("command", "")) if tool.name in COMMAND_TOOLS else ""
+    redirects = ">" in command or "<<" in command
+    for mask in masks_in(arguments):
+        if mask == SECRET_MASK and not redirects:  # it has no tag
+            continue
         raise ToolFailed(
             f"{mask} stands for a secret value that you were not shown, so {tool.name} would "
             "use the mask instead of the value. Change the file with edit_file, read the value "
@@ -380,11 +394,15 @@ class PreparedCalls:
 
             command_paths = targets(access.subject, access.cwd, facts)
         last = self._resolved.get(call.id)
-        if last is None or (last.access, last.command_paths) != (access, command_paths):
-            root = facts.movable_root
-            hash_ = fingerprint(call, access, command_paths, root)
-            last = self._resolved[call.id] = ResolvedCall(access, command_paths, hash_)
-        return last
+        if last is not None and (last.access, last.command_paths) == (
+            access,
+            command_paths,
+        ):
+            return last
+        hash_ = fingerprint(call, access, command_paths, facts.movable_root)
+        resolved = ResolvedCall(access, command_paths, hash_)
+        self._resolved[call.id] = resolved
+        return resolved
 
     def decide(
         self, call_id: str, access: Access, mode: Mode, rules: Sequence[Rule], facts: Facts
@@ -407,7 +425,9 @@ class PreparedCalls:
         link_targets: dict[str, str] = {}
 
         def follow(path: str) -> str:
-            link_targets[path] = real = facts.follow(path)
+            """Follow the links of a path, and remember where they led."""
+            real = facts.follow(path)
+            link_targets[path] = real
             return real
 
         decision = decide(access, mode, rules, replace(facts, follow=follow))

@@ -119,12 +119,13 @@ def remainder(view: View, budget: Budget) -> Remainder:
         (usage.calls, budget.calls, "{:,.0f} of {:,.0f} model calls"),
         (usage.seconds, budget.seconds, "{:,.0f} of {:,.0f} seconds"),
     )
-    remainders = [
-        Remainder(max(0.0, 1 - used / limit), words.format(max(0.0, limit - used), limit))
-        for used, limit, words in limits  # `words` has places for the rest and the limit
-        if limit
-    ]
-    return min(remainders, key=lambda part: part.share, default=Remainder())
+    remainders = list[Remainder]()
+    for used, limit, template in limits:
+        if limit:
+            left = max(0.0, limit - used)
+            share_left = max(0.0, 1 - used / limit)
+            remainders.append(Remainder(share_left, template.format(left, limit)))
+    return min(remainders, key=lambda remainder: remainder.share, default=Remainder())
 
 
 def share_left(view: View, budget: Budget) -> float:
@@ -181,7 +182,8 @@ def _larger_budget(first: Budget, second: Budget) -> Budget:
 
 
 def _larger_limit(first: _Number | None, second: _Number | None) -> _Number | None:
-    if first is None or second is None:  # no limit
+    """Return the larger limit. None stands for no limit, which is larger than any other."""
+    if first is None or second is None:
         return None
     return max(first, second)
 

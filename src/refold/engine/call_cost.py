@@ -33,6 +33,7 @@ _UNCOUNTED_RECEIVED_CHARS = 400
 _MAX_INPUT_TOKENS = 10_000_000  # more than any model reads at once
 # Of a response: tokens that the provider counts, but does not show.
 _MAX_HIDDEN_TOKENS = 1_000_000
+_MAX_LIMIT_EXCESS = 4  # times the requested limit of output: some providers exceed it
 _MAX_AGENT_TOKENS = 1_000_000_000  # of all requests of an external agent program
 _MAX_COST_DOLLARS = 1e6  # for one response
 
@@ -117,7 +118,7 @@ def _is_plausible_output(tokens: int, call: MeasuredCall, by_agent: bool) -> boo
     if by_agent:
         limit = _MAX_AGENT_TOKENS
     elif call.limit:
-        limit = 4 * call.limit
+        limit = _MAX_LIMIT_EXCESS * call.limit
     else:
         limit = _MAX_HIDDEN_TOKENS
     limit += int(call.received_chars / _MIN_CHARS_PER_TOKEN)

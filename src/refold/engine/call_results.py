@@ -48,12 +48,11 @@ def _invisible_characters_note(unseen: int) -> tuple[Shown, ...]:
     """
     if not unseen:
         return ()
-    many = (
-        "1 invisible character is"
-        if unseen == 1
-        else f"{unseen:,} invisible characters are"
-    )
-    return (Note(f"{many} written out for the model"),)
+    if unseen == 1:
+        characters = "1 invisible character is"
+    else:
+        characters = f"{unseen:,} invisible characters are"
+    return (Note(f"{characters} written out for the model"),)
 
 
 async def _store_images(
@@ -96,13 +95,14 @@ async def _shorten(
     limit = world.longest_result
     if len(text) <= limit:
         return text, ""
+    blob_content, which = "the whole", ""
+    if not is_complete:
+        blob_content, which = "what was kept of it", " that were kept"
     try:
         name = await record.put(clean(text).encode())
-        extent = "the whole" if is_complete else "what was kept of it"
-        hint = f'read_file with path "blob:{name}" reads {extent}'
+        hint = f'read_file with path "blob:{name}" reads {blob_content}'
     except JournalError as error:  # the call was executed, and must be recorded
         name, hint = "", f"The full text could not be stored: {error}"
-    of_it = "" if is_complete else " that were kept"
-    left_out = f"{len(text) - limit} of {len(text)} characters{of_it} are left out here"
+    left_out = f"{len(text) - limit} of {len(text)} characters{which} are left out here"
     half = limit // 2
     return f"{text[:half]}\n[… {left_out}. {hint} …]\n{text[-half:]}", name

@@ -48,27 +48,22 @@ async def run_ready(world: World, record: Record) -> None:
         case _:
             pass
     running_ids: set[str] = set()
-    running = 0
 
     async def run_ready_call(ready_call: OpenCall) -> None:
         """Run a call. If no other one runs then, end the task group below."""
-        nonlocal running
         await run_with_file_locks(ready_call.call, world, record)
-        running -= 1
-        running_ids.discard(
-            ready_call.call.id
-        )  # after its question is answered, it runs again
-        if not running:
+        # The call may only have asked the user; after the answer it runs again.
+        running_ids.discard(ready_call.call.id)
+        if not running_ids:
             group.cancel_scope.cancel()  # no call is left, so no other one can be started
 
     async with anyio.create_task_group() as group:
         while True:
             seq = record.view.seq
             for open_call in record.view.conversation.calls:
-                waits = open_call.result is not None or open_call.stage == "asked"
-                if not waits and open_call.call.id not in running_ids:
+                is_ready = open_call.result is None and open_call.stage != "asked"
+                if is_ready and open_call.call.id not in running_ids:
                     running_ids.add(open_call.call.id)
-                    running += 1
                     group.start_soon(run_ready_call, open_call)
             await record.wait_for_event(after=seq)
 
@@ -92,31 +87,29 @@ async def run(call_id: str, world: World, record: Record) -> None:
         # In the journal, secrets in the arguments are masked.
         unmasked = record.unmask(open_call.call) or open_call.call
         match open_call.stage:
-            case "called" if world.hooks and await _run_next_hook(
-                open_call, unmasked, world, record
-            ):
-                pass  # continue with the next hook, or with the changed call
             case "called":
-                await _record_opening(
-                    unmasked, begin(unmasked, world, record.view), world, record
-                )
+                if world.hooks and await _run_next_hook(open_call, unmasked, world, record):
+                    continue  # with the next hook, or with the call as the hook changed it
+                opening = begin(unmasked, world, record.view)
+                await _record_opening(unmasked, opening, world, record)
             case "allowed":
                 world.facts().renew()  # time has passed since its question was asked
                 opening = judge_again(open_call, unmasked, world, record.view)
                 await _record_opening(unmasked, opening, world, record)
             case "denied":
-                await record_end(
-                    Ended(call_id, "refused", refusal_text(open_call.reason)), record
-                )
-            case "started" if was_interrupted(open_call, world, record):
-                await record_end(Ended(call_id, "unknown", UNKNOWN_OUTCOME), record)
+                end = Ended(call_id, "refused", refusal_text(open_call.reason))
+                await record_end(end, record)
             case "started":
+                if was_interrupted(open_call, world, record):
+                    end = Ended(call_id, "unknown", UNKNOWN_OUTCOME)
+                    await record_end(end, record)
+                    continue
                 end = await execute(open_call, world, record, run_with_file_locks)
                 if world.hooks:
                     from refold.engine import run_hooks
 
                     await run_hooks.run_after_call(unmasked, end, world, record)
-            case _:
+            case _:  # it waits for the user
                 return
     world.prepared.drop(call_id)
 
@@ -129,14 +122,17 @@ def begin(call: ToolCall, world: World, view: View, approved_hash: str = "") -> 
     is not denied because no user can be asked now.
     """
     tool = world.tool(call.name)
-    # `tool_call` calls another tool. If it is still unwrapped here, that tool is missing.
-    inner_name = unwrap_call(call, lambda _: True).name
-    if tool is None or inner_name != call.name:
+    # A call of `tool_call` names another tool in its arguments. If that tool exists, the call
+    # was replaced by a call of it before, so the tool that is named here is missing.
+    wanted_name = unwrap_call(call, lambda _: True).name
+    if tool is None or wanted_name != call.name:
+        explanation = world.explain_missing(wanted_name)
+        if explanation:  # it may quote a server, whose text comes from outside
+            return [Ended(call.id, "failed", explanation, outside=True)]
+    if tool is None:
         names = ", ".join(world.tool_names) or "none"
         text = f"There is no tool {call.name!r}. The tools are: {names}."
-        why = world.explain_missing(inner_name)  # the text may quote a server
-        if tool is None or why:
-            return [Ended(call.id, "failed", why or text, outside=bool(why))]
+        return [Ended(call.id, "failed", text)]
     try:
         judged = _judge_call(call, tool, world, view, approved_hash)
     except ToolFailed as error:  # invalid arguments or paths
@@ -165,13 +161,11 @@ def judge_again(
     it. Otherwise the user's approval applies to this call.
     """
     opening = begin(unmasked, world, view, approved_hash=open_call.hash)
-    match opening[0]:
-        case Judged(verdict=verdict, hash=hash_) if (
-            verdict != "deny" and hash_ == open_call.hash
-        ):
-            return [Started(open_call.call.id)]
-        case _:
-            return opening
+    judged = opening[0]
+    if not isinstance(judged, Judged) or judged.verdict == "deny":
+        return opening
+    is_the_approved_call = judged.hash == open_call.hash
+    return [Started(open_call.call.id)] if is_the_approved_call else opening
 
 
 def must_sync(events: Sequence[Event], calls: Sequence[ToolCall], world: World) -> bool:
@@ -192,10 +186,15 @@ def must_sync(events: Sequence[Event], calls: Sequence[ToolCall], world: World) 
 
 
 def was_interrupted(open_call: OpenCall, world: World, record: Record) -> bool:
-    """Whether an earlier writer died while it ran this call, which must not be repeated."""
-    is_own = open_call.started > record.since
+    """Whether a crash interrupted this started call, and it must not be repeated.
+
+    A call that only reads may be repeated.
+    """
+    was_started_by_this_process = open_call.started > record.since
+    if was_started_by_this_process:
+        return False
     effect = _effect(open_call.call, world)
-    return not is_own and not (effect and effect.repeatable)
+    return effect is None or not effect.repeatable
 
 
 def end_unexecuted(open_call: OpenCall, reason: str, world: World, record: Record) -> Ended:
@@ -237,6 +236,7 @@ async def _notify(call: ToolCall, opening: Event, world: World, record: Record) 
 async def _run_next_hook(
     open_call: OpenCall, unmasked: ToolCall, world: World, record: Record
 ) -> bool:
+    """Run the next hook before a call. Return whether there was one."""
     from refold.engine import run_hooks  # imported late: few sessions have hooks
 
     return await run_hooks.run_before_call(open_call, unmasked, world, record)
@@ -257,17 +257,19 @@ def _judge_call(
 
         decision = with_hooks(decision, recorded_call.hooks)
     verdict, reason = decision.verdict, decision.reason
-    if verdict == "ask" and not world.attended and resolved.hash != approved_hash:
+    is_approved = resolved.hash == approved_hash
+    if verdict == "ask" and not world.attended and not is_approved:
         verdict, reason = "deny", f"{reason}, and {NOBODY_TO_ASK}"
+    files = resolved.access.files
     return Judged(
         call.id,
         verdict,
-        decision.rule,
-        reason,
-        resolved.access.files[0].real if resolved.access.files else "",
-        decision.source,
-        decision.once,
-        resolved.hash,
+        rule=decision.rule,
+        reason=reason,
+        real_path=files[0].real if files else "",
+        source=decision.source,
+        once=decision.once,
+        hash=resolved.hash,
         outside=verdict == "ask" and decision.outside,
     )
 

@@ -87,10 +87,9 @@ async def _compute_changes(
     own_files = files.only(_real_paths(call, world))
     # `tool` has checked that a tool with `dry_run` has no other dependencies.
     dependencies = {"files": own_files, "known": versions, "unread": frozenset[str]()}
+    needed = {name: dependencies[name] for name in tool.signature().needs}
     try:
-        reply = await tool.run(
-            **arguments, **{name: dependencies[name] for name in tool.signature().needs}
-        )
+        reply = await tool.run(**arguments, **needed)
     except ToolFailed:
         raise
     except Exception as error:  # a tool's bug must not end the session

@@ -82,13 +82,14 @@ async def save(
         snapshot = await world.snapshots.take(report)
         _show_lost(snapshot.lost, world, record)
         saved = record.view.checkpoints
-        if snapshot.trees == saved.trees and not saved.disturbed:
+        is_changed = snapshot.trees != saved.trees
+        if not is_changed and not saved.disturbed:
             return
         # Other programs made the changes that the first snapshot of a turn finds.
-        is_own = saved.seq > record.view.turn.seq and snapshot.trees != saved.trees
-        differences = (
-            await _changes(world.snapshots, saved.trees, snapshot.trees) if is_own else ()
-        )
+        is_first_of_turn = saved.seq <= record.view.turn.seq
+        differences: Sequence[FileChange] = ()
+        if is_changed and not is_first_of_turn:
+            differences = await _changes(world.snapshots, saved.trees, snapshot.trees)
     except ToolFailed as error:
         _show_failure(str(error), world, record)
         return
@@ -112,6 +113,7 @@ def _show_progress(record: Record, call_id: str, done: int, total: int) -> None:
 
 
 def _show_failure(reason: str, world: World, record: Record) -> None:
+    """Tell watchers that no checkpoint was saved."""
     if world.snapshots is not None:
         world.snapshots.report_failure(reason)
     record.publish(Waiting(0, f"no checkpoint: {reason}"))
@@ -126,6 +128,7 @@ def _show_lost(paths: Sequence[str], world: World, record: Record) -> None:
 
 
 def _name_files(paths: Sequence[str]) -> str:
+    """Return the names of the first files, and how many more there are."""
     unnamed = len(paths) - _MAX_NAMED_FILES
     more = f" and {unnamed} more" if unnamed > 0 else ""
     return ", ".join(map(escape_name, paths[:_MAX_NAMED_FILES])) + more

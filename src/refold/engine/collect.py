@@ -58,12 +58,14 @@ class Collector:
         self.paid: Charge | None = None
 
     async def collect(self, request: Request) -> CollectedResponse:
-        """Return the complete response to `request`.
+        """Return the complete response to `request`. Raises `ProviderError`.
 
-        After an empty response, the request is sent again. Raises `ProviderError`.
+        After an empty response, the request is sent again, but only `MAX_EMPTY_RESPONSES` times.
+        The last response is returned even if it is empty.
         """
         for _ in range(MAX_EMPTY_RESPONSES):
             response = await self._ask(request)
+            # Without text, too, these two say why they ended: a repetition would end the same way.
             if response.text.strip() or response.done.stop in ("length", "refused"):
                 return response
         return await self._ask(request)
@@ -81,7 +83,7 @@ class Collector:
                         return CollectedResponse("".join(self._pieces), delta, paid)
                     self._add(delta, request)
         except ProviderError:
-            if self._size:
+            if self._size:  # the part that was received is billed, too
                 self._add_charge(request, Done())
             raise
         raise ProviderError("the response was cut off")

@@ -14,9 +14,9 @@ _MIN_SHARE = 0.05
 def token_count(view: View) -> int:
     """Estimate the size of the next request, in tokens."""
     conversation = view.conversation
-    return int(
-        (conversation.size + conversation.prompt_size) / chars_per_token(view)
-    ) + IMAGE_TOKENS * len(conversation.images)
+    chars = conversation.size + conversation.prompt_size
+    image_tokens = IMAGE_TOKENS * len(conversation.images)
+    return int(chars / chars_per_token(view)) + image_tokens
 
 
 def chars_per_token(view: View) -> float:
@@ -36,7 +36,9 @@ def available_chars(view: View, window: int, share: float) -> int:
     """
     window_chars = window * chars_per_token(view)
     prompt_chars = view.conversation.prompt_size
-    narrow_chars = min(window_chars * _NARROW_SHARE, (window_chars - prompt_chars) * share)
-    return int(
-        max(window_chars * share - prompt_chars, narrow_chars, window_chars * _MIN_SHARE)
-    )
+    chars_below_share = window_chars * share - prompt_chars
+    # If the prompt fills most of `share`, the conversation may take a share of what is free.
+    free_chars = window_chars - prompt_chars
+    narrow_chars = min(window_chars * _NARROW_SHARE, free_chars * share)
+    min_chars = window_chars * _MIN_SHARE
+    return int(max(chars_below_share, narrow_chars, min_chars))

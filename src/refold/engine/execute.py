@@ -67,8 +67,10 @@ class RunningCall:
     def __init__(
         self, call_id: str, record: Record, run_call: RunCall | None = None
     ) -> None:
-        self.id, self.record, self._tail = call_id, record, ""
-        self._run_call, self._question_count = run_call, 0
+        self.id, self.record = call_id, record
+        self._tail = ""  # the end of the output so far
+        self._run_call = run_call
+        self._question_count = 0
         self.outside = False  # whether its result counts as text from outside
 
     def context(self, world: World) -> Context:
@@ -97,6 +99,7 @@ class RunningCall:
         result = await call_within(nested_call, world, self.record, self._run_call)
         if result.failed:
             raise ToolFailed(result.text)
+        # The result of `ask_user` repeats the question before the answer.
         return result.text.removeprefix(f"{question.question}\n  ")
 
     async def _withdraw_question(self) -> None:
@@ -109,7 +112,7 @@ class RunningCall:
             """
             call = view.conversation.call(call_id)
             if call is None or call.stage != "asked" or call.result:
-                return ()  # the question is not asked yet, or answered
+                return ()
             return (Ended(call_id, "stopped", WITHDRAWN_QUESTION),)
 
         while (call := self.record.view.conversation.call(call_id)) and not call.result:

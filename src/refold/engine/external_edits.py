@@ -52,20 +52,27 @@ def find_changes(
         if not known_hashes[path] or bytes_left <= 0:
             continue
         content = _content(path, files, unsaved=index < _MAX_UNSAVED_FILES)
-        bytes_left -= _MAX_FILE_BYTES if content is None else len(content)
-        if content is not None:
-            if sha256(content).hexdigest() != known_hashes[path]:
-                changes.append((path, "changed"))
-        elif _is_deleted(path, files):
-            changes.append((path, "deleted"))
+        if content is None:
+            bytes_left -= (
+                _MAX_FILE_BYTES  # so much may have been read of a file that is too large
+            )
+            if _is_deleted(path, files):
+                changes.append((path, "deleted"))
+            continue
+        bytes_left -= len(content)
+        if sha256(content).hexdigest() != known_hashes[path]:
+            changes.append((path, "changed"))
     return tuple(changes)
 
 
 def _content(path: str, files: Files, *, unsaved: bool) -> bytes | None:
-    """Return the content of a file, as the editor has it if `unsaved`; None if unreadable."""
+    """Return the content of a file; None if it cannot be read, or is too large.
+
+    If `unsaved`, the content is that in the user's editor, with changes that are not saved.
+    """
     try:
         real = files.real(path)
-        # The editor is asked only about files that are named in `only`.
+        # An editor is asked only about files that a call names, so `only` names this one.
         source = files.only([real]) if unsaved else files
         return source.read(real, _MAX_FILE_BYTES)
     except ToolFailed:

@@ -30,7 +30,8 @@ async def call_within(
 ) -> ToolResult:
     """Make this call, or resume it if it exists, and return its result.
 
-    The call may wait for the user's decision.
+    The call may wait for the user's decision. If the call that makes it ends meanwhile, the
+    result is a failure that says so.
 
     `run_call` is `calls.run_with_file_locks`.
     """
@@ -45,6 +46,7 @@ async def call_within(
         seq = record.view.seq
         await run_call(open_call.call, world, record)
         current = record.view.conversation.call(id_)
+        # If the run recorded nothing, the call waits for the user, whose answer is an event.
         if current is not None and current.result is None and record.view.seq == seq:
             await record.wait_for_event(after=seq)
     if open_call is None or open_call.result is None:

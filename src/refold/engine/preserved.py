@@ -22,6 +22,7 @@ _MIN_CHARS = 200  # no text is cut to less
 _TODOS_SHARE, _PLAN_SHARE, _FILES_SHARE = 0.25, 0.25, 0.15  # maximum shares of the space
 _SEQ_CHARS = 12  # of an event number in brackets, before a message
 _NOTE_CHARS = 60  # of the note in a shortened message
+_MIN_HALF_CHARS = 40  # of the beginning and of the end that stay of a shortened message
 _MAX_TODO_CHARS = 300  # of one todo
 _MAX_FILES = 40
 
@@ -52,7 +53,9 @@ def make_preserved_text(
         *_user_messages(messages, remaining),
         *sections,
     ]
-    return "\n\n".join(parts).replace("</reminder>", "<\\/reminder>") + "</reminder>"
+    # The texts come from users and tools, and must not end the reminder.
+    text = "\n\n".join(parts).replace("</reminder>", "<\\/reminder>")
+    return f"{text}</reminder>"  # `PRESERVED_START` has opened it
 
 
 def _user_messages(messages: Sequence[UserText], max_chars: int) -> Iterator[str]:
@@ -72,35 +75,36 @@ def _user_messages(messages: Sequence[UserText], max_chars: int) -> Iterator[str
             lines.append(_shorten_message(message, size))
         else:
             omitted.append(message.seq)
-    if omitted:
-        lines.insert(
-            1,
-            f"[… {len(omitted)} more, events {omitted[0]} to {omitted[-1]}: history_search …]",
-        )
+    if omitted:  # they stood after the first message
+        events = f"events {omitted[0]} to {omitted[-1]}"
+        lines.insert(1, f"[… {len(omitted)} more, {events}: history_search …]")
     yield f"{_SPEAKER_LINES[messages[0].person]}\n" + "\n".join(lines)
 
 
 def _divide_chars(sizes: Sequence[int], max_chars: int) -> list[int]:
     """Return the number of characters for each entry; 0 for an entry that is omitted.
 
-    The first entry gets at most half of `max_chars`, and the newest ones get the rest.
+    The first entry gets at most half of `max_chars`, and the newest ones get the rest. The
+    first and the newest entry always get some space, even if there is too little.
     """
     shares = [0] * len(sizes)
-    newest_first = range(len(sizes) - 1, 0, -1)
-    for rank, index in enumerate((0, *newest_first)):
-        available = max_chars // 2 if index == 0 and len(sizes) > 1 else max_chars
-        # The first and the newest entry always get some space.
-        if rank > 1 and available < min(sizes[index], _MIN_CHARS):
+    newest = len(sizes) - 1
+    chars_left = max_chars
+    for index in (0, *range(newest, 0, -1)):
+        is_first_of_several = index == 0 and newest > 0
+        available = chars_left // 2 if is_first_of_several else chars_left
+        min_chars = min(sizes[index], _MIN_CHARS)
+        if available < min_chars and index not in (0, newest):
             break
         shares[index] = min(sizes[index], max(available, _MIN_CHARS))
-        max_chars = max(0, max_chars - shares[index])
+        chars_left = max(0, chars_left - shares[index])
     return shares
 
 
 def _shorten_message(message: UserText, size: int) -> str:
     """Return the text with its number, shortened in the middle to about `size` characters."""
     seq, text = message.seq, message.text
-    half = max(40, (size - _NOTE_CHARS) // 2)
+    half = max(_MIN_HALF_CHARS, (size - _NOTE_CHARS) // 2)
     omitted = len(text) - 2 * half
     if len(text) + _SEQ_CHARS <= size or omitted <= 0:
         return f"[{seq}] {text}"
@@ -125,12 +129,13 @@ def _todos(view: View, max_chars: int) -> Iterator[str]:
 
 
 def _take_fitting(sizes: Iterable[tuple[int, int]], max_chars: int) -> Iterator[int]:
-    """Yield the indexes of the (index, size) pairs in `sizes`, until `max_chars` are used
-    up.
+    """Yield the indexes of the (index, size) pairs in `sizes`, in their order, as long as the
+    lines of these sizes fit in `max_chars`.
     """
+    chars_left = max_chars
     for index, size in sizes:
-        max_chars -= size + 1
-        if max_chars < 0:
+        chars_left -= size + len("\n")
+        if chars_left < 0:
             return
         yield index
 
@@ -167,9 +172,9 @@ def _background_commands(view: View) -> Iterator[str]:
 def _changed_files(view: View, max_chars: int) -> Iterator[str]:
     """Yield a section with the newest changed files, as many as fit in `max_chars`."""
     lines = [f"- {kind} {path}" for path, kind in view.changed_files.files.items()]
-    sizes = ((n, len(lines[n])) for n in range(len(lines) - 1, -1, -1))
-    newest = islice(_take_fitting(sizes, max(max_chars, _MIN_CHARS)), _MAX_FILES)
-    shown = [lines[n] for n in sorted(newest)]
+    newest_first = ((n, len(lines[n])) for n in reversed(range(len(lines))))
+    fitting = islice(_take_fitting(newest_first, max(max_chars, _MIN_CHARS)), _MAX_FILES)
+    shown = [lines[n] for n in sorted(fitting)]
     if omitted := len(lines) - len(shown):
         shown.insert(0, f"- … and {omitted} before these")
     if lines:

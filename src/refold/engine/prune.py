@@ -18,6 +18,7 @@ _PRUNED_MARK = "[left out: "
 _MESSAGES_SHARE = 0.35  # of the space for a conversation, for the messages that stay
 _PRESERVED_SHARE = 0.3  # of that space, for the preserved text from the journal
 _SUMMARY_SHARE = 0.15
+_MAX_SUBJECT_CHARS = 60  # of the subject of a call, in the line that replaces its result
 _CROWDED_SHARE = 0.95  # of the window
 
 
@@ -58,16 +59,14 @@ def window_of(view: View, shares: CompactionShares) -> int:
 
 def max_preserved_chars(view: View, shares: CompactionShares) -> int:
     """Return the maximum length, in characters, of the text that `preserved` makes."""
-    return int(
-        available_chars(view, window_of(view, shares), shares.compact) * _PRESERVED_SHARE
-    )
+    space = available_chars(view, window_of(view, shares), shares.compact)
+    return int(space * _PRESERVED_SHARE)
 
 
 def max_summary_chars(view: View, shares: CompactionShares) -> int:
     """Return the maximum length of the summary, in characters."""
-    return int(
-        available_chars(view, window_of(view, shares), shares.compact) * _SUMMARY_SHARE
-    )
+    space = available_chars(view, window_of(view, shares), shares.compact)
+    return int(space * _SUMMARY_SHARE)
 
 
 def prompt_fills_window(view: View, shares: CompactionShares) -> bool:
@@ -137,29 +136,28 @@ def _is_large(result: ToolResult) -> bool:
 
 
 def find_cut(view: View, shares: CompactionShares, *, asked: bool) -> CutPoint:
-    """Return where to cut the conversation.
+    """Return where to cut the conversation: the newest messages that fit stay.
 
-    If the compaction was `asked` for, messages are removed even if all could stay.
+    Results that do not fit, but to which the model has not responded yet, stay in a shortened
+    form. If the compaction was `asked` for, messages are removed even if all could stay.
     """
     messages = view.conversation.messages
-    max_chars = int(
-        available_chars(view, window_of(view, shares), shares.compact) * _MESSAGES_SHARE
-    )
-    cut, size, answered = len(messages), 0, False
+    space = available_chars(view, window_of(view, shares), shares.compact)
+    max_chars = int(space * _MESSAGES_SHARE)
+    cut, size = len(messages), 0
+    has_response = False  # whether a response of the model is among the messages that stay
     for start, end in _message_groups(messages):
         group_size = sum(message_size(s.message) for s in messages[start:end])
-        if len(messages) - start > shares.messages and answered:
+        if len(messages) - start > shares.messages and has_response:
             break
         if size + group_size > max_chars:
-            # The model has not responded to these results yet.
-            if end - start > 1 and not answered:
-                return CutPoint(
-                    start,
-                    tuple(_shorten_results(messages[end - 1].message, max_chars - size)),
-                )
+            has_results = end - start > 1
+            if has_results and not has_response:
+                results = messages[end - 1].message
+                return CutPoint(start, tuple(_shorten_results(results, max_chars - size)))
             break
         cut, size = start, size + group_size
-        answered = answered or messages[start].message.role == "assistant"
+        has_response = has_response or messages[start].message.role == "assistant"
     if asked and cut == 0:  # everything would stay, so keep only the newest messages
         cut = next((start for start, _ in _message_groups(messages)), 0)
     return CutPoint(cut)
@@ -195,14 +193,19 @@ def _replacement_line(result: ToolResult, call: ToolCall | None) -> str:
 
 
 def _label(call: ToolCall) -> str:
-    """Return the tool and the subject of a call in one line."""
+    """Return the tool and the subject of a call in one line.
+
+    The subject is the first argument that is a text, such as a path or a command.
+    """
     try:
         arguments = msgspec.json.decode(call.arguments, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError):
         arguments = dict[str, object]()
-    about = next((v for v in arguments.values() if isinstance(v, str)), "")
-    short = " ".join(about.split())
-    return f"{call.name} {short[:60]}{'…' if len(short) > 60 else ''}".rstrip()
+    first_text = next((v for v in arguments.values() if isinstance(v, str)), "")
+    subject = " ".join(first_text.split())
+    if len(subject) > _MAX_SUBJECT_CHARS:
+        subject = f"{subject[:_MAX_SUBJECT_CHARS]}…"
+    return f"{call.name} {subject}".rstrip()
 
 
 def _shorten_results(message: Message, max_chars: int) -> Iterator[tuple[str, str]]:

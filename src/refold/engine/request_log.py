@@ -57,14 +57,16 @@ class Trace:
         last_bodies = dict(self._last_bodies)
         events: list[RequestLogged] = []
         for call in self._calls:
-            same_prefix = _common_prefix(last_bodies.pop(call.to, b""), call.body)
-            last_bodies[call.to] = call.body
+            last_body = last_bodies.pop(call.to, b"")
+            last_bodies[call.to] = call.body  # now the newest target
+            same_prefix = _common_prefix(last_body, call.body)
             request = await blobs.put(call.body[same_prefix:])
             answer = await blobs.put(bytes(call.answer)) if call.answer else ""
             events.append(RequestLogged(call.to, request, answer, same_prefix))
-        # This follows the storing of all bytes: a later event may refer only to recorded
-        # bytes.
-        self._last_bodies, self._calls = dict([*last_bodies.items()][-_MAX_TARGETS:]), []
+        newest_targets = list(last_bodies.items())[-_MAX_TARGETS:]
+        # Only now, when all bytes are stored: a later event may refer only to recorded bytes.
+        self._last_bodies = dict(newest_targets)
+        self._calls = []
         return events
 
 

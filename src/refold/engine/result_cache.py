@@ -68,10 +68,9 @@ def _content_hash(tool: Tool, arguments: Mapping[str, object], files: Files | No
     if tool.name not in _CACHED_TOOLS or files is None:
         return ""
     try:
-        (real,) = [files.real(path) for path in tool.names_files(arguments)]
-        if files.kind(real) != "file":
+        paths = [files.real(path) for path in tool.names_files(arguments)]
+        if len(paths) != 1 or files.kind(paths[0]) != "file":
             return ""
-        return f"{real} {sha256(files.read(real)).hexdigest()}"
-    # `ValueError`: the call names no file, or several. The tool reports the other problems.
-    except (ToolFailed, ValueError):
+        return f"{paths[0]} {sha256(files.read(paths[0])).hexdigest()}"
+    except (ToolFailed, ValueError):  # the tool reports what is wrong with the path
         return ""

@@ -195,8 +195,12 @@ async def _run_hook(
 def _to_event(
     hook: "Hook", answer: "HookAnswer", call: ToolCall | None, about: int, seconds: float
 ) -> HookRan:
-    """Return the event for a hook that has run. Its notes for the model are in `context`."""
-    context, reason = answer.context, answer.reason
+    """Return the event for a hook that has run.
+
+    Its `context` has the text of the hook for the model, a note if the hook changed the
+    arguments of the `call`, and a note if it blocked the result of that call.
+    """
+    notes = [answer.context]
     arguments = Raw(b"null")
     if call is not None and answer.arguments is not None:
         new = arguments_from_hook(
@@ -204,23 +208,35 @@ def _to_event(
         )
         arguments = Raw(encode(new))
         shown = json.dumps(new, ensure_ascii=False)
-        note = _INPUT_CHANGED.format(hook=hook.name, tool=call.name, input=shown)
-        context = "\n".join(filter(None, (context, note)))
+        notes.append(_INPUT_CHANGED.format(hook=hook.name, tool=call.name, input=shown))
     if call is not None and hook.on == "PostToolUse" and answer.outcome == "blocked":
-        note = _BLOCK_OF_RESULT.format(tool=call.name, hook=hook.name, reason=reason)
-        context = "\n".join(filter(None, (context, note)))
+        block = _BLOCK_OF_RESULT.format(
+            tool=call.name, hook=hook.name, reason=answer.reason
+        )
+        notes.append(block)
     return HookRan(
-        hook.on, hook.name, hook.key, about, call.id if call else "", answer.outcome, reason,
-        answer.asks, context, arguments, answer.notice, round(seconds, 3), answer.by_failure,
-        answer.attempts,
-    )  # fmt: skip
+        hook.on,
+        hook.name,
+        hook.key,
+        about=about,
+        call_id=call.id if call else "",
+        outcome=answer.outcome,
+        reason=answer.reason,
+        asks=answer.asks,
+        context="\n".join(filter(None, notes)),
+        arguments=arguments,
+        notice=answer.notice,
+        seconds=round(seconds, 3),
+        by_failure=answer.by_failure,
+        attempts=answer.attempts,
+    )
 
 
 def _apply_hook(decision: Decision, hook_run: HookRan) -> Decision:
     """Return the decision as one of this hook, with its reason."""
-    reason = (
-        f"the hook `{hook_run.hook}`{f': {hook_run.reason}' if hook_run.reason else ''}"
-    )
+    reason = f"the hook `{hook_run.hook}`"
+    if hook_run.reason:
+        reason = f"{reason}: {hook_run.reason}"
     return replace(decision, rule=f"hook {hook_run.hook}", source="hooks", reason=reason)
 
 

@@ -45,6 +45,9 @@ _INPUT_SHARE = 0.6  # of the model's window, for the text to summarize
 _MAX_CHARS_PER_TOKEN = 3.0  # for that text
 _TASK_CHARS = 1_500  # of the task itself
 _THINKING_TOKENS = 2_000
+_MIN_OUTPUT_TOKENS = 256  # for a summary, without thinking
+_SUMMARY_CHARS_PER_TOKEN = 3  # a low number, so that the tokens suffice for the summary
+_MAX_OVERLENGTH = 4  # a summary of more than this many times its maximum is not used
 _MIN_MESSAGE_CHARS = 200  # of a message that are always included
 _MIN_SUMMARY_CHARS = 400  # a shorter summary would be useless
 _SUMMARY_START = "<summary>\n"
@@ -110,31 +113,28 @@ async def _replace_by_summary(
     if cut.index == 0 and not cut.results:
         reason = f"{action.reason}; there was nothing to compact"
         return Compacted("prune", reason, size_before=size, size_after=size)
-    old, kept = (
-        view.conversation.messages[: cut.index],
-        view.conversation.messages[cut.index :],
-    )
+    messages = view.conversation.messages
+    old, kept = messages[: cut.index], messages[cut.index :]
     first_seq = kept[0].seq if kept else 0
-    summary, failed = await _ask_for_summary(old, action, world, record)
-    why = ""
-    if failed:
-        why = f"{len(old)} earlier messages were left out without a summary: {failed}."
+    summary, failure = await _ask_for_summary(old, action, world, record)
+    kind, reason, note = "full", action.reason, ""
+    if failure:
+        kind, reason = "trim", f"{action.reason}; no summary: {failure}"
+        note = f"{len(old)} earlier messages were left out without a summary: {failure}."
     preserved = make_preserved_text(
-        record.view, first_seq, max_preserved_chars(view, shares), why
+        record.view, first_seq, max_preserved_chars(view, shares), note
     )
+    size_of_kept = _size(kept) - text_freed(view, cut.results)
     return Compacted(
-        "trim" if failed else "full",
-        f"{action.reason}; no summary: {failed}" if failed else action.reason,
-        cut.results,
-        first_seq,
-        preserved,
-        summary,
+        kind,
+        reason,
+        pruned=cut.results,
+        first_kept=first_seq,
+        preserved=preserved,
+        summary=summary,
         dropped=len(old),
         size_before=size,
-        size_after=len(preserved)
-        + len(summary)
-        + _size(kept)
-        - text_freed(view, cut.results),
+        size_after=len(preserved) + len(summary) + size_of_kept,
     )
 
 
@@ -152,6 +152,8 @@ async def _ask_for_summary(
     if not any(s.message.role == "assistant" for s in old):
         return before, ""  # only user messages are removed, and those are preserved
     if not action.wanted:
+        # The limit is far above `max_chars`, so that a text in which something was left out to
+        # keep the limit is not taken for a short one.
         text = _messages_text(old, 2 * max_chars + _MIN_MESSAGE_CHARS)
         if len(text) <= max_chars:
             return _tag_summary(text), ""  # a summary could not be shorter
@@ -168,7 +170,7 @@ async def _ask_for_summary(
         return before, str(error)
     if not text:
         return before, "the summary was empty"
-    if len(text) > min(_size(old), 4 * max_chars):
+    if len(text) > min(_size(old), _MAX_OVERLENGTH * max_chars):
         return before, "the summary was longer than what it stands for"
     return _tag_summary(text), ""
 
@@ -203,23 +205,20 @@ def _request(
 ) -> Request:
     """Return the request for a summary of the `old` messages, small enough for the window."""
     window = model.window or _DEFAULT_WINDOW_TOKENS
-    max_chars = (
-        int(window * _INPUT_SHARE * min(chars_per_token(view), _MAX_CHARS_PER_TOKEN))
-        - _TASK_CHARS
-    )
-    words = summary_request(
-        _messages_text(old, max(max_chars, _TASK_CHARS)), focus, char_limit
-    )
+    token_chars = min(chars_per_token(view), _MAX_CHARS_PER_TOKEN)
+    max_chars = int(window * _INPUT_SHARE * token_chars) - _TASK_CHARS
+    text = _messages_text(old, max(max_chars, _TASK_CHARS))
+    task = summary_request(text, focus, char_limit)
     # Thinking also needs output tokens, but everything must fit the window.
-    output = max(256, char_limit // 3) + min(
-        _THINKING_TOKENS, int(window * (1 - _INPUT_SHARE) / 2)
-    )
+    window_left = window * (1 - _INPUT_SHARE)
+    summary_tokens = max(_MIN_OUTPUT_TOKENS, char_limit // _SUMMARY_CHARS_PER_TOKEN)
+    thinking_tokens = min(_THINKING_TOKENS, int(window_left / 2))
     return Request(
-        Log([StoredMessage(0, Message("user", (Text(words),)))]),
+        Log([StoredMessage(0, Message("user", (Text(task),)))]),
         summary_prompt(),
         model=model.name.partition("/")[2],
         tool_choice="none",
-        max_output=min(output, int(window * (1 - _INPUT_SHARE))),
+        max_output=min(summary_tokens + thinking_tokens, int(window_left)),
     )
 
 

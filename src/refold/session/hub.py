@@ -54,32 +54,40 @@ class Subscription:
     hub closes.
     """
 
-    def __init__(self, hub: "Hub", limit: float, live: float, kinds: Kinds) -> None:
-        self._hub, self._limit, self._live = hub, limit, live
-        self._kinds = kinds
+    def __init__(
+        self, hub: "Hub", limit: float, limit_for_live: float, kinds: Kinds
+    ) -> None:
+        self._hub, self._kinds = hub, kinds
+        self._max_frames = limit  # frames that may wait before the watcher is disconnected
+        self._max_frames_for_live = (
+            limit_for_live  # frames that may wait before live news is left out
+        )
         self._skips_live = False
         self._frames: deque[Frame] = deque()
-        self._news = anyio.Event()
-        self.closed = self.cut_off = False
+        self._news = anyio.Event()  # set when a frame is queued, or at `close`
+        self.closed = False
+        self.cut_off = False  # closed because the watcher was too slow
 
     def put(self, frame: Frame) -> None:
-        """Queue a frame for the watcher, if its kind is wanted. A watcher that is too slow is
-        disconnected.
+        """Queue a frame for the watcher, if its kind is wanted.
+
+        If too many frames wait, live news is left out until the next model call, and then the
+        watcher is disconnected.
         """
-        news = frame.item.event if isinstance(frame.item, Entry) else frame.item
-        if self._kinds and not isinstance(news, self._kinds):
+        is_live = not isinstance(frame.item, Entry)
+        content = frame.item.event if isinstance(frame.item, Entry) else frame.item
+        if self._kinds and not isinstance(content, self._kinds):
             return
-        if len(self._frames) >= self._limit:
+        if len(self._frames) >= self._max_frames:
             self.cut_off = True
             self.close()
             return
-        # A watcher that missed live news gets no more until the next model call.
-        if not isinstance(frame.item, Entry):
-            self._skips_live = self._skips_live or len(self._frames) >= self._live
-            if self._skips_live:
-                return
-        elif isinstance(news, ModelAsked):
+        if isinstance(content, ModelAsked):
             self._skips_live = False
+        elif is_live and len(self._frames) >= self._max_frames_for_live:
+            self._skips_live = True
+        if is_live and self._skips_live:
+            return
         self._frames.append(frame)
         self._news.set()
 
@@ -96,6 +104,7 @@ class Subscription:
         return self.waiting + self._hub.unkept_count(self)
 
     def close(self) -> None:
+        """End the subscription. Frames that wait can still be taken."""
         self.closed = True
         self._hub.leave(self)
         self._news.set()
@@ -154,7 +163,8 @@ class Hub:
     def __init__(self) -> None:
         self._watches: list[Subscription] = []
         self._listeners: list[Callable[[Entry], None]] = []
-        self._seq = self._n = 0
+        self._seq = 0  # of the last event
+        self._n = 0  # the number of the last live news after that event
         # The live news of each open response and call, by `stream_key`.
         self._open: dict[Hashable, list[Live]] = {}
         # An acknowledgement that is not durable yet, and the frames after it.
@@ -251,7 +261,7 @@ class Hub:
         # Of these kinds, only the newest news is stored. It moves to the end.
         if isinstance(live, ChildMoved | PortsChanged):
             self._open.pop(key, None)
-        if key is not None:  # a child's hub publishes its output itself
+        if key is not None:  # None: output of a child, which its own hub stores
             so_far = self._open.setdefault(key, [])
             so_far.append(live)
             if isinstance(live, Progress) and len(so_far) > _MAX_PIECES:

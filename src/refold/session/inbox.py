@@ -106,7 +106,8 @@ class Inbox:
 
         Both are sent with the user's next message.
         """
-        message = Said(mark_invisible(output)[0], SHELL_SENDER, "next", typed=f"!{command}")
+        text, _ = mark_invisible(output)
+        message = Said(text, SHELL_SENDER, when="next", typed=f"!{command}")
         return await self._record.append_if(
             lambda view: (message,), kept=True, author=self._author
         )
@@ -194,11 +195,12 @@ class Inbox:
             if pending is None or plan not in (0, pending.seq):
                 return ()
             next_mode = mode or after_planning(view.rights, self._mode)
-            edited = text if text.strip() and text != pending.text else ""
-            words = PLAN_EDITED.format(text=edited) if edited else PLAN_APPROVED
+            is_edited = bool(text.strip()) and text != pending.text
+            edited_text = text if is_edited else ""
+            words = PLAN_EDITED.format(text=text) if is_edited else PLAN_APPROVED
             message = Said(words, self._author, "next")
-            answered = PlanAnswered(pending.seq, True, edited)
-            events: list[Event] = [answered, ModeChanged(next_mode)]
+            approval = PlanAnswered(pending.seq, True, edited_text)
+            events: list[Event] = [approval, ModeChanged(next_mode)]
             if view.session.after_plan:
                 events.append(AgentChosen(view.session.after_plan))
             return (*events, message)
@@ -219,9 +221,11 @@ class Inbox:
             pending = view.plans.waiting
             if pending is None or plan not in (0, pending.seq):
                 return ()
+            rejection = PlanAnswered(pending.seq, False)
+            if not feedback.strip():
+                return (rejection,)
             message = Said(PLAN_REJECTED.format(feedback=feedback), self._author, "next")
-            words = (message,) if feedback.strip() else ()
-            return (PlanAnswered(pending.seq, False), *words)
+            return (rejection, message)
 
         return await self._record.append_if(make_events, kept=True, author=self._author)
 
@@ -328,8 +332,10 @@ class Inbox:
             if view.session.agent == agent:
                 is_new_preset = preset not in ("", view.session.preset)
                 return (AgentChosen(agent, next_agent, preset),) if is_new_preset else ()
-            current_mode, next_mode = view.rights.mode or self._mode, mode
-            if not next_mode and view.session.after_plan and current_mode == "plan":
+            current_mode = view.rights.mode or self._mode
+            next_mode = mode
+            only_plans = view.session.after_plan and current_mode == "plan"
+            if not next_mode and only_plans:
                 next_mode = after_planning(view.rights, self._mode)
             chosen = AgentChosen(agent, next_agent, preset)
             if not next_mode or next_mode == current_mode:
@@ -379,8 +385,9 @@ class Inbox:
             """Return the request; none if it waits already, or if there is no message to
             compact.
             """
-            request, conversation = CompactionRequested(kind, focus), view.conversation
-            if not conversation.messages or conversation.compaction == request:
+            request = CompactionRequested(kind, focus)
+            is_requested = view.conversation.compaction == request
+            if is_requested or not view.conversation.messages:
                 return ()
             return (request,)
 
@@ -430,23 +437,30 @@ def _withdrawal_events(message: int, view: View) -> Sequence[Event]:
 def _verdict_events(
     view: View, answer: Answered, hash_: str, grants: Sequence[Granted]
 ) -> Sequence[Event]:
-    """Return the events that record a decision about a call; () if the call waits for none.
+    """Return the events that record a decision about a call, and the rules that it grants.
 
-    If the call is a subagent's, `agents.relay` passes the decision to the subagent's session.
+    Return () if the call does not wait for a decision, or if `hash_` is set and is not that of
+    the call. Grants are left out if the user may allow only this call (`once`). If the call is
+    a subagent's, `agents.relay` passes the decision to the subagent's session.
     """
     for ask in view.children.asks:
-        if ask.id == answer.call_id and hash_ in ("", ask.hash):
+        is_same_call = hash_ in ("", ask.hash)
+        if ask.id == answer.call_id and is_same_call:
             child_answer = ChildAnswered(
                 ask.id, answer.allowed, answer.reason, answer.answers, hash=ask.hash
             )
             return (child_answer,) if ask.once else (*grants, child_answer)
     call = view.conversation.call(answer.call_id)
-    if call is None or call.stage != "asked" or (hash_ and call.hash != hash_):
+    if call is None or call.stage != "asked":
+        return ()
+    is_same_call = hash_ in ("", call.hash)
+    if not is_same_call:
         return ()
     return (answer,) if call.once else (*grants, answer)
 
 
 def _stop_events(events: Sequence[Event], view: View) -> Sequence[Event]:
+    """Return `events`, which stop a turn; () if there is none to stop, or it was stopped."""
     # `wishes` are messages that are about to begin a turn, which a stop prevents.
-    can_stop = (view.turn.seq or view.wishes) and not view.turn.stopped
-    return events if can_stop else ()
+    has_turn = view.turn.seq or view.wishes
+    return events if has_turn and not view.turn.stopped else ()

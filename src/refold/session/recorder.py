@@ -92,20 +92,25 @@ class Recorder:
         fit: Callable[[ImageData], FittedImage] | None = None,
         person: str = "",
     ) -> None:
-        self.view, self.since, self.hub = View(), 0, Hub()
+        self.view, self.hub = View(), Hub()
+        self.since = 0  # the events after this number are by this process
         self._store, self._masks, self._clock = store, masks or Redactor(), clock
         self._durable, self._stream_redactor = durable, StreamRedactor(self._masks)
         self._fit, self._person = fit, person
         self.claim = 0
         self.at_close: Callable[[], None] | None = None
-        self._head, self._epoch = Head(), 0
+        self._head = Head()  # the last line of the journal that the view has
+        self._epoch = 0
         self._lock = anyio.Lock()
-        # Functions that make the events to record when the lock is taken.
-        self._first: Sequence[MakeEvents] = ()
-        self._broken = True  # until the journal is opened again
-        self._known = False  # whether the view has the lines that the journal had
+        # Functions that make the events to record when the lock of the journal is taken.
+        self._make_first_events: Sequence[MakeEvents] = ()
+        # The journal is not open for writing: never opened, closed, or a write has failed.
+        self._must_open = True
+        # Without the lock: whether the view is right as far as it goes, so that only the lines
+        # after it must be read.
+        self._can_catch_up = False
         # The number of the last event at `close`; -1 if `record_first` must record again.
-        self._own_end = -1
+        self._seq_at_close = -1
         self._saved_seq = 0  # the event number of the newest view in the cache
         self._views: tuple[View, ...] = ()  # views that were loaded or saved, oldest first
         self._news: anyio.Event | None = None  # set while a task waits for an event
@@ -125,7 +130,7 @@ class Recorder:
         view.
         """
         async with self._lock:
-            if self._broken:
+            if self._must_open:
                 await self._begin()
         return self.view
 
@@ -133,7 +138,7 @@ class Recorder:
         """Have the events that these functions return recorded, in order, whenever the lock is
         taken.
         """
-        self._first, self._own_end = make_events, -1
+        self._make_first_events, self._seq_at_close = make_events, -1
 
     @property
     def epoch(self) -> int:
@@ -143,19 +148,19 @@ class Recorder:
     @property
     def has_lease(self) -> bool:
         """Whether this process holds the lock of the journal."""
-        return not self._broken
+        return not self._must_open
 
     async def fold_without_lock(self) -> View:
         """Fold the journal without taking its lock, and return the view. Nothing is written."""
         async with self._lock:
             await self._read_all()
-            self._known = True
+            self._can_catch_up = True
         return self.view
 
     async def follow(self) -> View:
         """Fold and publish the events that another process has appended. Return the view."""
         async with self._lock:
-            if self._broken and self._known:
+            if self._must_open and self._can_catch_up:
                 await self._read_new_lines()
         return self.view
 
@@ -165,9 +170,12 @@ class Recorder:
             self.hub.publish_live(part)
         with anyio.CancelScope(shield=True):
             async with self._lock:
-                if not self._broken:
-                    self._known, self._own_end = True, self.view.seq
-                self._broken = True
+                if (
+                    not self._must_open
+                ):  # otherwise the view may have events that were not stored
+                    self._can_catch_up = True
+                    self._seq_at_close = self.view.seq
+                self._must_open = True
                 await self._store.release()
                 if self.at_close is not None:
                     self.at_close()
@@ -192,11 +200,11 @@ class Recorder:
         events: Sequence[Event] = ()
         with anyio.CancelScope(shield=True):
             async with self._lock:
-                if self._broken and self._known:
+                if self._must_open and self._can_catch_up:
                     await self._read_new_lines()
                     if not make_events(self.view):
                         return False  # without events, do not take the lock
-                if self._broken:
+                if self._must_open:
                     await self._begin()
                 events = make_events(self.view)
                 waits = kept and self._durable
@@ -226,6 +234,7 @@ class Recorder:
         return EventHistory(LineEntries(lines), self._views)
 
     async def wait_for_event(self, after: int) -> None:
+        """Wait until the view has an event after number `after`."""
         while self.view.seq <= after:
             self._news = self._news or anyio.Event()
             await self._news.wait()
@@ -277,15 +286,17 @@ class Recorder:
         """
         lease = await self._store.lease(self.claim)
         try:
-            if self._known:
+            if self._can_catch_up:
                 await self._read_new_lines()
             else:
                 await self._read_all()
         except Corrupt:
-            if not self._known:
+            if not self._can_catch_up:
                 raise
             await self._read_all()  # the lines read before were never synced, and are lost
-        self._epoch, self._known, self._broken = lease.epoch, False, False
+        self._epoch = lease.epoch
+        self._can_catch_up = False
+        self._must_open = False
         self._save_view()
         self._masked_calls.clear()
         self.hub.discard_lost(self.view.seq)
@@ -294,22 +305,26 @@ class Recorder:
             self.hub.release(self.view.seq)
         if lost := _describe_loss(lease, self._head):
             await self._write([JournalRepaired(lost)], "journal")
-        if self.view.seq != self._own_end:
-            for make_events in self._first:
+        if (
+            self.view.seq != self._seq_at_close
+        ):  # another process has used the session since
+            for make_events in self._make_first_events:
                 if events := make_events(self.view):
                     await self._write(events, "journal")
 
     async def _read_all(self) -> None:
         """Fold the whole journal, beginning with the newest view in the cache."""
-        folded = await self._store.views.load()
-        head, entries = Head(*folded.head) if folded else Head(), list[Entry]()
+        cached = await self._store.views.load()
+        head = Head(*cached.head) if cached else Head()
         self._saved_seq = head.seq
-        self._views = (*folded.earlier, folded.view) if folded else ()
+        self._views = (*cached.earlier, cached.view) if cached else ()
         lines = await self._store.read(head.seq)
-        for entry, after in codec.decode(lines, head):
+        entries = list[Entry]()
+        for entry, next_head in codec.decode(lines, head):
             entries.append(entry)
-            head = after
-        self.view, self._head = fold(entries, folded.view if folded else None), head
+            head = next_head
+        self.view = fold(entries, cached.view if cached else None)
+        self._head = head
         self.since = self.view.seq
 
     def _save_view(self) -> None:
@@ -334,9 +349,9 @@ class Recorder:
 
     def _wake(self) -> None:
         """Wake those who wait for an event."""
-        woken, self._news = self._news, None
-        if woken:
-            woken.set()
+        if self._news is not None:
+            self._news.set()
+            self._news = None
 
     async def _write(
         self, events: Sequence[Event], author: str, *, kept: bool = True
@@ -361,10 +376,12 @@ class Recorder:
             entries.append(entry)
             lines.append(line)
             view = apply(view, entry)
-        self._broken = True  # until the append has succeeded
-        expect, position, failures = self._head.seq, (head.seq, head.h), self._failures
-        await self._store.append(lines, expect=expect, epoch=self._epoch, head=position)
-        self._broken = self._failures != failures  # another task's sync may have failed
+        failures = self._failures
+        self._must_open = True  # until the append has succeeded
+        await self._store.append(
+            lines, expect=self._head.seq, epoch=self._epoch, head=(head.seq, head.h)
+        )
+        self._must_open = self._failures != failures  # another task's sync may have failed
         self._head, self.view = head, view
         self._save_view()
         self._masked_calls |= unmasked_calls
@@ -379,11 +396,13 @@ class Recorder:
     def _forget_calls(self) -> None:
         """Forget the unmasked forms of calls that have ended."""
         conversation = self.view.conversation
-        asks = {ask.id for ask in self.view.children.asks}
-        open_calls = {call.call.id for call in (*conversation.calls, *conversation.nested)}
-        self._children_calls = {n: c for n, c in self._children_calls.items() if n in asks}
+        open_ids = {call.call.id for call in (*conversation.calls, *conversation.nested)}
+        asked_ids = {ask.id for ask in self.view.children.asks}
         self._masked_calls = {
-            n: c for n, c in self._masked_calls.items() if n in open_calls
+            id_: call for id_, call in self._masked_calls.items() if id_ in open_ids
+        }
+        self._children_calls = {
+            id_: call for id_, call in self._children_calls.items() if id_ in asked_ids
         }
 
     async def _sync(self) -> None:
@@ -392,7 +411,7 @@ class Recorder:
             await self._store.keep()
         except JournalError:
             self._failures += 1
-            self._broken = True
+            self._must_open = True
             raise
 
     def _mask(
@@ -423,8 +442,9 @@ class Recorder:
     def _call_by_hook(self, event: HookRan) -> dict[str, ToolCall]:
         """Return the unmasked call with the arguments that a hook set, by its id."""
         open_call = self.view.conversation.call(event.call_id)
-        call = open_call and replace(open_call.call, arguments=event.arguments)
-        return {event.call_id: call} if call else {}
+        if open_call is None:
+            return {}
+        return {event.call_id: replace(open_call.call, arguments=event.arguments)}
 
 
 def _describe_loss(lease: Lease, head: Head) -> str:
@@ -437,10 +457,10 @@ def _describe_loss(lease: Lease, head: Head) -> str:
         losses.append(f"{lost} when the power failed; they were not synced")
     elif lease.cut:
         losses.append(f"half a line of {len(lease.cut)} bytes, written when it crashed")
-    noted, _ = lease.head  # the last event that was noted beside the journal
-    if noted > head.seq:
-        lost = f"event {noted}"
-        if noted > head.seq + 1:
-            lost = f"events {head.seq + 1} to {noted}"
+    noted_seq, _ = lease.head  # the last event that was noted beside the journal
+    if noted_seq > head.seq:
+        lost = f"event {noted_seq}"
+        if noted_seq > head.seq + 1:
+            lost = f"events {head.seq + 1} to {noted_seq}"
         losses.append(f"{lost}, noted as written and not there any more")
     return "; ".join(losses)

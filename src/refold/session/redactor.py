@@ -143,6 +143,7 @@ class Redactor:
 
         Masks and other text, joined, are the result of `mask`.
         """
+        # Pairs of the original bytes and their mask, b"" for bytes that are not secret.
         pieces = [(text.encode("utf-8", "surrogatepass"), b"")] if text else []
         for form, value in self._exact:
             if any(form in data for data, _ in pieces):
@@ -150,6 +151,7 @@ class Redactor:
                 pieces = [new for piece in pieces for new in _split(piece, form, mask)]
         shown = _join_pieces(pieces)
         for shape in secret_patterns.shapes_in(shown):
+            # The last match comes first, so that the offsets of the others stay valid.
             for match in reversed(list(shape.finditer(shown))):
                 mask = self.mask_of(match[0])
                 pieces = list(_split_at(pieces, match.start(), match.end(), mask))
@@ -168,19 +170,25 @@ class Redactor:
             (_find_beginning(form, data) for form, _ in self._exact), default=len(data)
         )
         # A complete value is not cut where another value may begin inside of it.
-        while cut < len(data) and (across := self._find_across(data, cut)) != -1:
-            cut = across
+        while cut < len(data):
+            value_start = self._find_across(data, cut)
+            if value_start == -1:
+                break
+            cut = value_start
         return cut
 
     def _find_across(self, data: bytes, cut: int) -> int:
         """Return the start of the first known value that a cut at offset `cut` would divide; -1
         if it would divide none.
         """
-        offsets = (
-            data.find(form, max(0, cut - len(form) + 1), cut + len(form) - 1)
-            for form, _ in self._exact
-        )
-        return min((offset for offset in offsets if offset != -1), default=-1)
+        offsets = list[int]()
+        for form, _ in self._exact:
+            # A value that the cut divides begins before it and ends after it.
+            earliest, end = max(0, cut - len(form) + 1), cut + len(form) - 1
+            offset = data.find(form, earliest, end)
+            if offset != -1:
+                offsets.append(offset)
+        return min(offsets, default=-1)
 
 
 def _join_pieces(pieces: Sequence[_Piece]) -> bytes:
@@ -204,19 +212,22 @@ def _split(piece: _Piece, value: bytes, mask: bytes) -> Iterator[_Piece]:
 def _split_at(
     pieces: Sequence[_Piece], start: int, end: int, mask: bytes
 ) -> Iterator[_Piece]:
-    """Split the pieces so that `start` to `end` is one piece, which must contain no
-    mask.
+    """Split the pieces so that `start` to `end` is one piece, with this `mask`.
+
+    These are offsets in the joined text, in which the masks stand for their pieces. The range
+    must be in a piece that has no mask.
     """
-    index = 0
+    offset = 0  # of the piece in the joined text
     for data, masked in pieces:
         size = len(masked or data)
-        if masked or not index <= start < index + size:
+        has_range = offset <= start < offset + size
+        if masked or not has_range:
             yield data, masked
         else:
-            yield data[: start - index], b""
-            yield data[start - index : end - index], mask
-            yield data[end - index :], b""
-        index += size
+            yield data[: start - offset], b""
+            yield data[start - offset : end - offset], mask
+            yield data[end - offset :], b""
+        offset += size
 
 
 def _find_beginning(value: bytes, data: bytes) -> int:

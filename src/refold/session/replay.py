@@ -130,8 +130,14 @@ class Replay:
         return Replayed(steps, checked, tuple(divergences), tuple(self._trail.briefings))
 
     def _to_divergence(self, entry: Entry, finding: FieldDifference) -> Divergence:
-        turn, kind = self._trail.view.turn, type(entry.event).__name__
-        step = turn.steps + (turn.open_request is not None or kind == "ModelAsked")
+        """Return the difference with its place: the event, the turn and the step."""
+        turn = self._trail.view.turn
+        # `turn.steps` counts the responses; a request that is open belongs to the next step.
+        is_in_next_step = turn.open_request is not None or isinstance(
+            entry.event, ModelAsked
+        )
+        step = turn.steps + 1 if is_in_next_step else turn.steps
+        kind = type(entry.event).__name__
         return Divergence(entry.seq, turn.seq, max(1, step), kind, *finding)
 
     async def _compare(self, entry: Entry) -> FieldDifferences:
@@ -245,14 +251,14 @@ class Replay:
         trail = self._trail
         world, record = trail.world(), trail.new_record(view)
         settled = trail.summary_request.settled if trail.summary_request else None
+        # When the summary arrives, the view is that of the recorded compaction.
         provider = RecordedModel(
             _summary(recorded, settled), lambda: record.stay_at(trail.view)
         )
         helper = world.helper()
         replayed_helper = Model(provider, helper.name, helper.window, helper.price)
-        await compact_conversation(
-            action, replace(world, helper_model=lambda: replayed_helper), record, ""
-        )
+        replayed_world = replace(world, helper_model=lambda: replayed_helper)
+        await compact_conversation(action, replayed_world, record, author="")
         return next((event for event in record.made if isinstance(event, Compacted)), None)
 
 
@@ -285,7 +291,9 @@ def _summary(recorded: Compacted, settled: Settled | None) -> str | ProviderErro
     if recorded.kind != "trim":
         return without_tags(recorded.summary)
     if recorded.reason.endswith("longer than what it stands for"):
-        return "x" * (recorded.size_before + 8 * len(recorded.summary) + 1_000_000)
+        # Longer than the conversation, and than any maximum length of a summary.
+        chars = recorded.size_before + 8 * len(recorded.summary) + 1_000_000
+        return "x" * chars
     return " "
 
 
@@ -303,11 +311,14 @@ class _CallReplay:
     ) -> FieldDifferences:
         """Return the differences of an event of a call; [] if it cannot be computed again."""
         open_call = self._trail.view.conversation.call(recorded.call_id)
-        if open_call is None or open_call.result is not None or entry.person is not None:
-            return []  # a person who forked the session settled its open calls
+        if open_call is None or open_call.result is not None:
+            return []
+        if entry.person is not None:  # a person who forked the session ended its open calls
+            return []
         if isinstance(recorded, Ended) and entry.by.startswith(POLICY):
             return [self._compare_settled(entry, open_call, recorded)]
         if isinstance(recorded, Ended) and open_call.stage != "called":
+            # The call can have ended only if the loop decided to run calls.
             actions = [choice.action for _, choice in self._trail.choices() if choice]
             if not any(isinstance(action, RunCalls) for action in actions):
                 return [(KIND, "RunCalls", self._trail.next_action_name())]
@@ -321,20 +332,20 @@ class _CallReplay:
         """Return the difference in the end of a call that a policy settled; None if it is
         equal.
         """
-        first: ChosenAction | None = None
+        first_choice: ChosenAction | None = None
         for view, choice in self._trail.choices():
-            first = first or choice
+            first_choice = first_choice or choice
             if choice is None or not isinstance(choice.action, SettleCalls):
                 continue
-            if recorded.call_id in choice.action.ids:
-                world, record = self._trail.world(), self._trail.new_record(view)
-                replayed = calls.end_unexecuted(
-                    open_call, choice.action.reason, world, record
-                )
-                by = (BY, entry.by.removeprefix(POLICY), choice.by)
-                deviation = None if entry.by == POLICY + choice.by else by
-                return difference_or_none(recorded, replayed, "") or deviation
-        return KIND, "SettleCalls", choice_name(first)
+            if recorded.call_id not in choice.action.ids:
+                continue
+            world, record = self._trail.world(), self._trail.new_record(view)
+            replayed = calls.end_unexecuted(open_call, choice.action.reason, world, record)
+            deviation = difference_or_none(recorded, replayed, "")
+            if deviation is None and entry.by != POLICY + choice.by:
+                deviation = (BY, entry.by.removeprefix(POLICY), choice.by)
+            return deviation
+        return KIND, "SettleCalls", choice_name(first_choice)
 
     async def _compare_step(
         self, open_call: OpenCall, recorded: Judged | Started | Ended
@@ -343,21 +354,24 @@ class _CallReplay:
         now.
         """
         world, views = self._world_at_verdict(recorded), self._trail.views_by_rights()
+        # The events that would follow, for each view that the writer may have had.
         match open_call.stage:
             case "called":
-                stages = [calls.begin(open_call.call, world, view) for view in views]
+                possible = [calls.begin(open_call.call, world, view) for view in views]
             case "allowed":
-                stages = [_judge_again(open_call, recorded, world, view) for view in views]
+                possible = [
+                    _judge_again(open_call, recorded, world, view) for view in views
+                ]
             case "denied":
                 record = self._trail.new_record()
                 await calls.run(open_call.call.id, world, record)
-                stages = [record.made]
+                possible = [record.made]
             case "started":
                 return await self._compare_result(open_call, recorded)
             case _:
-                stages = [list[Event]()]
-        events = [stage[0] if stage else None for stage in stages]
-        return [_difference_from_all(recorded, events, "nothing")]
+                possible = [list[Event]()]
+        first_events = [events[0] if events else None for events in possible]
+        return [_difference_from_all(recorded, first_events, "nothing")]
 
     async def _compare_result(
         self, open_call: OpenCall, recorded: Event
@@ -385,19 +399,21 @@ class _CallReplay:
         self, open_call: OpenCall, tool: Tool, recorded: Ended
     ) -> FieldDifference | None:
         """Return the difference in the check of permissions right before a call is executed."""
-        world, bare = self._trail.world(), replace(open_call, hash="")
-        about = access_as_judged(bare, open_call.call, tool, world)
-        if about is None:
+        world = self._trail.world()
+        # Without the hash, an access is returned even if links lead elsewhere now.
+        call_without_hash = replace(open_call, hash="")
+        access = access_as_judged(call_without_hash, open_call.call, tool, world)
+        if access is None:
             return None
-        refusals = [
-            denial(
-                open_call.call.id, judge(about, world, view, parent=world.lineage.parent)
-            )
-            for view in self._trail.views_by_rights()
-        ]
+        # For each view that the writer may have had: the refusal, or None if the call may run.
+        refusals = list[Ended | None]()
+        for view in self._trail.views_by_rights():
+            decision = judge(access, world, view, parent=world.lineage.parent)
+            refusals.append(denial(open_call.call.id, decision))
         if recorded.outcome == "refused":
             return _difference_from_all(recorded, refusals, "the call is done")
-        if None in refusals or recorded.outcome == "stopped":
+        may_run = None in refusals
+        if may_run or recorded.outcome == "stopped":
             return None
         return difference_or_none(recorded, refusals[0], "")
 
@@ -406,10 +422,13 @@ class _CallReplay:
         dependencies.
         """
         world = self._trail.world()
-        place = {"files": world.files, "commands": world.commands}
         available = {*world.tool_dependencies, *_OWN_DEPENDENCIES} - {_REPL_NAME}
-        available |= {name for name, port in place.items() if port is not None}
-        return tool.effect is Effect.LOOK and {*tool.signature().needs} <= available
+        if world.files is not None:
+            available.add("files")
+        if world.commands is not None:
+            available.add("commands")
+        has_dependencies = available.issuperset(tool.signature().needs)
+        return tool.effect is Effect.LOOK and has_dependencies
 
     async def _repeat_call(
         self, open_call: OpenCall, tool: Tool, recorded: Ended, record: ReplayRecord
@@ -418,12 +437,15 @@ class _CallReplay:
         or None.
         """
         world = self._trail.world()
-        own: dict[str, object] = {"call": open_call.call.id, "deferred": world.deferred}
-        own |= {"files": world.files, "commands": world.commands}
+        own_dependencies: dict[str, object] = {
+            "call": open_call.call.id,
+            "deferred": world.deferred,
+            "files": world.files,
+            "commands": world.commands,
+        }
         running = RunningCall(open_call.call.id, record)
-        return difference(
-            recorded, await run_tool(open_call.call, tool, world, running, own)
-        )
+        replayed = await run_tool(open_call.call, tool, world, running, own_dependencies)
+        return difference(recorded, replayed)
 
     def _world_at_verdict(self, recorded: Event) -> World:
         """Return the world of this verdict: with a user to ask only if there was one then."""
@@ -442,10 +464,10 @@ class _CallReplay:
 def _difference_from_all(
     recorded: Event, possible: Sequence[Event | None], instead: str
 ) -> FieldDifference | None:
-    """Return the difference of `recorded` from the first of the `possible` events.
+    """Return the difference of `recorded` from the first of the `possible` events; None if it
+    equals one of them.
 
-    Return None if `recorded` equals one of them. `instead` names what would happen where a
-    possible event is None.
+    A possible event is None if another thing would happen, which `instead` names.
     """
     differences = [difference_or_none(recorded, event, instead) for event in possible]
     return None if None in differences else differences[0]
@@ -459,6 +481,7 @@ def _judge_again(
     """
     opening = calls.begin(open_call.call, world, view)
     if isinstance(recorded, Judged) and recorded.hash != open_call.hash:
-        return opening
+        return opening  # a link had changed, so the call was judged as a new one
+    # Links may have changed since then, so the hash of now stands for the approved one.
     hash_ = opening[0].hash if isinstance(opening[0], Judged) else ""
     return calls.judge_again(replace(open_call, hash=hash_), open_call.call, world, view)

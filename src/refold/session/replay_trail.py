@@ -67,8 +67,11 @@ class ReplayRecord:
         self.view, self._fixed = view, True
 
     async def __call__(self, *events: Event, kept: bool = False, author: str = "") -> View:
+        """Store the events, and apply them to the view, unless `stay_at` has fixed it."""
         self.made += events
-        for event in () if self._fixed else events:
+        if self._fixed:
+            return self.view
+        for event in events:
             entry = Entry(self.view.seq + 1, event, self.view.turn.now)
             self.view = apply(self.view, entry)
         return self.view
@@ -127,11 +130,14 @@ class ReplayTrail:
 
     def __init__(self, world_for: Callable[[View], World], blobs: Blobs) -> None:
         self._world_for, self._blobs = world_for, blobs
-        self.view, self.since, self._epoch = View(), 0, 0
+        self.view = View()
+        self.since = 0  # the events after this number are by the present writer
+        self._epoch = 0
         self._world: World | None = None  # of the running turn
         self._seen = list[View]()  # newest last
         self._rights = list[View]()  # views of this step at which rights changed
         self.summary_request: SummaryRequest | None = None  # since the last decision
+        # Sentences on how the system prompt differs now, each with the event before it.
         self.briefings = list[tuple[int, str]]()
 
     def move_to(self, entry: Entry) -> None:
@@ -149,14 +155,17 @@ class ReplayTrail:
         seen.
         """
         event, before = entry.event, self.view
-        self.view = view = apply(before, entry)
-        if isinstance(event, _ALREADY_DONE):
+        view = apply(before, entry)
+        self.view = view
+        if isinstance(
+            event, _ALREADY_DONE
+        ):  # the loop decides again, on a view from here on
             self._seen, self.summary_request = [], None
-        if isinstance(event, ModelAsked) or not self._rights:
+        self._seen.append(view)
+        if isinstance(event, ModelAsked) or not self._rights:  # a new step begins
             self._rights = [view]
         elif view.rights != before.rights:
             self._rights.append(view)
-        self._seen.append(view)
         match event:
             case TurnStarted() | SystemPromptSet() | TurnEnded():
                 self._world = None
@@ -205,6 +214,7 @@ class ReplayTrail:
 
 
 def choice_name(choice: ChosenAction | None) -> str:
+    """Return the name of the action with its policy, or "nothing"."""
     if choice is None:
         return "nothing"
     return f"{type(choice.action).__name__} by {choice.by}"
@@ -241,10 +251,10 @@ def deltas_of(answer: ModelAnswered) -> Iterator[Delta]:
             case Thinking(text, wire, data):
                 yield ThinkingDelta(text, wire, data)
             case ToolCall(_, name, arguments, provider_id, wire, data):
-                words = bytes(arguments).decode()
-                if words.startswith('"'):  # not a JSON object, so it was recorded as text
-                    words = decode(words, type=str)
-                yield CallDelta(index, words, provider_id, name, wire, data)
+                text = bytes(arguments).decode()
+                if text.startswith('"'):  # not a JSON object, so it was recorded as text
+                    text = decode(text, type=str)
+                yield CallDelta(index, text, provider_id, name, wire, data)
             case Image() | ToolResult():
                 pass
     yield Done(answer.usage, answer.stop, why=answer.refusal)

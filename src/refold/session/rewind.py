@@ -86,9 +86,10 @@ async def rewind(
     planned = plan_rewind(session.view, seq, scope)
     result, snapshot = await _compare_files(session.view, snapshots, planned)
     result = _restrict(result, paths)
+    paths_to_restore = tuple(paths)
     if result.drift and drift == "keep":
         result = _keep_drift(result)
-        paths = [change.path for change in result.changes]
+        paths_to_restore = tuple(change.path for change in result.changes)
     elif result.drift and drift == "refuse":
         raise BadInput(
             f"nothing was changed, because another program changed these files since: "
@@ -97,7 +98,7 @@ async def rewind(
         )
     if not result.changes:
         return await _rewind_conversation(session, result)
-    return await _rewind_with_files(session, snapshots, result, snapshot, tuple(paths))
+    return await _rewind_with_files(session, snapshots, result, snapshot, paths_to_restore)
 
 
 def rewind_points(view: View, snapshots: Snapshots | None) -> tuple[RewindPoint, ...]:
@@ -109,24 +110,23 @@ def rewind_points(view: View, snapshots: Snapshots | None) -> tuple[RewindPoint,
     marked = [point for point in view.checkpoints.points if view.mark_at(point.seq)]
     # A rewind of both is two events in a row; only that of the conversation is listed.
     second_events = {point.seq + 1 for point in marked if point.kind == "rewound"}
-    files_only = (
+    files_only = [
         point
         for point in view.checkpoints.points
         if point.kind == "restored" and point.seq not in second_events
-    )
+    ]
     points = sorted((*marked, *files_only), key=lambda point: point.seq)
     if not points:
         return ()
-    # For each point, the checkpoint at the next point.
-    after = [view.checkpoints.at(point.seq) for point in points[1:]]
-    after.append(view.checkpoints.newest)
+    checkpoints_after = [view.checkpoints.at(next_point.seq) for next_point in points[1:]]
+    checkpoints_after.append(view.checkpoints.newest)
     return tuple(
         RewindPoint(
             **asdict(point),
-            files=_count_changed_files(view, snapshots, point, next_point),
+            files=_count_changed_files(view, snapshots, point, after),
             in_conversation=point.seq not in rewound,
         )
-        for point, next_point in zip(points, after, strict=True)
+        for point, after in zip(points, checkpoints_after, strict=True)
     )
 
 
@@ -147,10 +147,11 @@ async def _compare_files(
         )
     except ToolFailed as error:
         raise BadInput(f"the files cannot be read: {error}") from error
-    roots = {root for root, _ in snapshot.trees}
-    new_roots = tuple(sorted(roots - {root for root, _ in plan.checkpoint.trees}))
-    lost = tuple(change.path for change in changes if change.path in drift)
-    return RewindPreview(plan, changes, lost, new_roots), snapshot
+    present_roots = {root for root, _ in snapshot.trees}
+    roots_then = {root for root, _ in plan.checkpoint.trees}
+    new_roots = tuple(sorted(present_roots - roots_then))  # a rewind never deletes them
+    drift_to_undo = tuple(change.path for change in changes if change.path in drift)
+    return RewindPreview(plan, changes, drift_to_undo, new_roots), snapshot
 
 
 def _restrict(result: RewindPreview, paths: Collection[str]) -> RewindPreview:
@@ -201,9 +202,10 @@ async def _rewind_conversation(session: Session, result: RewindPreview) -> Rewin
     if not result.plan.mark:
         return RewindReport(result)
     mark = result.plan.mark
-    if not await session.record.append_if(
+    is_recorded = await session.record.append_if(
         lambda view: _events_if_idle(view, Rewound(mark)), kept=True, author="person"
-    ):
+    )
+    if not is_recorded:
         raise BadInput("a turn of this session has begun meanwhile: end it, then rewind")
     return RewindReport(result, undo=session.view.seq)
 
@@ -223,9 +225,10 @@ async def _rewind_with_files(
     assert checkpoint is not None  # a file changed, so a checkpoint exists
     record = session.record
     before = Checkpointed(snapshot.trees, snapshot.left_out)
-    if not await record.append_if(
+    is_recorded = await record.append_if(
         lambda view: _events_if_idle(view, before), kept=True, author="person"
-    ):
+    )
+    if not is_recorded:
         raise BadInput("a turn of this session has begun meanwhile: end it, then rewind")
     undo = record.view.checkpoints.seq
     try:
@@ -322,6 +325,7 @@ def _rewound_messages(points: Sequence[RewindTarget]) -> set[int]:
 
 
 def _name_files(paths: Sequence[str]) -> str:
+    """Return the names of the first files, and how many more there are."""
     names = ", ".join(map(escape_to_one_line, paths[:_MAX_NAMED_FILES]))
     unnamed = len(paths) - _MAX_NAMED_FILES
     return f"{names} and {unnamed} more" if unnamed > 0 else names

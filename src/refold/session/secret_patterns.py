@@ -133,14 +133,13 @@ def possible_secret_start(data: bytes, start: int) -> int:
     """
     if b"-----END " in data:
         for key in re.compile(_PEM_PATTERN).finditer(data, start):
-            start = key.end()
-    word = len(data.rstrip(_WORD_BYTES))
-    token = re.compile(_TOKEN_START).search(data, max(start, word))
+            start = key.end()  # a complete key is not searched again
+    last_word = len(data.rstrip(_WORD_BYTES))
+    token = re.compile(_TOKEN_START).search(data, max(start, last_word))
     offset = token.start() if token else len(data)
-    if data[word - 1 : word] == b".":  # the last word may be a later part of a JWT
-        offset = min(
-            offset, _token_start(data, start, _possible_jwt_start(data, start, word))
-        )
+    if data[last_word - 1 : last_word] == b".":  # it may be a later part of a JWT
+        jwt_start = _possible_jwt_start(data, start, last_word)
+        offset = min(offset, _token_start(data, start, jwt_start))
     if b"-" in data[-len(_PEM_BEGIN) :] or _PEM_BEGIN in data:
         offset = min(offset, _possible_pem_start(data, start))
     return offset
@@ -153,12 +152,13 @@ def continues_pem(coming: bytes, more: bytes) -> bool:
     return coming.startswith(_PEM_BEGIN) and not more.strip(_PEM_CHARACTERS)
 
 
-def continuation_pattern(coming: bytes) -> re.Pattern[bytes] | None:
-    """Return the pattern of the characters that continue the secret `coming`; None if `coming`
-    is not yet a complete secret.
+def continuation_pattern(text: bytes) -> re.Pattern[bytes] | None:
+    """Return the pattern of the characters that would continue the secret `text`.
+
+    Return None if `text` is not a secret, or one that has a fixed length.
     """
     for shape, letters in _ENDLESS_PATTERNS:
-        if re.fullmatch(shape, coming):
+        if re.fullmatch(shape, text):
             return re.compile(letters)
     return None
 
@@ -167,42 +167,47 @@ def _mask_shape(
     data: bytes, shape: re.Pattern[bytes], mask_of: Callable[[bytes], bytes], start: int
 ) -> Iterator[bytes]:
     """Yield `data` in pieces, with a mask in place of each match from `start` on."""
-    end = 0
+    position = 0  # the data before it has been yielded
     for match in shape.finditer(data, start):
-        yield data[end : match.start()]
+        yield data[position : match.start()]
         yield mask_of(match[0])
-        end = match.end()
-    yield data[end:]
+        position = match.end()
+    yield data[position:]
 
 
 def _possible_jwt_start(data: bytes, start: int, last: int) -> int:
     """Return where a JWT may start whose last part so far, after a dot, is data[last:].
 
-    Return the length of `data` if there is none. The parts of a JWT are joined by dots.
+    Return the length of `data` if there is none. A JWT has three parts, joined by dots, so the
+    last word may be its third or its second part.
     """
-    middle = len(data[: last - 1].rstrip(_WORD_BYTES))
-    # The last word is the third part.
-    if data[middle - 1 : middle] == b"." and re.compile(_JWT_SEGMENT).fullmatch(
-        data, middle, last - 1
-    ):
-        first = len(data[: middle - 1].rstrip(_WORD_BYTES))
-        if match := re.compile(_JWT_FIRST).search(data, max(start, first), middle - 1):
+    first_part, middle_part = re.compile(_JWT_FIRST), re.compile(_JWT_SEGMENT)
+    before_last = len(
+        data[: last - 1].rstrip(_WORD_BYTES)
+    )  # where the word before it starts
+    follows_dot = data[before_last - 1 : before_last] == b"."
+    if follows_dot and middle_part.fullmatch(data, before_last, last - 1):
+        first = len(data[: before_last - 1].rstrip(_WORD_BYTES))
+        match = first_part.search(data, max(start, first), before_last - 1)
+        if match is not None:
             return match.start()
-    # The last word is the second part.
-    if re.compile(_JWT_MIDDLE_START).fullmatch(data, last) and (
-        match := re.compile(_JWT_FIRST).search(data, max(start, middle), last - 1)
-    ):
-        return match.start()
+    if re.compile(_JWT_MIDDLE_START).fullmatch(data, last):
+        match = first_part.search(data, max(start, before_last), last - 1)
+        if match is not None:
+            return match.start()
     return len(data)
 
 
 def _possible_pem_start(data: bytes, start: int) -> int:
-    """Return where a private key in PEM format may start, or the length of `data`."""
+    """Return where a private key in PEM format may start, or the length of `data`.
+
+    Either a key has begun and not ended, or the data ends with a part of the first line.
+    """
     begins = data.rfind(_PEM_BEGIN, start)
-    if begins == -1 or not re.compile(_OPEN_PEM).fullmatch(data, begins):
-        match = re.compile(_PEM_BEGIN_START).search(
-            data, max(start, len(data) - len(_PEM_BEGIN))
-        )
+    has_open_key = begins != -1 and re.compile(_OPEN_PEM).fullmatch(data, begins)
+    if not has_open_key:
+        earliest = max(start, len(data) - len(_PEM_BEGIN))
+        match = re.compile(_PEM_BEGIN_START).search(data, earliest)
         if match is None:
             return len(data)
         begins = match.start()
@@ -215,10 +220,10 @@ def _token_start(data: bytes, start: int, begins: int) -> int:
 
     The dashes of a PEM header and the first part of a JWT may be the end of a token.
     """
-    word = len(data[:begins].rstrip(_WORD_BYTES + b"."))
+    word_start = len(data[:begins].rstrip(_WORD_BYTES + b"."))
     token_start = begins
     for shape in shapes_in(data):
-        for token in shape.finditer(data, max(start, word)):
+        for token in shape.finditer(data, max(start, word_start)):
             if token.start() < begins < token.end():
                 token_start = min(token_start, token.start())
     return token_start

@@ -240,8 +240,9 @@ class Session:
         await self.record.open()
 
         def make_events(view: View) -> tuple[Event, ...]:
-            busy = view.turn.seq or _messages_for_turn(view) or self.running
-            return () if busy else (TurnStarted(view.seq, "continue"),)
+            if view.turn.seq or _messages_for_turn(view) or self.running:
+                return ()
+            return (TurnStarted(view.seq, "continue"),)
 
         return await self.record.append_if(make_events, kept=True, author="person")
 
@@ -325,7 +326,8 @@ class Session:
         if not self.view.turn.seq:
             return
         self._ran_turn = True
-        world, directory = await self._prepare_world(), self.view.session.directory
+        world = await self._prepare_world()
+        directory = self.view.session.directory
         unsubscribe = self.hub.subscribe(self._stop_step)
         try:
             # Events that arrive while background work ends are included: an answer, or a
@@ -336,11 +338,11 @@ class Session:
                     directory = self.view.session.directory
                 async with world.background() if world.background else nullcontext():
                     await run_turn(world, self.record, self._set_step)
-        except BaseExceptionGroup as group:
+        except BaseExceptionGroup as group:  # the background work has a task group
             if not isinstance(first(group), _TurnLeft):
                 raise first(group) from group
         except _TurnLeft:
-            pass
+            pass  # another process continues the turn
         finally:
             unsubscribe()
 
@@ -364,6 +366,10 @@ class Session:
             await self.inbox.answer(call.call.id, allowed=False, reason=NOBODY_TO_ASK)
 
     def _set_step(self, step: anyio.CancelScope) -> None:
+        """Store the scope of the step that begins, so that a stop can cancel it.
+
+        Raise `_TurnLeft` if another process should continue the turn.
+        """
         if self.leaves_turn():
             raise _TurnLeft
         self._step = step
@@ -384,16 +390,15 @@ def _start_events(
     _: View, opening: Opening, session_options: SessionOptions
 ) -> Sequence[Event]:
     """Return the first events of a new session."""
-    private, place = not session_options.remember, opening.place
     started = SessionStarted(
-        place.directory,
+        opening.place.directory,
         opening.version,
         opening.id,
-        private,
-        place.roots,
-        session_options.given,
-        session_options.checks,
-        session_options.schedule,
+        no_memory=not session_options.remember,
+        roots=opening.place.roots,
+        limits=session_options.given,
+        checks=session_options.checks,
+        schedule=session_options.schedule,
     )
     # The mode is recorded, so that the session is resumed in it.
     mode = [ModeChanged(session_options.mode)] if session_options.mode != "default" else []
@@ -407,18 +412,26 @@ def _resume_events(
 
     They settle what another process began and did not end.
     """
-    private, place = not session_options.remember, opening.place
-    moved = place.directory if place.directory != view.session.own_directory else ""
-    roots = place.roots if place.directory else None
+    place = opening.place
+    has_moved = place.directory != view.session.own_directory
+    resumed = SessionResumed(
+        opening.version,
+        no_memory=not session_options.remember,
+        directory=place.directory if has_moved else "",
+        roots=place.roots if place.directory else None,
+        limits=session_options.given,
+    )
     # The user who resumes the session may not know that in bypass mode every call runs without
     # a question.
     mode_events = [ModeChanged("default")] if view.rights.mode == "bypass" else []
-    resumed = SessionResumed(opening.version, private, moved, roots, session_options.given)
-    lost = (BackgroundEnded(command.name, "lost") for command in view.background.running)
-    more = (*mode_events, *_settle_cut_off(view), *lost)
-    if not more and not opening.resume_hooks and not _is_resume_needed(resumed, view):
+    lost_commands = [
+        BackgroundEnded(command.name, "lost") for command in view.background.running
+    ]
+    more_events = (*mode_events, *_settle_cut_off(view), *lost_commands)
+    is_needed = opening.resume_hooks or _is_resume_needed(resumed, view)
+    if not more_events and not is_needed:
         return ()
-    return (resumed, *more)
+    return (resumed, *more_events)
 
 
 def _is_resume_needed(event: SessionResumed, view: View) -> bool:

@@ -110,20 +110,21 @@ class _Stream:
         data = self._held_known + text.encode("utf-8", "surrogatepass")
         cut = self._masks.start_of_known(data)
         if len(data) - cut > _MAX_HELD_BYTES:
-            cut = len(data)
+            cut = len(data)  # too much to hold back
         self._held_known = data[cut:]
-        return _text(self._mask_shapes(self._masks.mask_known(data[:cut])))
+        without_known = self._masks.mask_known(data[:cut])
+        return _text(self._mask_shapes(without_known))
 
     def end(self) -> str:
         """Return the text that was held back, masked."""
-        known = self._masks.mask_known(self._held_known)
-        shown = self._mask_shapes(known) if known else b""
-        return _text(shown + self._mask(self._held))
+        held_known = self._masks.mask_known(self._held_known)
+        ready = self._mask_shapes(held_known) if held_known else b""
+        return _text(ready + self._mask(self._held))
 
     def _mask_shapes(self, new: bytes) -> bytes:
         """Return the text with likely secrets masked, without an end that could begin a secret.
 
-        That end is held back.
+        That end is held back. Text that continues a secret which is masked already is left out.
         """
         if self._continuation is not None:
             new = new[_match_length(self._continuation, new) :]
@@ -131,13 +132,15 @@ class _Stream:
                 return b""
             self._continuation = None
         data = self._held + new
-        sure = _SURE_SECRET_BYTES < len(data) < _MAX_HELD_BYTES
-        if sure and secret_patterns.continues_pem(self._held, new):
+        # A long private key is held back without searching all of it at each piece.
+        is_long = _SURE_SECRET_BYTES < len(data) < _MAX_HELD_BYTES
+        if is_long and secret_patterns.continues_pem(self._held, new):
             self._held = data
             return b""
         start = len(self._before)
         cut = secret_patterns.possible_secret_start(self._before + data, start) - start
-        ready, self._held = self._mask(data[:cut]), data[cut:]
+        ready = self._mask(data[:cut])
+        self._held = data[cut:]
         if len(self._held) > _SURE_SECRET_BYTES:
             ready += self._release_held()
         return ready

@@ -73,7 +73,7 @@ async def upload(
     """
     await _checkpoint(session, snapshots)
     before = session.view.checkpoints.seq
-    real = Real("")
+    real = Real("")  # for the type checker: a `with` block may end early
     with anyio.CancelScope(shield=True):  # a file that was written must be recorded
         real = await anyio.to_thread.run_sync(_write, files, request, refusal)
         digest = sha256(request.content).hexdigest()
@@ -121,6 +121,8 @@ def _write(files: Files, request: Upload, refusal: Refusal) -> Real:
 def _check_replaced(request: Upload, current: bytes | None) -> None:
     """Raise `BadInput` if the client did not expect the `current` content. None means no
     file.
+
+    `request.replaces` is the hash of the expected content; "*" means any, "" no file.
     """
     if not request.replaces:
         if current is not None:
@@ -129,10 +131,13 @@ def _check_replaced(request: Upload, current: bytes | None) -> None:
                 "rename=true to keep both"
             )
         return
-    digest = None if current is None else sha256(current).hexdigest()
-    if digest is None or request.replaces not in ("*", digest):
-        difference = "is not there" if digest is None else "has other content by now"
-        raise OtherContent(f"{request.path!r} {difference}: read it again, then replace it")
+    if current is None:
+        difference = "is not there"
+    elif request.replaces in ("*", sha256(current).hexdigest()):
+        return
+    else:
+        difference = "has other content by now"
+    raise OtherContent(f"{request.path!r} {difference}: read it again, then replace it")
 
 
 def _write_beside(files: Files, request: Upload, refusal: Refusal) -> Real:

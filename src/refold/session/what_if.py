@@ -70,15 +70,17 @@ def compare(entries: Sequence[Entry], plain: Replayed, changed: Replayed) -> Com
     divergences = tuple(d for d in changed.divergences if d not in plain.divergences)
     candidates = list[FirstDifference]()
     if divergences:
-        event = divergences[0]
-        live = _live_start(entries, event)
-        candidates.append(FirstDifference(event.seq, event.turn, event.step, live, event))
+        first_one = divergences[0]
+        live = _live_start(entries, first_one)
+        candidates.append(
+            FirstDifference(first_one.seq, first_one.turn, first_one.step, live, first_one)
+        )
     if briefings:
+        # The prompt differs, and so does the first request that has it.
         seq, _ = briefings[0]
         request = _request_after(entries, seq)
         if request is not None:
             candidates.append(request)
-    # A request with another prompt comes before the decisions on its response.
     first = min(candidates, key=lambda candidate: candidate.seq, default=None)
     return Comparison(first, divergences, briefings)
 
@@ -124,11 +126,11 @@ def continuation(
     cached nothing of the first one. Prices are the current ones.
     """
     spent, requests = Spent(), 0
-    more = math.ceil(more_chars / CHARS_PER_TOKEN)  # tokens
+    more_tokens = math.ceil(more_chars / CHARS_PER_TOKEN)
     for entry in _rest_of_turn(entries, first.live):
         match entry.event:
-            case ModelAnswered(usage=usage, model=model):
-                usage = _changed_usage(usage, more, opening=not requests)
+            case ModelAnswered(usage=recorded_usage, model=model):
+                usage = _changed_usage(recorded_usage, more_tokens, opening=requests == 0)
                 requests += 1
                 spent = spent.plus(usage, price(model, usage))
             case Settled(usage=Usage() as usage, model=model):
@@ -139,7 +141,7 @@ def continuation(
                 spent += below
             case Compacted(size_before=before, size_after=after) if first.seq == entry.seq:
                 # This compaction does not happen in the live run.
-                more += (before - after) // CHARS_PER_TOKEN
+                more_tokens += (before - after) // CHARS_PER_TOKEN
             case _:
                 pass
     return Continuation(requests, spent)
@@ -157,14 +159,15 @@ def _rest_of_turn(entries: Sequence[Entry], seq: int) -> Iterator[Entry]:
 def _changed_usage(usage: Usage, more: int, *, opening: bool) -> Usage:
     """Return the usage of a request that is longer by `more` tokens.
 
-    The provider has cached nothing of the `opening` request.
+    The provider has cached nothing of the `opening` request. In later requests the additional
+    tokens are cached, if anything is.
     """
     if opening:
-        fresh = usage.input + more
-        return replace(usage, fresh=max(0, fresh), cached=0, cache_write=0, estimated=True)
-    field = "cached" if usage.cached else "fresh"
-    longer = max(0, getattr(usage, field) + more)
-    return replace(usage, **{field: longer}, estimated=True)
+        fresh = max(0, usage.input + more)
+        return replace(usage, fresh=fresh, cached=0, cache_write=0, estimated=True)
+    if usage.cached:
+        return replace(usage, cached=max(0, usage.cached + more), estimated=True)
+    return replace(usage, fresh=max(0, usage.fresh + more), estimated=True)
 
 
 def prompt_diff(then: SystemPromptSet, now: SystemPromptSet) -> list[str]:

@@ -203,19 +203,23 @@ def as_schema(form: Form) -> dict[str, Any]:
 
 def _property(field: FormField) -> dict[str, Any]:
     """Return the JSON Schema of a field."""
-    kinds = {"text": "string", "choice": "string", "choices": "array"}
-    options = [{"const": o.value, "title": o.label} for o in field.options]
-    bounds = zip(BOUND_KEYS.get(field.kind, ()), (field.low, field.high), strict=False)
+    json_types = {"text": "string", "choice": "string", "choices": "array"}
     schema: dict[str, Any] = {
-        "type": kinds.get(field.kind, field.kind),
+        "type": json_types.get(field.kind, field.kind),
         "title": field.title,
         "description": field.about,
         "format": field.format,
-        "oneOf": options if field.kind == "choice" else None,
-        "items": {"anyOf": options} if field.kind == "choices" else None,
-        **{name: _to_whole_number(bound) for name, bound in bounds},
-        "default": field.default,
     }
+    options = [{"const": option.value, "title": option.label} for option in field.options]
+    if field.kind == "choice":
+        schema["oneOf"] = options
+    elif field.kind == "choices":
+        schema["items"] = {"anyOf": options}
+    if field.kind in BOUND_KEYS:
+        low_key, high_key = BOUND_KEYS[field.kind]
+        schema[low_key] = _to_whole_number(field.low)
+        schema[high_key] = _to_whole_number(field.high)
+    schema["default"] = field.default
     return {name: value for name, value in schema.items() if value not in (None, "")}
 
 
@@ -255,14 +259,14 @@ def _is_in_format(format_: str, text: str) -> bool:
                 return bool(_EMAIL.fullmatch(text))
             case "uri":
                 parts = urlsplit(text)
-                return (
-                    bool(parts.scheme and (parts.netloc or parts.path)) and " " not in text
-                )
+                has_target = bool(parts.netloc or parts.path)
+                return bool(parts.scheme) and has_target and " " not in text
             case "date":
                 return bool(_DATE.fullmatch(text)) and bool(date.fromisoformat(text))
             case "date-time":
-                written = _DATE_TIME.fullmatch(text)
-                return bool(written and written[3]) and bool(datetime.fromisoformat(text))
+                match = _DATE_TIME.fullmatch(text)
+                has_offset = match is not None and match[3]
+                return bool(has_offset) and bool(datetime.fromisoformat(text))
             case _:
                 return True
     except ValueError:
@@ -274,41 +278,40 @@ def _with_offset(text: str) -> str:
 
     Any other text is returned unchanged: `check_value` refuses it.
     """
-    if not (written := _DATE_TIME.fullmatch(text)):
+    match = _DATE_TIME.fullmatch(text)
+    if match is None:
         return text
     try:
         moment = datetime.fromisoformat(text)
-        return text if written[3] and written[1] else moment.astimezone().isoformat()
+        is_complete = match[1] and match[3]  # it has seconds and an offset
+        return text if is_complete else moment.astimezone().isoformat()
     except (ValueError, OverflowError):
         return text
 
 
 def _check_bounds(field: FormField, value: FormValue) -> None:
     """Raise `ValueError` if a number, or the size of a text or list, is out of bounds."""
-    match value:
-        case bool():
-            return
-        case str() | list():
-            size = len(value)
-        case _:
-            size = value
-    if field.kind == "choice":
+    if isinstance(value, bool) or field.kind == "choice":
         return
-    if (field.low is not None and size < field.low) or (
-        field.high is not None and size > field.high
-    ):
+    size = len(value) if isinstance(value, str | list) else value
+    is_too_small = field.low is not None and size < field.low
+    is_too_large = field.high is not None and size > field.high
+    if is_too_small or is_too_large:
         raise ValueError(f"give {field_hint(field)}")
 
 
 def _bounds(field: FormField, unit: str) -> str:
     """Return the bounds of a field, such as "1 to 10 characters"; "" if it has none."""
     low, high = _to_whole_number(field.low), _to_whole_number(field.high)
-    unit = f" {unit}" if unit else ""
     if low is not None and high is not None:
-        return f"{low} to {high}{unit}" if low != high else f"{low}{unit}"
-    if low is not None:
-        return f"{low} or more{unit}" if low else ""
-    return f"{high} or less{unit}" if high is not None else ""
+        bounds = f"{low} to {high}" if low != high else f"{low}"
+    elif low:  # "0 or more" would say nothing
+        bounds = f"{low} or more"
+    elif high is not None:
+        bounds = f"{high} or less"
+    else:
+        return ""
+    return f"{bounds} {unit}" if unit else bounds
 
 
 def _to_whole_number(limit: float | None) -> float | None:

@@ -86,20 +86,23 @@ class Growing:
         self._length = len(text)
 
     def plus(self, piece: str) -> "Growing":
+        """Return the text with one more piece at its end. This text does not change."""
         longer = Growing()
-        longer._pieces, longer._length = self._pieces.plus(piece), self._length + len(piece)
+        longer._pieces = self._pieces.plus(piece)
+        longer._length = self._length + len(piece)
         return longer
 
     def after(self, length: int) -> str:
         """Return the text after the first `length` characters. Earlier pieces are not read."""
-        left, last_pieces = self._length - length, list[str]()
-        for index in range(len(self._pieces) - 1, -1, -1):
-            if left <= 0:
+        chars_left = self._length - length
+        newest_first = list[str]()
+        for index in reversed(range(len(self._pieces))):
+            if chars_left <= 0:
                 break
             piece = self._pieces[index]
-            last_pieces.append(piece[-left:])
-            left -= len(piece)
-        return "".join(reversed(last_pieces))
+            newest_first.append(piece[-chars_left:])
+            chars_left -= len(piece)
+        return "".join(reversed(newest_first))
 
     def __len__(self) -> int:
         return self._length

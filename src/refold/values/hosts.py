@@ -84,29 +84,38 @@ class ReachableHosts(Struct, frozen=True):
         """Return which kind of rule forbids this host at every port; "" if none does."""
         if any(_covers_below(pattern, host) for pattern in self.denied):
             return "denied"
-        return "asked" if any(_covers_below(p, host) for p in self.asked) else ""
+        if any(_covers_below(pattern, host) for pattern in self.asked):
+            return "asked"
+        return ""
 
     def permits_private(self, host: str, port: int) -> bool:
         """Whether this host may lead to an address of this machine or a private network.
 
-        The owner of a public name decides where it leads, so a rule must say `private:`.
+        The owner of a public name decides where it leads, so a rule must say `private:`. A pattern
+        with a wildcard never permits it.
         """
-        return any(
-            covers_place(pattern, host, port)
-            and _ANY_HOST not in _parts(pattern)[0]
-            and (pattern.startswith(PRIVATE_PREFIX) or is_inside_name(host))
-            for pattern in self.allowed
-        )
+        for pattern in self.allowed:
+            if not covers_place(pattern, host, port):
+                continue
+            host_pattern, _ = _parts(pattern)
+            says_private = pattern.startswith(PRIVATE_PREFIX) or is_inside_name(host)
+            if says_private and _ANY_HOST not in host_pattern:
+                return True
+        return False
 
     def within(self, other: "ReachableHosts | None") -> "ReachableHosts":
         """Return the hosts that both this value and `other` permit; None permits every host."""
         if other is None:
             return self
-        both = (
-            *(p for p in self.allowed if _is_covered(p, other.allowed)),
-            *(p for p in other.allowed if _is_covered(p, self.allowed)),
-        )
-        return ReachableHosts(_unique(both)).without(self).without(other)
+        # Of two patterns that overlap, the narrower one stays: it is covered by the other list.
+        of_self = [
+            pattern for pattern in self.allowed if _is_covered(pattern, other.allowed)
+        ]
+        of_other = [
+            pattern for pattern in other.allowed if _is_covered(pattern, self.allowed)
+        ]
+        allowed_by_both = ReachableHosts(_unique((*of_self, *of_other)))
+        return allowed_by_both.without(self).without(other)
 
     def without(self, other: "ReachableHosts") -> "ReachableHosts":
         """Return these hosts without the hosts that `other` bans."""
@@ -136,9 +145,11 @@ def expand_hosts(pattern_text: str) -> tuple[str, ...]:
         return HOST_PRESETS[name]
     host, port = _parts(text)
     private = PRIVATE_PREFIX if text.startswith(PRIVATE_PREFIX) else ""
-    wild = host.startswith("*.")
-    plain = host[2:] if wild else host
-    if not plain or _ANY_HOST in plain or set("?[") & set(plain.strip("[]")):
+    wild = "*." if host.startswith("*.") else ""
+    plain = host.removeprefix(wild)
+    # Square brackets may only be those around an IPv6 address.
+    has_wildcard = _ANY_HOST in plain or set("?[") & set(plain.strip("[]"))
+    if not plain or has_wildcard:
         raise ValueError(
             f"{text!r} names no host: * stands only for all that is below one, as in "
             f"*.example.org; write {EVERY_HOST} for every host"
@@ -150,7 +161,7 @@ def expand_hosts(pattern_text: str) -> tuple[str, ...]:
     if port not in ("", _ANY_HOST) and not 0 < int(port) < 65536:
         raise ValueError(f"{text!r} has no port of a host: ports are 1 to 65535")
     name = web_address(f"https://{plain}/").host
-    return (private + _join_place(("*." if wild else "") + name, port),)
+    return (private + _join_place(wild + name, port),)
 
 
 def expand_all(texts: Iterable[str]) -> tuple[str, ...]:
@@ -179,12 +190,12 @@ def only_hosts(patterns: tuple[str, ...]) -> ReachableHosts | None:
 
 def covers_place(pattern: str, host: str, port: int) -> bool:
     """Whether an expanded pattern covers this port of this host."""
-    wanted, port_pattern = _parts(pattern)
+    host_pattern, port_pattern = _parts(pattern)
     if port_pattern:
         port_fits = port_pattern in (_ANY_HOST, str(port))
     else:
         port_fits = port in DEFAULT_PORTS
-    return port_fits and covers(_normalize_host(wanted), _normalize_host(host))
+    return port_fits and covers(_normalize_host(host_pattern), _normalize_host(host))
 
 
 def place_of(pattern: str) -> tuple[str, int]:
@@ -214,19 +225,19 @@ def attempt_remarks(
     `advice` gets the refused hosts, quoted and joined with commas, and the first of their
     attempts. It returns how to permit them.
     """
-    every = sorted(attempts, key=lambda a: to_rule_text(a.host, a.port))
-    reached = list_reached(every)
+    in_order = sorted(attempts, key=lambda a: to_rule_text(a.host, a.port))
+    reached = list_reached(in_order)
     remarks = [f"it reached {', '.join(reached)}"] if reached else []
-    for kind in sorted({a.kind for a in every if a.refused}):
-        attempts_of_kind = [a for a in every if a.refused and a.kind == kind]
-        prefix = PRIVATE_PREFIX if kind == "private" else ""
-        places = [to_rule_text(a.host, a.port) for a in attempts_of_kind][:_SHOWN_HOSTS]
+    refused = [attempt for attempt in in_order if attempt.refused]
+    for kind in sorted({attempt.kind for attempt in refused}):
+        of_kind = [attempt for attempt in refused if attempt.kind == kind]
+        places = [to_rule_text(a.host, a.port) for a in of_kind[:_SHOWN_HOSTS]]
         quoted = ", ".join(f'"{place}"' for place in places)
-        remark = f"refused: {quoted} ({attempts_of_kind[0].refused})"
+        remark = f"refused: {quoted} ({of_kind[0].refused})"
         if kind in _PERMITTED_ON_REQUEST:
-            remark += advice(
-                ", ".join(f'"{prefix}{place}"' for place in places), attempts_of_kind[0]
-            )
+            prefix = PRIVATE_PREFIX if kind == "private" else ""
+            quoted_patterns = ", ".join(f'"{prefix}{place}"' for place in places)
+            remark += advice(quoted_patterns, of_kind[0])
         remarks.append(remark)
     return remarks
 
@@ -244,9 +255,12 @@ def rule_for(attempt: HostAttempt) -> str:
     """Return the rule that would permit the host of a refused attempt; "" if no rule
     would.
     """
-    private = PRIVATE_PREFIX if attempt.kind == "private" else ""
-    helps = attempt.kind in ("unnamed", "private")
-    return f"net({private}{to_rule_text(attempt.host, attempt.port)})" if helps else ""
+    place = to_rule_text(attempt.host, attempt.port)
+    if attempt.kind == "unnamed":
+        return f"net({place})"
+    if attempt.kind == "private":
+        return f"net({PRIVATE_PREFIX}{place})"
+    return ""
 
 
 def preset_of(pattern: str) -> str:
@@ -272,9 +286,12 @@ def _join_place(host: str, port: str) -> str:
 
 def _covers_below(pattern: str, host: str) -> bool:
     """Whether a denied pattern covers the host or one of its parent domains, at any port."""
-    wanted = _normalize_host(_parts(pattern)[0]) if pattern != EVERY_HOST else _ANY_HOST
-    named = _normalize_host(host)
-    return covers(wanted, named) or covers(f"*.{wanted}", named)
+    denied_host = _ANY_HOST
+    if pattern != EVERY_HOST:
+        host_pattern, _ = _parts(pattern)
+        denied_host = _normalize_host(host_pattern)
+    named_host = _normalize_host(host)
+    return covers(denied_host, named_host) or covers(f"*.{denied_host}", named_host)
 
 
 def _normalize_host(host: str) -> str:
@@ -301,10 +318,12 @@ def _includes(pattern: str, narrower: str) -> bool:
     """Whether `pattern` covers everything that the pattern `narrower` covers."""
     if narrower.startswith(PRIVATE_PREFIX) and not pattern.startswith(PRIVATE_PREFIX):
         return False
-    (wanted, port_pattern), (host, port) = _parts(pattern), _parts(narrower)
-    default = not port_pattern and port in map(str, DEFAULT_PORTS)
-    port_fits = default or port_pattern in (_ANY_HOST, port)
-    return port_fits and covers(wanted.strip("[]"), host.strip("[]"))
+    host_pattern, port_pattern = _parts(pattern)
+    host, port = _parts(narrower)
+    # A pattern without a port covers the default ports.
+    is_default_port = not port_pattern and port in map(str, DEFAULT_PORTS)
+    port_fits = is_default_port or port_pattern in (_ANY_HOST, port)
+    return port_fits and covers(host_pattern.strip("[]"), host.strip("[]"))
 
 
 def _unique(patterns: Iterable[str]) -> tuple[str, ...]:

@@ -44,17 +44,20 @@ def _jpeg_size(content: bytes) -> tuple[int, int] | None:
 
     Return None if there is no frame header.
     """
-    offset = 2
+    offset = 2  # after the marker that begins a JPEG file
     while offset + 9 <= len(content) and content[offset] == 0xFF:
         kind = content[offset + 1]
         if kind in _JPEG_FRAMES:
-            return _from_big_endian(content[offset + 7 : offset + 9]), _from_big_endian(
-                content[offset + 5 : offset + 7]
-            )
-        if kind == 0xFF or 0xD0 <= kind <= 0xD8:  # padding, or a marker without a length
-            offset += 1 if kind == 0xFF else 2
-            continue
-        offset += 2 + max(_from_big_endian(content[offset + 2 : offset + 4]), 2)
+            height = _from_big_endian(content[offset + 5 : offset + 7])
+            width = _from_big_endian(content[offset + 7 : offset + 9])
+            return width, height
+        if kind == 0xFF:  # padding
+            offset += 1
+        elif 0xD0 <= kind <= 0xD8:  # a marker without a length
+            offset += 2
+        else:
+            length = _from_big_endian(content[offset + 2 : offset + 4])
+            offset += 2 + max(length, 2)  # the length counts its own two bytes
     return None
 
 
@@ -62,16 +65,18 @@ def _webp_size(content: bytes) -> tuple[int, int] | None:
     """Return the width and height that the first chunk states; None for an unknown chunk."""
     match content[12:16]:
         case b"VP8X":
-            return _from_little_endian(content[24:27]) + 1, _from_little_endian(
-                content[27:30]
-            ) + 1
+            width_minus_1 = _from_little_endian(content[24:27])
+            height_minus_1 = _from_little_endian(content[27:30])
+            return width_minus_1 + 1, height_minus_1 + 1
         case b"VP8L":
+            # Each is stored minus 1 in 14 bits, the width in the lower ones.
             bits = _from_little_endian(content[21:25])
-            return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+            return (bits & 0x3FFF) + 1, ((bits >> 14) & 0x3FFF) + 1
         case b"VP8 ":
-            return _from_little_endian(content[26:28]) & 0x3FFF, _from_little_endian(
-                content[28:30]
-            ) & 0x3FFF
+            # The upper two bits of each number are a scale.
+            width = _from_little_endian(content[26:28]) & 0x3FFF
+            height = _from_little_endian(content[28:30]) & 0x3FFF
+            return width, height
         case _:
             return None
 

@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Raw
 
 _MAX_PROBLEMS = 3  # reported at once
+_MAX_PROBLEM_CHARS = 200  # of one of them
 # A fenced block as models write it, with or without text around it.
 _FENCE_PATTERN = r"(?sm)^[ \t]*```(?:json)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$"
 _MAX_KEYWORDS = 100_000  # in one check of a bounded schema
-# Checking any value finds references that cannot be resolved.
 _SAMPLE_VALUES: tuple[object, ...] = (None, {}, [], "", 0)
 
 
@@ -48,15 +48,17 @@ class Schema:
         except RecursionError as error:
             raise ValueError("it is nested too deep to be followed") from error
         except (msgspec.DecodeError, SchemaError) as error:
-            is_schema_error = isinstance(error, SchemaError)
-            why = f"{error.json_path}: {error.message}" if is_schema_error else str(error)
-            raise ValueError(why) from error
+            reason = str(error)
+            if isinstance(error, SchemaError):
+                reason = f"{error.json_path}: {error.message}"
+            raise ValueError(reason) from error
         self._steps = 0
         if bounded:
             validator_class = _with_count(validator_class, self._count_step)
         self._validator = cast(
             "_Validator", validator_class(decoded, registry=cast("Any", Registry)())
         )
+        # A reference that leads nowhere is found only when a value is checked.
         for value in _SAMPLE_VALUES:
             self._errors(value)
 
@@ -69,14 +71,13 @@ class Schema:
         except ValueError as error:
             return str(error)
         problems = [
-            f"{error.json_path}: {error.message[:200]}" for error in errors[:_MAX_PROBLEMS]
+            f"{error.json_path}: {error.message[:_MAX_PROBLEM_CHARS]}"
+            for error in errors[:_MAX_PROBLEMS]
         ]
-        rest = (
-            f"; and {len(errors) - _MAX_PROBLEMS} more"
-            if len(errors) > _MAX_PROBLEMS
-            else ""
-        )
-        return "; ".join(problems) + rest
+        unlisted = len(errors) - _MAX_PROBLEMS
+        if unlisted > 0:
+            problems.append(f"and {unlisted} more")
+        return "; ".join(problems)
 
     def _errors(self, value: object) -> list[Any]:
         """Return the errors of a value. Raises `ValueError` if the schema cannot be
@@ -100,6 +101,7 @@ class Schema:
             ) from error
 
     def _count_step(self) -> None:
+        """Count the check of one keyword. Raise `ValueError` if there were too many."""
         self._steps += 1
         if self._steps > _MAX_KEYWORDS:
             raise ValueError("the schema takes too long to follow: make it simpler")

@@ -13,8 +13,10 @@ _CLOSING_CHARS = "}]"
 
 
 def repair_object(text: str) -> bytes | None:
-    """Return `text` as a JSON object on one line; None if these repairs do not make it
-    one.
+    """Return `text` as a JSON object on one line, repaired if necessary.
+
+    A string that contains an object becomes that object, and `null` the empty object. Return
+    None if the text is still not an object.
     """
     repaired = _repair(_without_copies(text))
     if repaired is not None and repaired.startswith(b'"'):
@@ -25,7 +27,8 @@ def repair_object(text: str) -> bytes | None:
         repaired = _repair(inner or "{}")
     if repaired == b"null":
         return b"{}"
-    return repaired if repaired is not None and repaired.startswith(b"{") else None
+    is_object = repaired is not None and repaired.startswith(b"{")
+    return repaired if is_object else None
 
 
 def _without_copies(text: str) -> str:
@@ -35,9 +38,9 @@ def _without_copies(text: str) -> str:
     text = text.strip()
     if text.startswith("{}") and text[2:].lstrip().startswith("{"):
         return text[2:]
-    half = len(text) // 2
-    twice = text.startswith("{") and text == text[:half] * 2
-    return text[:half] if twice else text
+    first_half = text[: len(text) // 2]
+    is_repeated = text.startswith("{") and text == first_half * 2
+    return first_half if is_repeated else text
 
 
 def _repair(text: str) -> bytes | None:
@@ -51,26 +54,24 @@ def _repair(text: str) -> bytes | None:
 def _escape_controls(text: str) -> str:
     """Escape control characters in strings, and drop commas before closing brackets."""
     pieces: list[str] = []
-    quoted = escaped = False
+    in_string = False
+    is_escaped = False  # whether a backslash is directly before the letter
     for index, letter in enumerate(text):
-        if quoted:
-            if letter < " ":
-                # A backslash before it was already written, and begins the escape.
-                piece = f"u{ord(letter):04x}" if escaped else f"\\u{ord(letter):04x}"
-                pieces.append(piece)
-            else:
+        if in_string:
+            if letter >= " ":
                 pieces.append(letter)
-            quoted = escaped or letter != '"'
-            escaped = letter == "\\" and not escaped
-        elif (
-            letter == ","
-            and _is_before_closing(text, index + 1)
-            and _is_after_value(pieces)
-        ):
+            elif is_escaped:  # the backslash, which was written already, begins the escape
+                pieces.append(f"u{ord(letter):04x}")
+            else:
+                pieces.append(f"\\u{ord(letter):04x}")
+            in_string = is_escaped or letter != '"'
+            is_escaped = letter == "\\" and not is_escaped
             continue
-        else:
-            pieces.append(letter)
-            quoted = letter == '"'
+        is_last_comma = letter == "," and _is_before_closing(text, index + 1)
+        if is_last_comma and _is_after_value(pieces):
+            continue
+        pieces.append(letter)
+        in_string = letter == '"'
     return "".join(pieces)
 
 

@@ -11,13 +11,15 @@ MAX_END_BYTES = 8 * 1024 * 1024
 
 
 class Printed:
+    """The output of a program: its first and its last `each_end` bytes."""
+
     def __init__(self, each_end: int = MAX_END_BYTES) -> None:
         self._each_end = each_end
         self._start = bytearray()
-        self._end = deque[bytes]()
-        self._end_length = 0
+        self._end = deque[bytes]()  # pieces, the oldest first
+        self._end_length = 0  # of all pieces of the end together
         self._lock = Lock()
-        self.dropped = 0
+        self.dropped = 0  # number of bytes between the start and the end
 
     @property
     def start(self) -> bytes:
@@ -35,15 +37,11 @@ class Printed:
         """
         with self._lock:
             start_length = len(self._start)
-            end_place = start_length + self.dropped
-            start, end = bytes(self._start[place:]), b"".join(self._end)
+            end_place = start_length + self.dropped  # where the stored end begins
+            from_start = bytes(self._start[place:])
             lost = max(0, end_place - max(place, start_length))
-            return (
-                start,
-                lost,
-                end[max(0, place - end_place) :],
-                end_place + self._end_length,
-            )
+            from_end = b"".join(self._end)[max(0, place - end_place) :]
+            return from_start, lost, from_end, end_place + self._end_length
 
     def clear(self) -> None:
         """Drop all output."""
@@ -57,13 +55,16 @@ class Printed:
         stored.
         """
         with self._lock:
-            self._each_end, middle = each_end, bytes(self._start[each_end:])
+            self._each_end = each_end
+            excess = bytes(self._start[each_end:])
             del self._start[each_end:]
-            if self.dropped:
-                self.dropped += len(middle)
-            elif middle:
-                self._end.appendleft(middle)
-                self._end_length += len(middle)
+            if (
+                self.dropped
+            ):  # bytes after the excess are lost, so it cannot be part of the end
+                self.dropped += len(excess)
+            elif excess:
+                self._end.appendleft(excess)
+                self._end_length += len(excess)
             self._trim()
 
     def skip(self, count: int) -> None:
@@ -81,12 +82,12 @@ class Printed:
 
     def _add(self, piece: bytes) -> None:
         """Fill the start first, and then add to the end, which drops its oldest bytes."""
-        if space := self._each_end - len(self._start):
-            self._start += piece[:space]
-            piece = piece[space:]
-        if piece:
-            self._end.append(piece)
-            self._end_length += len(piece)
+        space_in_start = self._each_end - len(self._start)
+        self._start += piece[:space_in_start]
+        rest = piece[space_in_start:]
+        if rest:
+            self._end.append(rest)
+            self._end_length += len(rest)
             self._trim()
 
     def _trim(self) -> None:
@@ -94,10 +95,10 @@ class Printed:
             self._drop(self._end_length - self._each_end)
 
     def _drop(self, count: int) -> None:
-        """Drop up to `count` of the oldest bytes of the end, from its first piece only."""
+        """Drop the oldest `count` bytes of the end; if its first piece is shorter, only that."""
         oldest = self._end.popleft()
         if len(oldest) > count:
             self._end.appendleft(oldest[count:])
-        gone = min(count, len(oldest))
-        self._end_length -= gone
-        self.dropped += gone
+        dropped_now = min(count, len(oldest))
+        self._end_length -= dropped_now
+        self.dropped += dropped_now

@@ -56,26 +56,32 @@ def regex(pattern: str, *, across: bool = False) -> str:
         raise ValueError(
             f"it has {len(pattern):,} characters, {MAX_PATTERN_CHARS:,} are most"
         )
-    pieces = list(_pieces(_parse_tokens(pattern, across=across)))
+    *pieces, last_piece = _pieces(_parse_tokens(pattern, across=across))
     parts = list[str]()
-    for number, (wildcard, runs) in enumerate(pieces):
-        # Only the last piece must end where the path ends.
-        last = number == len(pieces) - 1
-        text = _match_to_end(runs) if last else _match_at_first_place(runs)
-        if not wildcard:
-            parts.append(text)
-        elif wildcard == "**":
-            parts.append(f".*{text}" if last else f"{_ATOMIC}.*?{text})")
-        elif last:
-            parts.append(f"(?:.*/)?{text}")
-        else:
-            parts.append(f"{_ATOMIC}(?:.*?/)??{text})")
+    # A piece is matched at the first possible position, and not tried again at a later one.
+    for wildcard, runs in pieces:
+        text = _match_at_first_place(runs)
+        if wildcard == "**":
+            text = f"{_ATOMIC}.*?{text})"
+        elif wildcard == "**/":
+            text = f"{_ATOMIC}(?:.*?/)??{text})"
+        parts.append(text)
+    # The last piece must end where the path ends.
+    wildcard, runs = last_piece
+    text = _match_to_end(runs)
+    if wildcard == "**":
+        text = f".*{text}"
+    elif wildcard == "**/":
+        text = f"(?:.*/)?{text}"
+    parts.append(text)
     return "".join(parts)
 
 
 def literal_name(pattern: str) -> str | None:
     """Return the only path that the pattern matches; None if it may match several."""
-    if re.search(r"(?<!\\)(?:\\\\)*[*?\[]", pattern):
+    # An even number of backslashes before a wildcard does not escape it.
+    has_wildcard = re.search(r"(?<!\\)(?:\\\\)*[*?\[]", pattern)
+    if has_wildcard:
         return None
     return re.sub(r"(?s)\\(.)", r"\1", pattern)
 
@@ -93,14 +99,13 @@ def split_loosely(pattern: str) -> Iterator[str]:
     """
     for token in _LOOSE_PATTERN.finditer(pattern):
         text = token[0]
-        if text in ("*", "?"):
-            yield text
-        elif text.startswith("*"):
+        if text.startswith("*"):
             yield "*"
-        elif len(text) > 1 and text[0] == "[":
+        elif text == "?" or (len(text) > 1 and text[0] == "["):
             yield "?"
         else:
-            yield f"[{text[-1]}]" if text[-1] in "*?[" else text[-1]
+            char = text[-1]  # a backslash may precede it
+            yield f"[{char}]" if char in "*?[" else char
 
 
 def _pieces(tokens: Iterator[_Token]) -> Iterator[tuple[str, list[str]]]:
@@ -114,11 +119,13 @@ def _pieces(tokens: Iterator[_Token]) -> Iterator[tuple[str, list[str]]]:
             runs[-1] += token.one
         elif token.wild == "*":
             runs.append("")
-        elif runs != [""] or not wildcard:
+        elif wildcard and runs == [""]:
+            # Nothing is between this wildcard and the one before, so they are one: `**` if one
+            # of them is.
+            wildcard = "**" if token.wild == "**" else wildcard
+        else:
             yield wildcard, runs
             wildcard, runs = token.wild, [""]
-        elif token.wild == "**":  # it includes the `**/` directly before it
-            wildcard = "**"
     yield wildcard, runs
 
 
@@ -148,30 +155,35 @@ def _parse_tokens(pattern: str, *, across: bool) -> Iterator[_Token]:
             end = position
             while pattern[end : end + 1] == "*":
                 end += 1
-            token, position = _parse_stars(pattern, position, end, across=across)
-            yield token
+            stars, position = _parse_stars(pattern, position, end, across=across)
+            yield stars
         elif char == "[":
-            member, position = _parse_class(pattern, position)
-            yield _Token(member)
+            character_class, position = _parse_class(pattern, position)
+            yield _Token(character_class)
         elif char == "\\":
             if position + 1 == len(pattern):
                 raise ValueError("it ends with a backslash, which takes nothing literally")
             yield _Token(re.escape(pattern[position + 1]))
             position += 2
         else:
-            yield _Token("[^/]" if char == "?" else re.escape(char))
+            any_but_slash = "[^/]"
+            yield _Token(any_but_slash if char == "?" else re.escape(char))
             position += 1
 
 
 def _parse_stars(pattern: str, start: int, end: int, *, across: bool) -> tuple[_Token, int]:
-    """Return the token of the stars from `start` to `end`, and the position after it."""
+    """Return the token of the stars from `start` to `end`, and the position after it.
+
+    Two or more stars cross folders if they are a whole part of the path, or with `across`.
+    Otherwise they are like one star.
+    """
     if end - start == 1:
         return _Token(wild="*"), end
     begins_part = start == 0 or pattern[start - 1] == "/"
-    after = pattern[end : end + 1]
-    if begins_part and after == "/":
+    next_char = pattern[end : end + 1]  # "" at the end of the pattern
+    if begins_part and next_char == "/":
         return _Token(wild="**/"), end + 1
-    if across or (begins_part and not after):
+    if across or (begins_part and not next_char):
         return _Token(wild="**"), end
     return _Token(wild="*"), end
 
@@ -181,11 +193,12 @@ def _parse_class(pattern: str, start: int) -> tuple[str, int]:
     it.
     """
     position = start + 1
-    negated = pattern[position : position + 1] in ("!", "^")
-    position += negated
-    members, first = list[str](), True
-    while first or pattern[position : position + 1] != "]":
-        first = False
+    is_negated = pattern[position : position + 1] in ("!", "^")
+    if is_negated:
+        position += 1
+    members = list[str]()
+    # A bracket that closes at once would leave an empty class, so it is a member then.
+    while not members or pattern[position : position + 1] != "]":
         if position >= len(pattern):
             raise ValueError(
                 f"the bracket in {pattern[start : start + 20]!r} is not closed"
@@ -197,21 +210,27 @@ def _parse_class(pattern: str, start: int) -> tuple[str, int]:
             position = named.end()
             continue
         low, position = _parse_member(pattern, position)
-        if pattern[position : position + 1] == "-" and pattern[
-            position + 1 : position + 2
-        ] not in ("", "]"):
+        next_char = pattern[position : position + 1]
+        char_after_next = pattern[position + 1 : position + 2]
+        if next_char == "-" and char_after_next not in ("", "]"):
             high, position = _parse_member(pattern, position + 1)
             if low > high:
                 raise ValueError(f"the range {low}-{high} contains nothing")
             members.append(f"{re.escape(low)}-{re.escape(high)}")
         else:
             members.append(re.escape(low))
-    return f"(?!/)[{'^' if negated else ''}{''.join(members)}]", position + 1
+    negation = "^" if is_negated else ""
+    # A class never matches a slash.
+    return f"(?!/)[{negation}{''.join(members)}]", position + 1
 
 
 def _parse_member(pattern: str, position: int) -> tuple[str, int]:
-    """Return the character of a class at `position`, and the position after it."""
-    position += pattern[position : position + 1] == "\\"
+    """Return the character of a class at `position`, and the position after it.
+
+    A backslash before the character is skipped.
+    """
+    if pattern[position : position + 1] == "\\":
+        position += 1
     if position >= len(pattern):
         raise ValueError("the bracket is not closed")
     return pattern[position], position + 1

@@ -165,20 +165,22 @@ def guard_reason(parts: Sequence[str]) -> str:
     If a path is protected for several reasons, that of a key file is returned, because key
     files must not be read either.
     """
-    reasons = list(
-        _reasons([_normalize_part(part) for part in parts if part not in ("", ".", "/")])
-    )
-    return KEYS_REASON if KEYS_REASON in reasons else next(iter(reasons), "")
+    names = [_normalize_part(part) for part in parts if part not in ("", ".", "/")]
+    reasons = list(_reasons(names))
+    if KEYS_REASON in reasons:
+        return KEYS_REASON
+    return reasons[0] if reasons else ""
 
 
 def is_steering(parts: Sequence[str]) -> bool:
     """Whether the file instructs agents or tools. Commands may still write it."""
-    plain = [_normalize_part(part) for part in parts]
-    copilot = (
+    names = [_normalize_part(part) for part in parts]
+    if any(name in _STEERING_NAMES for name in names):
+        return True
+    return any(
         parent == ".github" and child in _COPILOT_FOLDERS
-        for parent, child in pairwise(plain)
+        for parent, child in pairwise(names)
     )
-    return any(part in _STEERING_NAMES for part in plain) or any(copilot)
 
 
 def _reasons(plain: Sequence[str]) -> Iterator[str]:
@@ -196,10 +198,12 @@ def _matches(guard: Guard, parts: Sequence[str]) -> bool:
     """Whether `parts` begin with those of the guard; if it is `alone`, they must end there,
     too.
     """
-    wanted = len(guard.parts)
-    if len(parts) < wanted or (guard.alone and len(parts) > wanted):
+    if len(parts) < len(guard.parts):
         return False
-    return all(map(fnmatchcase, parts, guard.parts))
+    if guard.alone and len(parts) > len(guard.parts):
+        return False
+    pairs = zip(parts, guard.parts, strict=False)
+    return all(fnmatchcase(part, pattern) for part, pattern in pairs)
 
 
 def _normalize_part(part: str) -> str:

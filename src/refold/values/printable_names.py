@@ -7,6 +7,7 @@ Clients also escape everything that they print.
 
 import os
 import re
+import sys
 
 _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _ESCAPE_PATTERN = r"\\(?:n|r|t|x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8})"
@@ -46,14 +47,15 @@ def _escape(letter: str) -> str:
 
 def _unescape(match: re.Match[str]) -> str:
     """Return the character of an escape. An escape that `_escape` would not make stays."""
-    text = match[0]
-    for letter, short in _SHORT_ESCAPES.items():
-        if text == short:
+    escape = match[0]
+    for letter, short_escape in _SHORT_ESCAPES.items():
+        if escape == short_escape:
             return letter
-    code = int(text[2:], 16)
-    if text[1] == "x" and code >= 0x80:
+    code = int(escape[2:], 16)
+    if escape[1] == "x" and code >= 0x80:  # a byte that is not valid UTF-8
         return os.fsdecode(bytes([code]))
-    letter = chr(code) if code < 0x110000 else ""
-    return (
-        letter if letter and _escape(letter) == text and not letter.isprintable() else text
-    )
+    if code > sys.maxunicode:
+        return escape
+    letter = chr(code)
+    is_own_escape = not letter.isprintable() and _escape(letter) == escape
+    return letter if is_own_escape else escape

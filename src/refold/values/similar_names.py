@@ -14,6 +14,7 @@ def similar(word: str, names: Iterable[str], limit: int = 2) -> list[str]:
     from rapidfuzz.distance import OSA  # counts added, removed, changed, swapped letters
 
     typed = word.casefold()
+    # The longer the word, the more of its letters may be wrong.
     if len(typed) < 6:
         max_slips = 1
     elif len(typed) < 10:
@@ -24,9 +25,13 @@ def similar(word: str, names: Iterable[str], limit: int = 2) -> list[str]:
     for name in dict.fromkeys(names):
         known = name.casefold()
         distance: float = OSA.distance(typed, known, score_cutoff=max_slips)
-        if distance > max_slips and _is_word_prefix(typed, known):
-            distance = max_slips + 0.5
-        if distance <= max_slips + 0.5 and (distance < len(typed)):
+        if distance > max_slips:
+            if not _is_word_prefix(typed, known):
+                continue
+            distance = (
+                max_slips + 0.5
+            )  # a name with this beginning comes after similar names
+        if distance < len(typed):  # otherwise no letter would have to be the same
             matches.append((distance, name))
     return [name for _, name in sorted(matches)[:limit]]
 

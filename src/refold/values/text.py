@@ -13,6 +13,7 @@ small models do not compare words.
 """
 
 import re
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeVar, cast
 from unicodedata import bidirectional, category
@@ -104,15 +105,18 @@ def escape_own(text: str) -> str:
     if not _OWN_PATTERN.search(text):
         return text
     pieces, position = list[str](), 0
-    # In one pass, because a file may contain any number of beginnings without an end.
+    # By the random word. The ends are collected first, because a file may contain any number of
+    # beginnings without an end, and to search the end of each would take too long.
     ends = {end[1]: end for end in _OUTSIDE_END.finditer(text)}
     for begin in _OUTSIDE_PATTERN.finditer(text):
         end = ends.get(begin[1])
         if end is not None and position <= begin.start() < end.start():
-            pieces += (_OWN_PATTERN.sub(_escape, text[position : begin.start()]),)
-            pieces += (text[begin.start() : end.end()],)
+            text_before_block = text[position : begin.start()]
+            pieces.append(_OWN_PATTERN.sub(_escape, text_before_block))
+            pieces.append(text[begin.start() : end.end()])
             position = end.end()
-    return "".join((*pieces, _OWN_PATTERN.sub(_escape, text[position:])))
+    pieces.append(_OWN_PATTERN.sub(_escape, text[position:]))
+    return "".join(pieces)
 
 
 def escape_tool_text(text: str) -> tuple[str, int]:
@@ -177,6 +181,8 @@ _FLAG_TAGS = tuple(
     "".join(chr(0xE0000 + ord(letter)) for letter in name) + "\U000e007f"
     for name in ("gbeng", "gbsct", "gbwls")
 )
+_MAX_FLAG_TAGS = max(len(tags) for tags in _FLAG_TAGS)
+_BLACK_FLAG = "\U0001f3f4"  # it precedes the tags
 _FLAG_LETTERS = frozenset("".join(_FLAG_TAGS))
 # Emoji and Persian or Indic words need these characters.
 _JOINERS, _STYLES = "\u200c\u200d", "\ufe0e\ufe0f"
@@ -187,19 +193,23 @@ _FILLER_LETTERS = frozenset(
 
 
 def visible_text(text: str) -> str:
-    """Return `text` without the characters that no reader can see."""
+    """Return `text` without the characters that no reader can see.
+
+    A space of another kind becomes a usual one.
+    """
     if text.isascii():
         return text.translate(_CONTROL_CODES)
     letters, before = list[str](), " "
     for letter in text:
-        if may_follow(letter, before):
-            if letter.isprintable() or letter in "\n\t" or letter in _JOINERS:
-                before = letter
-            elif letter.isspace():
-                before = " "
-            else:
-                continue
-            letters.append(before)
+        if not may_follow(letter, before):
+            continue
+        if letter.isprintable() or letter in "\n\t" or letter in _JOINERS:
+            before = letter
+        elif letter.isspace():
+            before = " "
+        else:
+            continue
+        letters.append(before)
     return "".join(letters)
 
 
@@ -211,22 +221,25 @@ def mark_invisible(text: str) -> tuple[str, int]:
     """
     if text.isascii() or not re.search(_INVISIBLE_PATTERN, text):
         return text, 0
-    letters, row, count, before = list[str](), list[str](), 0, " "
+    pieces = list[str]()
+    invisible = list[str]()  # the invisible characters since the last visible one
+    count = 0
+    before = " "  # the last visible character
     for index, letter in enumerate(text):
         if letter in _FLAG_LETTERS and _is_in_flag(text, index):
-            letters.append(letter)
+            pieces.append(letter)
         elif letter.isascii() or _is_visible(letter, before, text[index + 1 : index + 2]):
-            if row:
-                letters.append(_bracket(row))
-                row = []
-            letters.append(letter)
+            if invisible:
+                pieces.append(_bracket(invisible))
+                invisible = []
+            pieces.append(letter)
             before = letter
         else:
-            row.append(letter)
+            invisible.append(letter)
             count += 1
-    if row:
-        letters.append(_bracket(row))
-    return "".join(letters), count
+    if invisible:
+        pieces.append(_bracket(invisible))
+    return "".join(pieces), count
 
 
 def restore_invisible(text: str, before: str) -> str:
@@ -241,16 +254,19 @@ def restore_invisible(text: str, before: str) -> str:
         """Return what this bracket stands for; the bracket itself if it stands for nothing
         here.
         """
-        first = _ESCAPED_MARK_PATTERN.match(text, match.start())
-        if (first[0] if first else match[0]) in before:
-            return match[0]
-        if first:
-            return chr(int(match[1][2:], 16))
-        codes = [int(code[2:], 16) for code in match[1].split(" ")]
-        row = "".join(map(chr, codes)) if max(codes) < 0x110000 else ""
-        return row if row and row in before else match[0]
+        bracket = match[0]
+        codes = [int(code.removeprefix("U+"), 16) for code in match[1].split(" ")]
+        escaped_mark = _ESCAPED_MARK_PATTERN.match(text, match.start())
+        if escaped_mark is not None:
+            return bracket if escaped_mark[0] in before else chr(codes[0])
+        if bracket in before or max(codes) > sys.maxunicode:
+            return bracket
+        characters = "".join(map(chr, codes))
+        return characters if characters in before else bracket
 
-    return re.sub(_MARK_PATTERN, original, text) if "\u27e6" in text else text
+    if "\u27e6" not in text:  # the opening bracket
+        return text
+    return re.sub(_MARK_PATTERN, original, text)
 
 
 def _escape(match: "re.Match[str]") -> str:
@@ -266,27 +282,28 @@ def _is_visible(letter: str, before: str, after: str) -> bool:
 
     `before` is the last visible character before it, `after` the character that follows.
     """
-    if not re.match(_INVISIBLE_PATTERN, letter) or (
-        letter == "\ufe0f" and after == "\u20e3"
-    ):
+    if not re.match(_INVISIBLE_PATTERN, letter):
+        return True
+    if letter == "\ufe0f" and after == "\u20e3":  # part of a keycap emoji
         return True
     if letter in _DIRECTION_MARKS:
-        return any(
-            side and bidirectional(side) in ("R", "AL", "AN") for side in (before, after)
-        )
-    if (
-        _VARIANT_RANGE[0] <= letter <= _VARIANT_RANGE[1]
-    ):  # of Chinese and Japanese characters
+        neighbours = [side for side in (before, after) if side]
+        return any(bidirectional(side) in ("R", "AL", "AN") for side in neighbours)
+    first_variant, last_variant = _VARIANT_RANGE
+    if first_variant <= letter <= last_variant:
+        # It selects a form of the Chinese or Japanese character before it.
         return category(before) == "Lo" and before >= "\u3400"
     return letter in _JOINERS + _STYLES and may_follow(letter, before)
 
 
 def _is_in_flag(text: str, index: int) -> bool:
     """Whether the tag at `index` is part of a flag emoji of a region."""
-    start = text.rfind("\U0001f3f4", max(index - 6, 0), index)
-    return start >= 0 and any(
-        text.startswith(flag, start + 1) and index <= start + len(flag)
-        for flag in _FLAG_TAGS
+    start = text.rfind(_BLACK_FLAG, max(index - _MAX_FLAG_TAGS, 0), index)
+    if start == -1:
+        return False
+    return any(
+        text.startswith(tags, start + 1) and index <= start + len(tags)
+        for tags in _FLAG_TAGS
     )
 
 
@@ -297,9 +314,12 @@ def may_follow(letter: str, before: str) -> bool:
     Only one character of a kind that shapes a letter may follow it, because a row of such
     characters can hide whole sentences.
     """
+    is_after_ascii = before <= "\x7f"
     if letter in _JOINERS:
-        return before > "\x7f" and before not in _JOINERS
+        return not is_after_ascii and before not in _JOINERS
     if letter in _STYLES:
-        return before > "\x7f" and before not in _JOINERS and before not in _STYLES
-    rare = "\ufe00" <= letter <= "\ufe0d" or "\U000e0100" <= letter <= "\U000e01ef"
-    return not rare and letter not in _FILLER_LETTERS
+        return not is_after_ascii and before not in _JOINERS + _STYLES
+    selects_variant = (
+        "\ufe00" <= letter <= "\ufe0d" or "\U000e0100" <= letter <= "\U000e01ef"
+    )
+    return not selects_variant and letter not in _FILLER_LETTERS

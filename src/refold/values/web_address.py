@@ -60,10 +60,11 @@ def web_address(url: str) -> WebAddress:
     text = url.strip()
     if len(text) > _MAX_URL_CHARS:
         raise ValueError(f"a web address has at most {_MAX_URL_CHARS:,} characters")
-    if any(
-        letter.isspace() or not letter.isprintable() or letter == "\\" for letter in text
-    ):
-        raise ValueError(f"{url!r} is not a web address: it holds a blank or a backslash")
+    for letter in text:
+        if letter.isspace() or not letter.isprintable() or letter == "\\":
+            raise ValueError(
+                f"{url!r} is not a web address: it holds a blank or a backslash"
+            )
     try:
         parts = urlsplit(text)
         host, port = parts.hostname or "", parts.port
@@ -129,26 +130,28 @@ def is_private(address: str) -> bool:
     """Whether this IP address belongs to this machine, a private network or a metadata
     service.
     """
+    without_zone = address.partition("%")[0]
     try:
-        parsed = ipaddress.ip_address(address.partition("%")[0])
+        parsed = ipaddress.ip_address(without_zone)
     except ValueError:
         return False
-    return any(map(_is_not_public, (parsed, *_embedded_ipv4(parsed))))
+    return any(_is_not_public(each) for each in (parsed, *_embedded_ipv4(parsed)))
 
 
 def address_kind(address: str) -> AddressKind:
     """Return the kind of an IP address. Raises `ValueError` for other text."""
-    parsed = ipaddress.ip_address(address.partition("%")[0])
+    without_zone = address.partition("%")[0]
+    parsed = ipaddress.ip_address(without_zone)
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
         parsed = parsed.ipv4_mapped
     if parsed.is_loopback:
         return "loopback"
-    if str(parsed) in _METADATA_ADDRESSES or any(
-        map(_is_not_public, _embedded_ipv4(parsed))
-    ):
+    if str(parsed) in _METADATA_ADDRESSES:
         return "reserved"
-    odd = parsed.is_link_local or parsed.is_multicast or parsed.is_unspecified
-    if odd or (isinstance(parsed, ipaddress.IPv4Address) and parsed.is_reserved):
+    leads_inside = any(_is_not_public(inner) for inner in _embedded_ipv4(parsed))
+    if leads_inside or parsed.is_link_local or parsed.is_multicast or parsed.is_unspecified:
+        return "reserved"
+    if isinstance(parsed, ipaddress.IPv4Address) and parsed.is_reserved:
         return "reserved"
     return "private" if _is_not_public(parsed) else "public"
 

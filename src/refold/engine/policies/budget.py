@@ -36,21 +36,22 @@ def end_over_budget(default: Budget, price: Price | None = None) -> Policy:
     def budget(view: View) -> EndTurn | None:
         """Return the end of the turn if its budget is used up; otherwise None."""
         turn, own = view.turn, budget_of(view, default)
-        repeats = turn.open_request is not None and not turn.dropped_in_a_row
-        if view.conversation.calls or repeats:
+        # A request that was interrupted is repeated: it was within the budget when it was made.
+        is_repeated = turn.open_request is not None and not turn.dropped_in_a_row
+        if view.conversation.calls or is_repeated:
             return None
         if view.conversation.undelivered and not turn.steps:
             # If this turn ended now, a new turn would start for the queued message.
             return None
-        if price is not None:
-            need = estimate_next_step(view, price)
-            over = (
-                shortfall(budget_used(view), own, need) if view.rights.final_budget else ""
-            )
-            return EndTurn("budget", over) if over else None
-        if over := find_overrun(view, own):
-            return EndTurn("budget", f"{over}; continue the session to spend as much again")
-        return None
+        if price is None:
+            over = find_overrun(view, own)
+            advice = "continue the session to spend as much again"
+            return EndTurn("budget", f"{over}; {advice}") if over else None
+        if not view.rights.final_budget:
+            return None  # the grant may still grow
+        need = estimate_next_step(view, price)
+        over = shortfall(budget_used(view), own, need)
+        return EndTurn("budget", over) if over else None
 
     return budget
 
@@ -123,9 +124,10 @@ def _warn_below(mark: float, floor: float, default: Budget, *, has_grant: bool) 
         turn = view.turn
         if not turn.steps or name in turn.noted_by:
             return None
-        left = remainder(view, budget_of(view, default))
         if has_grant:
             left = Remainder(view.rights.share_left)
+        else:
+            left = remainder(view, budget_of(view, default))
         if not floor < left.share <= mark:
             return None
         much = f" ({left.words})" if left.words else ""

@@ -24,15 +24,21 @@ def converse(view: View) -> Action | None:
 def due_messages(view: View) -> tuple[int, ...]:
     """Return the event numbers of the messages that are delivered in this step.
 
-    Commands that the user ran before a message are delivered with it.
+    At the first step of a turn these are all that wait. Later they are those that were sent for
+    delivery "now", together with the commands that the user ran before the last of them.
     """
-    waiting, is_first_step = view.conversation.undelivered, not view.turn.steps
-    due = {w.seq for w in waiting if w.said.when == "now" or is_first_step}
-    if due and not is_first_step:
-        due |= {
-            w.seq for w in waiting if w.said.sender == SHELL_SENDER and w.seq < max(due)
-        }
-    return tuple(w.seq for w in waiting if w.seq in due)
+    undelivered = view.conversation.undelivered
+    if not view.turn.steps:
+        return tuple(message.seq for message in undelivered)
+    last_urgent = max(
+        (message.seq for message in undelivered if message.said.when == "now"), default=0
+    )
+    return tuple(
+        message.seq
+        for message in undelivered
+        if message.said.when == "now"
+        or (message.said.sender == SHELL_SENDER and message.seq < last_urgent)
+    )
 
 
 def _end(view: View) -> EndTurn | None:

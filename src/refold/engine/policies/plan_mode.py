@@ -33,13 +33,15 @@ def in_plan_mode(mode: Mode) -> Policy:
         """Return a note about plan mode: how it works, a reminder, or that it is over;
         or None.
         """
-        turns = view.reminders.turns_since_plan_mode
         if (view.rights.mode or mode) != "plan":
             return Note(PLAN_MODE_OVER) if view.reminders.left_plan_mode else None
+        turns = view.reminders.turns_since_plan_mode
         if turns < 0:  # the model does not have the instructions yet
             return Note(PLAN_INSTRUCTIONS)
-        due = turns and turns % REMINDER_TURNS == 0 and "planning" not in view.turn.noted_by
-        return Note(STILL_PLANNING) if due else None
+        is_turn_of_reminder = turns > 0 and turns % REMINDER_TURNS == 0
+        if is_turn_of_reminder and "planning" not in view.turn.noted_by:
+            return Note(STILL_PLANNING)
+        return None
 
     return planning
 

@@ -36,7 +36,8 @@ FOLDER_INSTRUCTIONS = (
     "before those of the folders above:\n{text}</reminder>"
 )
 _MAX_LISTED_ITEMS = 20  # todos, files or commands in one reminder
-_MAX_TAIL_CHARS = 400  # of the output of an ended command
+_MAX_COMMAND_CHARS = 400  # of the command line of an ended command
+_MAX_TAIL_CHARS = 400  # of its output
 
 
 def reminder_policies(every: int = 10) -> tuple[Policy, ...]:
@@ -61,6 +62,7 @@ def reminder_policies(every: int = 10) -> tuple[Policy, ...]:
 
 
 def other_place(view: View) -> Note | None:
+    """Return a note if the session has moved to another directory; otherwise None."""
     if not view.reminders.moved:
         return None
     return Note(OTHER_PLACE.format(directory=_escape(view.session.directory)))
@@ -97,7 +99,8 @@ def nested_instructions(view: View) -> Note | None:
 
 
 def ended_commands(view: View) -> Note | None:
-    """Return a note about background commands that have ended; None if there are none.
+    """Return a note about background commands that have ended; None if the model has got a
+    note about each of them.
 
     The policy is always on, because the model was promised a report.
     """
@@ -108,37 +111,38 @@ def ended_commands(view: View) -> Note | None:
 
 
 def place_rebuilt(view: View) -> Note | None:
-    """Return a note about files that were lost with a place; None if there is no news.
+    """Return a note that the place was lost and replaced; None if the model knows it already.
 
-    The policy is always on, because the model would rely on the files.
+    The policy is always on, because the model would rely on the files of the lost place.
     """
     rebuilt = view.reminders.rebuilt
     if rebuilt is None:
         return None
-    files = "It has other files than the lost one had."
     if rebuilt.restored:
-        files = "Its files are those of the newest checkpoint that was stored elsewhere."
-    elif rebuilt.checkpoint and not (rebuilt.problem or rebuilt.place):
-        files = "It is a place that this session had before, with the files of then."
-    lost = ""
+        origin = "Its files are those of the newest checkpoint that was stored elsewhere."
+    elif rebuilt.checkpoint and not rebuilt.problem and not rebuilt.place:
+        origin = "It is a place that this session had before, with the files of then."
+    else:
+        origin = "It has other files than the lost one had."
+    changes = ""
     if rebuilt.lost or rebuilt.calls:
-        names = [
-            _escape(relative_name(path, view.session.directory)) for path in rebuilt.lost
-        ]
-        lines = _join_lines([f"- {name}" for name in names] or ["- unknown files"])
-        lost = (
+        directory = view.session.directory
+        items = [f"- {_escape(relative_name(path, directory))}" for path in rebuilt.lost]
+        lines = _join_lines(items or ["- unknown files"])
+        changes = (
             f" {rebuilt.calls} calls came after it; these changes may be lost:\n{lines}\n"
         )
-    return Note(PLACE_REBUILT.format(files=files, lost=lost))
+    return Note(PLACE_REBUILT.format(files=origin, lost=changes))
 
 
 def _end_line(command: BackgroundCommand) -> str:
     """Return a line that says how a background command ended, and what it printed last."""
     end = command.end
     assert end is not None  # `news` has only ended commands
-    summary = f"{command.name} ({_escape(command.started.command)[:_MAX_TAIL_CHARS]}): {end_text(end)}"
-    last = _escape(end.text)[-_MAX_TAIL_CHARS:]
-    return f"{summary}; it printed last: {last}" if last else summary
+    command_line = _escape(command.started.command)[:_MAX_COMMAND_CHARS]
+    summary = f"{command.name} ({command_line}): {end_text(end)}"
+    last_output = _escape(end.text)[-_MAX_TAIL_CHARS:]
+    return f"{summary}; it printed last: {last_output}" if last_output else summary
 
 
 def _join_lines(lines: list[str]) -> str:

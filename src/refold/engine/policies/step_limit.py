@@ -38,22 +38,22 @@ def at_most(steps: int, warn: int = 3, *, summary: bool = True) -> Policy:
         if not allowed:
             return None
         left = allowed - turn.steps
-        is_over = left < 0
-        if left == 0:
-            # The model answered the request for a summary with a call, which counts as
-            # empty because tools are off.
-            has_no_summary = turn.failed == EMPTY_RESPONSE
-            is_over = has_no_summary or (not summary and _will_continue(view))
-        if is_over:
-            were = "response was" if allowed == 1 else "responses were"
-            return EndTurn(
-                "step_limit", f"{allowed} {were} allowed; continue the session for more"
-            )
-        if left == 0:
-            return Note(SUMMARY_REQUEST, tools=False) if summary else None
-        if left <= warn < allowed and "step_limit" not in turn.noted_by:
-            return Note(WRAP_UP.format(left=left))
-        return None
+        if left > 0:
+            is_near = left <= warn < allowed
+            is_due = is_near and "step_limit" not in turn.noted_by
+            return Note(WRAP_UP.format(left=left)) if is_due else None
+        # The model answered the request for a summary with a call, which counts as
+        # empty because tools are off.
+        has_refused_summary = turn.failed == EMPTY_RESPONSE
+        if left == 0 and not has_refused_summary:
+            if summary:
+                return Note(SUMMARY_REQUEST, tools=False)
+            if not _will_continue(view):
+                return None
+        were = "response was" if allowed == 1 else "responses were"
+        return EndTurn(
+            "step_limit", f"{allowed} {were} allowed; continue the session for more"
+        )
 
     return step_limit
 

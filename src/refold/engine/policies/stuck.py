@@ -69,7 +69,7 @@ def not_stuck(
 
 def not_repeating(times: int) -> Policy:
     """Return a policy that warns after `times` equal responses, and ends the turn at the next
-    one.
+    one, unless its calls take long.
     """
 
     def repeated_calls(view: View) -> EndTurn | Note | None:
@@ -79,12 +79,12 @@ def not_repeating(times: int) -> Policy:
             return None
         newest = next(_recent_groups(view))
         names = _tool_names(newest)
-        if equal_answers > times and not any(map(_is_long, newest.calls)):
-            reason = "with the same arguments and the same result"
-            return EndTurn("stuck", f"{names} was called {equal_answers} times {reason}")
         if equal_answers == times:
             return Note(REPEATED_CALLS.format(names=names, times=equal_answers))
-        return None
+        if any(_is_long(call) for call in newest.calls):
+            return None  # the calls may wait for something
+        reason = "with the same arguments and the same result"
+        return EndTurn("stuck", f"{names} was called {equal_answers} times {reason}")
 
     return repeated_calls
 
@@ -100,8 +100,10 @@ def not_alternating(rounds: int) -> Policy:
     def alternating_calls(view: View) -> EndTurn | Note | None:
         """Return a warning of a repeated cycle, or after more the end of the turn; or None."""
         last = [group.key for group in islice(_recent_groups(view), _MAX_CYCLE_ANSWERS + 1)]
+        # In a cycle of 2 to 6 responses, the newest one occurred 2 to 6 responses before.
+        # This is checked first, because it is fast and nearly always false.
         if not last or last[0] not in last[2:]:
-            return None  # the usual case: no cycle
+            return None
         groups = tuple(islice(_recent_groups(view), _MAX_CYCLE_ANSWERS * rounds + 1))
         keys = [
             group.key
@@ -111,7 +113,8 @@ def not_alternating(rounds: int) -> Policy:
             repeated = _count_cycling(keys, length)
             if repeated < length * rounds:
                 continue
-            names = ", ".join(_tool_names(group) for group in groups[length - 1 :: -1])
+            oldest_first = reversed(groups[:length])
+            names = ", ".join(_tool_names(group) for group in oldest_first)
             if repeated > length * rounds:
                 reason = "with the same arguments and the same results"
                 return EndTurn(
@@ -174,26 +177,25 @@ def _recent_groups(view: View) -> Iterator[CallGroup]:
     last = view.turn.last_answer
     if view.conversation.calls or last is None or not last.message.calls:
         return
-    has_only_neutral: bool | None = None
-    for group in view.recent_calls.newest_first:
-        if has_only_neutral is None:
-            has_only_neutral = group.names <= NEUTRAL_TOOLS
-        if has_only_neutral or group.names.isdisjoint(NEUTRAL_TOOLS):
+    for index, group in enumerate(view.recent_calls.newest_first):
+        if index == 0 and group.names <= NEUTRAL_TOOLS:
+            yield from view.recent_calls.newest_first  # a repetition of neutral calls counts
+            return
+        if group.names.isdisjoint(NEUTRAL_TOOLS):
             yield group
-        else:
-            calls = tuple(call for call in group.calls if call.name not in NEUTRAL_TOOLS)
-            if calls:
-                yield CallGroup(calls)
+            continue
+        other_calls = tuple(call for call in group.calls if call.name not in NEUTRAL_TOOLS)
+        if other_calls:
+            yield CallGroup(other_calls)
 
 
 def _count_alike(view: View) -> int:
     """Count the newest responses that made the same calls with the same results."""
-    first = next(_recent_groups(view), None)
-    if first is None or _has_waiting_call(first):
+    newest = next(_recent_groups(view), None)
+    if newest is None or _has_waiting_call(newest):
         return 0
-    return sum(
-        1 for _ in takewhile(lambda group: group.key == first.key, _recent_groups(view))
-    )
+    equal_groups = takewhile(lambda group: group.key == newest.key, _recent_groups(view))
+    return sum(1 for _ in equal_groups)
 
 
 def _count_cycling(keys: list[frozenset[tuple[str, str, str]]], length: int) -> int:
@@ -205,16 +207,23 @@ def _count_cycling(keys: list[frozenset[tuple[str, str, str]]], length: int) -> 
         return 0
     if len(set(keys[:length])) == 1:  # equal responses are counted by another rule
         return 0
-    pairs = zip(keys, keys[length:], strict=False)
-    return length + sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    count = length  # the newest cycle
+    for newer, older in zip(keys, keys[length:], strict=False):
+        if newer != older:
+            break
+        count += 1
+    return count
 
 
 def _count_same_error(view: View) -> int:
     """Count the newest responses whose calls all failed, with the same errors."""
-    errors = _errors(next(_recent_groups(view), None))
-    if not errors:
+    newest_errors = _errors(next(_recent_groups(view), None))
+    if not newest_errors:
         return 0
-    return sum(1 for _ in takewhile(lambda a: _errors(a) == errors, _recent_groups(view)))
+    equal_groups = takewhile(
+        lambda group: _errors(group) == newest_errors, _recent_groups(view)
+    )
+    return sum(1 for _ in equal_groups)
 
 
 def _errors(group: CallGroup | None) -> frozenset[str]:

@@ -61,13 +61,18 @@ def wait_for_children(view: View) -> Wait | None:
     if not any(child.born.background for child in view.children.running):
         return None
     if turn.stopped is not None:
-        return None if any(call.result is None for call in calls) else Wait()
+        # The open calls end first.
+        has_open_call = any(call.result is None for call in calls)
+        return None if has_open_call else Wait()
     if turn.final is not None or turn.failed is not None:
         return None
     if calls:
-        asked = all(call.result is not None or call.stage == "asked" for call in calls)
-        return Wait() if asked else None
-    return Wait() if not view.conversation.undelivered and is_last_word(view) else None
+        # A call that can run is run first.
+        can_run = any(call.result is None and call.stage != "asked" for call in calls)
+        return None if can_run else Wait()
+    if view.conversation.undelivered:
+        return None  # the messages are delivered first
+    return Wait() if is_last_word(view) else None
 
 
 def continue_cut_response(times: int = 3, *, code: bool = False) -> Policy:
